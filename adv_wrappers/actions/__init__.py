@@ -1,0 +1,1 @@
+"""Attacks on actions, between the agent and its actuators."""

@@ -1,0 +1,62 @@
+"""Random actions: rand-U and rand-B of Weng et al. 2020 (section 4), and a Gaussian."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.core import keys
+from adv_wrappers.core.arrays import Field
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.threat import On, Perturbation
+
+
+@dataclass(frozen=True)
+class ActionNoise(Perturbation):
+    """Random perturbation of actions.
+
+    Args:
+        kind: ``uniform`` over the budget (discrete actions: a random allowed action), ``bernoulli`` (plus or minus the
+            full radius), or ``gaussian`` (standard deviation one radius, drawn back into the budget).
+
+    Raises:
+        ValueRangeError: for an unknown kind, and for ``bernoulli`` and ``gaussian`` on discrete actions.
+    """
+
+    name: ClassVar[str] = "action-noise"
+    on: ClassVar[On] = "action"
+    search: ClassVar[bool] = True
+    kind: str = "uniform"
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("uniform", "bernoulli", "gaussian"):
+            raise ValueRangeError(f"kind of action noise must be uniform, bernoulli or gaussian, got {self.kind!r}")
+
+    def check(self, field: Field, within: Budget) -> None:
+        super().check(field, within)
+        if field.discrete and self.kind != "uniform":
+            raise ValueRangeError(f"{self.kind} noise is defined for continuous actions; discrete ones take kind='uniform'")
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        if context.mask is not None and x.dim() == 1:
+            return _allowed(context, context.low)
+        if self.kind == "uniform":
+            return context.draw()
+        unit = context.budget.unit(context.low, context.high)
+        if self.kind == "bernoulli":
+            return x + unit * context.budget.direction(context.signs())
+        return x + context.normal() * ((context.high - context.low) / 2)
+
+
+def _allowed(context: Context, first: Tensor) -> Tensor:
+    """One of the allowed actions of every row, evenly."""
+    assert context.mask is not None
+    allowed = context.mask.to(torch.float64)
+    below = allowed.cumsum(-1)
+    u = keys.uniform_of(keys.fold(context.key, 0)) * below[:, -1]
+    return first + (below <= u[:, None]).sum(-1)

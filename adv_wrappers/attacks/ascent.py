@@ -1,0 +1,65 @@
+"""Ascents: ways up a gradient inside a budget. All steps are fractions of the budget's radius.
+
+On an integer grid every iterate is a point of the grid: an attack that ends on the grid searches on it, since a
+perturbation smaller than a grey level is lost when the observation is stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import ValueRangeError
+
+Gradient = Callable[[Tensor], Tensor]
+
+
+def pgd(context: Context, gradient: Gradient, steps: int, step: float, random_start: bool = False) -> Tensor:
+    """Projected gradient ascent (Madry et al. 2018), ``[B, *S]``; one step of 1 from ``x`` is FGSM (Goodfellow 2015)."""
+    y = context.draw() if random_start else context.x
+    for _ in range(steps):
+        y = context.ascend(y, gradient(y), step)
+    return y
+
+
+def momentum(context: Context, gradient: Gradient, steps: int, step: float, decay: float, nesterov: bool = False) -> Tensor:
+    """MI-FGSM (Dong et al. 2018, algorithm 1): gradients of l1 length one, accumulated with ``decay``.
+
+    ``nesterov`` looks one step ahead along the accumulated direction (NI-FGSM, Lin et al. 2020, algorithm 1).
+    """
+    y, total = context.x, torch.zeros_like(context.x)
+    for _ in range(steps):
+        ahead = context.ascend(y, total.clone(), step * decay) if nesterov else y
+        g = gradient(ahead)
+        length = g.abs().flatten(1).sum(1).clamp(min=torch.finfo(g.dtype).tiny)
+        total = total.mul_(decay).add_(g / length.view(-1, *[1] * (g.dim() - 1)))
+        y = context.ascend(y, total.clone(), step)
+    return y
+
+
+def langevin(context: Context, gradient: Gradient, steps: int, step: float, noise: float) -> Tensor:
+    """Signed gradient Langevin ascent, as released with SA-PPO (Zhang et al. 2020).
+
+    Starts one step away in a random sign direction; at step i Gaussian noise of standard deviation
+    ``noise sqrt(2 step) / (i + 2)`` is added to the gradient before its sign is taken.
+    """
+    y = context.ascend(context.x, context.signs(), step)
+    jitters = context.normals(steps) if noise > 0 else ()
+    for i in range(steps):
+        g = gradient(y)
+        if noise > 0:
+            g = g.add(jitters[i], alpha=noise * math.sqrt(2 * step) / (i + 2))
+        y = context.ascend(y, g, step)
+    return y
+
+
+def check_steps(steps: int, step: float) -> None:
+    """Raise :class:`ValueRangeError` unless there is at least one step of positive finite length."""
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise ValueRangeError(f"steps must be an integer of at least 1, got {steps!r}")
+    if isinstance(step, bool) or not isinstance(step, (int, float)) or not (math.isfinite(step) and step > 0):
+        raise ValueRangeError(f"step is a positive fraction of the budget's radius, got {step!r}")

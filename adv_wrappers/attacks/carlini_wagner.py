@@ -1,0 +1,108 @@
+"""Carlini and Wagner 2017, "Towards Evaluating the Robustness of Neural Networks", the l2 attack of section VI.
+
+Minimum distance: minimise ``||x' - x||^2 + c f(x')`` over w, ``x' = low + (high - low)(tanh w + 1) / 2``, with Adam,
+and search for the c of every row by doubling and bisection. ``f`` is the paper's f6: the lead that the right (or
+wrong) action must lose, down to ``-confidence``. Departures: the box is the budget's, which an unbounded space needs;
+the batch is optimised together, a row's c and best point being its own; a row for which nothing succeeded keeps the
+point of the smallest lead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.attacks.ascent import check_steps
+from adv_wrappers.attacks.min_best import need_discrete
+from adv_wrappers.attacks.objectives import Margin
+from adv_wrappers.core.arrays import Field
+from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.threat import Perturbation
+
+
+@dataclass(frozen=True)
+class CarliniWagner(Perturbation):
+    """The smallest l2 change that makes the victim choose another action.
+
+    Args:
+        victim: with one discrete action.
+        target: None (any other action), ``"worst"`` (the least likely one), or the number of an action from 0.
+        steps: Adam steps for every c.
+        step: Adam's learning rate in the space of w.
+        searches: number of values of c.
+        c: first value of c.
+        confidence: by how much the new action must lead.
+
+    Raises:
+        VictimError: for continuous actions.
+        ValueRangeError: for a target that is no action.
+    """
+
+    name: ClassVar[str] = "carlini-wagner"
+    search: ClassVar[bool] = True
+    needs_victim: ClassVar[bool] = True
+    within: ClassVar[Budget | None] = Valid()
+    victim: Any = None
+    target: int | str | None = None
+    steps: int = 50
+    step: float = 0.01
+    searches: int = 4
+    c: float = 1.0
+    confidence: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps, self.step)
+        check_steps(self.searches, self.c)
+        need_discrete(self.name, self.victim, "use max-diff")
+        if self.target not in (None, "worst") and (isinstance(self.target, bool) or not isinstance(self.target, int)):
+            raise ValueRangeError(f"target must be None, 'worst' or the number of an action, got {self.target!r}")
+        actions = int(self.victim.action_space.n) if self.victim is not None else None
+        if isinstance(self.target, int) and actions is not None and not 0 <= self.target < actions:
+            raise ValueRangeError(f"target must be an action from 0 to {actions - 1}, got {self.target}")
+
+    def check(self, field: Field, within: Budget) -> None:
+        super().check(field, within)
+        self.__post_init__()
+
+    def objective(self, x: Tensor, bound: Any) -> Any:
+        """What is maximised: the lead of the wanted action, a loss on parameters ``[B, K] -> [B]``."""
+        params = bound.params(x)
+        if self.target is None:
+            return Margin(params.argmax(-1), params.shape[-1])
+        wanted = params.argmin(-1) if self.target == "worst" else torch.full_like(params.argmin(-1), int(self.target))
+        return Margin(wanted, params.shape[-1], toward=True)
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        bound = context.bind(self.victim)
+        lead = self.objective(x, bound)
+        shape = (-1, *[1] * (x.dim() - 1))
+        middle, half = (context.high + context.low) / 2, ((context.high - context.low) / 2).clamp(min=1e-12)
+        start = ((x - middle) / half).clamp(-0.999999, 0.999999).atanh()
+        slope = bound.gradient(lambda params: torch.clamp(lead(params), max=self.confidence))
+        best, best_cost, best_lead = x.clone(), x.new_full((len(x),), torch.inf), x.new_full((len(x),), -torch.inf)
+        c, floor, ceiling = x.new_full((len(x),), self.c), x.new_zeros(len(x)), x.new_full((len(x),), torch.inf)
+        for _ in range(self.searches):
+            w, mean, square = start.clone(), torch.zeros_like(x), torch.zeros_like(x)
+            won = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+            for i in range(1, self.steps + 1):
+                y = middle + half * w.tanh()
+                g = (2 * (y - x) - c.view(shape) * slope(y)) * half * (1 - w.tanh().square())
+                mean, square = mean.mul_(0.9).add_(g, alpha=0.1), square.mul_(0.999).addcmul_(g, g, value=0.001)
+                w = w - self.step * (mean / (1 - 0.9**i)) / ((square / (1 - 0.999**i)).sqrt() + 1e-8)
+                y = context.project(middle + half * w.tanh())
+                score = lead(bound.params(y))
+                cost = (y - x).flatten(1).square().sum(1)
+                success = (score > 0) & (score >= self.confidence)
+                won |= success
+                better = torch.where(success, cost < best_cost, best_cost.isinf() & (score > best_lead))
+                best = torch.where(better.view(shape), y, best)
+                best_lead = torch.where(better, score, best_lead)
+                best_cost = torch.where(better & success, cost, best_cost)
+            ceiling, floor = torch.where(won, c, ceiling), torch.where(won, floor, c)
+            c = torch.where(ceiling.isinf(), c * 10, (floor + ceiling) / 2)
+        return best

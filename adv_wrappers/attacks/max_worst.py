@@ -1,0 +1,68 @@
+"""MaxWorst (Pattanaik et al. 2018, "Robust Deep RL with Adversarial Attacks"): make the worst action likely.
+
+The paper's worst action is the one of the lowest Q; the PA-AD paper (appendix D.3.2) also reads it as the one the
+policy likes least. Both are offered: Q where the victim has it, the policy elsewhere, or as ``by`` says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from adv_wrappers.attacks.ascent import check_steps, pgd
+from adv_wrappers.attacks.min_best import need_discrete
+from adv_wrappers.attacks.objectives import classifier
+from adv_wrappers.core.arrays import Field
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import ValueRangeError, VictimError
+from adv_wrappers.core.threat import Perturbation
+
+
+@dataclass(frozen=True)
+class MaxWorst(Perturbation):
+    """Maximise the probability of the victim's worst action.
+
+    Args:
+        victim: with one discrete action.
+        by: ``"q"`` or ``"policy"``: what calls an action the worst; None takes Q where there is one.
+        steps, step: number of steps, and length of each as a fraction of the budget's radius.
+        loss: ``"cross-entropy"`` or ``"margin"``; None takes the margin for Q-values.
+
+    Raises:
+        VictimError: for continuous actions, and for ``by="q"`` on a victim without Q.
+    """
+
+    name: ClassVar[str] = "max-worst"
+    search: ClassVar[bool] = True
+    needs_victim: ClassVar[bool] = True
+    victim: Any = None
+    by: str | None = None
+    steps: int = 10
+    step: float = 0.1
+    loss: str | None = None
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps, self.step)
+        classifier(self.loss, "")
+        if self.by not in (None, "q", "policy"):
+            raise ValueRangeError(f"by must be 'q' or 'policy', got {self.by!r}")
+        need_discrete(self.name, self.victim, "use min-q or max-diff")
+        if self.by == "q" and self.victim is not None and not self.victim.has_q:
+            raise VictimError("max-worst by='q' needs Q-values, and this victim has none: use by='policy'")
+
+    def check(self, field: Field, within: Budget) -> None:
+        super().check(field, within)
+        need_discrete(self.name, self.victim, "use min-q or max-diff")
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        bound = context.bind(self.victim)
+        return pgd(context, bound.gradient(self.objective(x, bound)), self.steps, self.step)
+
+    def objective(self, x: Tensor, bound: Any) -> Any:
+        """What is maximised, a loss on parameters ``[B, K] -> [B]``."""
+        by_q = self.by == "q" or (self.by is None and self.victim.has_q)
+        params = bound.q(x) if by_q else bound.params(x)
+        return classifier(self.loss, self.victim.kind)(params.argmin(-1), params.shape[-1], toward=True)

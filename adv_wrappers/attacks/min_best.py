@@ -1,0 +1,70 @@
+"""MinBest (Huang et al. 2017, "Adversarial Attacks on Neural Network Policies"): make the best action unlikely.
+
+The paper takes the gradient of the cross-entropy between the policy and its own best action; DQN's Q-values pass
+through a softmax. One step of the full radius is FGSM, the paper's attack and the default here; the presets ``fgsm``
+and ``pgd`` are this attack with other numbers. Choices: Q-values get a margin loss by default (``loss``), because the
+gradient of their cross-entropy underflows; ties go to the first action.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from adv_wrappers.attacks.ascent import check_steps, pgd
+from adv_wrappers.attacks.objectives import classifier
+from adv_wrappers.core.arrays import Field
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import VictimError
+from adv_wrappers.core.threat import Perturbation
+
+
+def need_discrete(attack: str, victim: Any, instead: str) -> None:
+    """Raise :class:`VictimError` unless the victim chooses one of ``n`` actions."""
+    if victim is not None and not hasattr(victim.action_space, "n"):
+        raise VictimError(f"{attack} is defined for one discrete action, this victim acts in {victim.action_space}: {instead}")
+
+
+@dataclass(frozen=True)
+class MinBest(Perturbation):
+    """Minimise the probability of the victim's best action.
+
+    Args:
+        victim: with one discrete action.
+        steps, step: number of steps, and length of each as a fraction of the budget's radius.
+        random_start: begin at a random point of the budget.
+        loss: ``"cross-entropy"`` or ``"margin"``; None takes the margin for Q-values.
+
+    Raises:
+        VictimError: for continuous actions, where the paper defines nothing (MaxDiff is the counterpart).
+    """
+
+    name: ClassVar[str] = "min-best"
+    search: ClassVar[bool] = True
+    needs_victim: ClassVar[bool] = True
+    victim: Any = None
+    steps: int = 1
+    step: float = 1.0
+    random_start: bool = False
+    loss: str | None = None
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps, self.step)
+        classifier(self.loss, "")
+        need_discrete(self.name, self.victim, "use max-diff")
+
+    def check(self, field: Field, within: Budget) -> None:
+        super().check(field, within)
+        need_discrete(self.name, self.victim, "use max-diff")
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        bound = context.bind(self.victim)
+        return pgd(context, bound.gradient(self.objective(x, bound)), self.steps, self.step, self.random_start)
+
+    def objective(self, x: Tensor, bound: Any) -> Any:
+        """What is maximised, a loss on parameters ``[B, K] -> [B]``."""
+        params = bound.params(x)
+        return classifier(self.loss, self.victim.kind)(params.argmax(-1), params.shape[-1])

@@ -1,0 +1,68 @@
+"""MinBest with momentum: the objective of Huang et al. 2017, the ascent of Dong et al. 2018 (MI-FGSM, algorithm 1).
+
+Published defaults (PA-AD, appendix E.1): 10 steps, decay 0.5; the steps are a tenth of the radius here, which that
+paper leaves open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from adv_wrappers.attacks.ascent import check_steps, momentum
+from adv_wrappers.attacks.min_best import need_discrete
+from adv_wrappers.attacks.objectives import classifier
+from adv_wrappers.core.arrays import Field
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.threat import Perturbation
+
+
+@dataclass(frozen=True)
+class Momentum(Perturbation):
+    """Minimise the probability of the victim's best action, with accumulated gradients.
+
+    Args:
+        victim: with one discrete action.
+        steps, step: number of steps, and length of each as a fraction of the budget's radius.
+        decay: weight of the past gradients, in [0, 1].
+        nesterov: take the gradient one step ahead.
+        loss: ``"cross-entropy"`` or ``"margin"``; None takes the margin for Q-values.
+
+    Raises:
+        VictimError: for continuous actions.
+    """
+
+    name: ClassVar[str] = "momentum"
+    search: ClassVar[bool] = True
+    needs_victim: ClassVar[bool] = True
+    victim: Any = None
+    steps: int = 10
+    step: float = 0.1
+    decay: float = 0.5
+    nesterov: bool = False
+    loss: str | None = None
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps, self.step)
+        classifier(self.loss, "")
+        if isinstance(self.decay, bool) or not isinstance(self.decay, (int, float)) or not 0 <= self.decay <= 1:
+            raise ValueRangeError(f"decay must lie in [0, 1], got {self.decay!r}")
+        need_discrete(self.name, self.victim, "use max-diff")
+
+    def check(self, field: Field, within: Budget) -> None:
+        super().check(field, within)
+        need_discrete(self.name, self.victim, "use max-diff")
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        bound = context.bind(self.victim)
+        gradient = bound.gradient(self.objective(x, bound))
+        return momentum(context, gradient, self.steps, self.step, self.decay, self.nesterov)
+
+    def objective(self, x: Tensor, bound: Any) -> Any:
+        """What is maximised, a loss on parameters ``[B, K] -> [B]``."""
+        params = bound.params(x)
+        return classifier(self.loss, self.victim.kind)(params.argmax(-1), params.shape[-1])

@@ -1,0 +1,50 @@
+"""Noise: the baseline that every attack has to beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.threat import Perturbation
+
+
+@dataclass(frozen=True)
+class Noise(Perturbation):
+    """Random perturbation of observations.
+
+    Args:
+        kind: ``uniform`` over the budget (on an integer grid, over its integers), ``sign`` (every feature moves by the
+            full radius, up or down), or ``gaussian`` (standard deviation one radius, drawn back into the budget).
+        victim: looked at for its unit alone (``scale="victim"``); noise knows nothing of the policy.
+
+    Raises:
+        ValueRangeError: for an unknown kind.
+    """
+
+    name: ClassVar[str] = "noise"
+    search: ClassVar[bool] = True
+    kind: str = "uniform"
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("uniform", "sign", "gaussian"):
+            raise ValueRangeError(f"kind of noise must be uniform, sign or gaussian, got {self.kind!r}")
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        return noise(self.kind, context)
+
+
+def noise(kind: str, context: Any) -> Tensor:
+    """A random point of the budget around ``context.x``, ``[B, *S]``."""
+    if kind == "uniform":
+        return context.draw()  # type: ignore[no-any-return]
+    push = context.signs() if kind == "sign" else context.normal()
+    unit = context.budget.unit(context.low, context.high)
+    if kind == "sign":
+        push = context.budget.direction(push)
+    elif context.budget.name == "linf":
+        push = push * context.budget.radius(context.x) / (unit or 1)
+    return context.project(context.x + unit * push)  # type: ignore[no-any-return]

@@ -1,0 +1,101 @@
+"""Objectives: losses ``[B, K] -> [B]`` on the parameters of a victim's action distribution, to be maximised.
+
+Summed over a batch, never averaged, so that a row's result does not depend on its batch. Each has its gradient with
+respect to the parameters in closed form (checked against autograd in the tests), except where a critic stands between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from adv_wrappers.core.errors import ValueRangeError
+
+
+class CrossEntropy:
+    """``-log softmax(params)[target]``: up, the target becomes unlikely; with ``toward=True`` the negative of it.
+
+    The gradient underflows to zero where the target leads by more than about 104; :class:`Margin` does not.
+    """
+
+    def __init__(self, target: Tensor, actions: int, toward: bool = False) -> None:
+        self.target, self.sign = target, -1.0 if toward else 1.0
+        self._hot = functional.one_hot(target, actions)
+
+    def __call__(self, params: Tensor) -> Tensor:
+        return -self.sign * params.log_softmax(-1).gather(-1, self.target[:, None]).squeeze(-1)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """``softmax - one_hot(target)``."""
+        slope = params.softmax(-1).sub_(self._hot)
+        return slope if self.sign > 0 else slope.neg_()
+
+
+class Margin:
+    """The best other action's lead over the target, ``max_{i != target} params_i - params_target``."""
+
+    def __init__(self, target: Tensor, actions: int, toward: bool = False) -> None:
+        self.target, self.sign = target, -1.0 if toward else 1.0
+        self._hot = functional.one_hot(target, actions)
+
+    def _others(self, params: Tensor) -> Tensor:
+        return params.masked_fill(self._hot.bool(), -torch.inf)
+
+    def __call__(self, params: Tensor) -> Tensor:
+        own = params.gather(-1, self.target[:, None]).squeeze(-1)
+        return self.sign * (self._others(params).amax(-1) - own)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """One at the best other action, minus one at the target."""
+        best = functional.one_hot(self._others(params).argmax(-1), params.shape[-1])
+        return (self.sign * (best - self._hot)).to(params.dtype)
+
+
+class Divergence:
+    """``KL(policy at the true observation || policy here)``."""
+
+    def __init__(self, victim: Any, params: Tensor) -> None:
+        self.family, self.clean = victim.family, params
+
+    def __call__(self, params: Tensor) -> Tensor:
+        return self.family.kl(self.clean, params)  # type: ignore[no-any-return]
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """In closed form from the family of distributions."""
+        return self.family.kl_gradient(self.clean, params)  # type: ignore[no-any-return]
+
+
+class ExpectedQ:
+    """``-sum_a pi(a | here) Q(true observation, a)`` for discrete actions."""
+
+    def __init__(self, q: Tensor) -> None:
+        self.q = q
+
+    def __call__(self, params: Tensor) -> Tensor:
+        return -(params.softmax(-1) * self.q).sum(-1)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """``-pi (Q - E Q)``."""
+        pi = params.softmax(-1)
+        return -pi * (self.q - (pi * self.q).sum(-1, keepdim=True))
+
+
+class CriticOfMode:
+    """``-Q(true observation, most likely action here)`` for continuous actions, Q a critic."""
+
+    def __init__(self, victim: Any, critic: Callable[[Any, Tensor], Tensor], observation: Any) -> None:
+        self.victim, self.critic, self.observation = victim, critic, observation
+
+    def __call__(self, params: Tensor) -> Tensor:
+        return -self.critic(self.observation, self.victim.mode(params)).reshape(len(params))
+
+
+def classifier(loss: str | None, kind: str) -> type[CrossEntropy] | type[Margin]:
+    """The class that ``"cross-entropy"`` or ``"margin"`` names; None takes the margin for Q-values, whose gaps are large."""
+    if loss not in (None, "cross-entropy", "margin"):
+        raise ValueRangeError(f"loss must be 'cross-entropy' or 'margin', got {loss!r}")
+    return Margin if loss == "margin" or (loss is None and kind == "q") else CrossEntropy

@@ -1,0 +1,65 @@
+"""Robust Sarsa (Zhang et al. 2020, section 3.5 and appendix D): MinQ through a critic trained to be smooth.
+
+Minimises ``Q_RS(s, mode of pi(s~))`` with the clean state in the critic's first argument, as released. The critic is
+the attacker's own; this attack takes a given one, or the one that comes with a card.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from adv_wrappers.attacks.ascent import check_steps, pgd
+from adv_wrappers.attacks.objectives import CriticOfMode
+from adv_wrappers.core.arrays import Field
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import VictimError
+from adv_wrappers.core.threat import Perturbation
+
+
+@dataclass(frozen=True)
+class RobustSarsa(Perturbation):
+    """Minimise a robust critic's value of what the victim does.
+
+    Args:
+        victim: with continuous actions.
+        critic: ``(observations [B, *S], native actions [B, D]) -> [B]``; None takes the victim's ``robust_sarsa``.
+        steps, step: number of steps, and length of each as a fraction of the budget's radius.
+        random_start: begin at a random point of the budget.
+
+    Raises:
+        VictimError: for discrete actions, and where there is no critic.
+    """
+
+    name: ClassVar[str] = "robust-sarsa"
+    search: ClassVar[bool] = True
+    needs_victim: ClassVar[bool] = True
+    victim: Any = None
+    critic: Any = None
+    steps: int = 10
+    step: float = 0.1
+    random_start: bool = False
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps, self.step)
+        if self.victim is None:
+            return
+        if self.victim.discrete:
+            raise VictimError(f"robust-sarsa attacks continuous actions, this victim acts in {self.victim.action_space}")
+        if self.critic is None and self.victim.robust_sarsa is None:
+            raise VictimError("robust-sarsa needs a critic: this victim brings none, so give critic=")
+
+    def check(self, field: Field, within: Budget) -> None:
+        super().check(field, within)
+        self.__post_init__()
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        bound = context.bind(self.victim)
+        return pgd(context, bound.gradient(self.objective(x, bound)), self.steps, self.step, self.random_start)
+
+    def objective(self, x: Tensor, bound: Any) -> Any:
+        """What is maximised, a loss on parameters ``[B, K] -> [B]``."""
+        return CriticOfMode(self.victim, self.critic or self.victim.robust_sarsa, x)

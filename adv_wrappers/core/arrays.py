@@ -1,0 +1,146 @@
+"""The part of a space that a layer perturbs, and the way in and out: numpy in, numpy out; tensors in, tensors out.
+
+Computing is done in one dtype (the victim's), projecting in another (the space's own, or the float that holds its
+integers exactly): a float64 space that is projected in float32 would not contain its own true values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adv_wrappers.core.errors import SpaceError
+
+At = str | tuple[str, ...] | None
+
+
+def _bounds(space: spaces.Space[Any]) -> tuple[NDArray[Any], NDArray[Any], np.dtype[Any]] | None:
+    if isinstance(space, spaces.Box):
+        return space.low, space.high, np.dtype(space.dtype)
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(space.start), np.asarray(space.start + space.n - 1), np.dtype(np.int64)
+    if isinstance(space, spaces.MultiDiscrete):
+        return np.asarray(space.start), np.asarray(space.start + space.nvec - 1), np.dtype(space.dtype)
+    if isinstance(space, spaces.MultiBinary):
+        return np.zeros(space.shape, np.int8), np.ones(space.shape, np.int8), np.dtype(np.int8)
+    return None
+
+
+class Field:
+    """The perturbed part of a space: a whole space, one key of a Dict, or several keys side by side.
+
+    Args:
+        space: space of one row.
+        at: key, or tuple of keys, of a Dict space; None for the space itself.
+        what: "observation" or "action", for messages.
+
+    Raises:
+        SpaceError: for a space or key that cannot be perturbed.
+    """
+
+    def __init__(self, space: spaces.Space[Any], at: At, what: str) -> None:
+        self.at, self.keys = at, (at,) if isinstance(at, str) else at
+        if self.keys is None:
+            leaves = [space]
+        elif not isinstance(space, spaces.Dict):
+            raise SpaceError(f"at={at!r} picks keys of a Dict {what} space, got {space}")
+        elif not self.keys or any(key not in space.spaces for key in self.keys):
+            raise SpaceError(f"at={at!r} must name keys of the {what} space: it has {', '.join(space.spaces)}")
+        else:
+            leaves = [space.spaces[key] for key in self.keys]
+        found = [_bounds(leaf) for leaf in leaves]
+        if isinstance(space, spaces.Dict) and self.keys is None:
+            raise SpaceError(f"the {what} space is a Dict: choose what to perturb with at=, one of {', '.join(space.spaces)}")
+        if any(f is None for f in found) or (what == "observation" and not all(isinstance(s, spaces.Box) for s in leaves)):
+            raise SpaceError(f"cannot perturb the {what} space {space}: expected a Box" + ("" if what == "observation" else ", Discrete, MultiDiscrete or MultiBinary"))
+        bounds = [f for f in found if f is not None]
+        if len({b[2] for b in bounds}) > 1:
+            raise SpaceError(f"at={at!r} joins leaves of different dtypes: {', '.join(str(b[2]) for b in bounds)}")
+        self.leaves, self.joined = leaves, isinstance(at, tuple)
+        self.discrete = any(isinstance(leaf, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)) for leaf in leaves)
+        self.dtype = bounds[0][2]
+        if self.dtype.kind not in "fiu":
+            raise SpaceError(f"cannot perturb a {what} of dtype {self.dtype}: expected floats or integers")
+        self.grid = self.dtype.kind in "iu"
+        self.low = np.concatenate([b[0].reshape(-1) for b in bounds]) if self.joined else bounds[0][0]
+        self.high = np.concatenate([b[1].reshape(-1) for b in bounds]) if self.joined else bounds[0][1]
+        self.shape: tuple[int, ...] = self.low.shape
+        wide = self.dtype.itemsize > (2 if self.grid else 4)
+        self.exact = torch.float64 if wide else torch.float16 if self.dtype == np.float16 else torch.float32
+        self._exact_np = np.dtype(str(self.exact).removeprefix("torch."))
+        self._on: dict[torch.device, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def bounded(self) -> bool:
+        """Whether every feature has finite bounds."""
+        return bool(np.isfinite(self.low.astype(np.float64)).all() and np.isfinite(self.high.astype(np.float64)).all())
+
+    def bounds(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Bounds of the space in the exact dtype, ``[*S]`` twice."""
+        if device not in self._on:
+            low, high = (torch.from_numpy(np.array(b, dtype=self._exact_np)) for b in (self.low, self.high))
+            self._on[device] = (low.to(device), high.to(device))
+        return self._on[device]
+
+    def take(self, value: Any, batched: bool) -> Any:
+        """The perturbed part of a native value as one array or tensor ``[B, *S]`` (no copy for a whole space)."""
+        if self.keys is None:
+            part = value
+        elif not self.joined:
+            part = value[self.keys[0]]
+        else:
+            parts = [value[key] if batched else value[key][None] for key in self.keys]
+            if isinstance(parts[0], Tensor):
+                return torch.cat([p.reshape(len(p), -1) for p in parts], 1)
+            return np.concatenate([np.asarray(p).reshape(len(p), -1) for p in parts], 1)
+        if isinstance(part, Tensor):
+            return part if batched else part[None]
+        part = np.asarray(part)
+        return part if batched else part[None]
+
+    def give(self, value: Any, part: Any, batched: bool) -> Any:
+        """``value`` with its perturbed part replaced by ``part`` ``[B, *S]``; type, dtype and shape as they came in."""
+        if self.keys is None:
+            return part if batched else _single(value, part[0])
+        if not self.joined:
+            key = self.keys[0]
+            return {**value, key: part if batched else _single(value[key], part[0])}
+        out, start = dict(value), 0
+        for key, leaf in zip(self.keys, self.leaves, strict=True):
+            size = int(np.prod(leaf.shape or ()))
+            piece = part[:, start : start + size].reshape(len(part), *(leaf.shape or ()))
+            out[key], start = (piece if batched else piece[0]), start + size
+        return out
+
+    def exactly(self, part: Any) -> Tensor:
+        """A fresh tensor of the part in the exact dtype, on its own device."""
+        if isinstance(part, Tensor):
+            return part.to(self.exact, copy=True)
+        return torch.from_numpy(np.array(part, dtype=self._exact_np, order="C"))
+
+    def native(self, y: Tensor, like: Any) -> Any:
+        """``y`` (already on the grid of an integer space) in the dtype and kind of ``like``."""
+        if isinstance(like, Tensor):
+            return y.to(like.device, like.dtype)
+        return y.detach().cpu().numpy().astype(like.dtype, copy=False)
+
+
+def _single(like: Any, value: Any) -> Any:
+    """One row in the Python type that came in: integers stay integers, numpy scalars numpy scalars."""
+    if isinstance(like, (Tensor, np.ndarray)):
+        return value if isinstance(value, (Tensor, np.ndarray)) else np.asarray(value, dtype=like.dtype)
+    return type(like)(value)
+
+
+def to_victim(obs: Any, dtype: torch.dtype, device: torch.device, batched: bool) -> Any:
+    """A native observation (or Dict of them) as tensors ``[B, *S]`` in a victim's dtype and on its device."""
+    if isinstance(obs, dict):
+        return {key: to_victim(value, dtype, device, batched) for key, value in obs.items()}
+    tensor = obs if isinstance(obs, Tensor) else torch.from_numpy(np.array(obs, order="C"))
+    tensor = tensor.to(device=device, dtype=dtype)
+    return tensor if batched else tensor[None]

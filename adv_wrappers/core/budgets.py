@@ -1,0 +1,73 @@
+"""Budgets: the feasible set around the true value, as a box to search, a projection, and a direction of ascent.
+
+Every function takes batches ``[B, *S]`` of float tensors in the units of the space; ``low`` and ``high`` are the
+space's own bounds ``[*S]``, already widened by the engine to contain the true value. On an integer grid the engine
+passes ``grid=True``: boxes are rounded inwards, values to the nearest integer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adv_wrappers.core.values import Value
+
+
+class Draws(Protocol):
+    """Random numbers of the shape and dtype of the batch; every call is a new draw."""
+
+    def uniform(self) -> Tensor:
+        """Uniform in [0, 1)."""
+
+    def normal(self) -> Tensor:
+        """Standard normal."""
+
+
+class Budget(Value):
+    """The feasible set around a true value."""
+
+    bounded: ClassVar[bool] = True  # whether the set is bounded even where the space is not
+
+    def resolve(self, victim: Any) -> Budget:
+        """This budget with what it borrows from the victim (its unit) filled in."""
+        return self
+
+    def check(self, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], grid: bool) -> None:
+        """Raise :class:`BudgetError` if the budget makes no sense on a space with these bounds."""
+
+    def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Smallest box that contains the feasible set: what an attack searches, ``[B, *S]`` twice."""
+        raise NotImplementedError
+
+    def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
+        """A feasible point for every row of ``y``; ``low`` and ``high`` are those of :meth:`box`."""
+        y = torch.clamp(y, low, high)
+        return y.round_() if grid else y
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """Steepest ascent for this geometry, of length one in the budget's unit. May write into ``gradient``."""
+        return gradient.sign_()
+
+    def unit(self, low: Tensor, high: Tensor) -> float | Tensor:
+        """What a step of length one means: the radius, or half the box where the space alone bounds the set."""
+        return (high - low) / 2
+
+    def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
+        """A random point of the set, uniform in the box (on the grid: uniform over its integers)."""
+        u = draws.uniform()
+        return low + (u * (high - low + 1)).floor_().clamp_(max=high - low) if grid else low + u * (high - low)
+
+
+@dataclass(frozen=True)
+class Valid(Budget):
+    """Anything that the space itself allows. A gradient attack or noise needs the space to be bounded."""
+
+    name: ClassVar[str] = "valid"
+    bounded: ClassVar[bool] = False
+
+    def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.minimum(x, low), torch.maximum(x, high)

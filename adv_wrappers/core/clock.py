@@ -1,0 +1,96 @@
+"""The clock: root key, episode, step and strikes of every row, through every autoreset mode.
+
+For one environment the fields are Python integers, for vectors on the host numpy arrays ``[B]``, for environments
+whose observations are tensors int64 tensors ``[B]`` on their device. The arithmetic below is the same for all three
+(``t * True`` is ``t``), so nothing is written twice and nothing leaves the device.
+
+t is the index of the newest observation in its episode; t = 0 is the reset observation. An action layer sees the t of
+the observation that the action answers.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+import torch
+
+from adv_wrappers.core import keys
+from adv_wrappers.core.errors import ValueRangeError
+
+Seeds = int | list[int | None] | None
+
+
+class Clock:
+    """Counters of ``rows`` environments; ``rows=None`` is a single environment with plain integers."""
+
+    def __init__(self, rows: int | None, device: torch.device | None = None) -> None:
+        self.rows, self.device = rows, device
+        self.root: Any = secrets.randbits(64) if rows is None else self._array([secrets.randbits(64) for _ in range(rows)])
+        self.episode = self._zeros()
+        self.t, self.spent = self._zeros(), self._zeros()
+        self._step_key: Any = None
+        self._episode_key: Any = None
+
+    def _array(self, values: list[int]) -> Any:
+        array = keys.roots(values)
+        return array if self.device is None else keys.as_tensor(array, len(values), self.device)
+
+    def _zeros(self) -> Any:
+        if self.rows is None:
+            return 0
+        return np.zeros(self.rows, np.int64) if self.device is None else torch.zeros(self.rows, dtype=torch.int64, device=self.device)
+
+    def reset(self, seed: Seeds = None, mask: Any = None) -> None:
+        """Begin a new episode in every row, or in the rows of ``mask`` (bool ``[B]``).
+
+        Rows that are given a seed start again at episode 0 under that seed: row i of an integer seed s has s + i.
+        """
+        if self.rows is None:
+            if seed is None:
+                self.episode += 1
+            else:
+                self.root, self.episode = keys.root(_whole(seed)), 0
+            self.t = self.spent = 0
+            self._step_key = self._episode_key = None
+            return
+        seeds = seed if isinstance(seed, (list, tuple, np.ndarray)) else [None if seed is None else _whole(seed) + i for i in range(self.rows)]
+        if len(seeds) != self.rows:
+            raise ValueRangeError(f"expected {self.rows} seeds, one a row, got {len(seeds)}")
+        self.turn(np.ones(self.rows, bool) if mask is None else mask)
+        for row, value in enumerate(seeds):
+            if value is not None and (mask is None or mask[row]):
+                key = keys.root(_whole(value))
+                self.root[row] = key if self.device is None else keys._signed(key)
+                self.episode[row] = 0
+
+    def turn(self, mask: Any) -> None:
+        """A new episode, without a seed, in the rows of ``mask``; the other rows stay."""
+        self.episode = self.episode + mask
+        self.t = self.t * ~mask
+        self.spent = self.spent * ~mask
+        self._step_key = self._episode_key = None
+
+    def tick(self, moved: Any = True) -> None:
+        """One step forward in the rows of ``moved``."""
+        self.t = self.t + moved
+        self._step_key = None
+
+    def pay(self, struck: Any) -> None:
+        """Count strikes against the budget of the episode."""
+        self.spent = self.spent + struck
+
+    def key(self) -> keys.Key:
+        """The key of (root, episode, t), from which every stream is folded."""
+        if self._step_key is None:
+            if self._episode_key is None:
+                self._episode_key = keys.fold(self.root, self.episode)
+            self._step_key = keys.fold(self._episode_key, self.t)
+        return self._step_key
+
+
+def _whole(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise ValueRangeError(f"a seed must be an integer, got {seed!r}")
+    return int(seed)

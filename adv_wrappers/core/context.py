@@ -1,0 +1,145 @@
+"""The context: what an adversary may know at this step, and the tools it may use; computed when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.core import keys
+from adv_wrappers.core.budgets import Budget
+
+Leaves = dict[str, Tensor]
+
+
+class VictimLike(Protocol):
+    """What the engine asks of a victim; :class:`adv_wrappers.victims.victim.Victim` is the real thing."""
+
+    observation_space: Any
+    action_space: Any
+    device: torch.device
+    dtype: torch.dtype
+    recurrent: bool
+
+    def params(self, obs: Any, state: Any = None) -> Tensor: ...
+    def policy(self, obs: Any, state: Any = None) -> torch.distributions.Distribution: ...
+    def q(self, obs: Any, act: Tensor | None = None, state: Any = None) -> Tensor | None: ...
+    def value(self, obs: Any, state: Any = None) -> Tensor | None: ...
+    def gradient(self, loss: Any, state: Any = None, fill: Any = None) -> Callable[[Tensor], Tensor]: ...
+    def initial_state(self, rows: int) -> Any: ...
+    def advance(self, obs: Any, state: Any) -> Any: ...
+
+
+class Bound:
+    """A victim as seen from one step: its recurrent state and the parts of the observation that stay are filled in."""
+
+    def __init__(self, victim: Any, state: Any, fill: Callable[[Tensor], Any] | None, observation: Any) -> None:
+        self.victim, self._state, self._fill, self._observation = victim, state, fill, observation
+
+    def _full(self, x: Tensor | None) -> Any:
+        if x is None:
+            return self._observation
+        return x if self._fill is None else self._fill(x)
+
+    def params(self, x: Tensor | None = None) -> Tensor:
+        """Parameters of the action distribution ``[B, K]`` at ``x``, or at the observation as this layer received it."""
+        return self.victim.params(self._full(x), self._state)  # type: ignore[no-any-return]
+
+    def policy(self, x: Tensor | None = None) -> torch.distributions.Distribution:
+        """Action distribution at ``x``."""
+        return self.victim.policy(self._full(x), self._state)  # type: ignore[no-any-return]
+
+    def q(self, x: Tensor | None = None, act: Tensor | None = None) -> Tensor | None:
+        """``[B, A]`` for discrete actions, ``[B]`` with ``act``; None where the victim has no Q."""
+        return self.victim.q(self._full(x), act, self._state)  # type: ignore[no-any-return]
+
+    def value(self, x: Tensor | None = None) -> Tensor | None:
+        """State value ``[B]``; None where the victim has none."""
+        return self.victim.value(self._full(x), self._state)  # type: ignore[no-any-return]
+
+    def gradient(self, loss: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """``x -> d loss(params(x)).sum() / dx``, ``[B, *S]``; no gradient of the weights is ever computed."""
+        return self.victim.gradient(loss, self._state, self._fill)  # type: ignore[no-any-return]
+
+
+class Context:
+    """One step of one layer, for the rows that are struck.
+
+    Attributes:
+        x: the true values ``[B, *S]``, in the dtype that is computed in.
+        low, high: the box of the budget around them, ``[B, *S]``.
+        space: bounds of the space itself, ``[*S]`` twice.
+        budget: the budget; ``grid`` says whether the space is an integer grid.
+        t, spent: step and strikes of the episode, an integer for a single environment and else ``[B]``.
+        key: the layer's int64 keys ``[B]``.
+        observation: for an observation layer what it received, for an action layer what the agent acted on.
+        memory: what the perturbation keeps a row, or None.
+        mask: action mask, bool ``[B, A]``, where the environment gave one.
+    """
+
+    def __init__(
+        self, x: Tensor, low: Tensor, high: Tensor, space: tuple[Tensor, Tensor], budget: Budget, grid: bool, t: Any, spent: Any,
+        key: Callable[[], Tensor], observation: Any, states: Callable[[Any], Any],
+        fill: Callable[[Tensor], Any] | None, memory: Leaves | None = None, mask: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        self.x, self.low, self.high, self.space, self.budget, self.grid = x, low, high, space, budget, grid
+        self.t, self.spent, self.observation, self.memory, self.mask = t, spent, observation, memory, mask
+        self._key, self._keys, self._draws = key, None, 0
+        self._states, self._fill = states, fill
+        self._unit: float | Tensor | None = None
+
+    @property
+    def key(self) -> Tensor:
+        """Keys of the rows, int64 ``[B]``: a function of (seed, episode, t, layer stream)."""
+        if self._keys is None:
+            self._keys = self._key()
+        return self._keys
+
+    def _next(self) -> Tensor:
+        self._draws += 1
+        return keys.fold(self.key, self._draws)  # type: ignore[no-any-return]
+
+    def uniform(self) -> Tensor:
+        """Numbers in [0, 1) of the shape and dtype of ``x``; every call is a new draw."""
+        return keys.uniform(self._next(), tuple(self.x.shape[1:]), self.x.dtype)
+
+    def normal(self) -> Tensor:
+        """Standard normal numbers of the shape and dtype of ``x``."""
+        return keys.normal(self._next(), tuple(self.x.shape[1:]), self.x.dtype)
+
+    def normals(self, count: int) -> tuple[Tensor, ...]:
+        """``count`` independent draws at once, for the price of one on small batches."""
+        return keys.normal(self._next(), (count, *self.x.shape[1:]), self.x.dtype).unbind(1)
+
+    def signs(self) -> Tensor:
+        """Fair signs of the shape and dtype of ``x``."""
+        return keys.signs(self._next(), tuple(self.x.shape[1:]), self.x.dtype)
+
+    def bind(self, victim: Any) -> Bound:
+        """The victim at this step: attacks never see a recurrent state."""
+        return Bound(victim, self._states(victim), self._fill, self.observation)
+
+    def project(self, y: Tensor) -> Tensor:
+        """``y`` drawn back into the budget (and onto the grid)."""
+        return self.budget.project(y, self.x, self.low, self.high, self.grid)
+
+    def draw(self) -> Tensor:
+        """A random point of the budget."""
+        return self.budget.draw(self.x, self.low, self.high, self, self.grid)
+
+    def ascend(self, y: Tensor, gradient: Tensor, fraction: float) -> Tensor:
+        """``y`` moved up the gradient by ``fraction`` of the budget's radius and projected. May overwrite ``gradient``.
+
+        On an integer grid a step is at least one level: a tenth of eps would be rounded away.
+        """
+        if self._unit is None:
+            self._unit = self.budget.unit(self.low, self.high)
+        step = fraction * self._unit
+        if self.grid:
+            step = max(step, 1.0) if isinstance(step, float) else step.clamp(min=1.0)
+        direction = self.budget.direction(gradient)
+        if isinstance(step, Tensor):
+            return self.project(y + step * direction)
+        return self.project(torch.add(y, direction, alpha=step))

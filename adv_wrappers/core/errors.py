@@ -1,0 +1,39 @@
+"""Every error that adv_wrappers raises on purpose: each names what was expected and what came."""
+
+from __future__ import annotations
+
+
+class AdvWrappersError(Exception):
+    """Base of the package's own errors."""
+
+
+class BudgetError(AdvWrappersError, ValueError):
+    """A budget that cannot be spent: negative, not a number, below one grey level, or unbounded."""
+
+
+class SpaceError(AdvWrappersError, ValueError):
+    """A space, shape or dtype that a layer, a victim or an attack cannot work on."""
+
+
+class ValueRangeError(AdvWrappersError, ValueError):
+    """Values that are not finite, or an argument outside its range."""
+
+
+class VictimError(AdvWrappersError, ValueError):
+    """A victim that is missing, does not fit, or lacks what an attack needs."""
+
+
+class ThreatError(AdvWrappersError, ValueError):
+    """A threat, preset or text form that cannot be understood."""
+
+
+class OrderError(AdvWrappersError, ValueError):
+    """A layer that sits where it can never reach the agent, or where it cannot be gated."""
+
+
+class CardError(AdvWrappersError, ValueError):
+    """A card or checkpoint file that is missing, malformed or changed."""
+
+
+class TrustError(AdvWrappersError, PermissionError):
+    """A file that could only be read by running code in it, which needs ``trust=True``."""

@@ -1,0 +1,98 @@
+"""The session: what the layers of one stack share.
+
+It knows what was handed to the agent and holds the hidden state of every recurrent victim. The outermost layer records
+what was handed out; victims advance from it once, when the environment answers the next action, and never on the dummy
+step that NEXT_STEP autoreset plays for a finished row. So an attack at t sees the state produced by the ATTACKED
+observations 0..t-1, as the agent itself does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.core.arrays import to_victim
+
+
+def select(tree: Any, rows: Any) -> Any:
+    """Rows of every leaf of a (possibly nested) dictionary or tuple of batches; ``rows=None`` for all."""
+    if rows is None or tree is None:
+        return tree
+    if isinstance(tree, dict):
+        return {key: select(value, rows) for key, value in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(select(value, rows) for value in tree)
+    if isinstance(tree, Tensor):
+        return tree[torch.as_tensor(rows, device=tree.device)]
+    return tree[rows]
+
+
+def merge(mask: Tensor, new: Any, old: Any) -> Any:
+    """Leaves of ``new`` where ``mask`` (bool ``[B]``), of ``old`` elsewhere; never in place."""
+    if isinstance(new, dict):
+        return {key: merge(mask, new[key], old[key]) for key in new}
+    if isinstance(new, tuple):
+        return tuple(merge(mask, n, o) for n, o in zip(new, old, strict=True))
+    return torch.where(mask.to(new.device).view(-1, *[1] * (new.dim() - 1)), new, old)
+
+
+class Session:
+    """Shared by the layers of one stack; ``rows=None`` is a single environment."""
+
+    def __init__(self, rows: int | None) -> None:
+        self.rows = rows
+        self.outermost: Any = None
+        self.listening = False  # whether any layer needs to know what was handed out
+        self.handed: Any = None
+        self.due = False
+        self._victims: dict[int, Any] = {}
+        self._states: dict[int, Any] = {}
+        self._before: dict[int, Any] | None = None
+
+    def join(self, layer: Any, victims: list[Any], listen: bool) -> None:
+        """Register a layer, which is now the outermost one, and the victims that it watches."""
+        self.outermost = layer
+        self.listening = self.listening or listen
+        for victim in victims:
+            if victim.recurrent and id(victim) not in self._victims:
+                self.listening = True
+                self._victims[id(victim)] = victim
+                self._states[id(victim)] = victim.initial_state(self.rows or 1)
+
+    def state(self, victim: Any, rows: Any = None, final: bool = False) -> Any:
+        """Hidden state of a recurrent victim for some rows; ``final`` asks for the one before this step's autoreset."""
+        states = self._before if final and self._before is not None else self._states
+        return select(states.get(id(victim)), rows)
+
+    def begin(self, layer: Any) -> None:
+        """A step begins: the next answer of the environment is due."""
+        if layer is self.outermost:
+            self.due = True
+
+    def answered(self, moved: Any = None) -> None:
+        """The environment answered: advance, once, the rows of ``moved`` (bool ``[B]``; None for all)."""
+        if not self.due:
+            return
+        self.due, self._before = False, None
+        for key, victim in self._victims.items():
+            obs = to_victim(self.handed, victim.dtype, victim.device, self.rows is not None)
+            with torch.no_grad():
+                new = victim.advance(obs, self._states[key])
+            self._states[key] = new if moved is None else merge(torch.as_tensor(moved), new, self._states[key])
+
+    def reset(self, mask: Any = None) -> None:
+        """Initial states in the rows of ``mask``; None for all."""
+        if not self._victims:
+            return
+        if self._before is None:
+            self._before = dict(self._states)
+        for key, victim in self._victims.items():
+            fresh = victim.initial_state(self.rows or 1)
+            self._states[key] = fresh if mask is None else merge(torch.as_tensor(mask), fresh, self._states[key])
+
+    def hand(self, layer: Any, obs: Any) -> None:
+        """Record what leaves the stack."""
+        if self.listening and layer is self.outermost:
+            self.handed = obs

@@ -1,0 +1,203 @@
+"""Threat models and the base of perturbations and timings: frozen values that name what is done, how far, and when."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from gymnasium import spaces
+from torch import Tensor
+
+from adv_wrappers.core.arrays import At, Field
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import BudgetError, ThreatError, VictimError
+from adv_wrappers.core.values import Value, decode
+
+On = Literal["observation", "action"]
+
+
+class Perturbation(Value):
+    """What is done to a batch: ``(x: [B, *S], context) -> [B, *S]``.
+
+    ``x`` is float, in the units of the space; or in the space's own dtype if the class declares ``native = True``.
+    The engine projects whatever comes back, so a perturbation need not respect its own budget.
+    """
+
+    on: ClassVar[On] = "observation"
+    native: ClassVar[bool] = False
+    search: ClassVar[bool] = False  # walks or samples the budget, which must then be bounded
+    needs_victim: ClassVar[bool] = False
+    within: ClassVar[Budget | None] = None  # budget where none is given
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        """The perturbed batch."""
+        raise NotImplementedError
+
+    def check(self, field: Field, within: Budget) -> None:
+        """Raise, before anything is spent, if this perturbation cannot work on a field under a budget."""
+        if self.search and not within.bounded and not field.bounded:
+            raise BudgetError(
+                f"{self.name} searches its budget, but {within.name} is unbounded on a space whose bounds are not "
+                f"finite: give it Linf(eps) or L2(eps)"
+            )
+
+    def initial_memory(self, rows: int) -> dict[str, Tensor] | None:
+        """What is remembered a row, leaves ``[rows, ...]``, reset every episode; None for a stateless perturbation."""
+        return None
+
+
+class When(Value):
+    """When a layer strikes: ``(x: [B, *S], context) -> bool [B]``. :mod:`adv_wrappers.timing` holds the timings."""
+
+    blind: ClassVar[bool] = True  # decides from t, spent and the key alone, without looking at the observation
+
+    def decide(self, moment: Any, path: int = 0) -> Any:
+        """Bool, or bool ``[B]``, from ``moment.t``, ``moment.spent`` and ``moment.chance(path)``; blind timings only."""
+        raise NotImplementedError
+
+    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
+        """The same for timings that look at the observation."""
+        return self.decide(moment, path)
+
+
+How = Perturbation | Callable[[Tensor, Context], Tensor]
+
+
+def victims_in(value: Any) -> Iterator[Any]:
+    """Every victim that a value holds, at any depth."""
+    if hasattr(value, "fingerprint"):
+        yield value
+    elif isinstance(value, Value):
+        for field in dataclasses.fields(value):  # type: ignore[arg-type]
+            yield from victims_in(getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from victims_in(item)
+
+
+def _against(value: Any, victim: Any) -> Any:
+    """``value`` with every open ``victim`` field filled in."""
+    if not isinstance(value, Value):
+        return value
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(value):  # type: ignore[arg-type]
+        old = getattr(value, field.name)
+        new = victim if field.name == "victim" and old is None else _against(old, victim)
+        if new is not old:
+            changes[field.name] = new
+    return replace(value, **changes) if changes else value  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class ThreatModel(Value):
+    """What is attacked, how, within which budget, when, and where in a Dict space.
+
+    Args:
+        on: ``"observation"`` or ``"action"``.
+        how: a perturbation, or any function ``(x, context) -> x'`` (which then has no JSON form).
+        within: the budget; None takes the perturbation's own.
+        when: the timing; None strikes at every step.
+        at: a key, or a tuple of keys under one budget, of a Dict space.
+
+    Raises:
+        ThreatError: for parts that do not belong together.
+        BudgetError: where no budget is given and the perturbation has none.
+    """
+
+    name: ClassVar[str] = "threat"
+    on: On
+    how: How
+    within: Budget | None = None
+    when: When | Callable[[Tensor, Context], Tensor] | None = None
+    at: At = None
+
+    def __post_init__(self) -> None:
+        if self.on not in ("observation", "action"):
+            raise ThreatError(f"on must be 'observation' or 'action', got {self.on!r}")
+        if not callable(self.how):
+            raise ThreatError(f"how must be a perturbation or a function (x, context), got {self.how!r}")
+        if isinstance(self.how, Perturbation) and self.how.on != self.on:
+            raise ThreatError(f"{self.how.name} perturbs the {self.how.on}, not the {self.on}")
+        if self.within is None:
+            default = getattr(self.how, "within", None)
+            if default is None:
+                raise BudgetError(f"{self.label} needs a budget: within=Linf(eps), L2(eps), L0(k) or Valid()")
+            object.__setattr__(self, "within", default)
+        if not isinstance(self.within, Budget):
+            raise BudgetError(f"within must be a budget such as Linf(0.1), got {self.within!r}")
+        if self.when is not None and not isinstance(self.when, When) and not callable(self.when):
+            raise ThreatError(f"when must be a timing such as Bernoulli(0.5), got {self.when!r}")
+        if isinstance(self.at, list):
+            object.__setattr__(self, "at", tuple(self.at))
+
+    @property
+    def label(self) -> str:
+        """Short name, for tables and for ``info``."""
+        return self.how.name if isinstance(self.how, Value) else getattr(self.how, "__name__", type(self.how).__name__)
+
+    @property
+    def budget(self) -> Budget:
+        """The budget, never None."""
+        assert self.within is not None
+        return self.within
+
+    @property
+    def victims(self) -> list[Any]:
+        """The victims that this threat looks at."""
+        found = {id(v): v for part in (self.how, self.when) for v in victims_in(part)}
+        return list(found.values())
+
+    def against(self, victim: Any) -> ThreatModel:
+        """This threat with ``victim`` wherever one was left open, in the attack, the timing and the budget's unit."""
+        own = next(iter(victims_in(self.how)), victim)
+        return replace(
+            self,
+            how=_against(self.how, victim),
+            when=_against(self.when, victim),
+            within=self.budget.resolve(own),
+        )
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any], victims: Mapping[str, Any] | None = None) -> ThreatModel:
+        """Inverse of ``to_dict``; victims without a reference are looked up in ``victims`` by reference or hash."""
+        threat = decode(data, victims)
+        if not isinstance(threat, ThreatModel):
+            raise ThreatError(f"expected the dictionary of a threat, got one of type {data.get('type')!r}")
+        return threat
+
+    def check(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Field:
+        """The field this threat perturbs in an environment with these spaces; raises if it cannot."""
+        field = Field(observation_space if self.on == "observation" else action_space, self.at, self.on)
+        if self.on == "action" and field.discrete and self.budget.name in ("linf", "l2"):
+            raise BudgetError(f"discrete actions have no distance: use Valid() or L0(k), not {self.budget!r}")
+        self.budget.check(field.low, field.high, field.grid)
+        if isinstance(self.how, Perturbation):
+            if self.how.needs_victim and getattr(self.how, "victim", None) is None:
+                raise VictimError(f"{self.label} needs a victim: {self.label}(victim) or threat.against(victim)")
+            self.how.check(field, self.budget)
+        for victim in self.victims:
+            fits(victim, observation_space, action_space)
+        return field
+
+
+def _shapes(space: spaces.Space[Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _shapes(value) for key, value in space.spaces.items()}
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return tuple(space.nvec.tolist())
+    return space.shape
+
+
+def fits(victim: Any, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+    """Raise :class:`VictimError` unless the victim's spaces have the kinds and shapes of these."""
+    for what, own, other in (
+        ("observation", victim.observation_space, observation_space),
+        ("action", victim.action_space, action_space),
+    ):
+        if type(own) is not type(other) or _shapes(own) != _shapes(other):
+            raise VictimError(f"the victim {victim.ref or ''} is for {what} space {own}, this environment has {other}")

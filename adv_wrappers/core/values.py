@@ -1,0 +1,117 @@
+"""Values: frozen dataclasses with a name and a JSON form, from which threats are made.
+
+Budgets, timings, perturbations and threat models are all values. Defining a subclass with a ``name`` registers it, so
+a dictionary written by :meth:`Value.to_dict` can be read back by :func:`decode` without a table to keep in step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from adv_wrappers.core.errors import ThreatError, VictimError
+
+Loader = Callable[[str], Any]
+_loader: list[Loader] = []
+T = TypeVar("T")
+
+
+def set_loader(loader: Loader) -> None:
+    """Install the function that turns a victim's reference into a victim (the floor of victims calls this once)."""
+    _loader[:] = [loader]
+
+
+class Value:
+    """A frozen dataclass that is registered under ``name`` and survives a round trip through JSON."""
+
+    name: ClassVar[str]
+    kinds: ClassVar[dict[str, type[Value]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        name = cls.__dict__.get("name")
+        if name is None:
+            return
+        known = Value.kinds.get(name)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ThreatError(f"the name {name!r} is taken by {known.__module__}.{known.__qualname__}")
+        Value.kinds[name] = cls
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form: ``type`` and every field that differs from its default. Victims appear as reference and hash."""
+        data: dict[str, Any] = {"type": self.name}
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.init and not (field.default is not dataclasses.MISSING and same(value, field.default)):
+                data[field.name] = encode(value)
+        return data
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equality that never asks an array for its truth value."""
+    return a is b or (type(a) is type(b) and isinstance(a, (bool, int, float, str, tuple)) and a == b)
+
+
+def encode(value: Any) -> Any:
+    """JSON form of a field. Raises :class:`ThreatError` for what has none (a bare function, an array)."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return [encode(v) for v in value]
+    if isinstance(value, Value):
+        return value.to_dict()
+    if hasattr(value, "fingerprint"):
+        return {"victim": value.ref or "", "sha256": value.fingerprint()}
+    raise ThreatError(f"{type(value).__name__} has no JSON form: use a named perturbation, or a victim with a ref")
+
+
+def decode(data: Any, victims: Mapping[str, Any] | None = None) -> Any:
+    """Inverse of :func:`encode`.
+
+    Args:
+        data: what ``to_dict`` gave, also after a round trip through JSON.
+        victims: victims by reference or by hash, for those that no reference can load.
+
+    Raises:
+        ThreatError: for an unknown ``type`` or arguments that the type does not take.
+        VictimError: for a victim that cannot be found, or whose weights are no longer those of the dictionary.
+    """
+    if isinstance(data, (list, tuple)):
+        return tuple(decode(v, victims) for v in data)
+    if not isinstance(data, Mapping):
+        return data
+    if "victim" in data and "type" not in data:
+        return _victim(str(data["victim"]), str(data.get("sha256", "")), victims or {})
+    kind = Value.kinds.get(str(data.get("type")))
+    if kind is None:
+        raise ThreatError(f"unknown type {data.get('type')!r}; known: {', '.join(sorted(Value.kinds))}")
+    arguments = {key: decode(value, victims) for key, value in data.items() if key != "type"}
+    return construct(kind, **arguments)
+
+
+def construct(kind: Callable[..., T], **arguments: Any) -> T:
+    """``kind(**arguments)``, with an unknown or missing argument reported by name as a :class:`ThreatError`."""
+    label = getattr(kind, "name", getattr(kind, "__name__", str(kind)))
+    if dataclasses.is_dataclass(kind):
+        known = {field.name for field in dataclasses.fields(kind) if field.init}
+        unknown = sorted(set(arguments) - known)
+        if unknown:
+            raise ThreatError(f"{label} takes {', '.join(sorted(known)) or 'no arguments'}, not {', '.join(unknown)}")
+    try:
+        return kind(**arguments)
+    except TypeError as error:
+        raise ThreatError(f"{label}: {error}") from error
+
+
+def _victim(ref: str, sha256: str, victims: Mapping[str, Any]) -> Any:
+    victim = victims.get(ref) or victims.get(sha256)
+    if victim is None and ref and _loader:
+        victim = _loader[0](ref)
+    if victim is None:
+        raise VictimError(f"no victim for reference {ref!r} (sha256 {sha256[:12]}): give it in victims={{...}}")
+    if sha256 and victim.fingerprint() != sha256:
+        raise VictimError(
+            f"the weights of victim {ref!r} changed: expected sha256 {sha256[:12]}, got {victim.fingerprint()[:12]}"
+        )
+    return victim

@@ -1,0 +1,213 @@
+"""Presets: threats by name, and the text form ``name:key=value,...`` that the command line and registered ids take.
+
+A preset is a perturbation with numbers filled in. Every perturbation has one under its own name; ``fgsm`` and ``pgd``
+are MinBest with the numbers those names stand for.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from adv_wrappers.actions.flip import ActionFlip
+from adv_wrappers.actions.noise import ActionNoise
+from adv_wrappers.actions.worst import WorstAction
+from adv_wrappers.attacks.carlini_wagner import CarliniWagner
+from adv_wrappers.attacks.max_diff import MaxDiff
+from adv_wrappers.attacks.max_worst import MaxWorst
+from adv_wrappers.attacks.min_best import MinBest
+from adv_wrappers.attacks.min_q import MinQ
+from adv_wrappers.attacks.momentum import Momentum
+from adv_wrappers.attacks.noise import Noise
+from adv_wrappers.attacks.robust_sarsa import RobustSarsa
+from adv_wrappers.core.balls import L0, L2, Linf
+from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.errors import BudgetError, ThreatError
+from adv_wrappers.core.threat import On, Perturbation, ThreatModel, When
+from adv_wrappers.core.values import construct
+from adv_wrappers.timing import And, Bernoulli, parse_when
+from adv_wrappers.victims import Victim, load_victim
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A perturbation class and the arguments that make the preset."""
+
+    kind: type[Perturbation]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def on(self) -> On:
+        """What it perturbs."""
+        return self.kind.on
+
+    @property
+    def summary(self) -> str:
+        """First line of the perturbation's docstring."""
+        return (self.kind.__doc__ or "").strip().splitlines()[0]
+
+
+presets: dict[str, Preset] = {
+    "noise": Preset(Noise),
+    "min-best": Preset(MinBest),
+    "fgsm": Preset(MinBest, {"steps": 1, "step": 1.0}),
+    "pgd": Preset(MinBest, {"steps": 10, "step": 0.25, "random_start": True}),
+    "max-worst": Preset(MaxWorst),
+    "momentum": Preset(Momentum),
+    "min-q": Preset(MinQ),
+    "max-diff": Preset(MaxDiff),
+    "robust-sarsa": Preset(RobustSarsa),
+    "carlini-wagner": Preset(CarliniWagner),
+    "action-noise": Preset(ActionNoise),
+    "action-flip": Preset(ActionFlip),
+    "worst-action": Preset(WorstAction),
+}
+
+_COMMON = ("eps", "norm", "scale", "victim", "when", "p", "at")
+
+
+def threat(
+    name: str, victim: Victim | str | None = None, *, eps: float | None = None, norm: str | None = None,
+    scale: Any = None, when: When | str | None = None, p: float | None = None, at: str | tuple[str, ...] | None = None,
+    within: Budget | None = None, **arguments: Any,
+) -> ThreatModel:  # fmt: skip
+    """The threat that a preset's name stands for.
+
+    Args:
+        name: one of ``presets``.
+        victim: a victim or its reference; without one the threat stays open until ``against(victim)``.
+        eps, norm, scale: the budget: ``norm`` is ``linf`` (default), ``l2``, ``l0`` (eps elements) or ``valid``.
+        when, p: the timing, as a value or a text; ``p`` is short for, and combines with, ``Bernoulli(p)``.
+        at: key or keys of a Dict space.
+        within: the budget itself, instead of eps, norm and scale.
+        **arguments: the perturbation's own.
+
+    Raises:
+        ThreatError: for an unknown name or argument.
+        BudgetError: where a budget is needed and none is given.
+    """
+    preset = presets.get(name)
+    if preset is None:
+        raise ThreatError(f"unknown preset {name!r}; known: {', '.join(sorted(presets))}")
+    victim = load_victim(victim) if isinstance(victim, str) else victim
+    takes = {f.name for f in dataclasses.fields(preset.kind)}
+    own = {**preset.arguments, **arguments} | ({"victim": victim} if "victim" in takes and victim is not None else {})
+    unknown = sorted(set(own) - takes)
+    if unknown:
+        known = sorted({*_COMMON, *takes})
+        raise ThreatError(f"{name} takes {', '.join(known)}, not {', '.join(unknown)}")
+    how = construct(preset.kind, **own)
+    budget = within or _budget(name, how, eps, norm, scale)
+    timing = parse_when(when) if isinstance(when, str) else when
+    if p is not None:
+        timing = Bernoulli(p) if timing is None else And(Bernoulli(p), timing)
+    made = ThreatModel(preset.on, how, budget, timing, at)
+    return made.against(victim) if victim is not None else made
+
+
+def _budget(name: str, how: Perturbation, eps: float | None, norm: str | None, scale: Any) -> Budget:
+    if norm not in (None, "linf", "l2", "l0", "valid"):
+        raise BudgetError(f"norm must be linf, l2, l0 or valid, got {norm!r}")
+    if norm == "valid":
+        if eps is not None or scale is not None:
+            raise BudgetError(f"norm=valid has no eps and no scale, got eps={eps!r}, scale={scale!r}")
+        return Valid()
+    if eps is None:
+        if how.within is not None and norm is None and scale is None:
+            return how.within
+        raise BudgetError(f"{name} needs a budget: eps=..., with norm=linf (default), l2 or l0; or norm=valid")
+    if scale is not None and norm not in (None, "linf"):
+        raise BudgetError(f"scale belongs to norm=linf, got norm={norm}")
+    if norm == "l0":
+        return L0(eps)  # type: ignore[arg-type]  # L0 checks that it is whole
+    return L2(eps) if norm == "l2" else Linf(eps, scale)
+
+
+def parse_threat(text: str, **given: Any) -> ThreatModel:
+    """The threat of a text such as ``max-diff:eps=0.075,scale=victim,when=bernoulli(0.1)&atmost(7)``.
+
+    The text is split on its first ``:``, at commas outside quotes and brackets, and on the first ``=`` of each piece;
+    lists are written ``a;b``, and a value that holds a comma is quoted. ``given`` are arguments of :func:`threat` that
+    take precedence.
+
+    Raises:
+        ThreatError: for text of another form, and whatever :func:`threat` raises.
+    """
+    if not isinstance(text, str):
+        raise ThreatError(f"expected a text such as 'noise:eps=0.1', got {text!r}")
+    name, _, rest = text.partition(":")
+    arguments: dict[str, Any] = {}
+    for piece in _pieces(rest):
+        key, equals, value = piece.partition("=")
+        key = key.strip()
+        if not equals or not key.isidentifier():
+            raise ThreatError(f"cannot read {piece!r} in {text!r}: expected key=value")
+        if key in arguments:
+            raise ThreatError(f"{key} is given twice in {text!r}")
+        arguments[key] = value.strip().strip("'\"") if key in ("when", "victim") else _value(value.strip())
+    return threat(name.strip(), **{**arguments, **{k: v for k, v in given.items() if v is not None}})
+
+
+def _pieces(text: str) -> list[str]:
+    pieces, start, depth, quote = [], 0, 0, ""
+    for i, letter in enumerate(text):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter in "([":
+            depth += 1
+        elif letter in ")]":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            pieces.append(text[start:i])
+            start = i + 1
+    if quote or depth:
+        raise ThreatError(f"unbalanced quote or bracket in {text!r}")
+    pieces.append(text[start:])
+    return [piece for piece in pieces if piece.strip()]
+
+
+def _value(text: str) -> Any:
+    if ";" in text and text[:1] not in "'\"":
+        return tuple(_value(item.strip()) for item in text.split(";"))
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return text
+    return value if isinstance(value, (int, float, str)) else text
+
+
+def as_threat(
+    how: Any, *, on: On | None = None, within: Budget | None = None, when: When | str | None = None, at: Any = None
+) -> ThreatModel:
+    """A threat from whatever a user has: a threat, a perturbation, a text, a dictionary, or a function.
+
+    Arguments given beside it take the place of its own.
+    """
+    when = parse_when(when) if isinstance(when, str) else when
+    if isinstance(how, str):
+        return parse_threat(how, within=within, when=when, at=at)
+    if isinstance(how, Mapping):
+        how = ThreatModel.from_dict(how)
+    if isinstance(how, ThreatModel):
+        changes: dict[str, Any] = {"within": within, "when": when, "at": at}
+        changes = {key: value for key, value in changes.items() if value is not None}
+        return replace(how, **changes) if changes else how
+    if isinstance(how, type):
+        raise ThreatError(f"expected a perturbation, got the class {how.__name__}: call it, as in {how.__name__}(...)")
+    target = how.on if isinstance(how, Perturbation) else on
+    if target is None:
+        raise ThreatError(f"expected a threat, a perturbation or a text, got {how!r}")
+    return ThreatModel(target, how, within, when, at)
+
+
+def names(on: On | None = None, where: Callable[[Preset], bool] = lambda preset: True) -> list[str]:
+    """Names of the presets, of one target if ``on`` is given."""
+    return [name for name, preset in presets.items() if on in (None, preset.on) and where(preset)]

@@ -1,0 +1,143 @@
+"""Adversarial environment ids: ``adv_wrappers:adv/<preset>-v0`` and those that users register.
+
+Every id is registered with two functions, one for ``gymnasium.make`` and one for ``gymnasium.make_vec``: so both work,
+both take keyword arguments, and any library that only knows ids (RLlib, for one) gets in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from adv_wrappers.core.errors import ThreatError
+from adv_wrappers.core.threat import Perturbation, ThreatModel
+from adv_wrappers.presets import as_threat, presets, threat
+from adv_wrappers.wrappers.stack import wrap
+from adv_wrappers.wrappers.timing import ProbabilisticTiming
+
+_OPTIONS = ("quantize", "keep_true")
+
+
+def _threats(preset: str | None, threats: Any, arguments: dict[str, Any]) -> list[ThreatModel]:
+    if preset is not None:
+        return [threat(preset, **arguments)]
+    if arguments:
+        raise ThreatError(f"this id takes env, threats, timing and env_kwargs, not {', '.join(sorted(arguments))}")
+    return [as_threat(item) for item in threats or ()]
+
+
+def _finish(env: Any, made: list[ThreatModel], timing: float | None, options: dict[str, Any]) -> Any:
+    env = wrap(env, *made, **options)
+    return env if timing is None else ProbabilisticTiming(env, timing)
+
+
+def _split(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    own = {key: value for key, value in arguments.items() if key not in _OPTIONS}
+    return own, {key: value for key, value in arguments.items() if key in _OPTIONS}
+
+
+def make_env(
+    env: str | None = None, preset: str | None = None, threats: Sequence[Any] | None = None,
+    timing: float | None = None, env_kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None,
+    **arguments: Any,
+) -> gym.Env[Any, Any]:  # fmt: skip
+    """One environment ``env`` under a preset with ``arguments``, or under a list of threats."""
+    arguments, options = _split(arguments)
+    made = _threats(preset, threats, arguments)
+    extra = {} if render_mode is None else {"render_mode": render_mode}
+    shell = _finish(gym.make(_base(env), **dict(env_kwargs or {}), **extra), made, timing, options)
+    shell.whole_spec = True  # the id's own spec describes the whole stack
+    return shell  # type: ignore[no-any-return]
+
+
+def make_vec_env(
+    num_envs: int = 1, env: str | None = None, preset: str | None = None, threats: Sequence[Any] | None = None,
+    timing: float | None = None, env_kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None,
+    autoreset_mode: Any = None, vectorization_mode: str | None = None, **arguments: Any,
+) -> gym.vector.VectorEnv[Any, Any, Any]:  # fmt: skip
+    """``num_envs`` environments under one vector layer a threat: the attack is batched, in this process.
+
+    ``autoreset_mode`` and ``vectorization_mode`` are those of the environment beneath; CartPole's own vector class has
+    NEXT_STEP alone, so another mode takes its ordinary environments side by side.
+    """
+    arguments, options = _split(arguments)
+    made = _threats(preset, threats, arguments)
+    base = _base(env)
+    extra: dict[str, Any] = dict(env_kwargs or {})
+    if render_mode is not None:
+        extra["render_mode"] = render_mode
+    entry = gym.spec(base).vector_entry_point
+    if autoreset_mode is not None:
+        mode = gym.vector.AutoresetMode(autoreset_mode)
+        if vectorization_mode in (None, "vector_entry_point") and base.startswith("ALE/"):
+            extra["autoreset_mode"] = mode
+        else:
+            if vectorization_mode is None and entry is not None:
+                vectorization_mode = "sync"
+            extra["vector_kwargs"] = {"autoreset_mode": mode}
+    inner = gym.make_vec(base, num_envs=num_envs, vectorization_mode=vectorization_mode, **extra)
+    return _finish(inner, made, timing, options)  # type: ignore[no-any-return]
+
+
+def _base(env: str | None) -> str:
+    if not isinstance(env, str):
+        raise ThreatError(f"say which environment to attack: env='Hopper-v5', for one; got {env!r}")
+    return env
+
+
+def register(
+    id: str, *, env: str, threats: Sequence[ThreatModel | Perturbation | str | Mapping[str, Any]],
+    timing: float | None = None, env_kwargs: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Register an adversarial id for ``gymnasium.make`` and ``gymnasium.make_vec``.
+
+    Args:
+        id: such as ``"lab/Hopper-Hostile-v0"``.
+        env: id of the environment beneath.
+        threats: innermost first; texts, dictionaries, or threats that have a JSON form.
+        timing: one coin a step for all of them (``ProbabilisticTiming``).
+        env_kwargs: for the environment beneath.
+
+    Raises:
+        ThreatError: for an id that is taken, or a threat that has no JSON form.
+        AdvWrappersError: one of its kinds, if the stack cannot work: it is built once here, and closed.
+
+    >>> register("docs/CartPole-Noisy-v0", env="CartPole-v1", threats=["noise:eps=0.05"])
+    >>> env = gym.make("docs/CartPole-Noisy-v0")
+    """
+    if id in gym.registry:
+        raise ThreatError(f"the id {id!r} is registered already")
+    kept: list[Any] = []
+    for item in threats:
+        if isinstance(item, str):
+            as_threat(item)  # raises on what cannot be read
+            kept.append(item)
+        else:
+            kept.append(json.loads(json.dumps(as_threat(item).to_dict())))
+    kwargs: dict[str, Any] = {"env": env, "threats": kept}
+    if timing is not None:
+        kwargs["timing"] = timing
+    if env_kwargs:
+        kwargs["env_kwargs"] = dict(env_kwargs)
+    make_env(**kwargs).close()
+    _register(id, kwargs)
+
+
+def _register(id: str, kwargs: dict[str, Any]) -> None:
+    gym.register(
+        id, entry_point="adv_wrappers.registration:make_env",
+        vector_entry_point="adv_wrappers.registration:make_vec_env",
+        kwargs=kwargs, order_enforce=False, disable_env_checker=True,
+    )  # fmt: skip
+
+
+def register_presets() -> None:
+    """Register ``adv/<preset>-v0`` for every preset (done on import)."""
+    for name in presets:
+        if f"adv/{name}-v0" not in gym.registry:
+            _register(f"adv/{name}-v0", {"preset": name})
+
+

@@ -1,0 +1,169 @@
+"""Cards: a victim as a folder with ``card.json`` and ``weights.safetensors``, which hold data and never code.
+
+The observation rule is part of the victim: raw observations enter, ``clip((o - mean) / (std + epsilon))`` is its first
+layer. One unit of ``Linf(eps, scale="victim")`` is the card's ``attack.scale`` if it has one (an author who attacks in
+standard deviations of the state), else the divisor ``std + epsilon``, so that eps counts normalised observations.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from adv_wrappers.core.errors import AdvWrappersError, CardError
+from adv_wrappers.victims.card_nets import Nets, Weights, build
+from adv_wrappers.victims.chain import Normalize
+from adv_wrappers.victims.module import from_module
+from adv_wrappers.victims.victim import Select, Victim
+
+# action boxes of Gymnasium's environments that are not [-1, 1]
+_REACH = {"InvertedPendulum": 3.0, "Pendulum": 2.0, "Pusher": 2.0, "Humanoid": 0.4, "HumanoidStandup": 0.4}
+
+
+def load_card(
+    folder: str | Path, *, select: Select | None = None, device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32, ref: str | None = None,
+) -> Victim:  # fmt: skip
+    """The victim of a card; ``victim.card`` is the parsed ``card.json``.
+
+    Args:
+        folder: holds ``card.json`` and ``weights.safetensors`` (float16 weights are widened to ``dtype``).
+        select: play the mode or a sample; None does as the card says.
+        ref: what :func:`load_victim` would take; None for ``card:FOLDER``.
+
+    Raises:
+        CardError: for a file that is missing, truncated or malformed, an unknown kind of network, a missing, extra or
+            misshapen weight, and values that are not finite.
+    """
+    folder = Path(folder)
+    card = _read_json(folder / "card.json")
+    where = str(folder)
+    environment_of(card, where)
+    network, observation = (_section(card, name, where) for name in ("network", "observation"))
+    weights = Weights(_read_weights(folder / "weights.safetensors", dtype), where)
+    image = _image(card, where)
+    try:
+        # float64 until the end: in float32 a tiny std would round before its epsilon is added
+        mean, std = _normaliser(observation, where)
+        rule = nn.Identity() if mean is None or std is None else Normalize(mean.to(dtype), std.to(dtype), observation.get("clip"))
+        nets = build(weights, network, rule, image)
+        observed, acted = _spaces(card, network, nets, image, where)
+        if mean is not None and mean.dim() and mean.shape != observed.shape:
+            raise CardError(f"{where}: mean has shape {tuple(mean.shape)}, the network takes {observed.shape}")
+        scale = _section(card, "attack", where, {}).get("scale")
+        unit = std if scale is None else _numbers(scale, "attack.scale", where)
+        if unit is not None:
+            unit = unit.expand(observed.shape).clone().to(device)
+        action = _section(card, "action", where, {})
+        start = nets.start and functools.partial(nets.start, device=torch.device(device), dtype=dtype)
+        victim = from_module(
+            nets.net, observed, acted, nets.kind, value=nets.value, critic=nets.critic, robust_sarsa=nets.robust_sarsa,
+            initial_state=start, select=select or action.get("select", "mode"), clip=bool(action.get("clip", False)),
+            scale=unit, device=device, dtype=dtype, ref=ref or f"card:{folder}",
+        )  # fmt: skip
+    except CardError:
+        raise
+    except (AdvWrappersError, RuntimeError, ValueError, TypeError) as error:
+        raise CardError(f"{where}: {error}") from error
+    victim.card = card
+    return victim
+
+
+def environment_of(card: dict[str, Any], where: str = "card") -> tuple[str, dict[str, Any]]:
+    """Id and keyword arguments of the card's environment, as ``gym.make`` takes them."""
+    environment = _section(card, "environment", where)
+    name, kwargs = environment.get("id"), environment.get("kwargs", {})
+    if not isinstance(name, str) or not isinstance(kwargs, dict):
+        raise CardError(f"{where}: environment needs a text id and a dictionary kwargs, got {name!r} and {kwargs!r}")
+    return name, dict(kwargs)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CardError(f"cannot read {path}: {error}") from error
+    if not isinstance(card, dict):
+        raise CardError(f"{path}: expected a JSON object, got {type(card).__name__}")
+    return card
+
+
+def _read_weights(path: Path, dtype: torch.dtype) -> dict[str, Tensor]:
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise CardError(f"cannot read {path}: {error}") from error
+    return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+
+
+def _section(card: dict[str, Any], name: str, where: str, default: dict[str, Any] | None = None) -> dict[str, Any]:
+    section = card.get(name, default)
+    if not isinstance(section, dict):
+        raise CardError(f"{where}: card.json needs an object {name!r}, got {section!r}")
+    return section
+
+
+def _numbers(value: Any, name: str, where: str) -> Tensor:
+    """A number or list of finite numbers as a float64 tensor."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise CardError(f"{where}: {name} must be a number or a list of numbers") from error
+    if not np.isfinite(array).all() or array.ndim > 1:
+        raise CardError(f"{where}: {name} must be a number or a list of numbers, all finite")
+    return torch.from_numpy(array)
+
+
+def _normaliser(observation: dict[str, Any], where: str) -> tuple[Tensor | None, Tensor | None]:
+    mean, std = observation.get("mean"), observation.get("std")
+    if (mean is None) != (std is None):
+        raise CardError(f"{where}: observation needs both mean and std, or neither")
+    if mean is None:
+        return None, None
+    clip = observation.get("clip")
+    if clip is not None and (isinstance(clip, bool) or not isinstance(clip, (int, float)) or not clip > 0):
+        raise CardError(f"{where}: observation.clip must be a number above 0 or null, got {clip!r}")
+    center, spread = _numbers(mean, "observation.mean", where), _numbers(std, "observation.std", where)
+    divisor = spread + _numbers(observation.get("epsilon", 0.0), "observation.epsilon", where)
+    if center.shape != spread.shape or bool((spread < 0).any()) or bool((divisor <= 0).any()):
+        raise CardError(f"{where}: observation.std must be as long as mean ({center.numel()}), at least 0, and above 0 with epsilon")
+    return center, divisor
+
+
+def _entry(card: dict[str, Any], what: str, where: str) -> dict[str, Any]:
+    return _section(_section(card, "spaces", where, {}), what, where, {})
+
+
+def _image(card: dict[str, Any], where: str) -> tuple[int, ...]:
+    """Shape of image observations: four 84x84 frames unless the card says otherwise."""
+    shape = _entry(card, "observation", where).get("shape", [4, 84, 84])
+    if not isinstance(shape, list) or not all(isinstance(size, int) and size > 0 for size in shape):
+        raise CardError(f"{where}: spaces.observation.shape must be a list of positive integers, got {shape!r}")
+    return tuple(shape)
+
+
+def _spaces(
+    card: dict[str, Any], network: dict[str, Any], nets: Nets, image: tuple[int, ...], where: str
+) -> tuple[spaces.Box, spaces.Space[Any]]:
+    """Spaces of one row: from the sizes of the network, with bounds from the optional entry ``spaces``."""
+    pixels = network["kind"] == "categorical-cnn"
+    entry, shape = _entry(card, "observation", where), image if pixels else (nets.features,)
+    observed = spaces.Box(0, 255, shape, np.uint8) if pixels else _box(entry, np.inf, shape, np.dtype(np.float64))
+    if nets.kind in ("q", "logits"):
+        return observed, spaces.Discrete(nets.actions)
+    reach = _REACH.get(environment_of(card, where)[0].split("/")[-1].split("-v")[0], 1.0)
+    return observed, _box(_entry(card, "action", where), reach, (nets.actions,), np.dtype(np.float32))
+
+
+def _box(entry: dict[str, Any], reach: float, shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
+    low, high = (np.broadcast_to(np.asarray(entry.get(k, d), dtype), shape) for k, d in (("low", -reach), ("high", reach)))
+    return spaces.Box(low, high, dtype=dtype.type)

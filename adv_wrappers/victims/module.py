@@ -1,0 +1,193 @@
+"""Victims made from any torch module or function: a CleanRL agent, a network of your own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from adv_wrappers.core.errors import VictimError
+from adv_wrappers.victims.chain import Chain, chain_of
+from adv_wrappers.victims.families import params_of
+from adv_wrappers.victims.victim import Select, State, Victim
+
+Net = nn.Module | Callable[..., Any]
+
+
+def from_module(
+    module: Net, observation_space: spaces.Space[Any], action_space: spaces.Space[Any],
+    kind: Literal["q", "logits", "mean", "gaussian", "distribution"] | None = None, *,
+    value: Net | None = None, critic: Net | None = None, robust_sarsa: Net | None = None,
+    initial_state: Callable[[int], State] | None = None, select: Select = "mode", clip: bool = False,
+    scale: Tensor | None = None, device: torch.device | str | None = None, dtype: torch.dtype | None = None,
+    live: bool = False, ref: str | None = None,
+) -> ModuleVictim:  # fmt: skip
+    """A victim from a module or function that maps raw observations ``[B, *S]`` to what ``kind`` says.
+
+    Args:
+        module: observations to Q-values ``[B, A]`` (``q``), ``logits``, an action (``mean``), mean and log-std as a
+            pair or side by side (``gaussian``), or a torch ``Distribution`` (``distribution``). A recurrent one takes
+            ``(obs, state)`` and returns ``(output, state)``; if it has a method ``advance(obs, state) -> state``,
+            that one makes the new state, and the returned one is not looked at.
+        kind: see above; None looks at what the module returns, and asks where that is not enough.
+        value: observations (and the state, of a recurrent one) to state values ``[B]`` or ``[B, 1]``.
+        critic: observations and native actions to Q-values ``[B]`` or ``[B, 1]``.
+        robust_sarsa: the same, for the attack of that name.
+        initial_state: rows to a hidden state with leaves ``[rows, ...]``; makes the victim recurrent.
+        clip: clip continuous actions to the action box, as most agents do when they act.
+        scale: the victim's own unit of every feature, for ``Linf(eps, scale="victim")``.
+        live: follow the module's weights as they are trained, instead of a frozen copy.
+
+    Raises:
+        VictimError: if the output does not have the shape that the action space asks for, and for a ``live`` module
+            in training mode with dropout or batch normalisation (attacking it would change it).
+    """
+    nets = [net for net in (module, value, critic, robust_sarsa) if isinstance(net, nn.Module)]
+    tensors = [t for net in nets for t in [*net.parameters(), *net.buffers()] if t.is_floating_point()]
+    device = torch.device(device) if device is not None else tensors[0].device if tensors else torch.device("cpu")
+    dtype = dtype or (tensors[0].dtype if tensors else torch.float32)
+    if live and any(m.training and isinstance(m, _UNSTABLE) for net in nets for m in net.modules()):
+        raise VictimError("a live victim must not hold dropout or batch normalisation in training mode: call .eval()")
+
+    def keep(net: Net | None) -> Net | None:
+        if live or not isinstance(net, nn.Module):
+            return net
+        return copy.deepcopy(net).to(device=device, dtype=dtype).eval().requires_grad_(False)
+
+    module, value, critic, robust_sarsa = _some(keep(module)), keep(value), keep(critic), keep(robust_sarsa)
+    form, size = _probe(module, observation_space, initial_state, device, dtype)
+    if kind is None:
+        if form not in ("gaussian", "distribution"):
+            raise VictimError("say what the module returns: kind='q', 'logits', 'mean', 'gaussian' or 'distribution'")
+        kind = form  # type: ignore[assignment]
+    if kind == "distribution":
+        final = size[0]
+    elif form == "distribution":
+        raise VictimError(f"the module returns a Distribution, so kind must be 'distribution', got {kind!r}")
+    else:
+        final = kind
+    victim = ModuleVictim(
+        observation_space, action_space, final, select=select, device=device, dtype=dtype, ref=ref, scale=scale
+    )  # type: ignore[arg-type]
+    expected = _width(action_space) * (2 if final == "gaussian" else 1)
+    if size[1] != expected:
+        raise VictimError(f"the module returns {size[1]} numbers a row; {final} over {action_space} needs {expected}")
+    victim.net, victim.value_net, victim.critic, victim.robust_sarsa = module, value, critic, robust_sarsa
+    victim.start, victim.recurrent, victim.live, victim.clip = initial_state, initial_state is not None, live, clip
+    if isinstance(module, nn.Module) and initial_state is None and not isinstance(observation_space, spaces.Dict):
+        victim.plain = chain_of(module)
+    return victim
+
+
+_UNSTABLE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
+
+
+def _some(net: Net | None) -> Net:
+    if net is None:
+        raise VictimError("expected a module or function, got None")
+    return net
+
+
+def _width(space: spaces.Space[Any]) -> int:
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    if isinstance(space, spaces.MultiBinary):
+        return 2 * int(torch.tensor(space.shape).prod())
+    if isinstance(space, spaces.Box) and space.shape is not None and len(space.shape) == 1:
+        return int(space.shape[0])
+    raise VictimError(f"expected Discrete, MultiDiscrete, MultiBinary or one-dimensional Box actions, got {space}")
+
+
+def _zeros(space: spaces.Space[Any], device: torch.device, dtype: torch.dtype) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _zeros(value, device, dtype) for key, value in space.spaces.items()}
+    if not isinstance(space, spaces.Box):
+        raise VictimError(f"expected Box observations (or a Dict of them), got {space}")
+    return torch.zeros(2, *space.shape, device=device, dtype=dtype)
+
+
+def _probe(net: Net, space: spaces.Space[Any], start: Any, device: torch.device, dtype: torch.dtype) -> tuple[str, Any]:
+    """What the module returns for two rows of zeros: a form, and (kind, width)."""
+    obs = _zeros(space, device, dtype)
+    try:
+        with torch.no_grad():
+            out = net(obs, start(2))[0] if start else net(obs)
+    except Exception as error:
+        raise VictimError(f"the module does not take observations of {space}: {error}") from error
+    if isinstance(out, torch.distributions.Distribution):
+        try:
+            kind, params = params_of(out)
+        except TypeError as error:
+            raise VictimError(str(error)) from error
+        return "distribution", (kind, params.shape[-1])
+    if isinstance(out, tuple) and len(out) == 2:
+        return "gaussian", ("gaussian", 2 * out[0].shape[-1])
+    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2:
+        raise VictimError(f"the module must return [B, K], a (mean, log_std) pair or a Distribution, got {type(out).__name__}"
+                          f" of shape {tuple(getattr(out, 'shape', ()))} for a batch of 2")
+    return "tensor", (None, out.shape[-1])
+
+
+class ModuleVictim(Victim):
+    """A victim around a module or function; made by :func:`from_module`."""
+
+    net: Net
+    value_net: Net | None = None
+    critic: Net | None = None
+    robust_sarsa: Net | None = None
+    start: Callable[[int], State] | None = None
+    live = False
+    clip = False
+    plain: Chain | None = None
+
+    def _run(self, obs: Any, state: State) -> tuple[Tensor, State]:
+        out, state = self.net(obs, state) if self.recurrent else (self.net(obs), None)
+        if isinstance(out, torch.distributions.Distribution):
+            out = params_of(out)[1]
+        elif isinstance(out, tuple):
+            out = torch.cat([out[0], out[1].expand_as(out[0])], -1)
+        return out, state
+
+    def params(self, obs: Any, state: State = None) -> Tensor:
+        return self._run(obs, state)[0]
+
+    def q(self, obs: Any, act: Tensor | None = None, state: State = None) -> Tensor | None:
+        if self.critic is None or act is None:
+            return super().q(obs, act, state)
+        return self.critic(obs, act).reshape(len(act))  # type: ignore[no-any-return]
+
+    def value(self, obs: Any, state: State = None) -> Tensor | None:
+        if self.value_net is None:
+            return super().value(obs, state)
+        out: Tensor = self.value_net(obs, state) if self.recurrent else self.value_net(obs)
+        return out.reshape(-1)
+
+    def native(self, action: Tensor) -> Tensor:
+        if self.clip and isinstance(self.action_space, spaces.Box):
+            low, high = (torch.as_tensor(b, dtype=action.dtype, device=action.device) for b in (self.action_space.low, self.action_space.high))
+            return torch.clamp(action, low, high)
+        return super().native(action)
+
+    def modules(self) -> list[nn.Module]:
+        return [n for n in (self.net, self.value_net, self.critic, self.robust_sarsa) if isinstance(n, nn.Module)]
+
+    def chain(self) -> Chain | None:
+        return self.plain
+
+    def initial_state(self, rows: int) -> State:
+        return None if self.start is None else self.start(rows)
+
+    def advance(self, obs: Any, state: State) -> State:
+        step = getattr(self.net, "advance", None)
+        return self._run(obs, state)[1] if step is None else step(obs, state)
+
+    def fingerprint(self) -> str:
+        if self.live:
+            self._fingerprint = None
+        return super().fingerprint()

@@ -1,0 +1,220 @@
+"""The victim: the differentiable policy under attack. Raw observations in, parameters of an action distribution out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from adv_wrappers.core.errors import VictimError
+from adv_wrappers.victims.chain import Chain
+from adv_wrappers.victims.families import (
+    CategoricalFamily,
+    DeterministicFamily,
+    Family,
+    GaussianFamily,
+    MultiCategoricalFamily,
+)
+
+Kind = Literal["q", "logits", "mean", "gaussian"]
+Select = Literal["mode", "sample"]
+State = Any
+Loss = Callable[[Tensor], Tensor]
+
+
+class Victim:
+    """A frozen policy with everything an adversary may ask of it.
+
+    Observations enter in the units of the environment, ``[B, *S]``, as float tensors of ``dtype`` on ``device`` (a
+    dictionary of them for a Dict space): scaling, normalising and channel order are the victim's own affair, so a
+    gradient is always with respect to what the environment hands out.
+
+    Attributes:
+        observation_space, action_space: of one row.
+        kind: ``q`` (Q-values of discrete actions), ``logits``, ``mean`` (a deterministic actor) or ``gaussian`` (mean
+            and log standard deviation side by side).
+        select: whether the agent plays the mode or a sample.
+        ref: what :func:`load_victim` takes, or None.
+        scale: the victim's unit of every feature (its normaliser's standard deviation), or None.
+        recurrent: whether it has a hidden state.
+        robust_sarsa: ``(obs, act) -> [B]``, a critic trained for the attack of that name, or None.
+        card: the parsed ``card.json`` that it came from, or None.
+    """
+
+    recurrent = False
+    robust_sarsa: Callable[..., Any] | None = None
+    card: dict[str, Any] | None = None
+    critic: Any = None  # (obs, native actions) -> Q of continuous actions, where the victim has one
+    robust_sarsa: Any = None  # the same, trained for the attack of that name
+
+    def __init__(
+        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], kind: Kind, *,
+        select: Select = "mode", device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
+        ref: str | None = None, scale: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        if kind not in ("q", "logits", "mean", "gaussian"):
+            raise VictimError(f"kind must be 'q', 'logits', 'mean' or 'gaussian', got {kind!r}")
+        if select not in ("mode", "sample"):
+            raise VictimError(f"select must be 'mode' or 'sample', got {select!r}")
+        if dtype not in (torch.float32, torch.float64):
+            raise VictimError(f"a victim computes in float32 or float64, got {dtype}")
+        discrete = isinstance(action_space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
+        if discrete != (kind in ("q", "logits")) or (kind == "q" and not isinstance(action_space, spaces.Discrete)):
+            raise VictimError(f"kind={kind!r} does not go with the action space {action_space}")
+        self.observation_space, self.action_space, self.kind, self.select = observation_space, action_space, kind, select
+        self.device, self.dtype, self.ref, self.scale = torch.device(device), dtype, ref, scale
+        self.family = self._make_family()
+        self._fingerprint: str | None = None
+
+    def _make_family(self) -> Family:
+        if isinstance(self.action_space, spaces.MultiDiscrete):
+            return MultiCategoricalFamily(tuple(int(n) for n in self.action_space.nvec.reshape(-1)))
+        if isinstance(self.action_space, spaces.MultiBinary):
+            return MultiCategoricalFamily((2,) * int(np.prod(self.action_space.shape)))
+        if self.kind in ("q", "logits"):
+            return CategoricalFamily()
+        return GaussianFamily() if self.kind == "gaussian" else DeterministicFamily()
+
+    # what a kind of victim implements
+
+    def params(self, obs: Any, state: State = None) -> Tensor:
+        """Parameters of the action distribution, ``[B, K]``: Q-values, logits, a mean, or mean and log-std."""
+        raise NotImplementedError
+
+    def q(self, obs: Any, act: Tensor | None = None, state: State = None) -> Tensor | None:
+        """Q-values ``[B, A]``, or ``[B]`` of the native actions ``act``; None where there are none."""
+        if self.kind != "q":
+            return None
+        values = self.params(obs, state)
+        return values if act is None else values.gather(-1, (act - self._start)[..., None]).squeeze(-1)
+
+    def value(self, obs: Any, state: State = None) -> Tensor | None:
+        """State value ``[B]``; None where there is none."""
+        values = self.q(obs, None, state)
+        return None if values is None or values.dim() < 2 else values.amax(-1)
+
+    def modules(self) -> list[nn.Module]:
+        """The networks that the victim is made of; their weights make its fingerprint."""
+        return []
+
+    def chain(self) -> Chain | None:
+        """A chain that computes ``params`` from raw observations, where the network is plain enough for one."""
+        return None
+
+    def initial_state(self, rows: int) -> State:
+        """Hidden state at the start of an episode, leaves ``[rows, ...]``; None for feed-forward victims."""
+        return None
+
+    def advance(self, obs: Any, state: State) -> State:
+        """Hidden state after acting on ``obs``."""
+        return state
+
+    def native(self, action: Tensor) -> Tensor:
+        """The action a family chose, in the units of the environment; differentiable for continuous actions."""
+        return action + self._start if self.family.discrete else action
+
+    # what follows from it
+
+    @property
+    def _start(self) -> Any:
+        if isinstance(self.action_space, spaces.MultiDiscrete):
+            return torch.as_tensor(self.action_space.start, device=self.device)
+        return int(self.action_space.start) if isinstance(self.action_space, spaces.Discrete) else 0
+
+    @property
+    def discrete(self) -> bool:
+        """Whether an action is one of ``n``."""
+        return self.family.discrete
+
+    @property
+    def has_q(self) -> bool:
+        """Whether :meth:`q` answers."""
+        return self.kind == "q" or self.critic is not None
+
+    def policy(self, obs: Any, state: State = None) -> Distribution:
+        """Action distribution at ``obs``."""
+        return self.family.policy(self.params(obs, state))
+
+    def kl(self, p: Tensor, q: Tensor) -> Tensor:
+        """KL(p || q) of two batches of parameters, ``[B]``."""
+        return self.family.kl(p, q)
+
+    def mode(self, params: Tensor) -> Tensor:
+        """Most likely native action of ``params``; differentiable for continuous actions."""
+        return self.native(self.family.mode(params))
+
+    def act(self, params: Tensor, key: Tensor | None = None) -> Tensor:
+        """Native actions as the agent plays them: the mode, or a sample drawn with the int64 keys ``[B]``.
+
+        Raises:
+            VictimError: for a sampling victim without a key.
+        """
+        if self.select == "mode":
+            return self.mode(params)
+        if key is None:
+            raise VictimError("this victim samples its actions: act needs a key a row")
+        return self.native(self.family.sample(params, key))
+
+    def gradient(self, loss: Loss, state: State = None, fill: Any = None) -> Callable[[Tensor], Tensor]:
+        """``x -> d loss(params(x)).sum() / dx``: the sum, so that a row does not depend on its batch.
+
+        ``loss`` maps parameters ``[B, K]`` to ``[B]``; one with a ``gradient`` method in closed form is not
+        differentiated. ``fill`` completes ``x`` to a whole observation. Weights receive no gradient.
+        """
+        chain = self.chain() if fill is None and state is None else None
+        slope = getattr(loss, "gradient", None) or _slope(loss)
+        if chain is not None:
+
+            def walk(x: Tensor) -> Tensor:
+                params, tape = chain.forward(x)
+                return chain.backward(slope(params), tape)
+
+            return walk
+
+        def differentiate(x: Tensor) -> Tensor:
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                total = loss(self.params(x if fill is None else fill(x), state)).sum()
+                return torch.autograd.grad(total, x)[0]
+
+        return differentiate
+
+    def fingerprint(self) -> str:
+        """sha256 over names, shapes and bytes of all weights (hexadecimal)."""
+        if self._fingerprint is None:
+            digest = hashlib.sha256()
+            for module in self.modules():
+                for name, tensor in sorted(module.state_dict().items()):
+                    array = tensor.detach().cpu().contiguous()
+                    digest.update(f"{name}{tuple(array.shape)}{array.dtype}".encode())
+                    digest.update(array.reshape(-1).view(torch.uint8).numpy().tobytes())
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Victim:
+        return self  # Gymnasium's spec machinery copies arguments; a victim is a frozen value
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.ref or ''} {self.kind} {self.observation_space} -> {self.action_space}>"
+
+
+def _slope(loss: Loss) -> Callable[[Tensor], Tensor]:
+    """Gradient of a loss with respect to parameters, by autograd over the parameters alone."""
+
+    def slope(params: Tensor) -> Tensor:
+        with torch.enable_grad():
+            params = params.detach().requires_grad_()
+            return torch.autograd.grad(loss(params).sum(), params)[0]
+
+    return slope
+
+
+def unscale(action: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """An action in [-1, 1] in the units of the action box."""
+    return low + 0.5 * (action + 1) * (high - low)

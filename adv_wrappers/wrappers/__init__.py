@@ -1,0 +1,1 @@
+"""Thin shells that let Gymnasium, vector and Stable-Baselines3 environments call the engine."""

@@ -1,0 +1,50 @@
+"""Perturbed actions, for single environments and vectors (:mod:`adv_wrappers.wrappers.sb3` has the third twin)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from gymnasium.vector import VectorEnv
+
+from adv_wrappers.core.threat import On
+from adv_wrappers.wrappers.env import EnvLayer
+from adv_wrappers.wrappers.layer import is_vec_env
+from adv_wrappers.wrappers.vector import VectorLayer
+
+
+class VectorPerturbAction(VectorLayer):
+    """:class:`PerturbAction` for a :class:`gymnasium.vector.VectorEnv`."""
+
+    on: ClassVar[On] = "action"
+
+
+class PerturbAction(EnvLayer):
+    """Hands the environment perturbed actions.
+
+    Args:
+        env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``; the shell that fits is returned.
+        how: a perturbation of actions, a :class:`ThreatModel`, a text such as ``"action-noise:eps=0.1"``, a threat's
+            dictionary, or any function ``(a, context) -> a'`` on float tensors ``[B, *A]``.
+        within: the budget; discrete actions take ``Valid()`` (or ``L0(k)`` for several of them).
+        when: the timing; None strikes at every step. The t of an action is that of the observation it answers.
+        at: key, or tuple of keys, of a Dict action space.
+        keep_true: put the agent's own action into ``info["adv_wrappers"][layer]["true"]``.
+
+    Raises:
+        AdvWrappersError: one of its kinds, for a threat that cannot work on this environment, before anything is spent.
+
+    >>> import gymnasium as gym
+    >>> env = PerturbAction(gym.make("CartPole-v1"), "action-flip:p=0.5")
+    >>> obs, info = env.reset(seed=0)
+    """
+
+    on: ClassVar[On] = "action"
+
+    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(env, VectorEnv):
+            return VectorPerturbAction(env, *args, **kwargs)
+        if is_vec_env(env):
+            from adv_wrappers.wrappers.sb3 import VecPerturbAction
+
+            return VecPerturbAction(env, *args, **kwargs)
+        return super().__new__(cls)

@@ -1,0 +1,147 @@
+"""The shell of a Stable-Baselines3 ``VecEnv``: its own class, which always resets in the same step."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.errors import SpaceError
+from adv_wrappers.core.threat import How, On, ThreatModel, When
+from adv_wrappers.wrappers.layer import GATES, Layer, counts, floated
+from adv_wrappers.wrappers.timing import gate
+
+
+def _stack(rows: list[Any], like: Any) -> Any:
+    if isinstance(like, dict):
+        return {key: _stack([row[key] for row in rows], like[key]) for key in like}
+    return np.stack([np.asarray(row) for row in rows])
+
+
+def _row(tree: Any, row: int) -> Any:
+    return {key: _row(value, row) for key, value in tree.items()} if isinstance(tree, dict) else tree[row]
+
+
+class VecLayer(Layer, VecEnvWrapper):
+    """A layer around an SB3 ``VecEnv``. ``venv.seed(s)`` gives row i the seed s + i, at the next reset."""
+
+    def __init__(
+        self, venv: VecEnv, how: How | ThreatModel | str | dict[str, Any], within: Budget | None = None,
+        when: When | None = None, at: str | tuple[str, ...] | None = None, *, quantize: bool = True,
+        keep_true: bool = False,
+    ) -> None:  # fmt: skip
+        if not isinstance(venv, VecEnv):
+            raise SpaceError(f"expected an SB3 VecEnv, got {type(venv).__name__}")
+        VecEnvWrapper.__init__(self, venv)
+        self._install(
+            venv, how, within, when, at, venv.num_envs, quantize, keep_true, venv.observation_space, venv.action_space
+        )
+        if not quantize:
+            self.observation_space = self.perturbed_space
+        self._struck: Any = False
+        self._masks: Any = None
+
+    def reset(self) -> Any:
+        """Reset all rows."""
+        seeds = list(getattr(self.venv.unwrapped, "_seeds", [None] * self.num_envs))
+        obs = self.venv.reset()
+        engine = self.engine
+        engine.clock.reset(seeds)
+        engine.forget()
+        engine.session.reset()
+        engine.session.due = False
+        self._masks = _masks(self.reset_infos)
+        obs, _ = self._observe(obs, True, False)
+        engine.session.hand(self, obs)
+        return obs
+
+    def step_async(self, actions: Any) -> None:
+        """Send the (perturbed) actions."""
+        engine = self.engine
+        if engine.session.listening:
+            engine.session.begin(self)
+        if self.on == "action":
+            self._struck = engine.decide(actions)
+            actions = engine.apply(actions, self._struck, mask=self._masks)
+            engine.clock.pay(self._struck)
+        self.venv.step_async(actions)
+
+    def step_wait(self) -> Any:
+        """Receive the (perturbed) observations."""
+        obs, rewards, dones, infos = self.venv.step_wait()
+        engine, struck = self.engine, self._struck
+        if engine.session.listening:
+            engine.session.answered()
+        engine.clock.tick()
+        infos = list(infos)
+        if dones.any():
+            if self.on == "observation":
+                last = [info.get("terminal_observation") if d else _row(obs, i) for i, (d, info) in enumerate(zip(dones, infos, strict=True))]
+                final, _ = self._observe(_stack(last, obs), dones, True)
+                for i in np.flatnonzero(dones):
+                    infos[i] = {**infos[i], "terminal_observation": _row(final, int(i))}
+            engine.clock.turn(dones)
+            engine.forget(dones)
+            engine.session.reset(dones)
+        self._masks = _masks(infos)
+        if self.on == "observation":
+            obs, struck = self._observe(obs, True, False)
+        engine.session.hand(self, obs)
+        each = np.broadcast_to(struck, (self.num_envs,))
+        true, self.keep_true = self.keep_true, False
+        infos = [self._note(info, bool(s)) for info, s in zip(infos, each, strict=True)]
+        self.keep_true = true
+        if true and engine.true is not None:
+            for i, info in enumerate(infos):
+                info["adv_wrappers"][self.key]["true"] = _row(engine.true, i)
+        return obs, rewards, dones, infos
+
+    def _observe(self, obs: Any, eligible: Any, final: bool) -> tuple[Any, Any]:
+        if self.on == "action":
+            return obs, False
+        if not self.quantize:
+            obs = floated(obs, self.threat.at)
+        struck = self.engine.decide(obs, eligible, final)
+        obs = self.engine.apply(obs, struck, final)
+        if not final:
+            self.engine.clock.pay(struck)
+        return obs, struck
+
+
+def _masks(infos: Any) -> torch.Tensor | None:
+    if infos and all("action_mask" in info for info in infos):
+        return torch.as_tensor(np.stack([info["action_mask"] for info in infos]))
+    return None
+
+
+class VecPerturbObservation(VecLayer):
+    """:class:`adv_wrappers.PerturbObservation` for an SB3 ``VecEnv``."""
+
+    on: ClassVar[On] = "observation"
+
+
+class VecPerturbAction(VecLayer):
+    """:class:`adv_wrappers.PerturbAction` for an SB3 ``VecEnv``."""
+
+    on: ClassVar[On] = "action"
+
+
+class VecProbabilisticTiming(VecEnvWrapper):
+    """:class:`adv_wrappers.ProbabilisticTiming` for an SB3 ``VecEnv``."""
+
+    def __init__(self, venv: VecEnv, p: float) -> None:
+        VecEnvWrapper.__init__(self, venv)
+        gate(venv, p)
+        below = counts(venv)
+        self.beneath = {**below, GATES: below[GATES] + 1}
+
+    def reset(self) -> Any:
+        """Reset all rows."""
+        return self.venv.reset()
+
+    def step_wait(self) -> Any:
+        """Receive the observations."""
+        return self.venv.step_wait()

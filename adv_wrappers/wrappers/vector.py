@@ -1,0 +1,199 @@
+"""The shell of a Gymnasium vector environment, in every autoreset mode, on the host or on a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.errors import SpaceError
+from adv_wrappers.core.threat import How, ThreatModel, When
+from adv_wrappers.wrappers.layer import LAYERS, Layer, floated
+
+
+def autoreset_mode(env: Any) -> AutoresetMode:
+    """The mode of a vector environment, from the environment itself: ``AtariVectorEnv`` shares its metadata."""
+    mode = getattr(env.unwrapped, "autoreset_mode", None) or (env.metadata or {}).get("autoreset_mode")
+    return AutoresetMode(mode) if mode is not None else AutoresetMode.NEXT_STEP
+
+
+def _row(tree: Any, row: int) -> Any:
+    return {key: _row(value, row) for key, value in tree.items()} if isinstance(tree, dict) else tree[row]
+
+
+def _put(tree: Any, row: int, value: Any) -> None:
+    if isinstance(tree, dict):
+        for key in tree:
+            _put(tree[key], row, value[key])
+    else:
+        tree[row] = value
+
+
+def _copy(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _copy(value) for key, value in tree.items()}
+    return tree.clone() if isinstance(tree, torch.Tensor) else np.array(tree)
+
+
+def _where(mask: Any, new: Any, old: Any) -> Any:
+    if isinstance(new, dict):
+        return {key: _where(mask, new[key], old[key]) for key in new}
+    wide = mask.reshape(-1, *[1] * (len(new.shape) - 1))
+    return torch.where(wide, new, old) if isinstance(new, torch.Tensor) else np.where(wide, new, old)
+
+
+def _device(tree: Any) -> torch.device | None:
+    leaf = next(iter(tree.values())) if isinstance(tree, dict) else tree
+    return leaf.device if isinstance(leaf, torch.Tensor) else None
+
+
+class VectorLayer(Layer, VectorWrapper):
+    """A layer around a :class:`gymnasium.vector.VectorEnv`."""
+
+    def __init__(
+        self, env: VectorEnv[Any, Any, Any], how: How | ThreatModel | str | dict[str, Any],
+        within: Budget | None = None, when: When | None = None, at: str | tuple[str, ...] | None = None, *,
+        quantize: bool = True, keep_true: bool = False,
+    ) -> None:  # fmt: skip
+        if not isinstance(env, VectorEnv):
+            raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
+        VectorWrapper.__init__(self, env)
+        batch = getattr(env.unwrapped, "batch_size", None)
+        if batch not in (None, env.num_envs):
+            raise SpaceError(f"rows must stay in place: expected batch_size = num_envs = {env.num_envs}, got {batch}")
+        self._install(
+            env, how, within, when, at, env.num_envs, quantize, keep_true,
+            env.single_observation_space, env.single_action_space,
+        )  # fmt: skip
+        if not quantize:
+            self.single_observation_space = self.perturbed_space
+            self.observation_space = batch_space(self.perturbed_space, env.num_envs)
+        self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
+        self.mode = autoreset_mode(env)
+        self._finished: Any = np.zeros(env.num_envs, bool)  # rows whose next step is NEXT_STEP's dummy
+        self._handed: Any = None
+        self._action_mask: Any = None
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all rows, or those of ``options["reset_mask"]``; the other rows keep what they were handed."""
+        mask = None
+        if options and options.get("reset_mask") is not None:
+            mask = np.array(options["reset_mask"], dtype=bool)
+            options = {**options, "reset_mask": mask.copy()}
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._settle(obs)
+        engine, device = self.engine, self.engine.clock.device
+        if mask is not None and device is not None:
+            mask = torch.as_tensor(mask, device=device)
+        engine.clock.reset(seed, mask)
+        engine.forget(mask)
+        engine.session.reset(mask)
+        if mask is None:
+            engine.session.due = False
+            self._finished = np.zeros(self.num_envs, bool) if device is None else torch.zeros(self.num_envs, dtype=torch.bool, device=device)
+        else:
+            self._finished = self._finished & ~mask
+        self._action_mask = info.get("action_mask")
+        before = self._handed
+        obs, struck = self._observe(obs, True if mask is None else mask, False, False)
+        if mask is not None and before is not None:
+            obs = _where(mask, obs, before)
+        return self._hand(obs), self._note(info, struck)
+
+    def _settle(self, obs: Any) -> None:
+        """On the first observation: is this environment on a device?"""
+        device = _device(obs)
+        if device is not None and self.engine.clock.device is None:
+            self.engine.settle(device)
+            self._finished = torch.zeros(self.num_envs, dtype=torch.bool, device=device)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """One step of every row under attack."""
+        engine = self.engine
+        session, clock = engine.session, engine.clock
+        if session.listening:
+            session.begin(self)
+        dummy = self._finished if self.mode == AutoresetMode.NEXT_STEP else False
+        struck: Any = False
+        if self.on == "action":
+            acting = True if dummy is False else ~dummy
+            struck = engine.decide(actions, acting)
+            actions = engine.apply(actions, struck, mask=None if self._action_mask is None else torch.as_tensor(self._action_mask))
+            clock.pay(struck)
+        obs, rewards, terminated, truncated, info = self.env.step(actions)
+        done = terminated | truncated
+        if session.listening:
+            session.answered(None if dummy is False else ~dummy)
+        if dummy is False:
+            clock.tick()
+        else:
+            clock.tick(~dummy)
+            if clock.device is not None or dummy.any():
+                self._turn(dummy)
+        if self.mode == AutoresetMode.SAME_STEP:
+            if clock.device is not None or done.any():
+                info = self._last(obs, done, info)
+                self._turn(done)
+        elif self.mode == AutoresetMode.NEXT_STEP:
+            self._finished = done
+        self._action_mask = info.get("action_mask")
+        obs, seen = self._observe(obs, True, False, done if self.mode != AutoresetMode.SAME_STEP else False)
+        return self._hand(obs), rewards, terminated, truncated, self._note(info, self._rows(struck if self.on == "action" else seen))
+
+    def _turn(self, mask: Any) -> None:
+        self.engine.clock.turn(mask)
+        self.engine.forget(mask)
+        self.engine.session.reset(mask)
+
+    def _rows(self, struck: Any) -> Any:
+        if isinstance(struck, bool):
+            device = self.engine.clock.device
+            return np.full(self.num_envs, struck) if device is None else torch.full((self.num_envs,), struck, device=device)
+        return struck
+
+    def _observe(self, obs: Any, eligible: Any, final: bool, free: Any) -> tuple[Any, Any]:
+        """The observation as this layer hands it on; strikes in the rows of ``free`` cost nothing."""
+        if self.on == "action":
+            return obs, False
+        if not self.quantize:
+            obs = floated(obs, self.threat.at)
+        engine = self.engine
+        struck = engine.decide(obs, eligible, final)
+        obs = engine.apply(obs, struck, final)
+        if not final and struck is not False:
+            engine.clock.pay(struck if free is False else struck & ~free)
+        return obs, self._rows(struck)
+
+    def _last(self, obs: Any, done: Any, info: dict[str, Any]) -> dict[str, Any]:
+        """SAME_STEP's final observations, perturbed under the old episode's clock; nobody acts on them."""
+        final = info.get("final_obs")
+        if final is None or self.on == "action":
+            return info
+        batch = _copy(obs)
+        ragged = isinstance(final, np.ndarray) and final.dtype == object
+        if ragged:
+            for row in np.flatnonzero(done):
+                _put(batch, int(row), final[row])
+        else:
+            batch = final
+        batch, _ = self._observe(batch, done, True, False)
+        if not ragged:
+            return {**info, "final_obs": batch}
+        final = final.copy()
+        for row in np.flatnonzero(done):
+            final[row] = _row(batch, int(row))
+        return {**info, "final_obs": final}
+
+    def _hand(self, obs: Any) -> Any:
+        self.engine.session.hand(self, obs)
+        if self.mode == AutoresetMode.DISABLED:
+            self._handed = obs
+        return obs
+
+
