@@ -10,7 +10,7 @@ from torch import Tensor
 
 from adv_wrappers.core import keys
 from adv_wrappers.core.arrays import Field
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.threat import On, Perturbation
@@ -31,6 +31,7 @@ class ActionNoise(Perturbation):
     name: ClassVar[str] = "action-noise"
     on: ClassVar[On] = "action"
     search: ClassVar[bool] = True
+    within: ClassVar[Budget | None] = Valid()
     kind: str = "uniform"
 
     def __post_init__(self) -> None:

@@ -58,7 +58,11 @@ class Clock:
         seeds = seed if isinstance(seed, (list, tuple, np.ndarray)) else [None if seed is None else _whole(seed) + i for i in range(self.rows)]
         if len(seeds) != self.rows:
             raise ValueRangeError(f"expected {self.rows} seeds, one a row, got {len(seeds)}")
-        self.turn(np.ones(self.rows, bool) if mask is None else mask)
+        if mask is None:
+            self.episode, self.t, self.spent = self.episode + 1, self._zeros(), self._zeros()
+            self._step_key = self._episode_key = None
+        else:
+            self.turn(mask)
         for row, value in enumerate(seeds):
             if value is not None and (mask is None or mask[row]):
                 key = keys.root(_whole(value))

@@ -14,7 +14,7 @@ from adv_wrappers.core import keys
 from adv_wrappers.core.arrays import to_victim
 from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.context import Context, Leaves
-from adv_wrappers.core.errors import SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.core.errors import OrderError, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.core.session import Session, merge, select
 from adv_wrappers.core.threat import Perturbation, ThreatModel, When
 
@@ -128,6 +128,11 @@ class Perturber:
         return self.field.give(value, out, self.batched)
 
     def _strike(self, value: Any, rows: Any, final: bool, mask: Any) -> tuple[Tensor, Any]:
+        if self.device is not None and self.device.type == "cuda" and torch.cuda._is_in_bad_fork():
+            raise OrderError(
+                f"{self.threat.label} computes on {self.device} inside a forked worker, where CUDA does not work: wrap "
+                f"the vector environment in this process instead (one batched attack), or use context='spawn'"
+            )
         context, exact, part = self._context(value, rows, final, mask)
         how, memory = self.threat.how, context.memory
         native = isinstance(how, Perturbation) and how.native

@@ -20,10 +20,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from adv_wrappers.core.errors import AdvWrappersError, CardError
-from adv_wrappers.victims.card_nets import Nets, Weights, build
+from adv_wrappers.victims.card_nets import Nets, build
 from adv_wrappers.victims.chain import Normalize
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.victim import Select, Victim
+from adv_wrappers.victims.weights import Weights
 
 # action boxes of Gymnasium's environments that are not [-1, 1]
 _REACH = {"InvertedPendulum": 3.0, "Pendulum": 2.0, "Pusher": 2.0, "Humanoid": 0.4, "HumanoidStandup": 0.4}
@@ -54,7 +55,11 @@ def load_card(
     try:
         # float64 until the end: in float32 a tiny std would round before its epsilon is added
         mean, std = _normaliser(observation, where)
-        rule = nn.Identity() if mean is None or std is None else Normalize(mean.to(dtype), std.to(dtype), observation.get("clip"))
+        rule = (
+            nn.Identity()
+            if mean is None or std is None
+            else Normalize(mean.to(dtype), std.to(dtype), observation.get("clip"))
+        )
         nets = build(weights, network, rule, image)
         observed, acted = _spaces(card, network, nets, image, where)
         if mean is not None and mean.dim() and mean.shape != observed.shape:
@@ -135,7 +140,9 @@ def _normaliser(observation: dict[str, Any], where: str) -> tuple[Tensor | None,
     center, spread = _numbers(mean, "observation.mean", where), _numbers(std, "observation.std", where)
     divisor = spread + _numbers(observation.get("epsilon", 0.0), "observation.epsilon", where)
     if center.shape != spread.shape or bool((spread < 0).any()) or bool((divisor <= 0).any()):
-        raise CardError(f"{where}: observation.std must be as long as mean ({center.numel()}), at least 0, and above 0 with epsilon")
+        raise CardError(
+            f"{where}: observation.std must be as long as mean ({center.numel()}), at least 0, and above 0 with epsilon"
+        )
     return center, divisor
 
 
@@ -165,5 +172,7 @@ def _spaces(
 
 
 def _box(entry: dict[str, Any], reach: float, shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
-    low, high = (np.broadcast_to(np.asarray(entry.get(k, d), dtype), shape) for k, d in (("low", -reach), ("high", reach)))
+    low, high = (
+        np.broadcast_to(np.asarray(entry.get(k, d), dtype), shape) for k, d in (("low", -reach), ("high", reach))
+    )
     return spaces.Box(low, high, dtype=dtype.type)

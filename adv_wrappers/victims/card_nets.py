@@ -1,4 +1,4 @@
-"""The networks of a card: named weights to modules, every shape checked before it is used."""
+"""The networks of a card, by their kind."""
 
 from __future__ import annotations
 
@@ -11,85 +11,11 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.errors import CardError
 from adv_wrappers.victims.chain import AppendLogStd
-from adv_wrappers.victims.recurrent import GaussianLSTM, LSTMPath, LSTMValue, zero_state
+from adv_wrappers.victims.recurrent import GaussianLSTM, LSTMValue, zero_state
 from adv_wrappers.victims.victim import Kind
+from adv_wrappers.victims.weights import Weights
 
-_ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 _STRIDES = (4, 2, 1)  # of the Atari trunk of Mnih et al. 2015, which weights do not tell
-
-
-class Weights:
-    """Weights taken by name; a missing one, a wrong shape and one left over are each a :class:`CardError`."""
-
-    def __init__(self, tensors: dict[str, Tensor], where: str) -> None:
-        for name, tensor in tensors.items():
-            if not tensor.is_floating_point():
-                raise CardError(f"{where}: {name} must hold floats, got {tensor.dtype}")
-            if not torch.isfinite(tensor).all():
-                raise CardError(f"{where}: {name} holds values that are not finite")
-        self.tensors, self.where, self.taken = tensors, where, set[str]()
-
-    def has(self, prefix: str) -> bool:
-        """Whether any weight is named ``prefix.*``."""
-        return any(name.startswith(prefix + ".") for name in self.tensors)
-
-    def take(self, name: str, *shape: int | None) -> nn.Parameter:
-        """One weight; None in ``shape`` allows any size."""
-        found = self.tensors.get(name)
-        wanted = tuple("any" if size is None else size for size in shape)
-        if found is None:
-            raise CardError(f"{self.where}: expected {name} of shape {wanted}, got only {', '.join(sorted(self.tensors))}")
-        if found.dim() != len(shape) or any(w is not None and w != f for w, f in zip(shape, found.shape, strict=True)):
-            raise CardError(f"{self.where}: expected {name} of shape {wanted}, got {tuple(found.shape)}")
-        self.taken.add(name)
-        return nn.Parameter(found, requires_grad=False)
-
-    def linear(self, prefix: str, inputs: int | None = None, outputs: int | None = None) -> nn.Linear:
-        """The layer ``prefix``; made on ``meta`` so that no global random number is drawn for it."""
-        weight = self.take(f"{prefix}.weight", outputs, inputs)
-        layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
-        layer.weight, layer.bias = weight, self.take(f"{prefix}.bias", weight.shape[0])
-        return layer
-
-    def mlp(self, prefix: str, network: dict[str, Any], inputs: int | None = None, outputs: int | None = None) -> nn.Sequential:
-        """``Linear, activation, Linear, ...`` named ``prefix.0, prefix.2, ...``."""
-        activation = _ACTIVATIONS.get(str(network.get("activation")))
-        if activation is None:
-            raise CardError(f"{self.where}: activation must be one of {', '.join(_ACTIVATIONS)}, got {network.get('activation')!r}")
-        count = sum(name.startswith(prefix + ".") and name.endswith(".weight") for name in self.tensors)
-        layers: list[nn.Module] = []
-        for i in range(max(count, 1)):
-            layer = self.linear(f"{prefix}.{2 * i}", inputs, outputs if i == count - 1 else None)
-            inputs = layer.out_features
-            layers += [layer, activation()]
-        hidden = [layer.out_features for layer in layers[:-2:2] if isinstance(layer, nn.Linear)]
-        if "hidden" in network and network["hidden"] != hidden:
-            raise CardError(f"{self.where}: the card says hidden={network['hidden']}, the weights of {prefix} say {hidden}")
-        return nn.Sequential(*layers[:-1])
-
-    def conv(self, prefix: str, inputs: int | None, stride: int) -> nn.Conv2d:
-        """The convolution ``prefix``, without padding."""
-        weight = self.take(f"{prefix}.weight", None, inputs, None, None)
-        size = (weight.shape[2], weight.shape[3])
-        layer = nn.Conv2d(weight.shape[1], weight.shape[0], size, stride, device="meta")
-        layer.weight, layer.bias = weight, self.take(f"{prefix}.bias", weight.shape[0])
-        return layer
-
-    def path(self, prefix: str, inputs: int | None = None, outputs: int | None = None) -> LSTMPath:
-        """``prefix.embed``, ``prefix.lstm`` (one layer) and ``prefix.head``."""
-        embed, head = self.linear(f"{prefix}.embed", inputs), self.linear(f"{prefix}.head", None, outputs)
-        size = head.in_features
-        cell = nn.LSTMCell(embed.out_features, size, device="meta")
-        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-            shape = (4 * size, {"weight_ih": embed.out_features, "weight_hh": size}.get(name))[: 2 if "weight" in name else 1]
-            setattr(cell, name, self.take(f"{prefix}.lstm.{name}_l0", *shape))
-        return LSTMPath(embed, cell, head)
-
-    def finish(self) -> None:
-        """Raise if a weight was not taken: the network is then not what the card says."""
-        left = sorted(set(self.tensors) - self.taken)
-        if left:
-            raise CardError(f"{self.where}: weights that this kind of network does not have: {', '.join(left)}")
 
 
 class Critic(nn.Module):
@@ -119,7 +45,7 @@ class Nets:
 
 
 def mean_over_quantiles(last: nn.Linear, quantiles: int) -> nn.Linear:
-    """The layer whose outputs ``[A]`` are the means over quantiles of outputs ``[quantiles * A]``: the mean is linear."""
+    """The layer whose outputs ``[A]`` are the means of outputs ``[quantiles * A]``: a mean is linear."""
     actions = last.out_features // quantiles
     layer = nn.Linear(last.in_features, actions, device="meta")
     for name in ("weight", "bias"):
@@ -132,13 +58,13 @@ def mean_over_quantiles(last: nn.Linear, quantiles: int) -> nn.Linear:
 def build(weights: Weights, network: dict[str, Any], normalise: nn.Module, image: tuple[int, ...]) -> Nets:
     """The networks of ``network["kind"]``; ``image`` is the shape of image observations."""
     kind = str(network.get("kind"))
-    builder = {
+    builders = {
         "gaussian-mlp": _mlp, "categorical-mlp": _mlp, "tanh-mlp": _tanh, "q-mlp": _q, "quantile-q-mlp": _q,
         "categorical-cnn": _cnn, "gaussian-lstm": _lstm,
-    }.get(kind)  # fmt: skip
+    }  # fmt: skip
+    builder = builders.get(kind)
     if builder is None:
-        raise CardError(f"{weights.where}: unknown network kind {kind!r}; known: gaussian-mlp, gaussian-lstm, tanh-mlp, "
-                        f"categorical-cnn, categorical-mlp, q-mlp, quantile-q-mlp")  # fmt: skip
+        raise CardError(f"{weights.where}: unknown network kind {kind!r}; known: {', '.join(builders)}")
     nets = builder(weights, network, normalise, image)
     weights.finish()
     return nets

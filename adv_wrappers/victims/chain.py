@@ -93,7 +93,8 @@ class Chain:
                 tape.append(x)
             elif isinstance(layer, nn.Conv2d):
                 tape.append(x)
-                x = functional.conv2d(x, layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+                where = layer.stride, layer.padding, layer.dilation, layer.groups
+                x = functional.conv2d(x, layer.weight, layer.bias, *where)
             elif isinstance(layer, nn.Flatten):
                 tape.append(x.shape)
                 x = x.flatten(1)

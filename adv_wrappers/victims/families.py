@@ -72,7 +72,8 @@ class MultiCategoricalFamily(Family):
         self.nvec, self._one = nvec, CategoricalFamily()
 
     def _split(self, params: Tensor) -> tuple[Tensor, ...]:
-        return params.split(list(self.nvec), -1)
+        parts: tuple[Tensor, ...] = torch.split(params, list(self.nvec), -1)
+        return parts
 
     def policy(self, params: Tensor) -> Distribution:
         widest = max(self.nvec)

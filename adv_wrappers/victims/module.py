@@ -50,8 +50,8 @@ def from_module(
     tensors = [t for net in nets for t in [*net.parameters(), *net.buffers()] if t.is_floating_point()]
     device = torch.device(device) if device is not None else tensors[0].device if tensors else torch.device("cpu")
     dtype = dtype or (tensors[0].dtype if tensors else torch.float32)
-    if live and any(m.training and isinstance(m, _UNSTABLE) for net in nets for m in net.modules()):
-        raise VictimError("a live victim must not hold dropout or batch normalisation in training mode: call .eval()")
+    if live:
+        check_live(nets)
 
     def keep(net: Net | None) -> Net | None:
         if live or not isinstance(net, nn.Module):
@@ -72,7 +72,7 @@ def from_module(
         final = kind
     victim = ModuleVictim(
         observation_space, action_space, final, select=select, device=device, dtype=dtype, ref=ref, scale=scale
-    )  # type: ignore[arg-type]
+    )
     expected = _width(action_space) * (2 if final == "gaussian" else 1)
     if size[1] != expected:
         raise VictimError(f"the module returns {size[1]} numbers a row; {final} over {action_space} needs {expected}")
@@ -84,6 +84,12 @@ def from_module(
 
 
 _UNSTABLE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
+
+
+def check_live(nets: list[nn.Module]) -> None:
+    """Raise :class:`VictimError` for networks that would change, or be random, by being evaluated."""
+    if any(m.training and isinstance(m, _UNSTABLE) for net in nets for m in net.modules()):
+        raise VictimError("a live victim must not hold dropout or batch normalisation in training mode: call .eval()")
 
 
 def _some(net: Net | None) -> Net:
@@ -129,8 +135,10 @@ def _probe(net: Net, space: spaces.Space[Any], start: Any, device: torch.device,
     if isinstance(out, tuple) and len(out) == 2:
         return "gaussian", ("gaussian", 2 * out[0].shape[-1])
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2:
-        raise VictimError(f"the module must return [B, K], a (mean, log_std) pair or a Distribution, got {type(out).__name__}"
-                          f" of shape {tuple(getattr(out, 'shape', ()))} for a batch of 2")
+        raise VictimError(
+            f"the module must return [B, K], a (mean, log_std) pair or a Distribution, got {type(out).__name__} of shape "
+            f"{tuple(getattr(out, 'shape', ()))} for a batch of 2"
+        )
     return "tensor", (None, out.shape[-1])
 
 
@@ -170,7 +178,8 @@ class ModuleVictim(Victim):
 
     def native(self, action: Tensor) -> Tensor:
         if self.clip and isinstance(self.action_space, spaces.Box):
-            low, high = (torch.as_tensor(b, dtype=action.dtype, device=action.device) for b in (self.action_space.low, self.action_space.high))
+            bounds = self.action_space.low, self.action_space.high
+            low, high = (torch.as_tensor(bound, dtype=action.dtype, device=action.device) for bound in bounds)
             return torch.clamp(action, low, high)
         return super().native(action)
 

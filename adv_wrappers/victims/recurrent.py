@@ -6,6 +6,7 @@ in evaluation mode, and attacking a victim is differentiating one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from adv_wrappers.victims.chain import AppendLogStd
 Leaves = tuple[Tensor, ...]
 
 
-def zero_state(shapes: list[tuple[int, ...]], rows: int, *, device: torch.device, dtype: torch.dtype) -> Leaves:
+def zero_state(shapes: Sequence[tuple[int, ...]], rows: int, *, device: torch.device, dtype: torch.dtype) -> Leaves:
     """Zeros ``[rows, *shape]`` for every shape."""
     return tuple(torch.zeros(rows, *shape, device=device, dtype=dtype) for shape in shapes)
 

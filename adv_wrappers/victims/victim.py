@@ -43,12 +43,10 @@ class Victim:
         ref: what :func:`load_victim` takes, or None.
         scale: the victim's unit of every feature (its normaliser's standard deviation), or None.
         recurrent: whether it has a hidden state.
-        robust_sarsa: ``(obs, act) -> [B]``, a critic trained for the attack of that name, or None.
         card: the parsed ``card.json`` that it came from, or None.
     """
 
     recurrent = False
-    robust_sarsa: Callable[..., Any] | None = None
     card: dict[str, Any] | None = None
     critic: Any = None  # (obs, native actions) -> Q of continuous actions, where the victim has one
     robust_sarsa: Any = None  # the same, trained for the attack of that name
@@ -67,7 +65,8 @@ class Victim:
         discrete = isinstance(action_space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
         if discrete != (kind in ("q", "logits")) or (kind == "q" and not isinstance(action_space, spaces.Discrete)):
             raise VictimError(f"kind={kind!r} does not go with the action space {action_space}")
-        self.observation_space, self.action_space, self.kind, self.select = observation_space, action_space, kind, select
+        self.observation_space, self.action_space = observation_space, action_space
+        self.kind, self.select = kind, select
         self.device, self.dtype, self.ref, self.scale = torch.device(device), dtype, ref, scale
         self.family = self._make_family()
         self._fingerprint: str | None = None

@@ -77,6 +77,7 @@ class VectorLayer(Layer, VectorWrapper):
         self._finished: Any = np.zeros(env.num_envs, bool)  # rows whose next step is NEXT_STEP's dummy
         self._handed: Any = None
         self._action_mask: Any = None
+        self._every: Any = np.ones(env.num_envs, bool)
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -104,7 +105,7 @@ class VectorLayer(Layer, VectorWrapper):
         obs, struck = self._observe(obs, True if mask is None else mask, False, False)
         if mask is not None and before is not None:
             obs = _where(mask, obs, before)
-        return self._hand(obs), self._note(info, struck)
+        return self._hand(obs), self._note(info, self._rows(struck))
 
     def _settle(self, obs: Any) -> None:
         """On the first observation: is this environment on a device?"""
@@ -156,6 +157,14 @@ class VectorLayer(Layer, VectorWrapper):
             device = self.engine.clock.device
             return np.full(self.num_envs, struck) if device is None else torch.full((self.num_envs,), struck, device=device)
         return struck
+
+    def _note(self, info: dict[str, Any], struck: Any) -> dict[str, Any]:
+        """As in every vector info, a key ``k`` comes with the mask ``_k`` of the rows that have it: here, all."""
+        info, every = super()._note(info, struck), self._every
+        entries = info["adv_wrappers"]
+        entries[self.key] |= {f"_{name}": every for name in tuple(entries[self.key])}
+        entries[f"_{self.key}"] = info["_adv_wrappers"] = every
+        return info
 
     def _observe(self, obs: Any, eligible: Any, final: bool, free: Any) -> tuple[Any, Any]:
         """The observation as this layer hands it on; strikes in the rows of ``free`` cost nothing."""

@@ -1,0 +1,1 @@
+"""Evaluation: what an agent earns under each threat, with intervals, checks and a report."""

@@ -1,0 +1,3 @@
+"""evaluate."""
+def evaluate(*a, **k):
+    raise NotImplementedError

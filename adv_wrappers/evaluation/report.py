@@ -1,0 +1,3 @@
+"""The report of an evaluation."""
+class Report:
+    """Being written."""

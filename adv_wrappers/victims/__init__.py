@@ -1,0 +1,14 @@
+"""Victims: the policies under attack, made from modules, SB3 models, cards and references."""
+
+from __future__ import annotations
+
+from adv_wrappers.core.values import set_loader
+from adv_wrappers.victims.card import environment_of, load_card
+from adv_wrappers.victims.module import from_module
+from adv_wrappers.victims.sb3 import from_sb3, load_sb3
+from adv_wrappers.victims.victim import Victim
+from adv_wrappers.victims.zoo import load_victim, zoo_names
+
+set_loader(load_victim)
+
+__all__ = ["Victim", "environment_of", "from_module", "from_sb3", "load_card", "load_sb3", "load_victim", "zoo_names"]

@@ -1,0 +1,141 @@
+"""The networks inside a Stable-Baselines3 policy, as plain modules from raw observations. Imports nothing of SB3.
+
+Policies are told apart by the names of their classes, and their own forward functions are not called: those cut the
+gradient with respect to the observation (``q1_forward``, shared feature extractors), keep a distribution on the policy,
+or cannot be differentiated by hand.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from adv_wrappers.core.errors import VictimError
+from adv_wrappers.victims.card_nets import Nets, mean_over_quantiles
+from adv_wrappers.victims.chain import AppendLogStd, Normalize
+from adv_wrappers.victims.recurrent import zero_state
+from adv_wrappers.victims.sb3_layers import (
+    EveryKey,
+    MeanAndLogStd,
+    Method,
+    MinimumCritic,
+    OneHot,
+    QuantileMean,
+    RecurrentActor,
+    RecurrentValue,
+    TwoLogits,
+)
+
+_LAYERS = "stable_baselines3.common.torch_layers."
+Statistics = dict[str | None, tuple[Tensor, Tensor, float]]  # a key (None: all): mean, sqrt(var + epsilon), clip
+
+
+def is_image(space: spaces.Space[Any]) -> bool:
+    """What SB3 divides by 255: three dimensions of uint8 from 0 to 255."""
+    if not isinstance(space, spaces.Box) or len(space.shape) != 3 or space.dtype != "uint8":
+        return False
+    return bool((space.low == 0).all() and (space.high == 255).all())
+
+
+def statistics_of(normalizer: Any, space: spaces.Space[Any]) -> tuple[Statistics, spaces.Space[Any]]:
+    """Mean, divisor and clip by key (None: all) of a ``VecNormalize``, and the space before it."""
+    if normalizer is None or not normalizer.norm_obs:
+        return {}, space
+    found = normalizer.obs_rms if isinstance(normalizer.obs_rms, dict) else {None: normalizer.obs_rms}
+    statistics: Statistics = {}
+    for key, rms in found.items():
+        leaf = space if key is None else space.spaces.get(key) if isinstance(space, spaces.Dict) else None
+        if leaf is None or leaf.shape != rms.mean.shape:
+            raise VictimError(
+                f"VecNormalize has statistics of shape {rms.mean.shape} for {key or 'observations'}, "
+                f"the policy takes {space}"
+            )
+        mean, var = torch.as_tensor(rms.mean).double(), torch.as_tensor(rms.var).double()
+        statistics[key] = mean, (var + float(normalizer.epsilon)).sqrt(), float(normalizer.clip_obs)
+    inner = vars(normalizer).get("venv")
+    raw = getattr(inner, "observation_space", space)
+    # images lose their bounds under VecNormalize; behind a transposition only the policy's own space fits
+    return statistics, raw if type(raw) is type(space) and raw.shape == space.shape else space
+
+
+def _leaf(space: spaces.Space[Any], images: bool, statistics: tuple[Tensor, Tensor, float] | None) -> list[nn.Module]:
+    if isinstance(space, spaces.Discrete):
+        return [OneHot((int(space.n),))]
+    if isinstance(space, spaces.MultiDiscrete):
+        return [OneHot(tuple(int(n) for n in space.nvec))]
+    first: list[nn.Module] = [] if statistics is None else [Normalize(*statistics)]
+    return [*first, Normalize(torch.tensor(0.0), torch.tensor(255.0))] if images and is_image(space) else first
+
+
+def _is(module: nn.Module, name: str) -> bool:
+    return f"{type(module).__module__}.{type(module).__qualname__}" == _LAYERS + name
+
+
+def features(policy: Any, extractor: Any, statistics: Statistics) -> list[nn.Module]:
+    """Layers from raw observations to features; those of plain extractors are listed, so that a chain can be made."""
+    space, images = policy.observation_space, bool(policy.normalize_images)
+    if isinstance(space, spaces.Dict):
+        parts = {k: nn.Sequential(*_leaf(s, images, statistics.get(k))) for k, s in space.spaces.items()}
+        return [EveryKey(parts), extractor]
+    before = _leaf(space, images, statistics.get(None))
+    if _is(extractor, "FlattenExtractor"):
+        return [*before, nn.Flatten()]
+    return [*before, *extractor.cnn, *extractor.linear] if _is(extractor, "NatureCNN") else [*before, extractor]
+
+
+def q_nets(policy: Any, statistics: Statistics, live: bool) -> Nets:
+    """DQN and QR-DQN."""
+    quantile = hasattr(policy, "quantile_net")
+    owner = policy.quantile_net if quantile else policy.q_net
+    layers = list(owner.quantile_net if quantile else owner.q_net)
+    if quantile and not live and isinstance(layers[-1], nn.Linear):
+        layers[-1] = mean_over_quantiles(layers[-1], owner.n_quantiles)
+    elif quantile:  # a folded layer would not follow the weights
+        layers.append(QuantileMean(owner.n_quantiles))
+    return Nets(nn.Sequential(*features(policy, owner.features_extractor, statistics), *layers), "q", 0, 0)
+
+
+def off_policy_nets(policy: Any, statistics: Statistics) -> Nets:
+    """SAC, TD3 and DDPG."""
+    actor, critic = policy.actor, policy.critic
+    seen = features(policy, actor.features_extractor, statistics)
+    heads = nn.Sequential(*features(policy, critic.features_extractor, statistics)), list(critic.q_networks)
+    minimum = MinimumCritic(*heads, policy.action_space)
+    if not hasattr(actor, "latent_pi"):
+        return Nets(nn.Sequential(*seen, *actor.mu), "mean", 0, 0, critic=minimum)
+    net = nn.Sequential(*seen, *actor.latent_pi, MeanAndLogStd(actor.mu, actor.log_std))
+    return Nets(net, "gaussian", 0, 0, critic=minimum)
+
+
+def actor_critic_nets(policy: Any, statistics: Statistics) -> Nets:
+    """PPO, A2C and RecurrentPPO."""
+    tail: list[nn.Module] = [policy.action_net]
+    kind = type(policy.action_dist).__name__
+    if kind == "DiagGaussianDistribution":
+        tail.append(AppendLogStd(policy.log_std))
+    elif kind == "BernoulliDistribution":
+        tail.append(TwoLogits())
+    elif kind not in ("CategoricalDistribution", "MultiCategoricalDistribution"):
+        raise VictimError(f"no victim for a policy with {kind}: use from_module with a function of your own")
+    mlp = policy.mlp_extractor
+    plain = _is(mlp, "MlpExtractor")
+    pi = nn.Sequential(*(mlp.policy_net if plain else [Method(mlp, "forward_actor")]), *tail)
+    vf = nn.Sequential(*(mlp.value_net if plain else [Method(mlp, "forward_critic")]), policy.value_net)
+    seen, valued = (
+        features(policy, e, statistics) for e in (policy.pi_features_extractor, policy.vf_features_extractor)
+    )
+    output: Any = "gaussian" if kind == "DiagGaussianDistribution" else "logits"
+    if not hasattr(policy, "lstm_actor"):
+        return Nets(nn.Sequential(*seen, *pi), output, 0, 0, nn.Sequential(*valued, *vf))
+    lstm, own = policy.lstm_actor, policy.lstm_critic
+    if lstm.bidirectional or lstm.proj_size or not lstm.bias:
+        raise VictimError("no victim for a bidirectional or projected LSTM, or one without biases")
+    before = nn.Sequential(*valued)
+    net = RecurrentActor(nn.Sequential(*seen), lstm, pi, None if own is None else (before, own))
+    value = RecurrentValue(before, own or (lstm if policy.shared_lstm else None), policy.critic, vf, own is not None)
+    shapes = [(lstm.num_layers, lstm.hidden_size)] * (2 if own is None else 4)
+    return Nets(net, output, 0, 0, value, start=functools.partial(zero_state, shapes))

@@ -1,0 +1,57 @@
+"""References: texts that name a victim, so that a threat's dictionary or an environment's id can hold one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from adv_wrappers.core.errors import VictimError
+from adv_wrappers.victims.card import load_card
+from adv_wrappers.victims.sb3 import load_sb3
+from adv_wrappers.victims.victim import Select, Victim
+
+_ZOO = Path(__file__).parent.parent / "zoo"
+
+
+def zoo_names() -> tuple[str, ...]:
+    """Names of the agents that are shipped, sorted."""
+    return tuple(sorted(path.parent.name for path in _ZOO.glob("*/card.json")))
+
+
+def load_victim(
+    ref: Any, *, trust: bool = False, select: Select | None = None, device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Victim:  # fmt: skip
+    """The victim that a text names; a victim is returned as it is.
+
+    Args:
+        ref: ``zoo:NAME`` (shipped, see :func:`zoo_names`), ``card:FOLDER`` or ``sb3:FILE.zip``.
+        trust: allow an SB3 file to run the code that is pickled in it.
+        select: play the mode or a sample; None does as the card says (an SB3 agent: the mode).
+        dtype: float32 or float64; SB3 agents are float32.
+
+    Raises:
+        VictimError: for any other reference, and a name that is not in the zoo.
+        CardError: for files that are missing or malformed.
+        TrustError: for an SB3 file that cannot be read without running code from it.
+    """
+    if isinstance(ref, Victim):
+        return ref
+    kind, _, rest = ref.partition(":") if isinstance(ref, str) else ("", "", "")
+    names = zoo_names()
+    if kind == "zoo":
+        if rest not in names:  # compared with the names and never joined to a path: no .. can leave the zoo
+            raise VictimError(f"no agent {rest!r} in the zoo; known: {', '.join(names) or 'none'}")
+        return load_card(_ZOO / rest, select=select, device=device, dtype=dtype, ref=ref)
+    if kind == "card" and rest:
+        return load_card(rest, select=select, device=device, dtype=dtype, ref=ref)
+    if kind == "sb3" and rest:
+        if dtype != torch.float32:
+            raise VictimError(f"SB3 agents compute in float32, got dtype={dtype}")
+        return load_sb3(rest, trust=trust, device=device, select=select or "mode", ref=ref)
+    raise VictimError(
+        f"a victim is a Victim, 'zoo:NAME', 'card:FOLDER' or 'sb3:FILE.zip', got {ref!r}; "
+        f"in the zoo: {', '.join(names) or 'none'}"
+    )

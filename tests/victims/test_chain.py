@@ -1,0 +1,85 @@
+"""Chains against autograd, and the layers that they must refuse."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from adv_wrappers.victims.chain import AppendLogStd, Normalize, chain_of
+
+ACT = nn.Tanh()
+
+
+def normalize(width: int, clip: float | None = 1.0) -> Normalize:
+    return Normalize(torch.linspace(-1, 1, width), torch.linspace(0.2, 2, width), clip)
+
+
+NETS = {
+    "mlp": lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)),
+    "nested": lambda: nn.Sequential(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), nn.Identity(), nn.Linear(8, 3)),
+    "one activation twice": lambda: nn.Sequential(nn.Linear(4, 8), ACT, nn.Linear(8, 8), ACT, nn.Linear(8, 3)),
+    "one layer twice": lambda: (lambda layer: nn.Sequential(layer, nn.Tanh(), layer))(nn.Linear(4, 4)),
+    "normalised gaussian": lambda: nn.Sequential(
+        normalize(4), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2), AppendLogStd(torch.tensor([0.1, -0.3]))
+    ),
+    "unclipped, activation first": lambda: nn.Sequential(normalize(4, None), nn.ReLU(), nn.Tanh(), nn.Linear(4, 2)),
+    "no bias": lambda: nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 2, bias=False), nn.Tanh()),
+    "cnn": lambda: nn.Sequential(
+        normalize(1, None), nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 2, dilation=2, groups=2),
+        nn.Flatten(), nn.ReLU(), nn.Linear(36, 3),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_chain_is_autograd(name):
+    torch.manual_seed(0)
+    net = NETS[name]().double().requires_grad_(False)
+    x = torch.randn(5, *((2, 10, 10) if name == "cnn" else (4,)), dtype=torch.float64)
+    before, weight = x.clone(), {k: v.clone() for k, v in net.state_dict().items()}
+    out, tape = chain_of(net).forward(x)
+    torch.testing.assert_close(out, net(x), rtol=1e-12, atol=1e-12)
+    slope = torch.randn_like(out)
+    (expected,) = torch.autograd.grad((net(x.requires_grad_()) * slope).sum(), x)
+    assert expected.abs().max() > 0
+    torch.testing.assert_close(chain_of(net).backward(slope, tape), expected, rtol=1e-12, atol=1e-12)
+    assert torch.equal(x, before)
+    assert all(torch.equal(v, weight[k]) for k, v in net.state_dict().items())
+
+
+def test_chain_follows_the_weights():
+    net = nn.Sequential(nn.Linear(2, 2))
+    chain = chain_of(net)
+    with torch.no_grad():
+        net[0].weight.zero_()
+    assert torch.equal(chain.forward(torch.ones(1, 2))[0], net[0].bias[None])
+
+
+class Doubled(nn.Sequential):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def hooked() -> nn.Module:
+    net = nn.Sequential(nn.Linear(2, 2))
+    net.register_forward_hook(lambda module, args, out: out * 2)
+    return net
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        nn.Sequential(nn.Linear(2, 2), nn.GELU()),
+        nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)),
+        Doubled(nn.Linear(2, 2)),
+        nn.Sequential(nn.Linear(2, 2), Doubled(nn.Linear(2, 2))),
+        hooked(),
+        nn.Sequential(nn.Flatten(0), nn.Linear(2, 2)),
+        nn.Conv2d(1, 1, 3, padding="same"),
+        nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)),
+    ],
+    ids=["gelu", "dropout", "own forward", "own forward inside", "hook", "flatten", "padding", "parametrised"],
+)
+def test_no_chain(net):
+    assert chain_of(net) is None
