@@ -234,7 +234,7 @@ def parse_when(text: str) -> When:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ThreatError(f"cannot read the timing {text!r}: expected something like 'bernoulli(0.1)&atmost(7)'") from error
+        raise ThreatError(f"cannot read the timing {text!r}: expected something like 'bernoulli(0.1)'") from error
     return _build(tree, text)
 
 
@@ -250,7 +250,8 @@ def _build(node: ast.expr, text: str) -> When:
         if kind is not None and issubclass(kind, Timing) and not issubclass(kind, (_Pair, Not)):
             names = [field.name for field in fields(kind)]
             if len(call.args) > len(names):
-                raise ThreatError(f"{kind.name} takes {', '.join(names) or 'nothing'}, got {len(call.args)} arguments in {text!r}")
+                takes = ", ".join(names) or "nothing"
+                raise ThreatError(f"{kind.name} takes {takes}, got {len(call.args)} arguments in {text!r}")
             given = {name: _literal(arg, text) for name, arg in zip(names, call.args, strict=False)}
             given |= {str(k.arg): _literal(k.value, text) for k in call.keywords}
             return construct(kind, **given)  # type: ignore[no-any-return]

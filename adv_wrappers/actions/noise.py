@@ -41,17 +41,12 @@ class ActionNoise(Perturbation):
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)
         if field.discrete and self.kind != "uniform":
-            raise ValueRangeError(f"{self.kind} noise is defined for continuous actions; discrete ones take kind='uniform'")
+            raise ValueRangeError(f"{self.kind} noise is for continuous actions; discrete ones take kind='uniform'")
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         if context.mask is not None and x.dim() == 1:
-            return _allowed(context, context.low)
-        if self.kind == "uniform":
-            return context.draw()
-        unit = context.budget.unit(context.low, context.high)
-        if self.kind == "bernoulli":
-            return x + unit * context.budget.direction(context.signs())
-        return x + context.normal() * ((context.high - context.low) / 2)
+            return _allowed(context, context.space[0])
+        return context.noise("sign" if self.kind == "bernoulli" else self.kind)
 
 
 def _allowed(context: Context, first: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from adv_wrappers.core.arrays import Field
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import BudgetError, ValueRangeError, VictimError
+from adv_wrappers.core.errors import ValueRangeError, VictimError
 from adv_wrappers.core.threat import On, Perturbation
 
 
@@ -35,6 +35,7 @@ class WorstAction(Perturbation):
 
     name: ClassVar[str] = "worst-action"
     on: ClassVar[On] = "action"
+    search: ClassVar[bool] = True
     needs_victim: ClassVar[bool] = True
     within: ClassVar[Budget | None] = Valid()
     victim: Any = None
@@ -51,11 +52,10 @@ class WorstAction(Perturbation):
 
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)
-        self.__post_init__()
         if self.victim is not None and self.victim.discrete and field.shape != ():
-            raise VictimError(f"worst-action needs one discrete action or continuous ones, got {self.victim.action_space}")
-        if not field.discrete and not within.bounded and not field.bounded:
-            raise BudgetError("worst-action needs a bounded budget or a bounded action space")
+            raise VictimError(
+                f"worst-action is for one discrete action or continuous ones, got {self.victim.action_space}"
+            )
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)

@@ -8,36 +8,62 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.threat import Perturbation
 
 Gradient = Callable[[Tensor], Tensor]
 
 
+class Climb(Perturbation):
+    """Base of the attacks that are an objective times an ascent; a subclass is a frozen dataclass with these fields."""
+
+    search: ClassVar[bool] = True
+    needs_victim: ClassVar[bool] = True
+    victim: Any
+    steps: int
+    step: float
+
+    def objective(self, x: Tensor, bound: Any) -> Any:
+        """What is maximised, a loss on parameters ``[B, K] -> [B]``; ``bound`` is the victim at this step."""
+        raise NotImplementedError
+
+    def climb(self, context: Context, gradient: Gradient) -> Tensor:
+        """The way up: projected gradient ascent, unless a subclass knows another."""
+        return pgd(context, gradient, self.steps, self.step, getattr(self, "random_start", False))
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        bound = context.bind(self.victim)
+        return self.climb(context, bound.gradient(self.objective(x, bound)))
+
+
 def pgd(context: Context, gradient: Gradient, steps: int, step: float, random_start: bool = False) -> Tensor:
-    """Projected gradient ascent (Madry et al. 2018), ``[B, *S]``; one step of 1 from ``x`` is FGSM (Goodfellow 2015)."""
+    """Projected gradient ascent (Madry et al. 2018), ``[B, *S]``; one step of 1 is FGSM (Goodfellow et al. 2015)."""
     y = context.draw() if random_start else context.x
     for _ in range(steps):
         y = context.ascend(y, gradient(y), step)
     return y
 
 
-def momentum(context: Context, gradient: Gradient, steps: int, step: float, decay: float, nesterov: bool = False) -> Tensor:
+def momentum(
+    context: Context, gradient: Gradient, steps: int, step: float, decay: float, nesterov: bool = False
+) -> Tensor:
     """MI-FGSM (Dong et al. 2018, algorithm 1): gradients of l1 length one, accumulated with ``decay``.
 
     ``nesterov`` looks one step ahead along the accumulated direction (NI-FGSM, Lin et al. 2020, algorithm 1).
     """
     y, total = context.x, torch.zeros_like(context.x)
     for _ in range(steps):
-        ahead = context.ascend(y, total.clone(), step * decay) if nesterov else y
+        ahead = context.ascend(y, total, step * decay) if nesterov else y
         g = gradient(ahead)
         length = g.abs().flatten(1).sum(1).clamp(min=torch.finfo(g.dtype).tiny)
-        total = total.mul_(decay).add_(g / length.view(-1, *[1] * (g.dim() - 1)))
-        y = context.ascend(y, total.clone(), step)
+        total = total * decay + g / length.view(-1, *[1] * (g.dim() - 1))
+        y = context.ascend(y, total, step)
     return y
 
 

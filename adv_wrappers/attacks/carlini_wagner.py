@@ -1,7 +1,7 @@
 """Carlini and Wagner 2017, "Towards Evaluating the Robustness of Neural Networks", the l2 attack of section VI.
 
 Minimum distance: minimise ``||x' - x||^2 + c f(x')`` over w, ``x' = low + (high - low)(tanh w + 1) / 2``, with Adam,
-and search for the c of every row by doubling and bisection. ``f`` is the paper's f6: the lead that the right (or
+and search for the c of every row tenfold upwards and by bisection. ``f`` is the paper's f6: the lead that the right (or
 wrong) action must lose, down to ``-confidence``. Departures: the box is the budget's, which an unbounded space needs;
 the batch is optimised together, a row's c and best point being its own; a row for which nothing succeeded keeps the
 point of the smallest lead.
@@ -16,9 +16,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.attacks.ascent import check_steps
-from adv_wrappers.attacks.min_best import need_discrete
-from adv_wrappers.attacks.objectives import Margin
-from adv_wrappers.core.arrays import Field
+from adv_wrappers.attacks.objectives import Margin, need_discrete
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
@@ -65,10 +63,6 @@ class CarliniWagner(Perturbation):
         if isinstance(self.target, int) and actions is not None and not 0 <= self.target < actions:
             raise ValueRangeError(f"target must be an action from 0 to {actions - 1}, got {self.target}")
 
-    def check(self, field: Field, within: Budget) -> None:
-        super().check(field, within)
-        self.__post_init__()
-
     def objective(self, x: Tensor, bound: Any) -> Any:
         """What is maximised: the lead of the wanted action, a loss on parameters ``[B, K] -> [B]``."""
         params = bound.params(x)
@@ -90,8 +84,9 @@ class CarliniWagner(Perturbation):
             w, mean, square = start.clone(), torch.zeros_like(x), torch.zeros_like(x)
             won = torch.zeros(len(x), dtype=torch.bool, device=x.device)
             for i in range(1, self.steps + 1):
-                y = middle + half * w.tanh()
-                g = (2 * (y - x) - c.view(shape) * slope(y)) * half * (1 - w.tanh().square())
+                tanh = w.tanh()
+                y = middle + half * tanh
+                g = (2 * (y - x) - c.view(shape) * slope(y)) * half * (1 - tanh.square())
                 mean, square = mean.mul_(0.9).add_(g, alpha=0.1), square.mul_(0.999).addcmul_(g, g, value=0.001)
                 w = w - self.step * (mean / (1 - 0.9**i)) / ((square / (1 - 0.999**i)).sqrt() + 1e-8)
                 y = context.project(middle + half * w.tanh())

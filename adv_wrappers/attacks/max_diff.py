@@ -13,15 +13,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import check_steps, langevin
+from adv_wrappers.attacks.ascent import Climb, Gradient, check_steps, langevin
 from adv_wrappers.attacks.objectives import Divergence
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
-from adv_wrappers.core.threat import Perturbation
 
 
 @dataclass(frozen=True)
-class MaxDiff(Perturbation):
+class MaxDiff(Climb):
     """Maximise the divergence between what the victim would do and what it does.
 
     Args:
@@ -31,8 +30,6 @@ class MaxDiff(Perturbation):
     """
 
     name: ClassVar[str] = "max-diff"
-    search: ClassVar[bool] = True
-    needs_victim: ClassVar[bool] = True
     victim: Any = None
     steps: int = 10
     step: float = 0.1
@@ -40,13 +37,12 @@ class MaxDiff(Perturbation):
 
     def __post_init__(self) -> None:
         check_steps(self.steps, self.step)
-        if isinstance(self.noise, bool) or not isinstance(self.noise, (int, float)) or not 0 <= self.noise < float("inf"):
+        known = isinstance(self.noise, (int, float)) and not isinstance(self.noise, bool)
+        if not known or not 0 <= self.noise < float("inf"):
             raise ValueRangeError(f"noise must be a finite number of at least 0, got {self.noise!r}")
 
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        bound = context.bind(self.victim)
-        return langevin(context, bound.gradient(self.objective(x, bound)), self.steps, self.step, self.noise)
+    def climb(self, context: Context, gradient: Gradient) -> Tensor:
+        return langevin(context, gradient, self.steps, self.step, self.noise)
 
     def objective(self, x: Tensor, bound: Any) -> Any:
-        """What is maximised, a loss on parameters ``[B, K] -> [B]``."""
         return Divergence(self.victim, bound.params(x))

@@ -11,18 +11,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import check_steps, pgd
-from adv_wrappers.attacks.min_best import need_discrete
-from adv_wrappers.attacks.objectives import classifier
-from adv_wrappers.core.arrays import Field
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.context import Context
+from adv_wrappers.attacks.ascent import Climb, check_steps
+from adv_wrappers.attacks.objectives import classifier, need_discrete
 from adv_wrappers.core.errors import ValueRangeError, VictimError
-from adv_wrappers.core.threat import Perturbation
 
 
 @dataclass(frozen=True)
-class MaxWorst(Perturbation):
+class MaxWorst(Climb):
     """Maximise the probability of the victim's worst action.
 
     Args:
@@ -36,8 +31,6 @@ class MaxWorst(Perturbation):
     """
 
     name: ClassVar[str] = "max-worst"
-    search: ClassVar[bool] = True
-    needs_victim: ClassVar[bool] = True
     victim: Any = None
     by: str | None = None
     steps: int = 10
@@ -53,16 +46,7 @@ class MaxWorst(Perturbation):
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError("max-worst by='q' needs Q-values, and this victim has none: use by='policy'")
 
-    def check(self, field: Field, within: Budget) -> None:
-        super().check(field, within)
-        need_discrete(self.name, self.victim, "use min-q or max-diff")
-
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        bound = context.bind(self.victim)
-        return pgd(context, bound.gradient(self.objective(x, bound)), self.steps, self.step)
-
     def objective(self, x: Tensor, bound: Any) -> Any:
-        """What is maximised, a loss on parameters ``[B, K] -> [B]``."""
         by_q = self.by == "q" or (self.by is None and self.victim.has_q)
         params = bound.q(x) if by_q else bound.params(x)
         return classifier(self.loss, self.victim.kind)(params.argmin(-1), params.shape[-1], toward=True)

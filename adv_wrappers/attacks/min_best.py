@@ -13,23 +13,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import check_steps, pgd
-from adv_wrappers.attacks.objectives import classifier
-from adv_wrappers.core.arrays import Field
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import VictimError
-from adv_wrappers.core.threat import Perturbation
-
-
-def need_discrete(attack: str, victim: Any, instead: str) -> None:
-    """Raise :class:`VictimError` unless the victim chooses one of ``n`` actions."""
-    if victim is not None and not hasattr(victim.action_space, "n"):
-        raise VictimError(f"{attack} is defined for one discrete action, this victim acts in {victim.action_space}: {instead}")
+from adv_wrappers.attacks.ascent import Climb, check_steps
+from adv_wrappers.attacks.objectives import classifier, leave_best, need_discrete
 
 
 @dataclass(frozen=True)
-class MinBest(Perturbation):
+class MinBest(Climb):
     """Minimise the probability of the victim's best action.
 
     Args:
@@ -43,8 +32,6 @@ class MinBest(Perturbation):
     """
 
     name: ClassVar[str] = "min-best"
-    search: ClassVar[bool] = True
-    needs_victim: ClassVar[bool] = True
     victim: Any = None
     steps: int = 1
     step: float = 1.0
@@ -56,15 +43,5 @@ class MinBest(Perturbation):
         classifier(self.loss, "")
         need_discrete(self.name, self.victim, "use max-diff")
 
-    def check(self, field: Field, within: Budget) -> None:
-        super().check(field, within)
-        need_discrete(self.name, self.victim, "use max-diff")
-
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        bound = context.bind(self.victim)
-        return pgd(context, bound.gradient(self.objective(x, bound)), self.steps, self.step, self.random_start)
-
     def objective(self, x: Tensor, bound: Any) -> Any:
-        """What is maximised, a loss on parameters ``[B, K] -> [B]``."""
-        params = bound.params(x)
-        return classifier(self.loss, self.victim.kind)(params.argmax(-1), params.shape[-1])
+        return leave_best(self.loss, self.victim, bound.params(x))

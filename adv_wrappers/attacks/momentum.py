@@ -11,18 +11,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import check_steps, momentum
-from adv_wrappers.attacks.min_best import need_discrete
-from adv_wrappers.attacks.objectives import classifier
-from adv_wrappers.core.arrays import Field
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.attacks.ascent import Climb, Gradient, check_steps, momentum
+from adv_wrappers.attacks.objectives import classifier, leave_best, need_discrete
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
-from adv_wrappers.core.threat import Perturbation
 
 
 @dataclass(frozen=True)
-class Momentum(Perturbation):
+class Momentum(Climb):
     """Minimise the probability of the victim's best action, with accumulated gradients.
 
     Args:
@@ -37,8 +33,6 @@ class Momentum(Perturbation):
     """
 
     name: ClassVar[str] = "momentum"
-    search: ClassVar[bool] = True
-    needs_victim: ClassVar[bool] = True
     victim: Any = None
     steps: int = 10
     step: float = 0.1
@@ -53,16 +47,8 @@ class Momentum(Perturbation):
             raise ValueRangeError(f"decay must lie in [0, 1], got {self.decay!r}")
         need_discrete(self.name, self.victim, "use max-diff")
 
-    def check(self, field: Field, within: Budget) -> None:
-        super().check(field, within)
-        need_discrete(self.name, self.victim, "use max-diff")
-
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        bound = context.bind(self.victim)
-        gradient = bound.gradient(self.objective(x, bound))
+    def climb(self, context: Context, gradient: Gradient) -> Tensor:
         return momentum(context, gradient, self.steps, self.step, self.decay, self.nesterov)
 
     def objective(self, x: Tensor, bound: Any) -> Any:
-        """What is maximised, a loss on parameters ``[B, K] -> [B]``."""
-        params = bound.params(x)
-        return classifier(self.loss, self.victim.kind)(params.argmax(-1), params.shape[-1])
+        return leave_best(self.loss, self.victim, bound.params(x))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -34,17 +34,4 @@ class Noise(Perturbation):
             raise ValueRangeError(f"kind of noise must be uniform, sign or gaussian, got {self.kind!r}")
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        return noise(self.kind, context)
-
-
-def noise(kind: str, context: Any) -> Tensor:
-    """A random point of the budget around ``context.x``, ``[B, *S]``."""
-    if kind == "uniform":
-        return context.draw()  # type: ignore[no-any-return]
-    push = context.signs() if kind == "sign" else context.normal()
-    unit = context.budget.unit(context.low, context.high)
-    if kind == "sign":
-        push = context.budget.direction(push)
-    elif context.budget.name == "linf":
-        push = push * context.budget.radius(context.x) / (unit or 1)
-    return context.project(context.x + unit * push)  # type: ignore[no-any-return]
+        return context.noise(self.kind)

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from gymnasium import spaces
 from torch import Tensor
 from torch.nn import functional
 
-from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.errors import ValueRangeError, VictimError
 
 
 class CrossEntropy:
@@ -95,7 +96,19 @@ class CriticOfMode:
 
 
 def classifier(loss: str | None, kind: str) -> type[CrossEntropy] | type[Margin]:
-    """The class that ``"cross-entropy"`` or ``"margin"`` names; None takes the margin for Q-values, whose gaps are large."""
+    """The class that ``"cross-entropy"`` or ``"margin"`` names; None takes the margin for Q-values (large gaps)."""
     if loss not in (None, "cross-entropy", "margin"):
         raise ValueRangeError(f"loss must be 'cross-entropy' or 'margin', got {loss!r}")
     return Margin if loss == "margin" or (loss is None and kind == "q") else CrossEntropy
+
+
+def leave_best(loss: str | None, victim: Any, params: Tensor) -> CrossEntropy | Margin:
+    """The objective of MinBest: the action that is best by ``params`` ``[B, A]`` becomes unlikely."""
+    return classifier(loss, victim.kind)(params.argmax(-1), params.shape[-1])
+
+
+def need_discrete(attack: str, victim: Any, instead: str) -> None:
+    """Raise :class:`VictimError` unless the victim (if there is one yet) chooses one of ``n`` actions."""
+    if victim is not None and not isinstance(victim.action_space, spaces.Discrete):
+        space = victim.action_space
+        raise VictimError(f"{attack} is defined for one discrete action, this victim acts in {space}: {instead}")

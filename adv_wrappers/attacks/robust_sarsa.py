@@ -11,17 +11,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import check_steps, pgd
+from adv_wrappers.attacks.ascent import Climb, check_steps
 from adv_wrappers.attacks.objectives import CriticOfMode
-from adv_wrappers.core.arrays import Field
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import VictimError
-from adv_wrappers.core.threat import Perturbation
 
 
 @dataclass(frozen=True)
-class RobustSarsa(Perturbation):
+class RobustSarsa(Climb):
     """Minimise a robust critic's value of what the victim does.
 
     Args:
@@ -35,8 +31,6 @@ class RobustSarsa(Perturbation):
     """
 
     name: ClassVar[str] = "robust-sarsa"
-    search: ClassVar[bool] = True
-    needs_victim: ClassVar[bool] = True
     victim: Any = None
     critic: Any = None
     steps: int = 10
@@ -48,18 +42,9 @@ class RobustSarsa(Perturbation):
         if self.victim is None:
             return
         if self.victim.discrete:
-            raise VictimError(f"robust-sarsa attacks continuous actions, this victim acts in {self.victim.action_space}")
+            raise VictimError(f"robust-sarsa is for continuous actions, this victim acts in {self.victim.action_space}")
         if self.critic is None and self.victim.robust_sarsa is None:
             raise VictimError("robust-sarsa needs a critic: this victim brings none, so give critic=")
 
-    def check(self, field: Field, within: Budget) -> None:
-        super().check(field, within)
-        self.__post_init__()
-
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        bound = context.bind(self.victim)
-        return pgd(context, bound.gradient(self.objective(x, bound)), self.steps, self.step, self.random_start)
-
     def objective(self, x: Tensor, bound: Any) -> Any:
-        """What is maximised, a loss on parameters ``[B, K] -> [B]``."""
         return CriticOfMode(self.victim, self.critic or self.victim.robust_sarsa, x)

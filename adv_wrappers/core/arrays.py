@@ -6,6 +6,7 @@ integers exactly): a float64 space that is projected in float32 would not contai
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.core.errors import SpaceError
+from adv_wrappers.core.errors import SpaceError, VictimError
 
 At = str | tuple[str, ...] | None
 
@@ -53,16 +54,16 @@ class Field:
             raise SpaceError(f"at={at!r} must name keys of the {what} space: it has {', '.join(space.spaces)}")
         else:
             leaves = [space.spaces[key] for key in self.keys]
-        found = [_bounds(leaf) for leaf in leaves]
         if isinstance(space, spaces.Dict) and self.keys is None:
-            raise SpaceError(f"the {what} space is a Dict: choose what to perturb with at=, one of {', '.join(space.spaces)}")
-        if any(f is None for f in found) or (what == "observation" and not all(isinstance(s, spaces.Box) for s in leaves)):
-            raise SpaceError(f"cannot perturb the {what} space {space}: expected a Box" + ("" if what == "observation" else ", Discrete, MultiDiscrete or MultiBinary"))
-        bounds = [f for f in found if f is not None]
+            raise SpaceError(f"the {what} space is a Dict: choose what to perturb with at=: {', '.join(space.spaces)}")
+        discrete = [isinstance(leaf, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)) for leaf in leaves]
+        bounds = [found for found in map(_bounds, leaves) if found is not None]
+        if len(bounds) < len(leaves) or (what == "observation" and any(discrete)):
+            more = "" if what == "observation" else ", Discrete, MultiDiscrete or MultiBinary"
+            raise SpaceError(f"cannot perturb the {what} space {space}: expected a Box{more}")
         if len({b[2] for b in bounds}) > 1:
             raise SpaceError(f"at={at!r} joins leaves of different dtypes: {', '.join(str(b[2]) for b in bounds)}")
-        self.leaves, self.joined = leaves, isinstance(at, tuple)
-        self.discrete = any(isinstance(leaf, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)) for leaf in leaves)
+        self.leaves, self.joined, self.discrete = leaves, isinstance(at, tuple), any(discrete)
         self.dtype = bounds[0][2]
         if self.dtype.kind not in "fiu":
             raise SpaceError(f"cannot perturb a {what} of dtype {self.dtype}: expected floats or integers")
@@ -94,14 +95,13 @@ class Field:
         elif not self.joined:
             part = value[self.keys[0]]
         else:
-            parts = [value[key] if batched else value[key][None] for key in self.keys]
+            parts = [value[key] if batched else _row(value[key]) for key in self.keys]
             if isinstance(parts[0], Tensor):
                 return torch.cat([p.reshape(len(p), -1) for p in parts], 1)
             return np.concatenate([np.asarray(p).reshape(len(p), -1) for p in parts], 1)
-        if isinstance(part, Tensor):
-            return part if batched else part[None]
-        part = np.asarray(part)
-        return part if batched else part[None]
+        if batched:
+            return part if isinstance(part, Tensor) else np.asarray(part)
+        return _row(part)
 
     def give(self, value: Any, part: Any, batched: bool) -> Any:
         """``value`` with its perturbed part replaced by ``part`` ``[B, *S]``; type, dtype and shape as they came in."""
@@ -114,7 +114,7 @@ class Field:
         for key, leaf in zip(self.keys, self.leaves, strict=True):
             size = int(np.prod(leaf.shape or ()))
             piece = part[:, start : start + size].reshape(len(part), *(leaf.shape or ()))
-            out[key], start = (piece if batched else piece[0]), start + size
+            out[key], start = (piece if batched else _single(value[key], piece[0])), start + size
         return out
 
     def exactly(self, part: Any) -> Tensor:
@@ -130,10 +130,17 @@ class Field:
         return y.detach().cpu().numpy().astype(like.dtype, copy=False)
 
 
+def _row(part: Any) -> Any:
+    """One row as a batch of one."""
+    return part[None] if isinstance(part, Tensor) else np.asarray(part)[None]
+
+
 def _single(like: Any, value: Any) -> Any:
     """One row in the Python type that came in: integers stay integers, numpy scalars numpy scalars."""
-    if isinstance(like, (Tensor, np.ndarray)):
-        return value if isinstance(value, (Tensor, np.ndarray)) else np.asarray(value, dtype=like.dtype)
+    if isinstance(like, Tensor):
+        return value
+    if isinstance(like, np.ndarray):
+        return np.asarray(value, dtype=like.dtype)
     return type(like)(value)
 
 
@@ -144,3 +151,28 @@ def to_victim(obs: Any, dtype: torch.dtype, device: torch.device, batched: bool)
     tensor = obs if isinstance(obs, Tensor) else torch.from_numpy(np.array(obs, order="C"))
     tensor = tensor.to(device=device, dtype=dtype)
     return tensor if batched else tensor[None]
+
+
+def _shapes(space: spaces.Space[Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _shapes(value) for key, value in space.spaces.items()}
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return tuple(space.nvec.tolist())
+    return space.shape
+
+
+def fits(victim: Any, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+    """Raise :class:`VictimError` unless the victim's spaces have the kinds and shapes of these."""
+    for what, own, other in (
+        ("observation", victim.observation_space, observation_space),
+        ("action", victim.action_space, action_space),
+    ):
+        if type(own) is not type(other) or _shapes(own) != _shapes(other):
+            raise VictimError(f"the victim {victim.ref or ''} is for {what} space {own}, this environment has {other}")
+
+
+def finite(x: Tensor) -> bool:
+    """Whether all of ``x`` is finite; its sum tells at once, unless it overflows."""
+    return math.isfinite(float(x.sum())) or bool(torch.isfinite(x).all())

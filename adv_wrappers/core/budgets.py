@@ -7,6 +7,7 @@ passes ``grid=True``: boxes are rounded inwards, values to the nearest integer.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adv_wrappers.core.errors import BudgetError
 from adv_wrappers.core.values import Value
 
 
@@ -49,12 +51,17 @@ class Budget(Value):
         return y.round_() if grid else y
 
     def direction(self, gradient: Tensor) -> Tensor:
-        """Steepest ascent for this geometry, of length one in the budget's unit. May write into ``gradient``."""
-        return gradient.sign_()
+        """Steepest ascent for this geometry, of length one in the budget's unit."""
+        return gradient.sign()
 
     def unit(self, low: Tensor, high: Tensor) -> float | Tensor:
         """What a step of length one means: the radius, or half the box where the space alone bounds the set."""
         return (high - low) / 2
+
+    def move(self, y: Tensor, gradient: Tensor, length: float | Tensor, grid: bool = False) -> Tensor:
+        """``y`` moved by ``length`` (in the budget's unit, a number or ``[B, *S]``) along :meth:`direction`."""
+        direction = self.direction(gradient)
+        return y + length * direction if isinstance(length, Tensor) else torch.add(y, direction, alpha=length)
 
     def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
         """A random point of the set, uniform in the box (on the grid: uniform over its integers)."""
@@ -71,3 +78,21 @@ class Valid(Budget):
 
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         return torch.minimum(x, low), torch.maximum(x, high)
+
+
+def number(name: str, value: Any) -> float:
+    """``value`` as a float; :class:`BudgetError` unless it is a finite number of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise BudgetError(f"{name} must be a number, got {value!r}")
+    plain = float(value)
+    if not math.isfinite(plain) or plain < 0:
+        raise BudgetError(f"{name} must be finite and at least 0, got {plain}")
+    return plain
+
+
+def below_one_level(eps: float) -> BudgetError:
+    """The error of a radius with which nothing on an integer grid can change."""
+    return BudgetError(
+        f"eps={eps:g} is below one grey level on an integer space, so nothing could change: eps is in the units of the "
+        f"observation (1/255 of the range of uint8 is eps=1). Raise eps, or make the space float with quantize=False"
+    )

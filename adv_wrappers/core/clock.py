@@ -27,7 +27,8 @@ class Clock:
 
     def __init__(self, rows: int | None, device: torch.device | None = None) -> None:
         self.rows, self.device = rows, device
-        self.root: Any = secrets.randbits(64) if rows is None else self._array([secrets.randbits(64) for _ in range(rows)])
+        fresh = [secrets.randbits(64) for _ in range(rows or 1)]
+        self.root: Any = fresh[0] if rows is None else self._array(fresh)
         self.episode = self._zeros()
         self.t, self.spent = self._zeros(), self._zeros()
         self._step_key: Any = None
@@ -40,7 +41,9 @@ class Clock:
     def _zeros(self) -> Any:
         if self.rows is None:
             return 0
-        return np.zeros(self.rows, np.int64) if self.device is None else torch.zeros(self.rows, dtype=torch.int64, device=self.device)
+        if self.device is None:
+            return np.zeros(self.rows, np.int64)
+        return torch.zeros(self.rows, dtype=torch.int64, device=self.device)
 
     def reset(self, seed: Seeds = None, mask: Any = None) -> None:
         """Begin a new episode in every row, or in the rows of ``mask`` (bool ``[B]``).
@@ -55,7 +58,10 @@ class Clock:
             self.t = self.spent = 0
             self._step_key = self._episode_key = None
             return
-        seeds = seed if isinstance(seed, (list, tuple, np.ndarray)) else [None if seed is None else _whole(seed) + i for i in range(self.rows)]
+        if isinstance(seed, (list, tuple, np.ndarray)):
+            seeds = list(seed)
+        else:
+            seeds = [None if seed is None else _whole(seed) + i for i in range(self.rows)]
         if len(seeds) != self.rows:
             raise ValueRangeError(f"expected {self.rows} seeds, one a row, got {len(seeds)}")
         if mask is None:

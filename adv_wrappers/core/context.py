@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core import keys
+from adv_wrappers.core.balls import Linf
 from adv_wrappers.core.budgets import Budget
 
 Leaves = dict[str, Tensor]
@@ -44,7 +45,7 @@ class Bound:
         return x if self._fill is None else self._fill(x)
 
     def params(self, x: Tensor | None = None) -> Tensor:
-        """Parameters of the action distribution ``[B, K]`` at ``x``, or at the observation as this layer received it."""
+        """Parameters of the action distribution ``[B, K]`` at ``x``, or at the observation as this layer got it."""
         return self.victim.params(self._full(x), self._state)  # type: ignore[no-any-return]
 
     def policy(self, x: Tensor | None = None) -> torch.distributions.Distribution:
@@ -80,13 +81,14 @@ class Context:
     """
 
     def __init__(
-        self, x: Tensor, low: Tensor, high: Tensor, space: tuple[Tensor, Tensor], budget: Budget, grid: bool, t: Any, spent: Any,
-        key: Callable[[], Tensor], observation: Any, states: Callable[[Any], Any],
+        self, x: Tensor, low: Tensor, high: Tensor, space: tuple[Tensor, Tensor], budget: Budget, grid: bool,
+        t: Any, spent: Any, key: Callable[[], Tensor], observation: Any, states: Callable[[Any], Any],
         fill: Callable[[Tensor], Any] | None, memory: Leaves | None = None, mask: Tensor | None = None,
     ) -> None:  # fmt: skip
         self.x, self.low, self.high, self.space, self.budget, self.grid = x, low, high, space, budget, grid
         self.t, self.spent, self.observation, self.memory, self.mask = t, spent, observation, memory, mask
-        self._key, self._keys, self._draws = key, None, 0
+        self._key, self._draws = key, 0
+        self._keys: Tensor | None = None
         self._states, self._fill = states, fill
         self._unit: float | Tensor | None = None
 
@@ -130,7 +132,7 @@ class Context:
         return self.budget.draw(self.x, self.low, self.high, self, self.grid)
 
     def ascend(self, y: Tensor, gradient: Tensor, fraction: float) -> Tensor:
-        """``y`` moved up the gradient by ``fraction`` of the budget's radius and projected. May overwrite ``gradient``.
+        """``y`` moved up the gradient by ``fraction`` of the budget's radius and projected.
 
         On an integer grid a step is at least one level: a tenth of eps would be rounded away.
         """
@@ -139,7 +141,16 @@ class Context:
         step = fraction * self._unit
         if self.grid:
             step = max(step, 1.0) if isinstance(step, float) else step.clamp(min=1.0)
-        direction = self.budget.direction(gradient)
-        if isinstance(step, Tensor):
-            return self.project(y + step * direction)
-        return self.project(torch.add(y, direction, alpha=step))
+        return self.project(self.budget.move(y, gradient, step, self.grid))
+
+    def noise(self, kind: str) -> Tensor:
+        """A random point of the budget: ``uniform`` in it, ``sign`` (the radius up or down) or ``gaussian``.
+
+        Gaussian noise has a standard deviation of one radius, and is drawn back into the budget.
+        """
+        if kind == "uniform":
+            return self.draw()
+        if kind == "sign":
+            return self.ascend(self.x, self.signs(), 1.0)
+        radius = self.budget.radius(self.x) if isinstance(self.budget, Linf) else self.budget.unit(self.low, self.high)
+        return self.project(self.x + radius * self.normal())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,12 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.core import keys
-from adv_wrappers.core.arrays import to_victim
+from adv_wrappers.core.arrays import finite, to_victim
 from adv_wrappers.core.clock import Clock
-from adv_wrappers.core.context import Context, Leaves
+from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import OrderError, SpaceError, ThreatError, ValueRangeError
-from adv_wrappers.core.session import Session, merge, select
+from adv_wrappers.core.memory import Memory
+from adv_wrappers.core.session import Session, select
 from adv_wrappers.core.threat import Perturbation, ThreatModel, When
 
 _GATES = 1 << 40  # streams of ProbabilisticTiming, apart from those of layers
@@ -41,7 +41,6 @@ class Perturber:
         self.session, self.stream, self.batched = session, stream, session.rows is not None
         self.clock = Clock(session.rows, device)
         self.gates: list[When] = []
-        self.memory: Leaves | None = None
         self.true: Any = None  # the value that came in last, and which rows were struck: read by evaluations
         self.struck: Any = False
         self.arm(threat)
@@ -54,9 +53,9 @@ class Perturber:
         victims = threat.victims
         first = next(iter(victims), None)
         single = torch.float32 if self.field.exact == torch.float16 else self.field.exact
-        self.dtype: torch.dtype = first.dtype if first else torch.float32 if self.field.grid and single != torch.float64 else single
+        self.dtype: torch.dtype = first.dtype if first else single
         self.device: torch.device | None = first.device if first else self.clock.device
-        self.memory = threat.how.initial_memory(self.session.rows or 1) if isinstance(threat.how, Perturbation) else None
+        self.memory = Memory(threat.how, self.session.rows)
         self.watches = threat.on == "action" and bool(victims)
 
     def settle(self, device: torch.device) -> None:
@@ -112,7 +111,7 @@ class Perturber:
             if len(rows) == 0:
                 return value
             rows = None if len(rows) == len(struck) else rows
-        y, part = self._strike(value, rows, final, mask)
+        y, part = self._strike(value, True, rows, final, mask)
         if rows is not None:
             out = part.copy()
             out[rows] = self.field.native(y, part)
@@ -121,32 +120,33 @@ class Perturber:
         return self.field.give(value, out, self.batched)
 
     def _on_device(self, value: Any, struck: Any, final: bool, mask: Any) -> Any:
-        y, part = self._strike(value, None, final, mask)
+        y, part = self._strike(value, struck, None, final, mask)
         out = self.field.native(y, part)
         if struck is not True:
             out = torch.where(struck.view(-1, *[1] * (out.dim() - 1)), out, part)
         return self.field.give(value, out, self.batched)
 
-    def _strike(self, value: Any, rows: Any, final: bool, mask: Any) -> tuple[Tensor, Any]:
+    def _strike(self, value: Any, struck: Any, rows: Any, final: bool, mask: Any) -> tuple[Tensor, Any]:
         if self.device is not None and self.device.type == "cuda" and torch.cuda._is_in_bad_fork():
             raise OrderError(
                 f"{self.threat.label} computes on {self.device} inside a forked worker, where CUDA does not work: wrap "
                 f"the vector environment in this process instead (one batched attack), or use context='spawn'"
             )
         context, exact, part = self._context(value, rows, final, mask)
-        how, memory = self.threat.how, context.memory
+        how = self.threat.how
         native = isinstance(how, Perturbation) and how.native
         with torch.no_grad():
             y = how(self._native(part, rows) if native else context.x, context)
             if not isinstance(y, Tensor) or y.shape != context.x.shape:
-                raise ThreatError(f"{self.threat.label} must return a tensor of shape {tuple(context.x.shape)}, got {getattr(y, 'shape', type(y))}")
+                got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+                raise ThreatError(f"{self.threat.label} must return a tensor {tuple(context.x.shape)}, got {got}")
             low, high = self._box(exact)
             y = y.to(device=exact.device, dtype=exact.dtype)
-            if self.clock.device is None and not math.isfinite(float(y.sum())) and not bool(torch.isfinite(y).all()):
+            if self.clock.device is None and not finite(y):
                 raise ThreatError(f"{self.threat.label} returned values that are not finite")
             y = self.threat.budget.project(y, exact, low, high, self.field.grid)
-        if memory is not None and context.memory is not None:
-            self._remember(context.memory, rows)
+        if context.memory is not None:
+            self.memory.remember(context.memory, struck if rows is None else rows)
         return y, part
 
     def _native(self, part: Any, rows: Any) -> Tensor:
@@ -155,7 +155,7 @@ class Perturber:
         return tensor.to(self.device or tensor.device)
 
     def _box(self, exact: Tensor) -> tuple[Tensor, Tensor]:
-        """The box around the true values: the space is widened to contain them, met with the ball, and rounded inwards."""
+        """The box around the true values: the space widened to contain them, met with the ball, rounded inwards."""
         low, high = self.field.bounds(exact.device)
         low, high = self.threat.budget.box(exact, torch.minimum(low, exact), torch.maximum(high, exact))
         return (low.ceil_(), high.floor_()) if self.field.grid else (low, high)
@@ -163,47 +163,35 @@ class Perturber:
     def _context(self, value: Any, rows: Any, final: bool, mask: Any) -> tuple[Context, Tensor, Any]:
         part = self.field.take(value, self.batched)
         if tuple(part.shape[1:]) != self.field.shape or (self.batched and len(part) != self.session.rows):
-            raise SpaceError(f"expected a batch of {self.session.rows or 1} x {self.field.shape}, got {tuple(part.shape)}")
+            expected = self.session.rows or 1, *self.field.shape
+            raise SpaceError(f"expected a batch of shape {expected}, got {tuple(part.shape)}")
         exact = self.field.exactly(part if rows is None else part[rows])
-        if self.clock.device is None and not self.field.grid and not math.isfinite(float(exact.sum())) and not bool(torch.isfinite(exact).all()):
+        if self.clock.device is None and not self.field.grid and not finite(exact):
             raise ValueRangeError(f"{self.threat.label} was handed an {self.threat.on} that is not finite: {part}")
-        low, high = self._box(exact)
-        kind = {"dtype": self.dtype, "device": self.device or exact.device}
+        dtype, device = self.dtype, self.device or exact.device
         action = self.threat.on == "action"
         observation = select(self.session.handed if action else value, rows if self.batched else None)
         fill = None
         if not action and self.field.keys is not None:
-            full = to_victim(observation, kind["dtype"], kind["device"], self.batched)
+            full = to_victim(observation, dtype, device, self.batched)
             fill = lambda x: self.field.give(full, x, True)  # noqa: E731
         if self.threat.victims and observation is not None:
-            observation = to_victim(observation, kind["dtype"], kind["device"], self.batched)
-        pick = (lambda a: a) if rows is None or not self.batched else (lambda a: a[rows])
-        count, device = len(exact), torch.device(kind["device"])
+            observation = to_victim(observation, dtype, device, self.batched)
+
+        def pick(a: Any) -> Any:
+            return a if rows is None or not self.batched else a[rows]
+
+        low, high = self._box(exact)
+        space_low, space_high = self.field.bounds(torch.device(device))
         context = Context(
-            exact.to(**kind), low.to(**kind), high.to(**kind), self._space(**kind), self.threat.budget, self.field.grid,
-            pick(self.clock.t), pick(self.clock.spent),
-            lambda: keys.as_tensor(keys.fold(pick(self.clock.key()), self.stream), count, device),
+            exact.to(device, dtype, copy=True), low.to(device, dtype), high.to(device, dtype),
+            (space_low.to(dtype), space_high.to(dtype)), self.threat.budget, self.field.grid, pick(self.clock.t), pick(self.clock.spent),
+            lambda: keys.as_tensor(keys.fold(pick(self.clock.key()), self.stream), len(exact), device),
             observation, lambda victim: self.session.state(victim, rows, final), fill,
-            select(self.memory, rows), mask if mask is None or rows is None else mask[rows],
+            self.memory.recall(rows), None if mask is None else select(mask, rows).to(device),
         )  # fmt: skip
         return context, exact, part
 
-    def _space(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-        low, high = self.field.bounds(torch.device(device))
-        return low.to(dtype), high.to(dtype)
-
-    def _remember(self, memory: Leaves, rows: Any) -> None:
-        assert self.memory is not None
-        if rows is None:
-            self.memory = memory
-            return
-        for key, leaf in memory.items():
-            kept = self.memory[key].clone()
-            kept[torch.as_tensor(rows)] = leaf
-            self.memory[key] = kept
-
     def forget(self, mask: Any = None) -> None:
         """Initial memory in the rows of ``mask``; None for all."""
-        if self.memory is not None and isinstance(self.threat.how, Perturbation):
-            fresh = self.threat.how.initial_memory(self.session.rows or 1)
-            self.memory = fresh if mask is None else merge(torch.as_tensor(mask), fresh, self.memory)
+        self.memory.forget(mask)

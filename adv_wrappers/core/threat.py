@@ -11,6 +11,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.core.arrays import At, Field
+from adv_wrappers.core.arrays import fits as fits
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import BudgetError, ThreatError, VictimError
@@ -22,8 +23,9 @@ On = Literal["observation", "action"]
 class Perturbation(Value):
     """What is done to a batch: ``(x: [B, *S], context) -> [B, *S]``.
 
-    ``x`` is float, in the units of the space; or in the space's own dtype if the class declares ``native = True``.
-    The engine projects whatever comes back, so a perturbation need not respect its own budget.
+    ``x`` is float, in the units of the space; or, if the class declares ``native = True``, in the space's own dtype and
+    possibly the environment's own memory, not to be written to. The engine projects whatever comes back, so a
+    perturbation need not respect its own budget.
     """
 
     on: ClassVar[On] = "observation"
@@ -55,7 +57,7 @@ class When(Value):
     blind: ClassVar[bool] = True  # decides from t, spent and the key alone, without looking at the observation
 
     def decide(self, moment: Any, path: int = 0) -> Any:
-        """Bool, or bool ``[B]``, from ``moment.t``, ``moment.spent`` and ``moment.chance(path)``; blind timings only."""
+        """Bool, or bool ``[B]``, from ``moment.t``, ``moment.spent`` and ``moment.chance(path)``; for blind timings."""
         raise NotImplementedError
 
     def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
@@ -181,23 +183,3 @@ class ThreatModel(Value):
         for victim in self.victims:
             fits(victim, observation_space, action_space)
         return field
-
-
-def _shapes(space: spaces.Space[Any]) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {key: _shapes(value) for key, value in space.spaces.items()}
-    if isinstance(space, spaces.Discrete):
-        return int(space.n)
-    if isinstance(space, spaces.MultiDiscrete):
-        return tuple(space.nvec.tolist())
-    return space.shape
-
-
-def fits(victim: Any, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
-    """Raise :class:`VictimError` unless the victim's spaces have the kinds and shapes of these."""
-    for what, own, other in (
-        ("observation", victim.observation_space, observation_space),
-        ("action", victim.action_space, action_space),
-    ):
-        if type(own) is not type(other) or _shapes(own) != _shapes(other):
-            raise VictimError(f"the victim {victim.ref or ''} is for {what} space {own}, this environment has {other}")

@@ -95,7 +95,7 @@ def environment_of(card: dict[str, Any], where: str = "card") -> tuple[str, dict
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         card = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CardError(f"cannot read {path}: {error}") from error
     if not isinstance(card, dict):
         raise CardError(f"{path}: expected a JSON object, got {type(card).__name__}")

@@ -93,8 +93,9 @@ class Chain:
                 tape.append(x)
             elif isinstance(layer, nn.Conv2d):
                 tape.append(x)
-                where = layer.stride, layer.padding, layer.dilation, layer.groups
-                x = functional.conv2d(x, layer.weight, layer.bias, *where)
+                x = functional.conv2d(
+                    x, layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups
+                )
             elif isinstance(layer, nn.Flatten):
                 tape.append(x.shape)
                 x = x.flatten(1)

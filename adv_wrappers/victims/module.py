@@ -136,8 +136,8 @@ def _probe(net: Net, space: spaces.Space[Any], start: Any, device: torch.device,
         return "gaussian", ("gaussian", 2 * out[0].shape[-1])
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2:
         raise VictimError(
-            f"the module must return [B, K], a (mean, log_std) pair or a Distribution, got {type(out).__name__} of shape "
-            f"{tuple(getattr(out, 'shape', ()))} for a batch of 2"
+            "the module must return [B, K], a (mean, log_std) pair or a Distribution, "
+            f"got {type(out).__name__} of shape {tuple(getattr(out, 'shape', ()))} for a batch of 2"
         )
     return "tensor", (None, out.shape[-1])
 

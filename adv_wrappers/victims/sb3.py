@@ -190,7 +190,7 @@ def _rebuild(contents: Contents, where: str) -> Any:
         with torch.random.fork_rng(devices=[]):  # making the layers draws numbers that the weights then replace
             policy = kind(contents.observation_space, contents.action_space, lambda _: 0.0, **arguments)
         missing, extra = policy.load_state_dict(contents.weights, strict=False)
-    except (RuntimeError, ValueError, TypeError, AssertionError, AttributeError) as error:
+    except Exception as error:  # the arguments are a stranger's: their errors are of any kind
         raise CardError(f"{where}: the weights are not those of {name} with {contents.arguments}: {error}") from error
     # files of SB3 < 1.8 name a shared extractor once
     missing = [key for key in missing if not key.startswith(("pi_features_extractor.", "vf_features_extractor."))]

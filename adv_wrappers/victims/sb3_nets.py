@@ -56,10 +56,14 @@ def statistics_of(normalizer: Any, space: spaces.Space[Any]) -> tuple[Statistics
             )
         mean, var = torch.as_tensor(rms.mean).double(), torch.as_tensor(rms.var).double()
         statistics[key] = mean, (var + float(normalizer.epsilon)).sqrt(), float(normalizer.clip_obs)
-    inner = vars(normalizer).get("venv")
-    raw = getattr(inner, "observation_space", space)
-    # images lose their bounds under VecNormalize; behind a transposition only the policy's own space fits
-    return statistics, raw if type(raw) is type(space) and raw.shape == space.shape else space
+    return statistics, _before(getattr(vars(normalizer).get("venv"), "observation_space", None), space)
+
+
+def _before(inner: Any, space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """``space`` with the bounds that images have before ``VecNormalize``, except behind a transposition of axes."""
+    if isinstance(space, spaces.Dict) and isinstance(inner, spaces.Dict):
+        return spaces.Dict([(key, _before(inner.spaces.get(key), leaf)) for key, leaf in space.spaces.items()])
+    return inner if isinstance(inner, spaces.Box) and inner.shape == space.shape else space
 
 
 def _leaf(space: spaces.Space[Any], images: bool, statistics: tuple[Tensor, Tensor, float] | None) -> list[nn.Module]:

@@ -13,6 +13,7 @@ import json
 import pickle
 import re
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def read_zip(path: Path, trust: bool = False) -> Contents:
     try:
         with zipfile.ZipFile(path) as archive:
             data, stored = json.loads(archive.read("data")), archive.read("policy.pth")
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except (OSError, KeyError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise CardError(f"cannot read {path} as a model of Stable-Baselines3: {error}") from error
     if not isinstance(data, dict):
         raise CardError(f"{path}: expected a JSON object in 'data', got {type(data).__name__}")
@@ -84,7 +85,7 @@ def read_zip(path: Path, trust: bool = False) -> Contents:
         raise TrustError(
             f"{path}: policy.pth holds more than weights, and reading it would run code: {error}"
         ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # torch's reader meets damaged files with errors of any kind
         raise CardError(f"{path}: policy.pth is damaged: {error}") from error
     named = isinstance(weights, dict) and all(isinstance(name, str) for name in weights)
     if not named or not all(isinstance(value, Tensor) for value in weights.values()):
@@ -160,9 +161,9 @@ def _space(entry: Any, path: Path, what: str) -> spaces.Space[Any]:
             return _box(entry["low"], entry["high"], tuple(ast.literal_eval(str(shape))), str(entry["dtype"]))
         if kind == "Dict":
             return _dict(str(entry["spaces"]))
-    except (KeyError, ValueError, TypeError, SyntaxError, AssertionError, OverflowError) as error:
+    except (LookupError, ValueError, TypeError, SyntaxError, AssertionError, OverflowError, MemoryError) as error:
         raise _needs_trust(path, f"the {what} space {kind} ({error})") from error
-    raise _needs_trust(path, f"the {what} space {kind or entry!r}")
+    raise _needs_trust(path, f"the {what} space {kind or repr(entry)}")
 
 
 def _whole(text: Any) -> list[int]:
@@ -196,4 +197,4 @@ def _dict(text: str) -> spaces.Dict:
         end = match.end()
     if text[end:].strip() != "}":
         raise ValueError(f"cannot read {text[end : end + 60]!r}")
-    return spaces.Dict(leaves)
+    return spaces.Dict(list(leaves.items()))  # as pairs: their order is that of the features, and a dict is sorted

@@ -134,7 +134,7 @@ class Victim:
     @property
     def has_q(self) -> bool:
         """Whether :meth:`q` answers."""
-        return self.kind == "q" or self.critic is not None
+        return self.kind == "q" or (self.critic is not None and not self.discrete)
 
     def policy(self, obs: Any, state: State = None) -> Distribution:
         """Action distribution at ``obs``."""

@@ -124,7 +124,7 @@ def as_float(space: spaces.Space[Any], threat: ThreatModel) -> spaces.Space[Any]
         return space
     if isinstance(space, spaces.Dict):
         floats = {k: _box(v) if k in (field.keys or ()) else v for k, v in space.spaces.items()}
-        return spaces.Dict(floats)
+        return spaces.Dict(list(floats.items()))  # pairs: a dictionary would have its keys sorted
     return _box(space)
 
 

@@ -19,14 +19,15 @@ NETS = {
     "mlp": lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)),
     "nested": lambda: nn.Sequential(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), nn.Identity(), nn.Linear(8, 3)),
     "one activation twice": lambda: nn.Sequential(nn.Linear(4, 8), ACT, nn.Linear(8, 8), ACT, nn.Linear(8, 3)),
-    "one layer twice": lambda: (lambda layer: nn.Sequential(layer, nn.Tanh(), layer))(nn.Linear(4, 4)),
+    "one layer twice": lambda: nn.Sequential(*(layer := [nn.Linear(4, 4)]), nn.Tanh(), *layer),
     "normalised gaussian": lambda: nn.Sequential(
         normalize(4), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2), AppendLogStd(torch.tensor([0.1, -0.3]))
     ),
     "unclipped, activation first": lambda: nn.Sequential(normalize(4, None), nn.ReLU(), nn.Tanh(), nn.Linear(4, 2)),
     "no bias": lambda: nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 2, bias=False), nn.Tanh()),
     "cnn": lambda: nn.Sequential(
-        normalize(1, None), nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 2, dilation=2, groups=2),
+        normalize(1, None), nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.ReLU(),
+        nn.Conv2d(4, 4, 2, dilation=2, groups=2),
         nn.Flatten(), nn.ReLU(), nn.Linear(36, 3),
     ),
 }  # fmt: skip

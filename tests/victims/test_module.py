@@ -45,7 +45,7 @@ def test_kinds_and_spaces():
     logits = from_module(net(2), OBS, TWO, "logits", value=net(1))
     assert logits.q(x) is None
     torch.testing.assert_close(logits.value(x), net(1)(x)[:, 0])
-    mean = from_module(lambda o: 5 * o[:, :3], OBS, BOX, "mean", clip=True, critic=lambda o, a: (o.sum(1) + a.sum(1)))
+    mean = from_module(lambda o: 5 * o[:, :3], OBS, BOX, "mean", clip=True, critic=lambda o, a: o.sum(1) + a.sum(1))
     assert torch.equal(mean.act(mean.params(x)), (5 * x[:, :3]).clamp(-1, 1))
     assert torch.equal(mean.q(x, x[:, :3]), x.sum(1) + x[:, :3].sum(1))
     assert mean.q(x) is None and mean.value(x) is None

@@ -1,0 +1,100 @@
+"""The budget L2: how far a row may move in the Euclidean norm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adv_wrappers.core.budgets import Budget, Draws, below_one_level, number
+
+_FAR = 1e6  # length of a vector that stands for its direction alone
+
+
+def _rows(x: Tensor) -> Tensor:
+    """``[B, *S]`` as ``[B, n]``."""
+    return x.reshape(len(x), x.shape[1:].numel())
+
+
+def _broad(column: Tensor, x: Tensor) -> Tensor:
+    """``[B, 1]`` to be broadcast over ``x`` ``[B, *S]``."""
+    return column.view(-1, *[1] * (x.dim() - 1))
+
+
+def _norms(x: Tensor) -> Tensor:
+    return _broad(torch.linalg.vector_norm(_rows(x), dim=1, keepdim=True), x)
+
+
+def _shrink(delta: Tensor, length: float | Tensor) -> Tensor:
+    """``delta`` drawn back to rows of at most ``length``."""
+    norms = _norms(delta)
+    return delta * torch.where(norms > length, length / norms, 1.0)
+
+
+def _whole(delta: Tensor, length: float | Tensor) -> Tensor:
+    """The whole numbers near ``delta`` in rows of at most ``length``.
+
+    Every element is first rounded towards zero at the length allowed, then, in the order of what that took away, one
+    further while that comes nearer to ``delta`` and the row can pay for it. Plain rounding would lose a change that is
+    spread over many elements: each would be less than half a level.
+    """
+    shrunk = _shrink(delta, length)
+    base = shrunk.trunc()
+    more = delta.round().abs() > base.abs()
+    order = _rows(torch.where(more, (shrunk - base).abs(), -1.0)).argsort(dim=1, descending=True, stable=True)
+    price = _rows(torch.where(more, 2 * base.abs() + 1, 0.0)).gather(1, order)
+    room = torch.as_tensor(length, dtype=delta.dtype, device=delta.device).reshape(-1, 1) ** 2 * (1 + 1e-6)
+    paid = (price.cumsum(1) <= room - _rows(base).square().sum(1, keepdim=True)).to(delta.dtype)
+    return base + delta.sign() * more * torch.zeros_like(paid).scatter_(1, order, paid).view(delta.shape)
+
+
+@dataclass(frozen=True)
+class L2(Budget):
+    """The whole row may move by ``eps`` in the Euclidean norm.
+
+    A row outside the ball is drawn back along the line to the true value, which stays in the box since boxes are
+    convex: feasible, and the nearest point wherever the box is not active. On an integer grid the elements that a row
+    can pay for move by whole levels, those first that are nearest to the next one.
+
+    Raises:
+        BudgetError: for a negative or non-finite radius, and below one grey level on an integer space.
+    """
+
+    name: ClassVar[str] = "l2"
+    eps: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", number("eps", self.eps))
+
+    def check(self, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], grid: bool) -> None:
+        if grid and 0 < self.eps < 1:
+            raise below_one_level(self.eps)
+
+    def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.maximum(x - self.eps, low), torch.minimum(x + self.eps, high)
+
+    def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
+        if self.eps == 0:
+            return x  # to the bit, -0.0 included
+        delta = torch.clamp(y, low, high) - x
+        return x + _whole(delta, self.eps) if grid else torch.clamp(x + _shrink(delta, self.eps), low, high)
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        top = _broad(_rows(gradient).abs().amax(1, keepdim=True), gradient)
+        g = gradient / torch.where(top > 0, top, 1.0)  # the squares of a small gradient would underflow
+        return g / _norms(g).clamp(min=1)
+
+    def unit(self, low: Tensor, high: Tensor) -> float | Tensor:
+        return self.eps
+
+    def move(self, y: Tensor, gradient: Tensor, length: float | Tensor, grid: bool = False) -> Tensor:
+        return y + _whole(_FAR * self.direction(gradient), length) if grid else super().move(y, gradient, length)
+
+    def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
+        """Uniform in the ball: a Gaussian direction at radius ``eps * u ** (1 / n)``, then met with the space."""
+        normal, size = draws.normal(), max(x.shape[1:].numel(), 1)
+        radius = self.eps * _broad(_rows(draws.uniform())[:, :1].pow(1 / size), x)
+        return self.project(self.move(x, normal, radius, grid), x, low, high, grid)

@@ -1,0 +1,55 @@
+"""The figure of a report, drawn without pyplot: no state is shared and no display is needed."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from adv_wrappers.evaluation.report import Report
+
+_INK, _MUTED, _GRID, _CLEAN, _HIT = "#1f2430", "#6b7280", "#e5e7eb", "#2563eb", "#dc2626"
+
+
+def draw(report: Report, path: str | Path) -> None:
+    """Write a PNG: one line a threat in the order given, the mean return with its interval, and every episode.
+
+    Args:
+        report: with at least the clean run.
+        path: of the file; its folder is made.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = report.threats
+    figure = Figure(figsize=(8.0, 1.5 + 0.5 * len(rows)), dpi=160, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for place, row in enumerate(rows):
+        colour = _CLEAN if row["threat"] == "none" else _HIT
+        mean = row["mean_return"]
+        returns = row.get("returns") or []
+        axes.plot(returns, [place] * len(returns), "|", color=colour, alpha=0.25, markersize=11, zorder=2)
+        axes.errorbar(
+            mean, place, xerr=[[max(mean - row["low"], 0.0)], [max(row["high"] - mean, 0.0)]], fmt="o", color=colour,
+            markersize=7, elinewidth=2.2, capsize=4, capthick=2.2, zorder=3,
+        )  # fmt: skip
+    if rows:
+        axes.axvline(rows[0]["mean_return"], color=_CLEAN, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7, zorder=1)
+    labels = [("no attack" if row["threat"] == "none" else str(row["threat"])) for row in rows]
+    axes.set_yticks(range(len(rows)), [textwrap.fill(label, 38, break_long_words=True) for label in labels], fontsize=9)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    unit = f"return of an episode (mean and 95% interval, {report.episodes} episodes)"
+    axes.set_xlabel(unit, color=_MUTED, fontsize=9)
+    title = f"{report.victim.get('ref') or 'victim'} on {report.env['id']}"
+    figure.suptitle(textwrap.fill(title, 80), x=0.01, ha="left", fontsize=11, fontweight="bold", color=_INK)
+    axes.grid(axis="x", color=_GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=_INK, length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(_GRID)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png")

@@ -1,0 +1,106 @@
+"""One run: every episode of one evaluation under one stack of layers, with fixed quotas.
+
+Row r of N plays episodes r, r + N, r + 2N, ... : which episodes are counted does not depend on which finish first. A
+row whose quota is played is reset and stepped along, neither attacked nor counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv, VectorWrapper
+
+from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.threat import When
+from adv_wrappers.evaluation.meter import Meter, Run
+from adv_wrappers.evaluation.pilot import Pilot
+from adv_wrappers.victims.victim import Victim
+
+
+class Tap(VectorWrapper):
+    """Sits beneath all layers and remembers what the environment handed out and was told."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        super().__init__(env)
+        self.obs: Any = None
+        self.actions: Any = None
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.obs, info = self.env.reset(seed=seed, options=options)
+        return self.obs, info
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self.actions = actions
+        self.obs, rewards, terminated, truncated, info = self.env.step(actions)
+        return self.obs, rewards, terminated, truncated, info
+
+
+class Busy(When):
+    """A gate that keeps every layer away from rows that have no episode left to play."""
+
+    def __init__(self) -> None:
+        self.rows: Any = True
+
+    def decide(self, moment: Any, path: int = 0) -> Any:
+        return self.rows
+
+
+def play(shell: Any, tap: Tap, victim: Victim, seeds: list[int], tell: Callable[[int], None] | None = None) -> Run:
+    """Play one episode a seed and measure.
+
+    Args:
+        shell: ``tap`` under any layers; a vector environment in DISABLED autoreset mode.
+        seeds: of the episodes, at least as many as there are rows.
+        tell: called with the number of episodes that are finished, whenever one is.
+
+    Raises:
+        ValueRangeError: for observations or returns that are not finite.
+    """
+    rows, episodes = shell.num_envs, len(seeds)
+    run = Run(np.zeros(episodes), np.zeros(episodes, np.int64))
+    pilot, gate = Pilot(victim, rows), Busy()
+    meter = Meter(run, shell, tap, pilot)
+    for layer in (*meter.watched, *meter.steered):
+        layer.engine.gates.append(gate)
+    current, busy, everyone = np.arange(rows), np.ones(rows, bool), True
+    score, length, finished = np.zeros(rows), np.zeros(rows, np.int64), 0
+    started = time.perf_counter()
+    obs, _ = shell.reset(seed=seeds[:rows])
+    pilot.reset(None, seeds[:rows])
+    meter.observed()
+    while True:
+        struck = meter.seen
+        shown, meant = meter.before(obs, busy, everyone)
+        actions = pilot.act(obs)
+        obs, rewards, terminated, truncated, _ = shell.step(actions)
+        meter.after(shown, meant, actions, busy, struck)
+        meter.observed()
+        score += rewards
+        length += 1
+        done = terminated | truncated
+        if not done.any():
+            continue
+        over = done & busy
+        which = current[over]
+        run.returns[which], run.lengths[which] = score[over], length[over]
+        if not np.isfinite(score[over]).all():
+            raise ValueRangeError(f"the environment handed out a reward that is not finite: return {score[over]}")
+        finished += len(which)
+        if tell is not None and len(which):
+            tell(finished)
+        if finished == episodes:
+            break
+        current[over] += rows
+        busy = current < episodes
+        everyone = bool(busy.all())
+        gate.rows = True if everyone else busy
+        score[done], length[done] = 0.0, 0
+        fresh = [seeds[e] if e < episodes else None for e in current]
+        obs, _ = shell.reset(seed=fresh, options={"reset_mask": done})
+        pilot.reset(done, fresh)
+        meter.observed(done)
+    run.seconds, run.steps = time.perf_counter() - started, int(run.lengths.sum())
+    return run

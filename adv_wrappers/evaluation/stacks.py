@@ -1,0 +1,63 @@
+"""What a caller names as a threat, as the layers of one run and the text that a report calls them by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from adv_wrappers.core.errors import ThreatError
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.presets import as_threat
+from adv_wrappers.victims.victim import Victim
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One run's layers, aimed at the victim, and how the report calls them."""
+
+    name: str
+    layers: tuple[ThreatModel, ...]
+    transfer: bool
+
+
+def stack(item: Any, victim: Victim) -> Stack:
+    """A threat, or a list of threats innermost first, aimed at ``victim`` wherever it was left open.
+
+    Raises:
+        AdvWrappersError: one of its kinds, for what cannot be understood as a threat.
+    """
+    parts = item if isinstance(item, (list, tuple)) else [item]
+    if not parts:
+        raise ThreatError("a stack needs at least one threat")
+    made = [as_threat(part) for part in parts]
+    transfer = any(not _same(other, victim) for threat in made for other in threat.victims)
+    texts = [part if isinstance(part, str) else _text(threat) for part, threat in zip(parts, made, strict=True)]
+    return Stack(" + ".join(texts), tuple(threat.against(victim) for threat in made), transfer)
+
+
+def _same(other: Any, victim: Victim) -> bool:
+    return other is victim or bool(victim.modules() and other.fingerprint() == victim.fingerprint())
+
+
+def _text(threat: ThreatModel) -> str:
+    """A threat's text: its name and what tells it from its neighbours in a table."""
+    budget, parts = threat.budget, []
+    for key in ("eps", "k"):
+        if hasattr(budget, key):
+            parts.append(f"{key}={getattr(budget, key):g}")
+    if budget.name not in ("linf", "valid"):
+        parts.append(f"norm={budget.name}")
+    scale = getattr(budget, "scale", None)
+    if scale is not None:
+        parts.append(f"scale={scale}" if isinstance(scale, (str, float)) else "scale=...")
+    if threat.when is not None:
+        parts.append(f"when={threat.when!r}")
+    return threat.label + (":" + ",".join(parts) if parts else "")
+
+
+def form(threat: ThreatModel) -> dict[str, Any] | None:
+    """The dictionary of a threat, or None where a part of it has no JSON form."""
+    try:
+        return threat.to_dict()
+    except ThreatError:
+        return None

@@ -1,0 +1,126 @@
+"""What the scripts of this folder share: figures of cards as intervals, results that survive a killed run, tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A mean return with a 95% interval; ``low`` and ``high`` are None where only the mean was reported."""
+
+    mean: float
+    std: float | None = None
+    episodes: int | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def overlaps(self, other: Figure) -> bool | None:
+        """Whether two intervals share a point; None where one of them is not known."""
+        if self.low is None or self.high is None or other.low is None or other.high is None:
+            return None
+        return self.low <= other.high and other.low <= self.high
+
+    def __str__(self) -> str:
+        text = number(self.mean)
+        if self.std is not None:
+            text += f" +- {number(self.std)}"
+        if self.episodes is not None:
+            text += f" (n={self.episodes})"
+        if self.low is not None and self.high is not None:
+            text += f" [{number(self.low)}, {number(self.high)}]"
+        return text
+
+
+def number(value: float) -> str:
+    """One decimal below 1000, none above."""
+    return f"{value:.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.1f}"
+
+
+def t_quantile(freedom: int) -> float:
+    """The 97.5% quantile of Student's t: exact for 1 and 2 degrees of freedom, else Cornish and Fisher's expansion."""
+    if freedom == 1:
+        return 12.7062
+    if freedom == 2:
+        return 4.3027
+    z = 1.959963984540054
+    terms = (
+        (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )  # fmt: skip
+    return z + sum(term / freedom ** (i + 1) for i, term in enumerate(terms))
+
+
+def measured(mean: float, std: float, episodes: int) -> Figure:
+    """A mean and a standard deviation over ``episodes`` episodes, with the interval of Student's t."""
+    if episodes < 2:
+        return Figure(mean, None, episodes)
+    half = t_quantile(episodes - 1) * std / episodes**0.5
+    return Figure(mean, std, episodes, mean - half, mean + half)
+
+
+def of_row(row: dict[str, Any]) -> Figure:
+    """A row of a report, with the bootstrap interval that it comes with."""
+    return Figure(row["mean_return"], row["std"], row["episodes"], row["low"], row["high"])
+
+
+def machine() -> str:
+    """The processor and the versions that numbers depend on."""
+    import gymnasium
+    import numpy
+    import torch
+
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+    except OSError:
+        pass
+    return (
+        f"{model}, {os.cpu_count()} cores, {torch.get_num_threads()} thread(s) of torch, Python "
+        f"{platform.python_version()}, torch {torch.__version__}, numpy {numpy.__version__}, gymnasium "
+        f"{gymnasium.__version__}"
+    )
+
+
+def command(arguments: Sequence[str]) -> str:
+    """The command line of this run, with ``--victims`` made anonymous: a result must not name a folder of a machine."""
+    shown = ["FOLDER" if before == "--victims" else item for before, item in zip(["", *arguments], arguments, strict=False)]
+    script = Path(sys.argv[0]).resolve()
+    parts = script.parts[script.parts.index("benchmarks") :] if "benchmarks" in script.parts else (script.name,)
+    return " ".join(["python", "/".join(parts), *(shlex.quote(item) for item in shown)])
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
+
+
+def write(path: Path, text: str) -> None:
+    """Write a whole file or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text, encoding="utf-8")
+    os.replace(beside, path)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Results of an earlier run, or an empty dictionary."""
+    if not path.exists():
+        return {}
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return data
+
+
+def save(path: Path, data: dict[str, Any]) -> None:
+    """Write results as JSON."""
+    write(path, json.dumps(data, indent=1, sort_keys=False) + "\n")

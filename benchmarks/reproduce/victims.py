@@ -1,0 +1,180 @@
+"""Evaluates the MuJoCo and CartPole cards, clean and attacked, beside the figures that the cards bring.
+
+    python benchmarks/reproduce/victims.py --victims FOLDER
+
+writes ``victims.json`` as results come (a killed run goes on where it stopped) and ``victims.md``. Environments, eps
+and its unit are those of the card (``Linf(eps, scale="victim")``). The card's figures are turned into 95% intervals of
+Student's t from their own standard deviation and number of episodes; ours are bootstrap intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from figures import Figure, command, load, machine, measured, number, of_row, save, table, write
+
+import adv_wrappers as adv
+
+NAMES = {"none": "none", "mad": "max-diff", "rs": "robust-sarsa", "random": "noise"}
+CARTPOLE_EPS = 0.1  # raw; these cards bring no eps
+
+# What this project set out to reproduce: card, threat, mean and standard deviation (n = 30 for wocar, 10 for saddpg).
+TARGETS: tuple[tuple[str, str, float, float, int], ...] = (
+    ("wocar-hopper-ppo", "none", 3614, 15, 30),
+    ("wocar-walker-ppo", "none", 4508, 525, 30),
+    ("wocar-halfcheetah-ppo", "none", 6310, 174, 30),
+    ("wocar-ant-ppo", "none", 5337, 747, 160),
+    ("saddpg-hopper-vanilla", "none", 3474, 34, 10),
+    ("zoo-cartpole-a2c", "none", 500, 0, 30),
+    ("zoo-cartpole-dqn", "none", 500, 0, 30),
+    ("zoo-cartpole-ppo", "none", 500, 0, 30),
+    ("zoo-cartpole-qrdqn", "none", 500, 0, 30),
+    ("wocar-hopper-ppo", "max-diff", 3150, 643, 30),
+    ("wocar-halfcheetah-ppo", "max-diff", 5810, 176, 30),
+    ("wocar-ant-ppo", "max-diff", 5106, 633, 32),
+    ("wocar-walker-ppo", "max-diff", 4498, 485, 32),
+    ("saddpg-reacher-vanilla", "max-diff", -31, 5, 10),
+    ("saddpg-ant-vanilla", "max-diff", 104, 188, 10),
+    ("saddpg-hopper-vanilla", "robust-sarsa", 530, 110, 10),
+    ("saddpg-invertedpendulum-vanilla", "robust-sarsa", 136, 58, 10),
+)
+
+
+def threats_of(card: dict[str, Any], robust: bool) -> dict[str, str]:
+    """Threats by name, as texts; ``robust`` says whether the card brings a Robust Sarsa critic."""
+    attack = card.get("attack") or {}
+    unit = f"eps={attack['eps']},scale=victim" if "eps" in attack else f"eps={CARTPOLE_EPS}"
+    names = ["noise", "max-diff"] + (["robust-sarsa"] if robust else [])
+    return {name: f"{name}:{unit}" for name in names}
+
+
+def evaluate(folder: Path, episodes: int, seed: int, num_envs: int) -> dict[str, Any]:
+    """One card: rows of the report by the name of the threat, without the returns' lengths and layers."""
+    victim = adv.load_victim(f"card:{folder}")
+    card = victim.card or {}
+    threats = threats_of(card, victim.robust_sarsa is not None)
+    started = time.perf_counter()
+    report = adv.evaluate(
+        victim, card["environment"]["id"], list(threats.values()), episodes=episodes, seed=seed, num_envs=num_envs
+    ).to_dict()
+    rows = {}
+    for name, row in zip(["none", *threats], report["threats"], strict=True):
+        rows[name] = {key: value for key, value in row.items() if key not in ("layers", "lengths")}
+    return {
+        "episodes": episodes, "seed": seed, "fingerprint": victim.fingerprint(), "env": report["env"],
+        "versions": report["versions"], "warnings": report["warnings"], "rows": rows,
+        "seconds": round(time.perf_counter() - started, 1),
+    }  # fmt: skip
+
+
+def card_figures(card: dict[str, Any], threat: str) -> list[Figure]:
+    """The card's own measurements of a threat, those over most episodes first."""
+    rows = [row for row in card.get("measured", ()) if NAMES.get(row["attack"]) == threat]
+    found = [measured(row["mean"], row["std"], row["episodes"]) for row in rows]
+    return sorted(found, key=lambda figure: -(figure.episodes or 0))
+
+
+def published(card: dict[str, Any], threat: str) -> str:
+    """What the authors printed, which comes without an interval; attacks of theirs that are not ours are named."""
+    entry = card.get("published") or {}
+    if threat == "none":
+        return number(entry["clean"]) if "clean" in entry else ""
+    if threat not in ("max-diff", "robust-sarsa"):
+        return ""
+    return ", ".join(f"{k.replace('_', ' ')} {number(v)}" for k, v in entry.items() if k not in ("clean", "source"))
+
+
+def verdict(ours: Figure, theirs: list[Figure]) -> str:
+    """Whether intervals overlap, for each of the card's own runs."""
+    answers = [{True: "yes", False: "**no**", None: ""}[ours.overlaps(figure)] for figure in theirs]
+    return "; ".join(answer for answer in answers if answer)
+
+
+def markdown(results: dict[str, Any], cards: dict[str, Any], line: str) -> str:
+    """The whole page."""
+    rows = []
+    for name, result in results.items():
+        for threat, row in result["rows"].items():
+            ours, theirs = of_row(row), card_figures(cards[name], threat)
+            rows.append([
+                name, row["threat"], ours, "; ".join(map(str, theirs)), published(cards[name], threat),
+                verdict(ours, theirs), "" if row["linf"] is None else f"{row['action_change']:.0%}",
+            ])  # fmt: skip
+    checks = []
+    for name, threat, mean, std, n in TARGETS:
+        if name not in results:
+            continue
+        target, ours = measured(mean, std, n), of_row(results[name]["rows"][threat])
+        others = [f for f in card_figures(cards[name], threat) if ours.overlaps(f)]
+        answer = "yes" if ours.overlaps(target) else ("another run of the card" if others else "**no**")
+        checks.append([name, threat, target, ours, answer])
+    met = sum(row[-1] != "**no**" for row in checks)
+    warned = [f"- {name}: {text}" for name, result in results.items() for text in result["warnings"]]
+    parts = [
+        "# Victims: our figures beside those of their cards",
+        f"Made by `{line}`\n\non {machine()}; mujoco {next(iter(results.values()))['versions'].get('mujoco', '?')}.",
+        "Mean return +- standard deviation over n episodes, with a 95% interval of the mean: bootstrap for ours, "
+        "Student's t for those of the cards, from their own n and standard deviation. Clean and attacked runs of a "
+        "card share their episodes' seeds. eps is the card's, in the card's unit (`scale=victim`); cards of CartPole "
+        f"bring none and are attacked at {CARTPOLE_EPS} in raw units. `noise` is uniform, `max-diff` and "
+        "`robust-sarsa` take 10 steps. What the authors published comes without n and under attacks of their own, so "
+        "it stands beside the strongest of ours and is not compared.",
+        f"## Targets\n\n{met} of {len(checks)} overlap.\n\n"
+        + table(["card", "threat", "target", "ours", "overlap"], checks),
+        "## All cards\n\n"
+        + table(["card", "threat", "ours", "the card's own runs", "published", "overlap", "actions changed"], rows),
+    ]
+    if warned:
+        parts.append("## Warnings of the evaluations\n\n" + "\n".join(warned))
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Evaluate what is missing, then write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--victims", type=Path, required=True, help="folder of cards")
+    parser.add_argument("--episodes", type=int, default=30)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="names of cards")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--num-envs", type=int, default=30)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument("--again", action="store_true", help="evaluate also what an earlier run has left")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", module="gymnasium")
+    line = command(sys.argv[1:])
+    print(line, flush=True)
+    folders = sorted(path.parent for path in arguments.victims.glob("*/card.json"))
+    cards = {folder.name: json.loads((folder / "card.json").read_text(encoding="utf-8")) for folder in folders}
+    folders = [f for f in folders if cards[f.name]["network"]["kind"] != "categorical-cnn"]
+    path = arguments.out / "victims.json"
+    results: dict[str, Any] = load(path).get("cards", {})
+    for folder in folders:
+        old = results.get(folder.name)
+        if arguments.only and folder.name not in arguments.only:
+            continue
+        if old and not arguments.again and (old["episodes"], old["seed"]) == (arguments.episodes, arguments.seed):
+            continue
+        result = evaluate(folder, arguments.episodes, arguments.seed, arguments.num_envs)
+        results[folder.name] = result
+        results = {f.name: results[f.name] for f in folders if f.name in results}
+        save(path, {"command": line, "machine": machine(), "cards": results})
+        write(arguments.out / "victims.md", markdown(results, cards, line))
+        for threat, row in result["rows"].items():
+            ours, theirs = of_row(row), card_figures(cards[folder.name], threat)
+            print(f"{folder.name:32} {threat:13} {ours!s:45} {'; '.join(map(str, theirs))} {verdict(ours, theirs)}", flush=True)
+        print(f"{folder.name}: {result['seconds']:.0f} s", flush=True)
+    if results:
+        write(arguments.out / "victims.md", markdown(results, cards, line))
+        print(f"wrote {arguments.out / 'victims.md'}")
+
+
+if __name__ == "__main__":
+    main()

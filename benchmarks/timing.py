@@ -1,0 +1,48 @@
+"""What the benchmarks share: interleaved timing, and the results on disk."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "reproduce"))
+
+from figures import command, machine, save, table, write  # noqa: E402
+
+__all__ = ["command", "interleave", "machine", "medians", "save", "table", "write"]
+
+
+def interleave(contestants: dict[str, Callable[[], object]], rounds: int, least: float) -> dict[str, list[float]]:
+    """Seconds a call of every contestant in each of ``rounds`` rounds.
+
+    Every round times all of them, each beginning one place later than in the round before, so that whatever else the
+    machine does falls on all alike. A timing repeats its call until ``least`` seconds have passed, by an estimate.
+    """
+    repeats = {}
+    for name, call in contestants.items():
+        call()
+        started = time.perf_counter()
+        call()
+        repeats[name] = max(1, round(least / max(time.perf_counter() - started, 1e-9)))
+    names = list(contestants)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for i in range(rounds):
+        at = i % len(names)
+        for name in names[at:] + names[:at]:
+            call, count = contestants[name], repeats[name]
+            started = time.perf_counter()
+            for _ in range(count):
+                call()
+            seconds[name].append((time.perf_counter() - started) / count)
+    return seconds
+
+
+def medians(seconds: dict[str, list[float]], base: str) -> dict[str, float]:
+    """Median over the rounds of each contestant's ratio to ``base`` in the same round."""
+    return {
+        name: statistics.median(own / floor for own, floor in zip(times, seconds[base], strict=True))
+        for name, times in seconds.items()
+    }

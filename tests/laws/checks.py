@@ -1,0 +1,438 @@
+"""The laws, as functions that raise AssertionError: the law tests and the mutants call the same ones."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.utils.env_checker import check_env
+
+import adv_wrappers as adv
+from adv_wrappers.core.context import Bound
+from adv_wrappers.core.errors import AdvWrappersError
+from tests.rigs import RIGS, ReplayEnv, Rig, make_victim, recorded, run, same, same_bytes, tensors, vector
+
+BUDGETS = ("linf", "scaled", "l2", "l0", "valid")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A preset on a rig."""
+
+    preset: str
+    rig: Rig
+
+    def __str__(self) -> str:
+        return f"{self.preset}-{self.rig.name}"
+
+    @property
+    def on(self) -> str:
+        return adv.presets[self.preset].on
+
+    @property
+    def at(self) -> Any:
+        return self.rig.at if self.on == "observation" else None
+
+    @property
+    def leaf(self) -> Any:
+        """The space that is perturbed."""
+        if self.on == "action":
+            return self.rig.actions
+        return self.rig.space if self.at is None else self.rig.space[self.at]
+
+    @property
+    def exact(self) -> bool:
+        """Whether results are equal to the bit whatever the batch: nothing but keys and elementwise arithmetic."""
+        return not adv.presets[self.preset].kind.needs_victim
+
+    def budget(self, name: str, eps: float | None = None) -> dict[str, Any]:
+        """Arguments of ``threat`` for a budget of this case's leaf."""
+        eps = self.rig.eps if eps is None else eps
+        if name == "linf":
+            return {"eps": eps}
+        if name == "scaled":
+            size, steps = int(np.prod(self.leaf.shape)), (0.0, 1.0, 2.0) if self.leaf.dtype == np.uint8 else (0.0, 0.5, 2.0)
+            return {"eps": eps, "scale": tuple(steps[i % 3] for i in range(size))}
+        if name == "l2":
+            return {"eps": eps * 1.7, "norm": "l2"}
+        return {"eps": 2, "norm": "l0"} if name == "l0" else {"norm": "valid"}
+
+    def threat(self, budget: str = "", dtype: torch.dtype = torch.float32, live: bool = False, **kwargs: Any) -> Any:
+        """The threat; an empty budget takes the first that fits."""
+        if not budget:
+            budget = fitting(self)[0]
+        sized = self.budget(budget, kwargs.pop("eps", None))
+        made = adv.threat(self.preset, self.rig.victim(dtype, live), at=self.at, **sized, **kwargs)
+        made.check(self.rig.space, self.rig.actions)
+        return made
+
+
+def fitting(case: Case) -> list[str]:
+    """The budgets under which a preset works on a rig; none if its victim is of the wrong kind."""
+    found = []
+    for name in BUDGETS:
+        try:
+            case.threat(name)
+        except AdvWrappersError:
+            continue
+        found.append(name)
+    return found
+
+
+def cases(on: str | None = None, rigs: int | None = None) -> list[Case]:
+    """Every preset of the table on the rigs that it fits, at most ``rigs`` of them.
+
+    Raises:
+        AssertionError: for a preset that fits none: it would otherwise escape every law.
+    """
+    out = []
+    for preset in adv.presets:
+        found = [case for rig in RIGS.values() if fitting(case := Case(preset, rig))]
+        assert found, f"no rig fits the preset {preset!r}: add a victim to tests/rigs.py"
+        found.sort(key=lambda case: _RANK.index(case.rig.name))
+        out += [case for case in found[:rigs] if on in (None, case.on)]
+    return out
+
+
+_RANK = ("q", "mean", "image", "recurrent", "logits", "dict", "dict-mean", "gaussian")  # most telling first
+
+
+def shell(*threats: Any, **options: Any) -> Any:
+    """Wraps any environment."""
+    return lambda env: adv.wrap(env, *threats, **options)
+
+
+def pairs(case: Case, attacked: Any, clean: Any) -> list[tuple[Any, Any]]:
+    """(true value, value that came out) of everything that the layer saw."""
+    out = []
+    for row, bare in zip(attacked, clean, strict=True):
+        for episode, original in zip(row, bare, strict=True):
+            if case.on == "action":
+                out += list(zip(episode.done, episode.received, strict=True))
+            else:
+                out += list(zip(original.seen, episode.seen, strict=True))
+    return [(_part(x, case.at), _part(y, case.at)) for x, y in out]
+
+
+def _part(value: Any, at: Any) -> Any:
+    return np.asarray(value if at is None else value[at])
+
+
+# law 1
+
+
+def inside(budget: dict[str, Any], y: Any, x: Any, leaf: Any) -> None:
+    """Raise unless y lies in the budget around x and in the space widened to contain x; written without the library."""
+    low, high = (leaf.start, leaf.start + leaf.n - 1) if hasattr(leaf, "n") else (leaf.low, leaf.high)
+    assert np.all((y >= np.minimum(low, x)) & (y <= np.maximum(high, x))), f"{y} leaves the space of {x}"
+    move = y.astype(np.float64) - x.astype(np.float64)
+    slack = 2 * np.spacing(np.abs(x) + 1).astype(np.float64) if y.dtype.kind == "f" else np.zeros(x.shape)
+    eps, norm = budget.get("eps", 0), budget.get("norm", "linf")
+    if norm == "linf":
+        radius = eps * np.reshape(budget.get("scale", 1.0), x.shape if "scale" in budget else ())
+        assert np.all(np.abs(move) <= radius + slack), f"moved by {np.abs(move).max()}, allowed are {radius}"
+    elif norm == "l2":
+        length = np.linalg.norm(move)
+        assert length <= eps + np.linalg.norm(slack) + 1e-7 * eps, f"moved by {length}, allowed is {eps}"
+    elif norm == "l0":
+        assert np.count_nonzero(move) <= eps, f"{np.count_nonzero(move)} elements moved, allowed are {eps}"
+
+
+def check_budget(case: Case, budget: str, kind: str = "env", how: Any = None) -> None:
+    """Law 1, for every value of a run; and the layer does something."""
+    threat = case.threat(budget)
+    if how is not None:
+        threat = adv.ThreatModel(threat.on, how, threat.within, None, threat.at)
+    attacked, clean = run(kind, case.rig, shell(threat)), run(kind, case.rig)
+    values = pairs(case, attacked, clean)
+    for x, y in values:
+        assert y.dtype == x.dtype and y.shape == x.shape, f"{x.dtype}{x.shape} became {y.dtype}{y.shape}"
+        inside(case.budget(budget), y, x, case.leaf)
+    assert any(x.tobytes() != y.tobytes() for x, y in values), "nothing was ever perturbed"
+
+
+# law 2
+
+
+def check_identity(case: Case, kind: str) -> None:
+    """Law 2: without a budget, and where a layer does not strike, what came in goes out, to the bit."""
+    clean = run(kind, case.rig)
+    threats = [case.threat(when=adv.Never())]
+    for name in ("linf", "l2", "l0"):
+        if name in fitting(case):
+            threats.append(case.threat(name, eps=0) if name != "l0" else adv.threat(case.preset, case.rig.victim(), eps=0, norm="l0", at=case.at))
+    for threat in threats:
+        same(run(kind, case.rig, shell(threat)), clean, True, f"{case} under {threat.within}, {threat.when}")
+    values = pairs(case, run(kind, case.rig, shell(case.threat(when=adv.Every(2)))), clean)
+    calm = [v for i, v in enumerate(values) if _step(case, clean, i) % 2]
+    assert calm
+    for x, y in calm:
+        same_bytes(x, y, f"{case}: a value that was not struck")
+
+
+def _step(case: Case, clean: Any, index: int) -> int:
+    steps = [t for row in clean for e in row for t in range(len(e.done if case.on == "action" else e.seen))]
+    return steps[index]
+
+
+# law 3
+
+
+def check_seeds(case: Case, kind: str) -> None:
+    """Law 3: the same seed gives the same bytes; rows beside a row, and its place among them, do not matter."""
+    threat = case.threat(dtype=torch.float64)
+    apply = shell(threat)
+    rows = run(kind, case.rig, apply, (7, 8, 9))
+    same(run(kind, case.rig, apply, (7, 8, 9)), rows, True, f"{case}: the same seeds again")
+    same(run(kind, case.rig, apply, (9, 7)), [rows[2], rows[0]], case.exact, f"{case}: other rows, another order")
+    same(run(kind, case.rig, apply, (8,)), [rows[1]], case.exact, f"{case}: alone")
+
+
+def check_fresh(case: Case) -> None:
+    """Law 3: draws differ between seeds, episodes and steps; a random layer never repeats itself."""
+    still = [[case.rig.env().recordings[0][0]] * 4]  # what differs is the draw alone
+    env = adv.wrap(ReplayEnv(still, case.rig.space, case.rig.actions), case.threat("linf"))
+    moves = []
+    for seed in (1, 2):
+        for episode in range(2):
+            obs, _ = env.reset(seed=seed) if episode == 0 else env.reset()
+            moves.append(_part(obs, case.at).tobytes())
+            for t in range(3):
+                moves.append(_part(env.step(case.rig.act(0, 0, t))[0], case.at).tobytes())
+    assert len(set(moves)) == len(moves), f"{case}: {len(moves) - len(set(moves))} of {len(moves)} draws are repeated"
+
+
+# law 4
+
+
+def check_vector(case: Case, kind: str, when: Any = None) -> None:
+    """Law 4: a wrapped vector equals a vector of wrapped environments, and the single environments themselves."""
+    apply = shell(case.threat(dtype=torch.float64, when=when))
+    outside = run(kind, case.rig, apply, episodes=3)
+    single = run("env", case.rig, apply, episodes=3)
+    same(outside, single, case.exact, f"{case}: {kind} and single environments")
+    if kind != "tensor":
+        same(run(kind, case.rig, apply, episodes=3, inside=True), outside, case.exact, f"{case}: {kind} inside and outside")
+
+
+# law 5
+
+
+def check_environment_api(case: Case, victim: Any) -> None:
+    """Law 5: Gymnasium's own checker passes, on recordings that respect their space."""
+    rig = Rig(**{**case.rig.__dict__, "inside": True})
+    threat = adv.threat(case.preset, victim, at=case.at, **case.budget(fitting(case)[0]))
+    env = adv.wrap(ReplayEnv(recorded(rig.space, True), rig.space, rig.actions), threat)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # advice on spaces and on missing specs
+        check_env(env, skip_render_check=True)
+
+
+def check_types(case: Case, kind: str) -> None:
+    """Law 5: types, dtypes, shapes and devices come out as they went in."""
+    rows = 3
+    if kind == "env":
+        bare, env = case.rig.env(), adv.wrap(case.rig.env(), case.threat())
+    else:
+        bare, env = vector(kind, case.rig, rows), adv.wrap(vector(kind, case.rig, rows), case.threat())
+    take = (lambda out: out) if kind == "sb3" else (lambda out: out[0])
+    _alike(take(bare.reset()), take(env.reset()), f"{case} {kind}")
+    actions = np.stack([case.rig.act(i, 0, 0) for i in range(rows)])
+    action = case.rig.act(0, 0, 0) if kind == "env" else tensors(actions) if kind == "tensor" else actions
+    for one in (bare, env):
+        one.out = one.step(action)  # type: ignore[attr-defined]
+    _alike(bare.out[0], env.out[0], f"{case} {kind}")
+    for a, b in zip(bare.out[1:-1], env.out[1:-1], strict=True):
+        assert type(a) is type(b), f"{case} {kind}: {type(a)} and {type(b)}"
+    got = [e.unwrapped.received[-1][0] for e in (env.unwrapped.envs if kind != "env" else [env])]
+    for value in got:
+        assert value.shape == np.shape(case.rig.act(0, 0, 0)) and value.dtype == actions.dtype, f"{case} {kind}: {value.dtype}"
+
+
+def _alike(a: Any, b: Any, what: str) -> None:
+    assert type(a) is type(b), f"{what}: {type(a)} became {type(b)}"
+    if isinstance(a, dict):
+        assert list(a) == list(b), f"{what}: keys {list(a)} became {list(b)}"
+        for key in a:
+            _alike(a[key], b[key], what)
+        return
+    assert a.dtype == b.dtype and a.shape == b.shape, f"{what}: {a.dtype}{a.shape} became {b.dtype}{b.shape}"
+    if isinstance(a, torch.Tensor):
+        assert a.device == b.device, f"{what}: {a.device} became {b.device}"
+
+
+# law 6
+
+
+class _Script:
+    """A rig whose agent does what environments received before, so that a bare run can be compared."""
+
+    def __init__(self, rig: Rig, rows: Any, seeds: tuple[int, ...]) -> None:
+        self.rig, self.rows, self.seeds, self.env = rig, rows, seeds, rig.env
+
+    def act(self, seed: int, episode: int, t: int) -> Any:
+        row = self.rows[self.seeds.index(seed)]
+        known = episode < len(row) and t < len(row[episode].received)
+        return row[episode].received[t] if known else self.rig.act(seed, episode, t)
+
+
+def check_dynamics(case: Case, kind: str) -> None:
+    """Law 6: the environment's stream and dynamics are those of the bare environment under the actions it received."""
+    seeds, kept = (7, 8, 9), []
+
+    def keeping(apply: Any) -> Any:
+        def around(env: Any) -> Any:
+            kept.append(env)
+            return apply(env)
+
+        return around
+
+    wrapped = run(kind, case.rig, keeping(shell(case.threat())), seeds)
+    half = len(kept)
+    bare = run(kind, _Script(case.rig, wrapped, seeds), keeping(lambda env: env), seeds)  # type: ignore[arg-type]
+    for row, plain in zip(wrapped, bare, strict=True):
+        for episode, other in zip(row, plain, strict=True):
+            assert episode.rewards == other.rewards, f"{case}: rewards {episode.rewards} and {other.rewards}"
+            assert [a.tobytes() for a in episode.received] == [a.tobytes() for a in other.received]
+    assert _streams(kept[:half]) == _streams(kept[half:]), f"{case}: the environments' random streams moved apart"
+
+
+def _streams(kept: list[Any]) -> list[Any]:
+    inner = [one for env in kept for one in getattr(env.unwrapped, "envs", [env])]
+    return [one.unwrapped.np_random.bit_generator.state for one in inner]
+
+
+# law 7
+
+
+def check_victim(case: Case, kind: str) -> None:
+    """Law 7: weights, gradients, modes and buffers of the victim are what they were, also of a live one in training."""
+    victim = make_victim(case.rig.name, torch.float32, True)
+
+    def snapshot() -> list[Any]:
+        out = []
+        for module in victim.modules():
+            out += [(n, p.detach().numpy().tobytes(), p.requires_grad, p.grad) for n, p in module.named_parameters()]
+            out += [(n, b.numpy().tobytes()) for n, b in module.named_buffers()]
+            out += [(n, m.training) for n, m in module.named_modules()]
+        return out
+
+    before = snapshot()
+    assert any(entry[2] is True for entry in before if len(entry) == 4), "the live victim has no trainable weight"
+    run(kind, case.rig, shell(case.threat(live=True)), episodes=1)
+    assert snapshot() == before, f"{case}: the victim was changed"
+
+
+# law 8
+
+
+def check_strength(case: Case, budget: str = "linf") -> None:
+    """Law 8: an attack reaches more of its own objective than noise of the same budget, on the same states."""
+    rig, victim = case.rig, case.rig.victim()
+    threat = case.threat(budget)
+    seeds = tuple(range(24))
+    truth = vector("same", rig, len(seeds)).reset(seed=list(seeds))[0]
+
+    def score(how: Any) -> float:
+        venv = adv.wrap(vector("same", rig, len(seeds)), how)
+        obs = venv.reset(seed=list(seeds))[0]
+        state = victim.initial_state(len(seeds))
+        clean, seen = _inputs(truth, victim), _inputs(obs, victim)
+        fill = None if case.at is None else lambda x: {**clean, case.at: x}
+        bound = Bound(victim, state, fill, clean)
+        x = clean if case.at is None else clean[case.at]
+        loss = threat.how.objective(x, bound)
+        with torch.no_grad():
+            return float(loss(victim.params(seen, state)).mean())
+
+    attack = score(threat)
+    for noise in ("uniform", "sign"):
+        rival = score(adv.ThreatModel("observation", adv.Noise(noise), threat.within, None, case.at))
+        assert attack > rival, f"{case}: the attack reaches {attack}, {noise} noise {rival}"
+
+
+def _inputs(obs: Any, victim: Any) -> Any:
+    if isinstance(obs, dict):
+        return {k: _inputs(v, victim) for k, v in obs.items()}
+    return torch.as_tensor(np.asarray(obs)).to(victim.dtype)
+
+
+# law 9
+
+
+def check_round_trip(case: Case, **kwargs: Any) -> None:
+    """Law 9: a threat's dictionary survives JSON and rebuilds the same behaviour."""
+    threat = case.threat(**kwargs)
+    victim = case.rig.victim()
+    data = json.loads(json.dumps(threat.to_dict()))
+    again = adv.ThreatModel.from_dict(data, victims={victim.fingerprint(): victim})
+    assert again == threat, f"{case}: {again} is not {threat}"
+    assert again.to_dict() == threat.to_dict(), f"{case}: the dictionary of the copy differs"
+    same(run("env", case.rig, shell(again)), run("env", case.rig, shell(threat)), True, f"{case}: rebuilt from its dictionary")
+    pickled = pickle.loads(pickle.dumps(threat))
+    assert pickled.to_dict() == threat.to_dict()
+    assert copy.deepcopy(threat) == threat
+
+
+def check_spec(env: Any, steps: int = 12) -> None:
+    """Law 9: an environment's spec survives JSON and rebuilds an environment that behaves the same."""
+    from gymnasium.envs.registration import EnvSpec
+
+    again = gym.make(EnvSpec.from_json(env.spec.to_json()))
+    a, b = _drive(env, steps), _drive(again, steps)
+    for t, (x, y) in enumerate(zip(a, b, strict=True)):
+        same_bytes(x[0], y[0], f"observation {t}")
+        assert x[1:] == y[1:], f"step {t}: {x[1:]} and {y[1:]}"
+    again.close()
+
+
+def _drive(env: Any, steps: int) -> list[Any]:
+    out: list[Any] = [(env.reset(seed=5)[0], sorted(env.reset(seed=5)[1].get("adv_wrappers", {}).items()))]
+    env.action_space.seed(3)
+    for _ in range(steps):
+        obs, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        out.append((obs, reward, terminated, truncated, sorted(info["adv_wrappers"].items())))
+        if terminated or truncated:
+            env.reset()
+    return out
+
+
+# law 10
+
+
+def check_composition(case: Case, kind: str) -> None:
+    """Law 10: wrap(env, a, b) equals wrap(wrap(env, a), b), and is the wrappers themselves, the last outermost."""
+    first = case.threat(when=adv.Bernoulli(0.7), dtype=torch.float64)
+    second = adv.threat("noise", **case_noise(case)) if case.on == "observation" else adv.threat("action-noise", **action_noise(case))
+    together = run(kind, case.rig, shell(first, second))
+    same(run(kind, case.rig, lambda env: adv.wrap(adv.wrap(env, first), second)), together, True, f"{case}: nested")
+    by_hand = adv.PerturbObservation if case.on == "observation" else adv.PerturbAction
+    same(run(kind, case.rig, lambda env: by_hand(by_hand(env, first), second)), together, True, f"{case}: by hand")
+    only = run(kind, case.rig, shell(second))
+    assert not _equal(only, together), f"{case}: the first layer does nothing"
+
+
+def case_noise(case: Case) -> dict[str, Any]:
+    """A noise that fits beside the case."""
+    return {**case.budget("linf"), "at": case.at}
+
+
+def action_noise(case: Case) -> dict[str, Any]:
+    """The same for actions: half the time, or random actions would hide what lies beneath."""
+    return {"p": 0.4} if hasattr(case.rig.actions, "n") else {"eps": 0.1}
+
+
+def _equal(a: Any, b: Any) -> bool:
+    try:
+        same(a, b, True, "")
+    except AssertionError:
+        return False
+    return True
+

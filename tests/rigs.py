@@ -1,0 +1,458 @@
+"""What the tests attack: scripted environments, small victims, and the rigs that pair them.
+
+A rig is a pair of spaces with a victim for them. :class:`ReplayEnv` plays recorded observations, so that what an
+environment shows depends on nothing but the reset seed; :func:`run` drives any kind of environment to the same form of
+transcript, row by row and episode by episode, so that kinds can be compared.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from torch import nn
+
+from adv_wrappers import from_module
+
+EPISODES = (3, 5, 2, 4, 6)  # steps of the recorded episodes
+KINDS = ("env", "next", "same", "disabled", "sb3", "tensor")
+MODES = {"next": "NEXT_STEP", "same": "SAME_STEP", "disabled": "DISABLED", "tensor": "SAME_STEP"}
+
+
+# environments
+
+
+class ReplayEnv(gym.Env):
+    """Plays recordings: ``reset(seed=s)`` takes number ``s`` (modulo their count), a reset without seed the next.
+
+    The reward mixes the action and a draw of the environment's own stream, so that it tells when either changed.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
+
+    def __init__(self, recordings: list[list[Any]], observation_space: Any, action_space: Any, masked: bool = False) -> None:
+        self.recordings, self.masked = recordings, masked
+        self.observation_space, self.action_space = observation_space, action_space
+        self.number, self.t = -1, 0
+        self.received: list[list[Any]] = []
+
+    def _info(self) -> dict[str, Any]:
+        if not self.masked:
+            return {}
+        mask = np.ones(self.action_space.n, np.int8)
+        mask[(self.number + self.t) % self.action_space.n] = 0
+        return {"action_mask": mask}
+
+    def _seen(self) -> Any:
+        return copied(self.recordings[self.number][self.t])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.number = (self.number + 1 if seed is None else seed) % len(self.recordings)
+        self.t = 0
+        self.received.append([])
+        return self._seen(), self._info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.received[-1].append(np.array(action))
+        self.t += 1
+        over = self.t == len(self.recordings[self.number]) - 1
+        values = np.asarray(action, np.float64).reshape(-1)
+        reward = float(values @ (1 + np.arange(len(values)))) + float(self.np_random.random())
+        odd = self.number % 2 == 1
+        return self._seen(), reward, over and not odd, over and odd, self._info()
+
+
+class TensorVector(VectorEnv):
+    """A vector environment that speaks tensors, as those on a GPU do."""
+
+    def __init__(self, inner: SyncVectorEnv) -> None:
+        self.inner, self.num_envs, self.metadata = inner, inner.num_envs, inner.metadata
+        self.autoreset_mode, self.envs = inner.autoreset_mode, inner.envs
+        self.observation_space, self.action_space = inner.observation_space, inner.action_space
+        self.single_observation_space, self.single_action_space = inner.single_observation_space, inner.single_action_space
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        obs, _ = self.inner.reset(seed=seed, options=options)
+        return tensors(obs), {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        obs, *rest, info = self.inner.step(arrays(actions))
+        out: dict[str, Any] = {}
+        if "final_obs" in info:
+            last = copied(obs)
+            for row in np.flatnonzero(info["_final_obs"]):
+                _write(last, int(row), info["final_obs"][row])
+            out["final_obs"] = tensors(last)
+        return (tensors(obs), *(torch.from_numpy(np.array(part)) for part in rest), out)
+
+
+def _write(tree: Any, row: int, value: Any) -> None:
+    if isinstance(tree, dict):
+        for key in tree:
+            tree[key][row] = value[key]
+    else:
+        tree[row] = value
+
+
+def copied(tree: Any) -> Any:
+    """A deep copy of an observation."""
+    return {k: copied(v) for k, v in tree.items()} if isinstance(tree, dict) else np.array(tree)
+
+
+def tensors(tree: Any) -> Any:
+    """Arrays to tensors."""
+    return {k: tensors(v) for k, v in tree.items()} if isinstance(tree, dict) else torch.from_numpy(np.array(tree))
+
+
+def arrays(tree: Any) -> Any:
+    """Tensors to arrays."""
+    if isinstance(tree, dict):
+        return {k: arrays(v) for k, v in tree.items()}
+    return tree.numpy() if isinstance(tree, torch.Tensor) else tree
+
+
+def row_of(tree: Any, row: int) -> Any:
+    """One row of a batch."""
+    return {k: row_of(v, row) for k, v in tree.items()} if isinstance(tree, dict) else arrays(tree[row])
+
+
+# victims
+
+
+class MLP(nn.Sequential):
+    """Two smooth layers: gradients that vanish nowhere."""
+
+    def __init__(self, inputs: int, outputs: int, width: int = 16) -> None:
+        super().__init__(nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, outputs))
+
+
+class CNN(nn.Module):
+    """One convolution over pixels, which it scales itself."""
+
+    def __init__(self, channels: int, size: int, outputs: int) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(channels, 6, 4, 2), nn.Linear(6 * ((size - 4) // 2 + 1) ** 2, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.conv(x / 255)).flatten(1))
+
+
+class DictNet(nn.Module):
+    """An MLP on a Dict observation (and an action, for critics)."""
+
+    def __init__(self, outputs: int, extra: int = 0) -> None:
+        super().__init__()
+        self.net = MLP(5 + 18 + extra, outputs)
+
+    def forward(self, obs: dict[str, torch.Tensor], act: torch.Tensor | None = None) -> torch.Tensor:
+        parts = [obs["vector"], obs["image"].flatten(1) / 255, *([] if act is None else [act])]
+        return self.net(torch.cat(parts, 1))
+
+
+class Critic(nn.Module):
+    """Q of observations and actions side by side."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.net = MLP(inputs, 1)
+
+    def forward(self, obs: torch.Tensor, act: torch.Tensor) -> torch.Tensor:
+        return self.net(torch.cat([obs, act], 1))
+
+
+class Recurrent(nn.Module):
+    """An LSTM cell between two layers; its state is (h, c)."""
+
+    def __init__(self, inputs: int, outputs: int, width: int = 8) -> None:
+        super().__init__()
+        self.cell, self.head = nn.LSTMCell(inputs, width), nn.Linear(width, outputs)
+
+    def forward(self, obs: torch.Tensor, state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, Any]:
+        h, c = self.cell(obs, state)
+        return self.head(h) * 3, (h, c)
+
+
+def spread(module: nn.Module, gain: float = 3.0) -> nn.Module:
+    """Larger weights, so that small perturbations matter."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(gain)
+    return module
+
+
+# spaces
+
+CARTPOLE = spaces.Box(*(s * np.array([4.8, np.inf, 0.42, np.inf], np.float32) for s in (-1, 1)), dtype=np.float32)
+HOPPER = spaces.Box(-np.inf, np.inf, (6,), np.float64)
+IMAGE = spaces.Box(0, 255, (4, 12, 12), np.uint8)
+DICT = spaces.Dict({"vector": spaces.Box(-3, 3, (5,), np.float32), "image": spaces.Box(0, 255, (2, 3, 3), np.uint8)})
+TORQUES = spaces.Box(-1, 1, (3,), np.float32)
+
+
+def recorded(space: Any, inside: bool = False) -> list[list[Any]]:
+    """Recordings of ``space``: signed zeros and denormals in them, and values beyond its bounds unless ``inside``."""
+    rng = np.random.default_rng(20)
+
+    def one(box: Any) -> Any:
+        if isinstance(box, spaces.Dict):
+            return {key: one(leaf) for key, leaf in box.spaces.items()}
+        if box.dtype == np.uint8:
+            image = rng.integers(0, 256, box.shape)
+            return np.where(rng.random(box.shape) < 0.2, rng.choice([0, 1, 254, 255], box.shape), image).astype(np.uint8)
+        value = rng.normal(0, 1, box.shape)
+        value[..., 0] = rng.choice([-0.0, 0.0, 1e-41])
+        if not inside:
+            value[..., 2] = np.clip(box.high[..., 2], -50, 50) * 1.05
+        return np.clip(value, box.low, box.high).astype(box.dtype) if inside else value.astype(box.dtype)
+
+    return [[one(space) for _ in range(steps + 1)] for steps in EPISODES]
+
+
+@dataclass(frozen=True)
+class Rig:
+    """A victim with its environment; ``at`` and sensible sizes of budgets come along."""
+
+    name: str
+    space: Any
+    actions: Any
+    eps: float
+    at: Any = None
+    inside: bool = False
+    masked: bool = False
+
+    def env(self) -> ReplayEnv:
+        """A new scripted environment."""
+        return ReplayEnv(_recordings(self.name, self.inside), self.space, self.actions, self.masked)
+
+    def victim(self, dtype: torch.dtype = torch.float32, live: bool = False) -> Any:
+        """The victim, with the same weights whenever it is asked for."""
+        return make_victim(self.name, dtype, live)
+
+    def act(self, seed: int, episode: int, t: int) -> Any:
+        """What the agent of this rig does: any function of the row's seed, the episode and the step."""
+        rng = np.random.default_rng((seed, episode, t))
+        if isinstance(self.actions, spaces.Discrete):
+            return self.actions.start + rng.integers(self.actions.n)
+        return rng.normal(0, 0.8, self.actions.shape).astype(self.actions.dtype)  # unclipped, as agents' actions are
+
+
+@functools.cache
+def _recordings(name: str, inside: bool) -> list[list[Any]]:
+    return recorded(RIGS[name].space, inside)
+
+
+RIGS = {
+    rig.name: rig
+    for rig in (
+        Rig("q", CARTPOLE, spaces.Discrete(3), 0.2),
+        Rig("logits", CARTPOLE, spaces.Discrete(3, start=1), 0.2),
+        Rig("recurrent", CARTPOLE, spaces.Discrete(3), 0.2),
+        Rig("mean", HOPPER, TORQUES, 0.15),
+        Rig("gaussian", HOPPER, TORQUES, 0.15),
+        Rig("image", IMAGE, spaces.Discrete(4), 2.5),
+        Rig("dict", DICT, spaces.Discrete(3), 0.2, at="vector"),
+        Rig("dict-mean", DICT, TORQUES, 0.2, at="vector"),
+    )
+}
+
+
+@functools.lru_cache(maxsize=None)
+def make_victim(name: str, dtype: torch.dtype, live: bool) -> Any:
+    """The named victim. ``live`` ones keep their weights trainable and their modules in training mode."""
+    rig = RIGS[name]
+    state = torch.random.get_rng_state()
+    torch.manual_seed(sorted(RIGS).index(name) + 1)
+    n = rig.actions.n if isinstance(rig.actions, spaces.Discrete) else rig.actions.shape[0]
+    extra: dict[str, Any] = {}
+    if name == "q":
+        kind, net = "q", MLP(4, n)
+    elif name == "logits":
+        kind, net = "logits", MLP(4, n)
+    elif name == "recurrent":
+        kind, net = "logits", Recurrent(4, n)
+        extra["initial_state"] = lambda rows: (torch.zeros(rows, 8, dtype=dtype), torch.zeros(rows, 8, dtype=dtype))
+    elif name == "mean":
+        kind, net = "mean", MLP(6, n)
+        extra = {"critic": Critic(6 + n), "robust_sarsa": Critic(6 + n), "scale": torch.linspace(0.5, 2, 6)}
+    elif name == "gaussian":
+        kind, net = "gaussian", MLP(6, 2 * n)
+    elif name == "image":
+        kind, net = "q", CNN(4, 12, n)
+    elif name == "dict":
+        kind, net = "logits", DictNet(n)
+    else:
+        kind, net = "mean", DictNet(n)
+        extra = {"critic": DictNet(1, n), "robust_sarsa": DictNet(1, n)}
+    nets = [net, *(e for e in extra.values() if isinstance(e, nn.Module))]
+    for module in nets:
+        (spread(module) if name != "gaussian" else module).to(dtype)
+    torch.random.set_rng_state(state)
+    return from_module(net, rig.space, rig.actions, kind, dtype=dtype, live=live, **extra)  # type: ignore[arg-type]
+
+
+# transcripts
+
+
+@dataclass
+class Episode:
+    """What happened in one episode of one row: what was handed out, done, received and rewarded."""
+
+    seen: list[Any]
+    done: list[Any]
+    received: list[Any]
+    rewards: list[float]
+
+
+def _bare(env: Any) -> Any:
+    return env
+
+
+def vector(kind: str, rig: Rig, rows: int, shell: Any = _bare) -> Any:
+    """``rows`` scripted environments side by side, each in ``shell``."""
+    makers = [lambda: shell(rig.env())] * rows
+    if kind == "sb3":
+        from stable_baselines3.common.vec_env import DummyVecEnv
+
+        return DummyVecEnv(makers)
+    inner = SyncVectorEnv(makers, autoreset_mode=AutoresetMode[MODES[kind]])
+    return TensorVector(inner) if kind == "tensor" else inner
+
+
+def run(
+    kind: str, rig: Rig, shell: Any = _bare, seeds: tuple[int, ...] = (7, 8, 9), episodes: int = 2, inside: bool = False
+) -> list[list[Episode]]:
+    """Row by row, ``episodes`` whole episodes of an environment of ``kind`` in ``shell``, row i reset with seeds[i].
+
+    ``inside`` puts the shell around every single environment of the vector instead of around the vector.
+    """
+    if kind == "env":
+        return [_single(shell(rig.env()), rig, seed, episodes) for seed in seeds]
+    venv = vector(kind, rig, len(seeds), shell if inside else _bare)
+    base = venv
+    venv = venv if inside else shell(venv)
+    rows = (_sb3 if kind == "sb3" else _vector)(venv, kind, rig, seeds, episodes)
+    for row, env in zip(rows, base.envs, strict=True):
+        for episode, received in zip(row, env.unwrapped.received, strict=False):
+            episode.received = received
+    return rows
+
+
+def _single(env: Any, rig: Rig, seed: int, episodes: int) -> list[Episode]:
+    out = []
+    for number in range(episodes):
+        obs, _ = env.reset(seed=seed) if number == 0 else env.reset()
+        episode, over = Episode([obs], [], [], []), False
+        while not over:
+            action = rig.act(seed, number, len(episode.done))
+            obs, reward, terminated, truncated, _ = env.step(action)
+            over = terminated or truncated
+            episode.seen.append(obs)
+            episode.done.append(action)
+            episode.rewards.append(reward)
+        episode.received = env.unwrapped.received[-1]
+        out.append(episode)
+    return out
+
+
+def _fresh(obs: Any, rows: int) -> list[list[Episode]]:
+    return [[Episode([row_of(obs, i)], [], [], [])] for i in range(rows)]
+
+
+def _vector(venv: Any, kind: str, rig: Rig, seeds: tuple[int, ...], episodes: int) -> list[list[Episode]]:
+    n, mode = len(seeds), MODES[kind]
+    obs, _ = venv.reset(seed=list(seeds))
+    rows, over = _fresh(obs, n), np.zeros(n, bool)
+    while any(len(row) <= episodes for row in rows):
+        actions = np.stack([rig.act(seeds[i], len(rows[i]) - 1, len(rows[i][-1].done)) for i in range(n)])
+        obs, rewards, terminated, truncated, info = venv.step(tensors(actions) if kind == "tensor" else actions)
+        done = arrays(terminated | truncated)
+        for i, row in enumerate(rows):
+            if mode == "NEXT_STEP" and over[i]:
+                row.append(Episode([row_of(obs, i)], [], [], []))
+                continue
+            row[-1].done.append(actions[i])
+            row[-1].rewards.append(float(rewards[i]))
+            final = mode == "SAME_STEP" and done[i]
+            row[-1].seen.append(row_of(info["final_obs"], i) if final and kind == "tensor" else info["final_obs"][i] if final else row_of(obs, i))
+            if final:
+                row.append(Episode([row_of(obs, i)], [], [], []))
+        over = done
+        if mode == "DISABLED" and done.any():
+            before = copied(obs)
+            obs, _ = venv.reset(options={"reset_mask": done.copy()})
+            for i, row in enumerate(rows):
+                if done[i]:
+                    row.append(Episode([row_of(obs, i)], [], [], []))
+                else:
+                    same_bytes(row_of(obs, i), row_of(before, i), "a row outside the reset mask")
+    return [row[:episodes] for row in rows]
+
+
+def _sb3(venv: Any, kind: str, rig: Rig, seeds: tuple[int, ...], episodes: int) -> list[list[Episode]]:
+    n = len(seeds)
+    venv.unwrapped._seeds = list(seeds)
+    obs = venv.reset()
+    rows = _fresh(obs, n)
+    while any(len(row) <= episodes for row in rows):
+        actions = np.stack([rig.act(seeds[i], len(rows[i]) - 1, len(rows[i][-1].done)) for i in range(n)])
+        obs, rewards, dones, infos = venv.step(actions)
+        for i, row in enumerate(rows):
+            row[-1].done.append(actions[i])
+            row[-1].rewards.append(float(rewards[i]))
+            row[-1].seen.append(infos[i]["terminal_observation"] if dones[i] else row_of(obs, i))
+            if dones[i]:
+                row.append(Episode([row_of(obs, i)], [], [], []))
+    return [row[:episodes] for row in rows]
+
+
+# comparisons
+
+
+def leaves(tree: Any) -> dict[str, Any]:
+    """An observation's leaves by key."""
+    return tree if isinstance(tree, dict) else {"": tree}
+
+
+def same_bytes(a: Any, b: Any, what: str) -> None:
+    """Raise unless two observations are equal to the bit, in dtype and in shape."""
+    a, b = leaves(a), leaves(b)
+    assert list(a) == list(b), f"{what}: keys {list(a)} and {list(b)}"
+    for key in a:
+        x, y = np.asarray(a[key]), np.asarray(b[key])
+        assert x.dtype == y.dtype and x.shape == y.shape, f"{what} {key}: {x.dtype}{x.shape} and {y.dtype}{y.shape}"
+        assert x.tobytes() == y.tobytes(), f"{what} {key}: {x} and {y}"
+
+
+def close(a: Any, b: Any, what: str) -> None:
+    """Raise unless two observations are equal up to the rounding of their dtype."""
+    a, b = leaves(a), leaves(b)
+    assert list(a) == list(b), f"{what}: keys {list(a)} and {list(b)}"
+    for key in a:
+        x, y = np.asarray(a[key]), np.asarray(b[key])
+        assert x.dtype == y.dtype and x.shape == y.shape, f"{what} {key}: {x.dtype}{x.shape} and {y.dtype}{y.shape}"
+        atol = 0 if x.dtype.kind in "iu" else 1e-9 if x.dtype == np.float64 else 1e-5
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=atol, err_msg=f"{what} {key}")
+
+
+def same(a: list[list[Episode]], b: list[list[Episode]], exact: bool, what: str, rewards: bool = True) -> None:
+    """Raise unless two transcripts are the same."""
+    equal = same_bytes if exact else close
+    assert [len(row) for row in a] == [len(row) for row in b], f"{what}: rows"
+    for i, (p, q) in enumerate(zip(a, b, strict=True)):
+        for e, (x, y) in enumerate(zip(p, q, strict=True)):
+            place = f"{what}: row {i}, episode {e}"
+            assert len(x.seen) == len(y.seen), f"{place}: {len(x.seen)} and {len(y.seen)} observations"
+            for t, pair in enumerate(zip(x.seen, y.seen, strict=True)):
+                equal(*pair, f"{place}, observation {t}")
+            for t, pair in enumerate(zip(x.received, y.received, strict=True)):
+                equal(*pair, f"{place}, action {t}")
+            if rewards:
+                np.testing.assert_allclose(x.rewards, y.rewards, rtol=1e-5, atol=1e-5, err_msg=place)

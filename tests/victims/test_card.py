@@ -1,0 +1,304 @@
+"""Cards: every kind of network against a forward pass written out here, and every way a file can be wrong."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from safetensors.torch import save_file
+from torch.nn import functional
+
+from adv_wrappers.core.errors import CardError
+from adv_wrappers.victims.card import environment_of, load_card
+
+OBS, ACT, HID = 5, 2, 6
+RULE = {"mean": [0.5, -1.0, 0.0, 2.0, 0.0], "std": [1.0, 0.1, 0.0, 3.0, 2.0], "epsilon": 1e-8, "clip": 10.0}
+RAW = {"mean": None, "std": None, "clip": None}
+
+
+def linear(prefix, inputs, outputs):
+    return {f"{prefix}.weight": torch.randn(outputs, inputs) / inputs**0.5, f"{prefix}.bias": torch.randn(outputs) / 3}
+
+
+def mlp(prefix, inputs, outputs):
+    sizes = (inputs, HID, HID, outputs)
+    return {k: v for i in range(3) for k, v in linear(f"{prefix}.{2 * i}", sizes[i], sizes[i + 1]).items()}
+
+
+def lstm(prefix, outputs):
+    shapes = {"weight_ih": (4 * HID, 3), "weight_hh": (4 * HID, HID), "bias_ih": (4 * HID,), "bias_hh": (4 * HID,)}
+    weights = {f"{prefix}.lstm.{k}_l0": torch.randn(shape) / 2 for k, shape in shapes.items()}
+    return linear(f"{prefix}.embed", OBS, 3) | weights | linear(f"{prefix}.head", HID, outputs)
+
+
+def cnn():
+    shapes = {"0": (4, 4, 8, 8), "2": (3, 4, 4, 4), "4": (2, 3, 3, 3)}
+    convs = {f"trunk.{i}.weight": torch.randn(s) / s[1] / s[2] for i, s in shapes.items()}
+    biases = {f"trunk.{i}.bias": torch.randn(s[0]) for i, s in shapes.items()}
+    weights = convs | biases | linear("trunk.7", 98, HID) | linear("policy", HID, 3) | linear("value", HID, 1)
+    return {k: v.half() for k, v in weights.items()}
+
+
+def critics():
+    return mlp("policy", OBS, ACT) | mlp("critic", OBS + ACT, 1) | mlp("robust_sarsa", OBS + ACT, 1)
+
+
+CARDS = {
+    "gaussian-mlp": (
+        RULE, lambda: mlp("policy", OBS, ACT) | mlp("value", OBS, 1) | {"log_std": torch.tensor([0.1, -1.0])}, "tanh"
+    ),
+    "categorical-mlp": (RAW, lambda: mlp("policy", OBS, 3) | mlp("value", OBS, 1), "tanh"),
+    "q-mlp": (RAW, lambda: mlp("q", OBS, 3), "relu"),
+    "quantile-q-mlp": (RAW, lambda: mlp("q", OBS, 12), "relu"),
+    "tanh-mlp": (RULE, critics, "relu"),
+    "gaussian-lstm": (RULE, lambda: lstm("policy", ACT) | lstm("value", 1) | {"log_std": torch.zeros(ACT)}, "none"),
+    "categorical-cnn": ({"mean": 0.0, "std": 255.0, "clip": None}, cnn, "relu"),
+}  # fmt: skip
+
+
+def write(folder, kind, **changes):
+    torch.manual_seed(0)
+    rule, weights, activation = CARDS[kind]
+    card = {
+        "environment": {"id": "Hopper-v4", "kwargs": {"a": 1}},
+        "network": {"kind": kind, "activation": activation, "quantiles": 4},
+        "observation": rule,
+        "action": {"select": "sample", "clip": kind == "gaussian-mlp"},
+    }
+    tensors = weights()
+    for key, value in changes.items():
+        card = value(card) if key == "card" else card
+        tensors = value(tensors) if key == "tensors" else tensors
+    folder.mkdir(exist_ok=True)
+    (folder / "card.json").write_text(json.dumps(card))
+    save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "weights.safetensors")
+    return folder, tensors
+
+
+def forward(weights, prefix, x, activation):
+    for i in range(3):
+        x = functional.linear(
+            x, weights[f"{prefix}.{2 * i}.weight"].double(), weights[f"{prefix}.{2 * i}.bias"].double()
+        )
+        x = activation(x) if i < 2 else x
+    return x
+
+
+def normalised(x):
+    mean, std = (torch.tensor(RULE[k], dtype=torch.float64) for k in ("mean", "std"))
+    return ((x - mean) / (std + 1e-8)).clamp(-10, 10)
+
+
+def observations(rows=4):
+    x = torch.randn(rows, OBS, dtype=torch.float64) * 3
+    x[:, 2] = 0.0  # a constant feature: its std is 0
+    return x
+
+
+def test_gaussian_mlp(tmp_path):
+    folder, w = write(tmp_path, "gaussian-mlp")
+    victim, x = load_card(folder, dtype=torch.float64), observations()
+    mean = forward(w, "policy", normalised(x), torch.tanh)
+    torch.testing.assert_close(victim.params(x), torch.cat([mean, w["log_std"].double().expand(4, -1)], 1))
+    torch.testing.assert_close(victim.value(x), forward(w, "value", normalised(x), torch.tanh)[:, 0])
+    torch.testing.assert_close(victim.mode(victim.params(x)), mean.clamp(-1, 1))
+    assert victim.select == "sample" and load_card(folder, select="mode").select == "mode"
+    np.testing.assert_array_equal(victim.scale.numpy(), np.array(RULE["std"]) + 1e-8)
+    assert isinstance(victim.observation_space, spaces.Box) and victim.observation_space.shape == (OBS,)
+    assert victim.ref == f"card:{folder}" and environment_of(victim.card) == ("Hopper-v4", {"a": 1})
+
+
+def test_the_tiny_std_survives_float32(tmp_path):
+    victim, x = load_card(write(tmp_path, "gaussian-mlp")[0]), observations().float()
+    at, near = victim.params(x), victim.params(x + torch.tensor([0.0, 0, 1e-8, 0, 0]))
+    assert torch.isfinite(at).all() and (at - near).abs().max() > 1e-3  # one unit of the victim
+
+
+def test_categorical_and_q(tmp_path):
+    x = observations()
+    _, w = write(tmp_path / "c", "categorical-mlp")
+    victim = load_card(tmp_path / "c", dtype=torch.float64)
+    torch.testing.assert_close(victim.params(x), forward(w, "policy", x, torch.tanh))
+    assert victim.kind == "logits" and victim.action_space == spaces.Discrete(3) and victim.scale is None
+    _, w = write(tmp_path / "q", "q-mlp")
+    victim = load_card(tmp_path / "q", dtype=torch.float64)
+    torch.testing.assert_close(victim.q(x), forward(w, "q", x, torch.relu))
+    _, w = write(tmp_path / "r", "quantile-q-mlp")
+    victim = load_card(tmp_path / "r", dtype=torch.float64)
+    torch.testing.assert_close(victim.q(x), forward(w, "q", x, torch.relu).view(4, 4, 3).mean(1), rtol=1e-5, atol=1e-6)
+
+
+def test_a_q_network_may_be_named_policy(tmp_path):
+    folder, w = write(tmp_path, "q-mlp", tensors=lambda t: {k.replace("q.", "policy."): v for k, v in t.items()})
+    torch.testing.assert_close(
+        load_card(folder, dtype=torch.float64).q(observations(2) * 0),
+        forward(w, "policy", observations(2) * 0, torch.relu),
+    )
+
+
+def test_deterministic_actor_and_its_critics(tmp_path):
+    folder, w = write(tmp_path, "tanh-mlp", card=lambda c: c | {"attack": {"scale": [1, 2, 3, 4, 0]}})
+    victim, x, act = load_card(folder, dtype=torch.float64), observations(), torch.rand(4, ACT, dtype=torch.float64)
+    torch.testing.assert_close(victim.params(x), forward(w, "policy", normalised(x), torch.relu).tanh())
+    both = torch.cat([normalised(x), act], 1)
+    torch.testing.assert_close(victim.q(x, act), forward(w, "critic", both, torch.relu)[:, 0])
+    torch.testing.assert_close(victim.robust_sarsa(x, act), forward(w, "robust_sarsa", both, torch.relu)[:, 0])
+    assert victim.scale.tolist() == [1, 2, 3, 4, 0]
+
+
+def test_lstm_is_torchs(tmp_path):
+    folder, w = write(tmp_path, "gaussian-lstm")
+    victim, rows = load_card(folder, dtype=torch.float64), 3
+    reference = {}
+    for prefix in ("policy", "value"):
+        reference[prefix] = torch.nn.LSTM(3, HID, batch_first=True).double()
+        reference[prefix].load_state_dict({k.split(".")[-1]: v for k, v in w.items() if k.startswith(prefix + ".lstm")})
+    sequence = torch.stack([observations(rows) for _ in range(4)], 1)
+    expected = {}
+    for prefix, module in reference.items():
+        seen = functional.linear(
+            normalised(sequence), w[f"{prefix}.embed.weight"].double(), w[f"{prefix}.embed.bias"].double()
+        )
+        out = functional.linear(module(seen)[0], w[f"{prefix}.head.weight"].double(), w[f"{prefix}.head.bias"].double())
+        expected[prefix] = out.detach()
+    state = victim.initial_state(rows)
+    for t in range(4):
+        before = [leaf.clone() for leaf in state]
+        torch.testing.assert_close(victim.params(sequence[:, t], state)[:, :ACT], expected["policy"][:, t])
+        torch.testing.assert_close(victim.value(sequence[:, t], state), expected["value"][:, t, 0])
+        after = victim.advance(sequence[:, t], state)
+        assert all(torch.equal(a, b) for a, b in zip(before, state, strict=True))
+        assert all(leaf.shape == (rows, HID) for leaf in after)
+        state = after
+
+
+def test_cnn(tmp_path):
+    folder, w = write(tmp_path, "categorical-cnn")
+    victim = load_card(folder)
+    x = torch.randint(0, 256, (2, 4, 84, 84)).float()
+    y = x / 255
+    for i, stride in (("0", 4), ("2", 2), ("4", 1)):
+        y = functional.conv2d(y, w[f"trunk.{i}.weight"].float(), w[f"trunk.{i}.bias"].float(), stride).relu()
+    y = functional.linear(y.flatten(1), w["trunk.7.weight"].float(), w["trunk.7.bias"].float()).relu()
+    torch.testing.assert_close(
+        victim.params(x), functional.linear(y, w["policy.weight"].float(), w["policy.bias"].float())
+    )
+    assert victim.observation_space == spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    assert victim.scale.shape == (4, 84, 84) and (victim.scale == 255).all()
+
+
+@pytest.mark.parametrize("kind", CARDS)
+def test_gradient_is_autograd_and_nothing_global_moves(kind, tmp_path):
+    folder, _ = write(tmp_path, kind)
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    victim = load_card(folder, dtype=torch.float64)
+    assert torch.equal(before, torch.random.get_rng_state())
+    x = torch.rand(2, 4, 84, 84).double() * 255 if kind == "categorical-cnn" else observations(2)
+    state = victim.initial_state(2)
+    slope = torch.randn_like(victim.params(x, state))
+    y = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad((victim.params(y, state) * slope).sum(), y)
+    torch.testing.assert_close(victim.gradient(lambda p: (p * slope).sum(-1), state)(x), expected)
+    assert (victim.chain() is None) is victim.recurrent
+    assert not any(p.requires_grad for m in victim.modules() for p in m.parameters())
+
+
+def test_spaces_can_be_given(tmp_path):
+    entry = {"observation": {"low": -1, "high": 1}, "action": {"low": [-2, -1], "high": 2}}
+    victim = load_card(write(tmp_path, "gaussian-mlp", card=lambda c: c | {"spaces": entry})[0])
+    assert victim.observation_space == spaces.Box(-1, 1, (OBS,), np.float64)
+    assert victim.action_space == spaces.Box(np.float32([-2, -1]), np.float32([2, 2]))
+
+
+def test_the_fingerprint_is_that_of_the_weights(tmp_path):
+    first, same = (load_card(write(tmp_path / n, "q-mlp")[0]).fingerprint() for n in "ab")
+
+    def nudge(tensors):
+        tensors["q.0.bias"][0] += 1e-6
+        return tensors
+
+    assert first == same != load_card(write(tmp_path / "c", "q-mlp", tensors=nudge)[0]).fingerprint()
+
+
+def put(section, key, value):
+    return lambda card: card | {section: card[section] | {key: value}}
+
+
+def drop(section):
+    return lambda card: {k: v for k, v in card.items() if k != section}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (drop("network"), "needs an object 'network'"),
+        (drop("environment"), "needs an object 'environment'"),
+        (drop("observation"), "needs an object 'observation'"),
+        (put("environment", "id", 3), "text id"),
+        (put("network", "kind", "transformer"), "'transformer'; known: gaussian-mlp"),
+        (put("network", "activation", "sin"), "activation must be one of relu, tanh, got 'sin'"),
+        (put("network", "hidden", [6, 7]), r"hidden=\[6, 7\], the weights of policy say \[6, 6\]"),
+        (put("observation", "mean", [0.0]), "as long as mean"),
+        (put("observation", "mean", None), "both mean and std"),
+        (put("observation", "std", [1.0, 1, 1, 1, float("nan")]), "all finite"),
+        (put("observation", "std", [1.0, 1, 1, 1, -1]), "at least 0"),
+        (put("observation", "epsilon", 0.0), "above 0 with epsilon"),
+        (put("observation", "std", "wide"), "list of numbers"),
+        (put("observation", "clip", -1), "clip must be"),
+        (put("action", "select", "best"), "select must be"),
+        (lambda c: c | {"attack": {"scale": [1, 2]}}, "expand"),
+        (lambda c: c | {"attack": 3}, "needs an object 'attack'"),
+        (lambda c: c | {"spaces": {"action": {"low": [1, 2, 3]}}}, "broadcast"),
+        (lambda c: c | {"observation": RULE | {"mean": [0.0] * 4, "std": [1.0] * 4}}, "shape"),
+        (lambda c: [c], "expected a JSON object"),
+    ],
+)
+def test_wrong_cards(change, message, tmp_path):
+    with pytest.raises(CardError, match=message):
+        load_card(write(tmp_path, "gaussian-mlp", card=change)[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("gaussian-mlp", lambda t: {k: v for k, v in t.items() if k != "log_std"}, r"expected log_std of shape \(2,\)"),
+        ("gaussian-mlp", lambda t: t | {"log_std": torch.zeros(3)}, r"expected log_std of shape \(2,\), got \(3,\)"),
+        ("gaussian-mlp", lambda t: t | {"extra": torch.zeros(3)}, "does not have: extra"),
+        ("gaussian-mlp", lambda t: t | {"policy.2.weight": torch.zeros(6, 9)}, r"policy.2.weight .* got \(6, 9\)"),
+        ("gaussian-mlp", lambda t: t | {"policy.0.bias": torch.full((6,), torch.nan)}, "policy.0.bias .* not finite"),
+        ("gaussian-mlp", lambda t: t | {"policy.0.bias": torch.zeros(6, dtype=torch.int64)}, "must hold floats"),
+        ("gaussian-mlp", lambda t: {"other": torch.zeros(1)}, "expected policy.0.weight"),
+        (
+            "categorical-cnn",
+            lambda t: t | {"trunk.7.weight": torch.zeros(6, 99)},
+            r"trunk.7.weight of shape \('any', 98\)",
+        ),
+        ("quantile-q-mlp", lambda t: t | mlp("q", OBS, 13), "quantiles must divide the 13 outputs, got 4"),
+        (
+            "gaussian-lstm",
+            lambda t: t | {"policy.lstm.bias_hh_l0": torch.zeros(3)},
+            r"policy.lstm.bias_hh_l0 .*\(24,\)",
+        ),
+    ],
+)
+def test_wrong_weights(kind, change, message, tmp_path):
+    with pytest.raises(CardError, match=message):
+        load_card(write(tmp_path, kind, tensors=change)[0])
+
+
+def test_missing_and_truncated_files(tmp_path):
+    with pytest.raises(CardError, match=r"card\.json"):
+        load_card(tmp_path / "nowhere")
+    folder, _ = write(tmp_path / "card", "q-mlp")
+    weights = (folder / "weights.safetensors").read_bytes()
+    for damaged in (weights[: len(weights) // 2], weights[:4], b""):
+        (folder / "weights.safetensors").write_bytes(damaged)
+        with pytest.raises(CardError, match=r"weights\.safetensors"):
+            load_card(folder)
+    (folder / "card.json").write_text('{"network": ')
+    with pytest.raises(CardError, match=r"card\.json"):
+        load_card(folder)

@@ -1,0 +1,462 @@
+"""Victims from Stable-Baselines3: they act as ``predict`` does, and their gradients are whole."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import pickle
+import zipfile
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from adv_wrappers.core.errors import CardError, TrustError, VictimError
+from adv_wrappers.victims.sb3 import from_sb3, load_sb3
+
+sb3 = pytest.importorskip("stable_baselines3")
+contrib = pytest.importorskip("sb3_contrib")
+from stable_baselines3.common.policies import ActorCriticPolicy  # noqa: E402
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: E402
+
+VECTOR = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+DICT = spaces.Dict(b=IMAGE, a=VECTOR, c=spaces.Discrete(3), d=spaces.Box(np.float32([0, -1]), np.float32([1, 2])))
+TWO, BOX = spaces.Discrete(2), spaces.Box(np.float32([-2, 0]), np.float32([2, 0.5]))
+SMALL = {"net_arch": [8, 8]}
+CNN = {"net_arch": [8], "features_extractor_kwargs": {"features_dim": 16}}
+BOTH = {"net_arch": [8], "features_extractor_kwargs": {"cnn_output_dim": 8}}
+OFF = {"buffer_size": 50}
+
+
+class Blank(gym.Env):
+    def __init__(self, observation_space, action_space):
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+def model(algorithm, observed, acted, kwargs, arguments=None, env=None):
+    policy = "MultiInput" if isinstance(observed, spaces.Dict) else "Cnn" if observed is IMAGE else "Mlp"
+    policy += "LstmPolicy" if algorithm is contrib.RecurrentPPO else "Policy"
+    torch.manual_seed(0)
+    made = algorithm(
+        policy, env or Blank(observed, acted), policy_kwargs=dict(kwargs), device="cpu", **(arguments or {})
+    )
+    for name, value in made.policy.named_parameters():  # so that actions saturate, and differ between rows
+        if name.startswith(("action_net", "actor.mu.", "actor.latent", "log_std")):
+            value.data.mul_(3).add_(0.1 * torch.randn_like(value))
+    return made
+
+
+CASES = {
+    "dqn": (sb3.DQN, VECTOR, spaces.Discrete(3), SMALL, OFF),
+    "dqn cnn": (sb3.DQN, IMAGE, TWO, CNN, OFF),
+    "dqn dict": (sb3.DQN, DICT, TWO, BOTH, OFF),
+    "qrdqn": (contrib.QRDQN, VECTOR, spaces.Discrete(3), SMALL | {"n_quantiles": 7}, OFF),
+    "ppo": (sb3.PPO, VECTOR, spaces.Discrete(3), SMALL, {}),
+    "ppo box": (sb3.PPO, VECTOR, BOX, SMALL | {"activation_fn": torch.nn.ReLU}, {}),
+    "ppo cnn": (sb3.PPO, IMAGE, TWO, CNN, {}),
+    "ppo dict": (sb3.PPO, DICT, BOX, BOTH, {}),
+    "a2c": (sb3.A2C, VECTOR, spaces.MultiDiscrete([2, 3]), SMALL, {}),
+    "a2c bits": (sb3.A2C, VECTOR, spaces.MultiBinary(3), SMALL | {"share_features_extractor": False}, {}),
+    "a2c linear": (sb3.A2C, VECTOR, TWO, {"net_arch": {"pi": [], "vf": [4]}}, {}),
+    "sac": (sb3.SAC, VECTOR, BOX, SMALL, OFF),
+    "sac cnn": (sb3.SAC, IMAGE, BOX, CNN | {"share_features_extractor": True}, OFF),
+    "td3": (sb3.TD3, VECTOR, BOX, SMALL, OFF),
+    "td3 dict": (sb3.TD3, DICT, BOX, BOTH, OFF),
+    "ddpg": (sb3.DDPG, VECTOR, BOX, SMALL, OFF),
+    "recurrent": (contrib.RecurrentPPO, VECTOR, BOX, SMALL | {"lstm_hidden_size": 6, "n_lstm_layers": 2}, {}),
+    "recurrent shared": (
+        contrib.RecurrentPPO, VECTOR, TWO,
+        SMALL | {"lstm_hidden_size": 6, "shared_lstm": True, "enable_critic_lstm": False}, {},
+    ),
+    "recurrent plain critic": (
+        contrib.RecurrentPPO, VECTOR, TWO, SMALL | {"lstm_hidden_size": 6, "enable_critic_lstm": False}, {}
+    ),
+}  # fmt: skip
+CHAINS = {"dqn", "dqn cnn", "qrdqn", "ppo", "ppo box", "ppo cnn", "a2c", "a2c linear", "td3", "ddpg"}
+
+
+def batch(space, rows=6, seed=0):
+    if isinstance(space, spaces.Dict):
+        return {key: batch(leaf, rows, seed) for key, leaf in space.spaces.items()}
+    space.seed(seed)
+    return np.stack([np.asarray(space.sample()) for _ in range(rows)])
+
+
+def tensors(obs):
+    return {k: tensors(v) for k, v in obs.items()} if isinstance(obs, dict) else torch.as_tensor(obs).float()
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    made = model(*CASES[request.param])
+    return request.param, made, from_sb3(made)
+
+
+def test_acts_as_predict_does(case):
+    name, made, victim = case
+    assert victim.observation_space == made.observation_space
+    state, memory = victim.initial_state(6), None
+    for t in range(3):
+        obs = batch(made.observation_space, seed=t)
+        expected, memory = made.predict(obs, state=memory, deterministic=True)
+        found = victim.act(victim.params(tensors(obs), state)).numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        state = victim.advance(tensors(obs), state)
+    assert victim.recurrent is name.startswith("recurrent")
+    assert name in CHAINS or victim.chain() is None
+
+
+def test_the_actions_of_these_models_are_worth_comparing():
+    made = model(*CASES["ppo box"])
+    actions = made.predict(batch(VECTOR, 50), deterministic=True)[0]
+    assert (actions[:, 1] == BOX.low[1]).any() and len(np.unique(actions[:, 0])) > 5
+
+
+def test_gradient_is_autograd_and_moves_nothing(case):
+    name, made, victim = case
+    weights = {k: v.clone() for k, v in made.policy.state_dict().items()}
+    first, mode = victim.fingerprint(), made.policy.training
+    obs, state = tensors(batch(made.observation_space)), victim.initial_state(6)
+    state = victim.advance(obs, state)
+    slope = torch.randn_like(victim.params(obs, state))
+    key = "a" if isinstance(obs, dict) else None
+    x = obs if key is None else obs[key]
+    fill = None if key is None else (lambda y: obs | {key: y})
+    found = victim.gradient(lambda p: (p * slope).sum(-1), state, fill)(x)
+    y = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad((victim.params(fill(y) if fill else y, state) * slope).sum(), y)
+    assert expected.abs().max() > 0
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
+    assert (victim.chain() is not None) is (name in CHAINS)
+    assert all(torch.equal(weights[k], v) for k, v in made.policy.state_dict().items())
+    assert all(p.grad is None and p.requires_grad for n, p in made.policy.named_parameters() if "target" not in n)
+    assert made.policy.training is mode and victim.fingerprint() == first
+
+
+@pytest.mark.parametrize("name", ["ppo box", "ppo dict", "a2c bits", "ppo cnn"])
+def test_distribution_and_value(name):
+    made = model(*CASES[name])
+    victim, obs = from_sb3(made), batch(made.observation_space)
+    policy_obs = made.policy.obs_to_tensor(obs)[0]
+    with torch.no_grad():
+        torch.testing.assert_close(victim.value(tensors(obs)), made.policy.predict_values(policy_obs)[:, 0])
+        theirs = made.policy.get_distribution(policy_obs).distribution
+        if isinstance(theirs, list | torch.distributions.Bernoulli):
+            torch.testing.assert_close(victim.policy(tensors(obs)).base_dist.probs[..., 1], theirs.probs)
+        else:
+            ours = victim.policy(tensors(obs))
+            ours = getattr(ours, "base_dist", ours)
+            torch.testing.assert_close(torch.distributions.kl_divergence(ours, theirs), torch.zeros(ours.batch_shape))
+
+
+@pytest.mark.parametrize("name", ["sac", "sac cnn", "td3", "td3 dict", "ddpg"])
+def test_critic(name):
+    made = model(*CASES[name])
+    victim, obs = from_sb3(made), batch(made.observation_space)
+    act = batch(BOX)
+    scaled = torch.as_tensor(made.policy.scale_action(act))
+    with torch.no_grad():
+        expected = torch.cat(made.critic(made.policy.obs_to_tensor(obs)[0], scaled), 1).amin(1)
+    x, a = tensors(obs), torch.as_tensor(act).requires_grad_()
+    leaf = (x["a"] if isinstance(x, dict) else x).requires_grad_()
+    found = victim.q(x, a)
+    torch.testing.assert_close(found.detach(), expected)
+    slopes = torch.autograd.grad(found.sum(), (leaf, a))
+    assert all(slope.abs().max() > 0 for slope in slopes)
+
+
+@pytest.mark.parametrize("name", ["recurrent", "recurrent shared", "recurrent plain critic"])
+def test_recurrent_value_and_state(name):
+    made = model(*CASES[name])
+    victim, obs = from_sb3(made), torch.randn(5, 4)
+    state = victim.advance(obs, victim.initial_state(5))
+    assert all(leaf.shape[0] == 5 for leaf in state)
+    before = [leaf.clone() for leaf in state]
+    used = state[2:] if len(state) == 4 else state
+    theirs = tuple(leaf.transpose(0, 1).contiguous() for leaf in used)
+    with torch.no_grad():
+        expected = made.policy.predict_values(obs, theirs, torch.zeros(5))[:, 0]
+    torch.testing.assert_close(victim.value(obs, state), expected)
+    new = victim.advance(obs, state)
+    assert all(torch.equal(a, b) for a, b in zip(state, before, strict=True))
+    assert not torch.equal(new[0], state[0])
+    one = victim.advance(obs[2:3], tuple(leaf[2:3] for leaf in state))
+    torch.testing.assert_close(one[0], new[0][2:3])
+
+
+def normalised(observed, keys=None, **arguments):
+    env = VecNormalize(DummyVecEnv([lambda: Blank(observed, TWO)]), norm_obs_keys=keys, clip_obs=1.5, epsilon=1e-3)
+    rng = np.random.default_rng(0)
+    for rms in env.obs_rms.values() if isinstance(env.obs_rms, dict) else [env.obs_rms]:
+        rms.mean, rms.var = rng.normal(size=rms.mean.shape), rng.uniform(0, 2, rms.var.shape)
+    return env
+
+
+@pytest.mark.parametrize(("observed", "keys"), [(VECTOR, None), (DICT, ["a", "d"])])
+def test_vec_normalize_is_mirrored_and_frozen(observed, keys):
+    env = normalised(observed, keys)
+    made = model(sb3.PPO, observed, TWO, BOTH if keys else SMALL, env=env)
+    victim, obs = from_sb3(made), batch(made.observation_space, 30)
+    seen = env.normalize_obs(obs)
+    if not keys:
+        assert (np.abs(seen) == 1.5).any()
+        np.testing.assert_allclose(victim.scale.numpy(), np.sqrt(env.obs_rms.var + 1e-3))
+    with torch.no_grad():
+        expected = made.policy.get_distribution(made.policy.obs_to_tensor(seen)[0]).distribution.probs
+    before = victim.policy(tensors(obs)).probs
+    torch.testing.assert_close(before, expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(from_sb3(made.policy, vec_normalize=env).params(tensors(obs)), victim.params(tensors(obs)))
+    for rms in env.obs_rms.values() if keys else [env.obs_rms]:
+        rms.mean += 1
+    assert torch.equal(victim.policy(tensors(obs)).probs, before)
+    env.norm_obs = False
+    plain = from_sb3(made)
+    assert plain.scale is None and not torch.equal(plain.policy(tensors(obs)).probs, before)
+
+
+def test_vec_normalize_of_images_keeps_the_raw_space():
+    env = normalised(spaces.Box(0, 255, (1, 36, 36), np.uint8))
+    torch.manual_seed(0)
+    made = sb3.PPO("CnnPolicy", env, policy_kwargs=CNN | {"normalize_images": False}, device="cpu")
+    victim, obs = from_sb3(made), batch(spaces.Box(0, 255, (1, 36, 36), np.uint8))
+    assert victim.observation_space == spaces.Box(0, 255, (1, 36, 36), np.uint8)
+    with torch.no_grad():
+        seen = torch.as_tensor(env.normalize_obs(obs)).float()
+        expected = made.policy.get_distribution(seen).distribution.probs
+    torch.testing.assert_close(victim.policy(tensors(obs)).probs, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_images_have_a_unit():
+    assert (from_sb3(model(*CASES["ppo cnn"])).scale == 255).all()
+    assert from_sb3(model(*CASES["ppo"])).scale is None
+
+
+@pytest.mark.parametrize("name", ["ppo box", "qrdqn", "recurrent"])
+def test_live_follows_and_a_copy_does_not(name):
+    made, obs = model(*CASES[name]), torch.randn(4, 4)
+    frozen, live = from_sb3(made), from_sb3(made, live=True)
+    state = frozen.initial_state(4)
+    before = frozen.params(obs, state)
+    torch.testing.assert_close(live.params(obs, state).detach(), before)
+    prints = frozen.fingerprint(), live.fingerprint()
+    with torch.no_grad():
+        for parameter in made.policy.parameters():
+            parameter.add_(0.01)
+    assert torch.equal(frozen.params(obs, state), before) and frozen.fingerprint() == prints[0]
+    assert live.fingerprint() != prints[1]
+    torch.testing.assert_close(live.params(obs, state), from_sb3(made).params(obs, state))
+    assert all(p.requires_grad and p.grad is None for p in live.net.parameters() if p.shape[0] != 1)
+
+
+def test_a_trained_model_can_be_copied():
+    made = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=16, batch_size=16, n_epochs=1, device="cpu").learn(16)
+    obs = batch(VECTOR)
+    assert (
+        from_sb3(made).act(from_sb3(made).params(tensors(obs))).numpy() == made.predict(obs, deterministic=True)[0]
+    ).all()
+
+
+def test_pickles():
+    for name in ("ppo cnn", "recurrent", "sac", "td3 dict"):
+        victim = from_sb3(model(*CASES[name]))
+        again = pickle.loads(pickle.dumps(victim))
+        obs, state = tensors(batch(victim.observation_space, 2)), victim.initial_state(2)
+        assert torch.equal(again.params(obs, again.initial_state(2)), victim.params(obs, state))
+
+
+class Squared(ActorCriticPolicy):
+    def _predict(self, observation, deterministic=False):
+        return super()._predict(observation**2, deterministic)
+
+
+def test_what_is_not_understood_is_refused():
+    env = Blank(VECTOR, BOX)
+    with pytest.raises(VictimError, match="overrides _predict"):
+        from_sb3(sb3.PPO(Squared, env, device="cpu"))
+    with pytest.raises(VictimError, match="gSDE"):
+        from_sb3(sb3.PPO("MlpPolicy", env, use_sde=True, device="cpu"))
+    with pytest.raises(VictimError, match="gSDE"):
+        from_sb3(sb3.SAC("MlpPolicy", env, use_sde=True, device="cpu", **OFF))
+    with pytest.raises(VictimError, match="expected a model or policy of DQN"):
+        from_sb3(torch.nn.Linear(2, 2))
+    with pytest.raises(VictimError, match=r"statistics of shape \(4,\)"):
+        from_sb3(model(*CASES["ppo cnn"]), vec_normalize=normalised(VECTOR))
+    with pytest.raises(VictimError, match="is for action space"):
+        from_sb3(model(*CASES["ppo"]), action_space=TWO)
+
+
+def test_zip_without_unpickling(case, tmp_path, monkeypatch):
+    _, made, victim = case
+    made.save(tmp_path / "model.zip")
+
+    def forbidden(*args, **kwargs):
+        raise AssertionError("a pickle was read")
+
+    for module in ("pickle.loads", "pickle.load", "cloudpickle.loads", "cloudpickle.load"):
+        monkeypatch.setattr(module, forbidden)
+    state = torch.random.get_rng_state()
+    found = load_sb3(tmp_path / "model.zip")
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert found.fingerprint() == victim.fingerprint()
+    assert found.observation_space == victim.observation_space and found.action_space == victim.action_space
+    assert found.ref == f"sb3:{tmp_path / 'model.zip'}"
+    obs = tensors(batch(made.observation_space))
+    assert torch.equal(found.params(obs, found.initial_state(6)), victim.params(obs, victim.initial_state(6)))
+
+
+@pytest.mark.parametrize("name", ["dqn", "qrdqn", "ppo box", "a2c", "sac", "td3", "ddpg", "recurrent"])
+def test_zip_with_trust(name, tmp_path):
+    made = model(*CASES[name])
+    made.save(tmp_path / "model.zip")
+    assert load_sb3(tmp_path / "model.zip", trust=True).fingerprint() == from_sb3(made).fingerprint()
+
+
+def test_vec_normalize_file_needs_trust(tmp_path):
+    made, env = model(sb3.PPO, VECTOR, TWO, SMALL), normalised(VECTOR)
+    made.save(tmp_path / "model.zip")
+    env.save(str(tmp_path / "norm.pkl"))
+    with pytest.raises(TrustError, match=r"norm\.pkl is a pickle"):
+        load_sb3(tmp_path / "model.zip", vec_normalize=tmp_path / "norm.pkl")
+    found = load_sb3(tmp_path / "model.zip", vec_normalize=tmp_path / "norm.pkl", trust=True)
+    assert found.fingerprint() == from_sb3(made, vec_normalize=env).fingerprint()
+    assert load_sb3(tmp_path / "model.zip", vec_normalize=env).fingerprint() == found.fingerprint()
+
+
+def rewrite(path, name, change):
+    with zipfile.ZipFile(path) as archive:
+        files = {n: archive.read(n) for n in archive.namelist()}
+    files[name] = change(files[name])
+    with zipfile.ZipFile(path, "w") as archive:
+        for entry, content in files.items():
+            archive.writestr(entry, content)
+
+
+class Bomb:
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return (open, (str(self.mark), "w"))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    model(sb3.PPO, VECTOR, BOX, SMALL).save(tmp_path / "model.zip")
+    return tmp_path / "model.zip"
+
+
+def test_no_code_from_the_file_runs(saved, tmp_path):
+    mark = tmp_path / "ran"
+    bomb = pickle.dumps(Bomb(mark))
+
+    def poison(data):
+        data = json.loads(data)
+        for entry in data.values():
+            if isinstance(entry, dict) and ":serialized:" in entry:
+                entry[":serialized:"] = base64.b64encode(bomb).decode()
+        return json.dumps(data)
+
+    def infect(_):
+        buffer = io.BytesIO()
+        torch.save({"weight": Bomb(mark)}, buffer)
+        return buffer.getvalue()
+
+    rewrite(saved, "data", poison)
+    rewrite(saved, "pytorch_variables.pth", infect)
+    rewrite(saved, "policy.optimizer.pth", infect)
+    assert load_sb3(saved).kind == "gaussian"  # what is poisoned is never looked at
+    for change in (infect, lambda _: bomb):
+        rewrite(saved, "policy.pth", change)
+        with pytest.raises((TrustError, CardError), match=r"policy\.pth"):
+            load_sb3(saved)
+    assert not mark.exists()
+    pickle.loads(bomb).close()
+    assert mark.exists()  # the bomb does work
+
+
+def edit(**changes):
+    return lambda data: json.dumps(json.loads(data) | changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            edit(policy_class={":type:": "type", "__module__": "mine.policies"}),
+            TrustError,
+            r"policy class .*mine\.policies",
+        ),
+        (edit(policy_class={}), TrustError, "policy class"),
+        (edit(policy_kwargs={"activation_fn": "<class 'mine.Evil'>"}), TrustError, r"activation_fn.*mine\.Evil"),
+        (edit(policy_kwargs={"activation_fn": "<class 'torch.nn.Linear'>"}), TrustError, "activation_fn"),
+        (
+            edit(policy_kwargs={"features_extractor_class": "<class 'mine.Net'>"}),
+            TrustError,
+            "features_extractor_class",
+        ),
+        (edit(policy_kwargs={"surprise": 1}), TrustError, "surprise"),
+        (edit(policy_kwargs={"net_arch": "[8, Evil()]"}), TrustError, "net_arch"),
+        (edit(policy_kwargs={"net_arch": [9, 8]}), CardError, "weights are not those of ActorCriticPolicy"),
+        (edit(policy_kwargs={}), CardError, "weights are not those"),
+        (edit(action_space={":type:": "<class 'mine.Space'>"}), TrustError, "action space Space"),
+        (edit(action_space={":type:": "<class 'gymnasium.spaces.box.Box'>"}), TrustError, "action space Box"),
+        (edit(observation_space=None), TrustError, "observation space"),
+        (edit(use_sde=True), CardError, "gSDE"),
+        (lambda data: b"{", CardError, "cannot read"),
+        (lambda data: b"[]", CardError, "JSON object"),
+    ],
+)
+def test_what_plain_text_does_not_tell(saved, change, error, message):
+    rewrite(saved, "data", change)
+    with pytest.raises(error, match=message):
+        load_sb3(saved)
+
+
+def test_boxes_that_text_leaves_out_need_trust(tmp_path):
+    low = np.linspace(-2, -1, 1500, dtype=np.float32)
+    model(sb3.PPO, spaces.Box(low, -low), TWO, SMALL).save(tmp_path / "model.zip")
+    with pytest.raises(TrustError, match="observation space Box"):
+        load_sb3(tmp_path / "model.zip")
+
+
+def test_damaged_files(saved, tmp_path):
+    weights = {"action_net.weight": torch.zeros(2, 8)}
+
+    def save(value):
+        buffer = io.BytesIO()
+        torch.save(value, buffer)
+        return buffer.getvalue()
+
+    for value, message in (
+        (weights, "expected weights"),
+        ([1], "dictionary of tensors"),
+        ({"a": torch.zeros(1)}, "no weights"),
+    ):
+        rewrite(saved, "policy.pth", lambda _, value=value: save(value))
+        with pytest.raises(CardError, match=message):
+            load_sb3(saved)
+    rewrite(saved, "policy.pth", lambda content: content[:100])
+    with pytest.raises((CardError, TrustError), match=r"policy\.pth"):
+        load_sb3(saved)
+    (tmp_path / "text.zip").write_text("not a zip")
+    for missing in ("text.zip", "none.zip"):
+        with pytest.raises(CardError, match=missing):
+            load_sb3(tmp_path / missing)
+
+
+def test_weights_that_are_not_finite(tmp_path):
+    made = model(sb3.DQN, VECTOR, TWO, SMALL, OFF)
+    made.policy.q_net.q_net[0].weight.data[0, 0] = float("nan")
+    made.save(tmp_path / "model.zip")
+    with pytest.raises(CardError, match="not finite"):
+        load_sb3(tmp_path / "model.zip")
