@@ -16,7 +16,10 @@ __all__ = ["command", "interleave", "machine", "medians", "save", "table", "writ
 
 
 def interleave(contestants: dict[str, Callable[[], object]], rounds: int, least: float) -> dict[str, list[float]]:
-    """Seconds a call of every contestant in each of ``rounds`` rounds.
+    """Processor seconds a call of every contestant in each of ``rounds`` rounds.
+
+    The clock is the process's own, so time in which the machine serves somebody else is not counted; with one thread
+    it is otherwise the clock on the wall.
 
     Every round times all of them, each beginning one place later than in the round before, so that whatever else the
     machine does falls on all alike. A timing repeats its call until ``least`` seconds have passed, by an estimate.
@@ -24,19 +27,19 @@ def interleave(contestants: dict[str, Callable[[], object]], rounds: int, least:
     repeats = {}
     for name, call in contestants.items():
         call()
-        started = time.perf_counter()
+        started = time.process_time()
         call()
-        repeats[name] = max(1, round(least / max(time.perf_counter() - started, 1e-9)))
+        repeats[name] = max(1, round(least / max(time.process_time() - started, 1e-9)))
     names = list(contestants)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for i in range(rounds):
         at = i % len(names)
         for name in names[at:] + names[:at]:
             call, count = contestants[name], repeats[name]
-            started = time.perf_counter()
+            started = time.process_time()
             for _ in range(count):
                 call()
-            seconds[name].append((time.perf_counter() - started) / count)
+            seconds[name].append((time.process_time() - started) / count)
     return seconds
 
 

@@ -152,7 +152,8 @@ class DictNet(nn.Module):
         self.net = MLP(5 + 18 + extra, outputs)
 
     def forward(self, obs: dict[str, torch.Tensor], act: torch.Tensor | None = None) -> torch.Tensor:
-        parts = [obs["vector"], obs["image"].flatten(1) / 255, *([] if act is None else [act])]
+        vector, image = obs["vector"], obs["image"]
+        parts = [vector, image.flatten(1) / 255] + ([] if act is None else [act])
         return self.net(torch.cat(parts, 1))
 
 
@@ -176,16 +177,26 @@ class Recurrent(nn.Module):
 
     def forward(self, obs: torch.Tensor, state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, Any]:
         h, c = self.cell(obs, state)
-        return self.head(h) * 3, (h, c)
+        return self.head(h), (h, c)
 
 
-def spread(module: nn.Module, gain: float = 3.0) -> nn.Module:
-    """Larger weights, so that small perturbations matter."""
+def spread(module: nn.Module, gain: float = 2.0, last: float = 8.0) -> nn.Module:
+    """Larger weights, most of all in the last layer: small perturbations matter to this victim."""
+    matrices = [p for p in module.parameters() if p.dim() > 1]
     with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.dim() > 1:
-                parameter.mul_(gain)
+        for matrix in matrices:
+            matrix.mul_(last if matrix is matrices[-1] else gain)
     return module
+
+
+class Start:
+    """Zeros ``[rows, 8]`` twice, the state of :class:`Recurrent`."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def __call__(self, rows: int) -> tuple[torch.Tensor, ...]:
+        return torch.zeros(rows, 8, dtype=self.dtype), torch.zeros(rows, 8, dtype=self.dtype)
 
 
 # spaces
@@ -210,7 +221,7 @@ def recorded(space: Any, inside: bool = False) -> list[list[Any]]:
         value = rng.normal(0, 1, box.shape)
         value[..., 0] = rng.choice([-0.0, 0.0, 1e-41])
         if not inside:
-            value[..., 2] = np.clip(box.high[..., 2], -50, 50) * 1.05
+            value[..., 2] = np.where(np.isfinite(box.high[..., 2]), box.high[..., 2] * 1.05, value[..., 2])
         return np.clip(value, box.low, box.high).astype(box.dtype) if inside else value.astype(box.dtype)
 
     return [[one(space) for _ in range(steps + 1)] for steps in EPISODES]
@@ -278,7 +289,7 @@ def make_victim(name: str, dtype: torch.dtype, live: bool) -> Any:
         kind, net = "logits", MLP(4, n)
     elif name == "recurrent":
         kind, net = "logits", Recurrent(4, n)
-        extra["initial_state"] = lambda rows: (torch.zeros(rows, 8, dtype=dtype), torch.zeros(rows, 8, dtype=dtype))
+        extra["initial_state"] = Start(dtype)
     elif name == "mean":
         kind, net = "mean", MLP(6, n)
         extra = {"critic": Critic(6 + n), "robust_sarsa": Critic(6 + n), "scale": torch.linspace(0.5, 2, 6)}
@@ -293,7 +304,7 @@ def make_victim(name: str, dtype: torch.dtype, live: bool) -> Any:
         extra = {"critic": DictNet(1, n), "robust_sarsa": DictNet(1, n)}
     nets = [net, *(e for e in extra.values() if isinstance(e, nn.Module))]
     for module in nets:
-        (spread(module) if name != "gaussian" else module).to(dtype)
+        spread(module, last=2.0 if name == "gaussian" else 8.0).to(dtype)
     torch.random.set_rng_state(state)
     return from_module(net, rig.space, rig.actions, kind, dtype=dtype, live=live, **extra)  # type: ignore[arg-type]
 

@@ -42,9 +42,15 @@ class Climb(Perturbation):
         return self.climb(context, bound.gradient(self.objective(x, bound)))
 
 
-def pgd(context: Context, gradient: Gradient, steps: int, step: float, random_start: bool = False) -> Tensor:
-    """Projected gradient ascent (Madry et al. 2018), ``[B, *S]``; one step of 1 is FGSM (Goodfellow et al. 2015)."""
-    y = context.draw() if random_start else context.x
+def pgd(
+    context: Context, gradient: Gradient, steps: int, step: float, random_start: bool = False,
+    start: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Projected gradient ascent (Madry et al. 2018), ``[B, *S]``; one step of 1 is FGSM (Goodfellow et al. 2015).
+
+    Starts at ``start``, a random point of the budget, or the true value.
+    """
+    y = start if start is not None else context.draw() if random_start else context.x
     for _ in range(steps):
         y = context.ascend(y, gradient(y), step)
     return y
@@ -71,15 +77,16 @@ def langevin(context: Context, gradient: Gradient, steps: int, step: float, nois
     """Signed gradient Langevin ascent, as released with SA-PPO (Zhang et al. 2020).
 
     Starts one step away in a random sign direction; at step i Gaussian noise of standard deviation
-    ``noise sqrt(2 step) / (i + 2)`` is added to the gradient before its sign is taken.
+    ``noise sqrt(2 length) / (i + 2)`` is added to the gradient before its sign is taken. Gradient and ``length`` of the
+    step are in the budget's own unit (normalised observations, where ``scale`` says so), as they are there.
     """
     y = context.ascend(context.x, context.signs(), step)
-    jitters = context.normals(steps) if noise > 0 else ()
-    for i in range(steps):
-        g = gradient(y)
-        if noise > 0:
-            g = g.add(jitters[i], alpha=noise * math.sqrt(2 * step) / (i + 2))
-        y = context.ascend(y, g, step)
+    if noise == 0:
+        return pgd(context, gradient, steps, step, start=y)
+    factor = noise * math.sqrt(2 * step * getattr(context.budget, "eps", 1.0))
+    for i, jitter in enumerate(context.normals(steps)):
+        g = context.budget.in_units(gradient(y))
+        y = context.ascend(y, g.add(jitter, alpha=factor / (i + 2)), step)
     return y
 
 

@@ -1,9 +1,9 @@
 """MaxDiff, also called MAD (Zhang et al. 2020, "Robust Deep RL against Adversarial Perturbations", equation 8).
 
 Maximises ``KL(pi(s) || pi(s~))``. The divergence has a zero gradient at the true state, so the random start is not
-optional. As in the released code: a start one step away in a random sign direction, 10 steps of a tenth of the radius,
-annealed Gaussian noise on the gradient (``noise`` scales it). A deterministic actor is a Normal of unit variance, so
-its divergence is half the squared distance of the actions.
+optional: one step away in a random sign direction, then 10 steps of a tenth of the radius. The released codes add
+annealed Gaussian noise to the gradient: SA-PPO a large one (factor 1), SA-DDPG next to none (1e-5). A deterministic
+actor is a Normal of unit variance, so its divergence is half the squared distance of the actions.
 """
 
 from __future__ import annotations
@@ -26,23 +26,28 @@ class MaxDiff(Climb):
     Args:
         victim: of any kind.
         steps, step: number of steps, and length of each as a fraction of the budget's radius.
-        noise: factor of the annealed gradient noise, at least 0.
+        noise: factor of the annealed gradient noise, at least 0; None takes the released code's, 1 for Gaussian
+            policies and 1e-5 for the others.
     """
 
     name: ClassVar[str] = "max-diff"
     victim: Any = None
     steps: int = 10
     step: float = 0.1
-    noise: float = 1.0
+    noise: float | None = None
 
     def __post_init__(self) -> None:
         check_steps(self.steps, self.step)
+        if self.noise is None:
+            return
         known = isinstance(self.noise, (int, float)) and not isinstance(self.noise, bool)
         if not known or not 0 <= self.noise < float("inf"):
             raise ValueRangeError(f"noise must be a finite number of at least 0, got {self.noise!r}")
 
     def climb(self, context: Context, gradient: Gradient) -> Tensor:
-        return langevin(context, gradient, self.steps, self.step, self.noise)
+        released = 1.0 if self.victim.kind == "gaussian" else 1e-5
+        noise = released if self.noise is None else self.noise
+        return langevin(context, gradient, self.steps, self.step, noise)
 
     def objective(self, x: Tensor, bound: Any) -> Any:
         return Divergence(self.victim, bound.params(x))

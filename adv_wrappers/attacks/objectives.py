@@ -12,9 +12,13 @@ from typing import Any
 import torch
 from gymnasium import spaces
 from torch import Tensor
-from torch.nn import functional
 
 from adv_wrappers.core.errors import ValueRangeError, VictimError
+
+
+def _one_hot(target: Tensor, params: Tensor) -> Tensor:
+    """``[B, A]`` in the dtype of ``params``; torch's own one asks the host for the largest number in ``target``."""
+    return torch.zeros_like(params).scatter_(-1, target[:, None], 1.0)
 
 
 class CrossEntropy:
@@ -25,15 +29,17 @@ class CrossEntropy:
 
     def __init__(self, target: Tensor, actions: int, toward: bool = False) -> None:
         self.target, self.sign = target, -1.0 if toward else 1.0
-        self._hot = functional.one_hot(target, actions)
+        self._hot: Tensor | None = None
 
     def __call__(self, params: Tensor) -> Tensor:
         return -self.sign * params.log_softmax(-1).gather(-1, self.target[:, None]).squeeze(-1)
 
     def gradient(self, params: Tensor) -> Tensor:
         """``softmax - one_hot(target)``."""
-        slope = params.softmax(-1).sub_(self._hot)
-        return slope if self.sign > 0 else slope.neg_()
+        if self._hot is None:
+            self._hot = _one_hot(self.target, params)
+        slope = params.softmax(-1)
+        return slope.sub_(self._hot) if self.sign > 0 else torch.sub(self._hot, slope, out=slope)
 
 
 class Margin:
@@ -41,10 +47,10 @@ class Margin:
 
     def __init__(self, target: Tensor, actions: int, toward: bool = False) -> None:
         self.target, self.sign = target, -1.0 if toward else 1.0
-        self._hot = functional.one_hot(target, actions)
+        self._hot: Tensor | None = None
 
     def _others(self, params: Tensor) -> Tensor:
-        return params.masked_fill(self._hot.bool(), -torch.inf)
+        return params.scatter(-1, self.target[:, None], -torch.inf)
 
     def __call__(self, params: Tensor) -> Tensor:
         own = params.gather(-1, self.target[:, None]).squeeze(-1)
@@ -52,8 +58,10 @@ class Margin:
 
     def gradient(self, params: Tensor) -> Tensor:
         """One at the best other action, minus one at the target."""
-        best = functional.one_hot(self._others(params).argmax(-1), params.shape[-1])
-        return (self.sign * (best - self._hot)).to(params.dtype)
+        if self._hot is None:
+            self._hot = _one_hot(self.target, params)
+        best = _one_hot(self._others(params).argmax(-1), params)
+        return best.sub_(self._hot) if self.sign > 0 else torch.sub(self._hot, best, out=best)
 
 
 class Divergence:

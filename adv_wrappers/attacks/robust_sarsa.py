@@ -47,4 +47,4 @@ class RobustSarsa(Climb):
             raise VictimError("robust-sarsa needs a critic: this victim brings none, so give critic=")
 
     def objective(self, x: Tensor, bound: Any) -> Any:
-        return CriticOfMode(self.victim, self.critic or self.victim.robust_sarsa, x)
+        return CriticOfMode(self.victim, self.critic or self.victim.robust_sarsa, bound.full(x))

@@ -109,8 +109,8 @@ class Field:
             return part if batched else _single(value, part[0])
         if not self.joined:
             key = self.keys[0]
-            return {**value, key: part if batched else _single(value[key], part[0])}
-        out, start = dict(value), 0
+            return value | {key: part if batched else _single(value[key], part[0])}  # an OrderedDict stays one
+        out, start = value.copy(), 0
         for key, leaf in zip(self.keys, self.leaves, strict=True):
             size = int(np.prod(leaf.shape or ()))
             piece = part[:, start : start + size].reshape(len(part), *(leaf.shape or ()))

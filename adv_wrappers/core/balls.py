@@ -92,12 +92,15 @@ class Linf(Budget):
         return torch.maximum(x - radius, low), torch.minimum(x + radius, high)
 
     def direction(self, gradient: Tensor) -> Tensor:
-        sign = gradient.sign()
+        return self.in_units(gradient.sign())
+
+    def in_units(self, gradient: Tensor) -> Tensor:
         if self.scale is None:
-            return sign
+            return gradient
         if isinstance(self.scale, tuple):
-            return sign.mul_(_radius(1.0, self.scale, tuple(sign.shape[1:]), sign.dtype, sign.device))
-        return sign.mul_(float(self.scale))
+            unit = _radius(1.0, self.scale, tuple(gradient.shape[1:]), gradient.dtype, gradient.device)
+            return gradient * unit
+        return gradient * float(self.scale)
 
     def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
         return super().project(y, x, low, high, grid) if self.eps > 0 else x  # to the bit, -0.0 included

@@ -54,6 +54,10 @@ class Budget(Value):
         """Steepest ascent for this geometry, of length one in the budget's unit."""
         return gradient.sign()
 
+    def in_units(self, gradient: Tensor) -> Tensor:
+        """The gradient with respect to features counted in the budget's own unit (its scale)."""
+        return gradient
+
     def unit(self, low: Tensor, high: Tensor) -> float | Tensor:
         """What a step of length one means: the radius, or half the box where the space alone bounds the set."""
         return (high - low) / 2

@@ -39,26 +39,27 @@ class Bound:
     def __init__(self, victim: Any, state: Any, fill: Callable[[Tensor], Any] | None, observation: Any) -> None:
         self.victim, self._state, self._fill, self._observation = victim, state, fill, observation
 
-    def _full(self, x: Tensor | None) -> Any:
+    def full(self, x: Tensor | None) -> Any:
+        """The whole observation with ``x`` where this layer perturbs; None for the observation as it was received."""
         if x is None:
             return self._observation
         return x if self._fill is None else self._fill(x)
 
     def params(self, x: Tensor | None = None) -> Tensor:
         """Parameters of the action distribution ``[B, K]`` at ``x``, or at the observation as this layer got it."""
-        return self.victim.params(self._full(x), self._state)  # type: ignore[no-any-return]
+        return self.victim.params(self.full(x), self._state)  # type: ignore[no-any-return]
 
     def policy(self, x: Tensor | None = None) -> torch.distributions.Distribution:
         """Action distribution at ``x``."""
-        return self.victim.policy(self._full(x), self._state)  # type: ignore[no-any-return]
+        return self.victim.policy(self.full(x), self._state)  # type: ignore[no-any-return]
 
     def q(self, x: Tensor | None = None, act: Tensor | None = None) -> Tensor | None:
         """``[B, A]`` for discrete actions, ``[B]`` with ``act``; None where the victim has no Q."""
-        return self.victim.q(self._full(x), act, self._state)  # type: ignore[no-any-return]
+        return self.victim.q(self.full(x), act, self._state)  # type: ignore[no-any-return]
 
     def value(self, x: Tensor | None = None) -> Tensor | None:
         """State value ``[B]``; None where the victim has none."""
-        return self.victim.value(self._full(x), self._state)  # type: ignore[no-any-return]
+        return self.victim.value(self.full(x), self._state)  # type: ignore[no-any-return]
 
     def gradient(self, loss: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         """``x -> d loss(params(x)).sum() / dx``, ``[B, *S]``; no gradient of the weights is ever computed."""

@@ -55,8 +55,8 @@ def _whole(delta: Tensor, length: float | Tensor) -> Tensor:
 class L2(Budget):
     """The whole row may move by ``eps`` in the Euclidean norm.
 
-    A row outside the ball is drawn back along the line to the true value, which stays in the box since boxes are
-    convex: feasible, and the nearest point wherever the box is not active. On an integer grid the elements that a row
+    A row is met with the space, and then drawn back along the line to the true value, which stays in the space since
+    boxes are convex: feasible, and the nearest point wherever the space is not active. On an integer grid the elements that a row
     can pay for move by whole levels, those first that are nearest to the next one.
 
     Raises:
@@ -79,8 +79,10 @@ class L2(Budget):
     def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
         if self.eps == 0:
             return x  # to the bit, -0.0 included
-        delta = torch.clamp(y, low, high) - x
-        return x + _whole(delta, self.eps) if grid else torch.clamp(x + _shrink(delta, self.eps), low, high)
+        inner = max(self.eps - 0.999, 0.0) if grid else 0.999 * self.eps
+        y = torch.where((y < low) & (low > x - inner), low, y)  # bounds of the space, not the sides of the ball's own box
+        y = torch.where((y > high) & (high < x + inner), high, y)
+        return x + _whole(y - x, self.eps) if grid else torch.clamp(x + _shrink(y - x, self.eps), low, high)
 
     def direction(self, gradient: Tensor) -> Tensor:
         top = _broad(_rows(gradient).abs().amax(1, keepdim=True), gradient)

@@ -185,7 +185,8 @@ class Perturber:
         space_low, space_high = self.field.bounds(torch.device(device))
         context = Context(
             exact.to(device, dtype, copy=True), low.to(device, dtype), high.to(device, dtype),
-            (space_low.to(dtype), space_high.to(dtype)), self.threat.budget, self.field.grid, pick(self.clock.t), pick(self.clock.spent),
+            (space_low.to(dtype), space_high.to(dtype)), self.threat.budget, self.field.grid,
+            pick(self.clock.t), pick(self.clock.spent),
             lambda: keys.as_tensor(keys.fold(pick(self.clock.key()), self.stream), len(exact), device),
             observation, lambda victim: self.session.state(victim, rows, final), fill,
             self.memory.recall(rows), None if mask is None else select(mask, rows).to(device),

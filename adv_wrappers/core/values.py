@@ -90,7 +90,7 @@ def decode(data: Any, victims: Mapping[str, Any] | None = None) -> Any:
     return construct(kind, **arguments)
 
 
-def construct(kind: Callable[..., T], **arguments: Any) -> T:
+def construct(kind: Callable[..., T], /, **arguments: Any) -> T:
     """``kind(**arguments)``, with an unknown or missing argument reported by name as a :class:`ThreatError`."""
     label = getattr(kind, "name", getattr(kind, "__name__", str(kind)))
     if dataclasses.is_dataclass(kind):

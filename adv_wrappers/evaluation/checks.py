@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.arrays import to_victim
 from adv_wrappers.core.context import Bound
+from adv_wrappers.core.errors import ThreatError
 from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.session import select
 from adv_wrappers.core.threat import Perturbation, ThreatModel
+from adv_wrappers.core.values import encode
 from adv_wrappers.evaluation.metrics import interval
 from adv_wrappers.victims.victim import Victim
 
@@ -94,10 +96,7 @@ def stochastic(victim: Victim) -> list[str]:
     if source == "sample":
         return ["the victim's source samples its actions, here it plays their mode: load it with select='sample'"]
     if victim.card is None:
-        return [
-            "the victim's policy is stochastic and is evaluated by its mode: if the agent samples its actions, use "
-            "select='sample'"
-        ]
+        return ["a stochastic policy is evaluated by its mode: if the agent samples its actions, use select='sample'"]
     return []
 
 
@@ -121,14 +120,14 @@ def unmoved(outcome: Outcome) -> list[str]:
 def _setting(layer: ThreatModel, drop: Sequence[str] = ()) -> str | None:
     """Text by which two layers' budgets, timings and places are compared; None where they have no JSON form."""
     try:
-        parts = {
+        parts: dict[str, Any] = {
             "within": layer.budget.to_dict(), "at": layer.at,
-            "when": layer.when if layer.when is None else layer.when.to_dict(),  # type: ignore[union-attr]
+            "when": encode(layer.when),
         }  # fmt: skip
-    except Exception:  # a function, or a value without a JSON form: nothing to compare by
+    except ThreatError:  # a function has no JSON form: nothing to compare by
         return None
     for key in drop:
-        parts["within"].pop(key, None)  # type: ignore[union-attr]
+        parts["within"].pop(key, None)
     return json.dumps(parts, sort_keys=True, default=str)
 
 

@@ -10,7 +10,12 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from adv_wrappers.core.errors import AdvWrappersError, SpaceError, ValueRangeError, VictimError
+from adv_wrappers.core.errors import (
+    AdvWrappersError,
+    SpaceError,
+    ValueRangeError,
+    VictimError,
+)
 from adv_wrappers.core.threat import fits
 from adv_wrappers.evaluation import metrics
 from adv_wrappers.evaluation.checks import Outcome, check
@@ -74,6 +79,11 @@ def evaluate(
     seeds = [int(s) for s in np.random.SeedSequence(int(seed)).generate_state(int(episodes))]
     stacks = [stack(item, victim) for item in _listed(threats)]
     one, name, kwargs = builder(env, victim, env_kwargs, make)
+    if out is not None:
+        try:
+            Path(out).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueRangeError(f"cannot write to the folder {out}: {error}") from error
     images = len(victim.observation_space.shape or ()) > 1
     venv = _vector(one, min(num_envs or (8 if images else 32), episodes))
     threads = torch.get_num_threads()
@@ -116,9 +126,13 @@ def _whole(name: str, value: Any, least: int) -> None:
 
 
 def _load(victim: Victim | str, device: Any) -> Victim:
+    try:
+        there = None if device is None else torch.zeros((), device=device).device
+    except (RuntimeError, TypeError, AssertionError) as error:  # torch's ways of not having a device
+        raise VictimError(f"no such device {device!r}: {error}") from error
     if not isinstance(victim, Victim):
-        return load_victim(victim) if device is None else load_victim(victim, device=device)
-    if device is not None and str(device) != str(victim.device):
+        return load_victim(victim) if there is None else load_victim(victim, device=there)
+    if there is not None and there.type != victim.device.type:
         raise VictimError(f"this victim lives on {victim.device}, asked for {device}: load it there")
     return victim
 

@@ -156,10 +156,10 @@ def versions() -> dict[str, str]:
 def revision() -> str | None:
     """Git revision of this package's sources; None where git does not know this very file (an installed copy)."""
     here = Path(__file__)
-    how: dict[str, Any] = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10, "check": True}
+    how: dict[str, Any] = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10}
     try:
         for arguments in (["ls-files", "--error-unmatch", here.name], ["rev-parse", "HEAD"]):
-            done = subprocess.run(["git", *arguments], **how)
+            done = subprocess.run(["git", *arguments], check=True, **how)
     except (OSError, subprocess.SubprocessError):
         return None
     return str(done.stdout).strip() or None

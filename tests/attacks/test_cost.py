@@ -1,0 +1,127 @@
+"""What no perturbation may do: gradients of weights, trips to the host, shapes that depend on the data."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from adv_wrappers import presets
+from adv_wrappers.core.balls import L2, Linf
+from adv_wrappers.core.budgets import Valid
+from adv_wrappers.core.errors import VictimError
+from adv_wrappers.victims import from_module
+from tests.core.helpers import actor, box, chooser, context, mlp, randn
+
+X = randn(5, 4)
+FORBIDDEN = ("_local_scalar_dense", "nonzero", "_to_cpu", "masked_select", "item")
+
+
+class Untaped(nn.Module):
+    """A layer that no chain knows: its victims are differentiated by autograd."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        return self.net(x).clone()
+
+
+class NoTrips(TorchDispatchMode):
+    """Fails on every kernel that waits for the device or makes a shape from data."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.name().removeprefix("aten::")
+        assert not name.startswith(FORBIDDEN), name
+        return function(*args, **(kwargs or {}))
+
+
+def test_the_watchman_wakes():
+    for trip in (lambda: X.sum().item(), lambda: X.nonzero(), lambda: X[X > 0], lambda: bool((X > 0).any())):
+        with pytest.raises(AssertionError), NoTrips():
+            trip()
+
+
+def critic(net):
+    return lambda obs, act: net(torch.cat([obs, act], -1)).squeeze(-1)
+
+
+def victims(wrap, live: bool):
+    """A victim of every kind, around networks that are trained elsewhere if ``live``."""
+    values = critic(mlp(7, 1))
+    return {
+        "q": chooser(wrap(mlp(4, 3)), "q", live=live),
+        "logits": chooser(wrap(mlp(4, 3)), live=live),
+        "mean": actor(wrap(mlp(4, 3)), critic=values, robust_sarsa=values, live=live),
+        "gaussian": actor(wrap(mlp(4, 6)), "gaussian", live=live),
+        "multi": from_module(wrap(mlp(4, 5)), box(4), spaces.MultiDiscrete([2, 3]), "logits", live=live),
+    }
+
+
+def arm(preset, victim):
+    """The preset against a victim, or None where it is not defined for it."""
+    if not preset.kind.needs_victim:
+        return preset.kind(**preset.arguments)
+    try:
+        return preset.kind(victim=victim, **preset.arguments)
+    except VictimError:
+        return None
+
+
+def moment(preset, victim, grid: bool, budget):
+    """A context in which the preset can work: observations, or actions of the victim."""
+    if preset.on == "observation":
+        x = (X * 100).round() if grid else X
+        return context(x, budget, -500 if grid else -5, 500 if grid else 5, grid)
+    if victim.discrete:
+        return context(victim.mode(victim.params(X)).double(), Valid(), 0, 2, True, observation=X)
+    return context(victim.mode(victim.params(X)), budget, -1, 1, observation=X)
+
+
+@pytest.mark.parametrize("kind", ["q", "logits", "mean", "gaussian", "multi"])
+@pytest.mark.parametrize("name", list(presets))
+def test_no_trips_and_no_gradients_of_weights(name, kind):
+    preset, defined = presets[name], False
+    for wrap in (nn.Sequential, Untaped):
+        net: list[nn.Module] = []
+        victim = victims(lambda n, wrap=wrap, net=net: net.append(wrap(n)) or net[-1], live=True)[kind]
+        how = arm(preset, victim)
+        if how is None or (name == "worst-action" and kind == "multi"):
+            continue
+        defined = True
+        assert victim.chain() is None or wrap is nn.Sequential
+        for grid, budget in ((False, Linf(0.3)), (False, L2(0.3)), (True, Linf(2.0)), (True, L2(2.0))):
+            made = moment(preset, victim, grid, budget)
+            kept = made.x.clone()
+            how(made.x, made)  # what is computed once a budget and device may be
+            made = moment(preset, victim, grid, budget)
+            with NoTrips(), torch.no_grad():
+                y = how(made.x, made)
+            assert y.shape == made.x.shape and not y.requires_grad and torch.equal(made.x, kept)
+        weights = [w for n in net for w in n.parameters()]
+        assert weights and all(w.requires_grad and w.grad is None for w in weights)
+        assert all(module.training for n in net for module in n.modules())
+    assert defined or kind in ("mean", "gaussian", "multi", "logits")
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("fgsm", {"q", "logits"}),
+        ("momentum", {"q", "logits"}),
+        ("max-worst", {"q", "logits"}),
+        ("carlini-wagner", {"q", "logits"}),
+        ("min-q", {"q", "mean"}),
+        ("robust-sarsa", {"mean"}),
+        ("max-diff", {"q", "logits", "mean", "gaussian", "multi"}),
+        ("noise", {"q", "logits", "mean", "gaussian", "multi"}),
+    ],
+)
+def test_where_each_is_defined(name, kinds):
+    made = victims(nn.Sequential, live=False)
+    assert {kind for kind, victim in made.items() if arm(presets[name], victim) is not None} == kinds
+
+

@@ -1,0 +1,51 @@
+"""MaxDiff on every family."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gymnasium import spaces
+
+from adv_wrappers import MaxDiff
+from adv_wrappers.core.balls import L2, Linf
+from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.victims import from_module
+from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
+
+X = randn(8, 4, seed=2)
+VICTIMS = {
+    "logits": chooser(mlp(4, 3), select="sample"), "q": chooser(mlp(4, 3), "q"), "mean": actor(mlp(4, 3)),
+    "gaussian": actor(mlp(4, 6), "gaussian"),
+    "multi-discrete": from_module(mlp(4, 5), box(4), spaces.MultiDiscrete([2, 3]), "logits"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+@pytest.mark.parametrize("name", VICTIMS)
+@pytest.mark.parametrize("budget", [Linf(0.3), L2(0.3)], ids=repr)
+def test_diverges_further_than_noise(name, budget, noise):
+    victim = VICTIMS[name]
+    y = MaxDiff(victim, noise=noise)(X, context(X, budget))
+    drawn = [context(X, budget, seed=seed).draw() for seed in range(20)]
+    clean = victim.params(X)
+    assert victim.kl(clean, victim.params(y)).mean() > max(victim.kl(clean, victim.params(z)).mean() for z in drawn)
+
+
+def test_one_feature_that_counts():
+    """A linear actor that looks at one feature: the farthest points are the two ends, the start picks which."""
+    victim = actor(linear(torch.tensor([[0.0, 2.0, 0.0, 0.0]], dtype=torch.float64)), actions=1)
+    y = MaxDiff(victim, noise=0.0)(X, context(X, Linf(0.3)))
+    torch.testing.assert_close((y - X)[:, 1].abs(), torch.full((8,), 0.3, dtype=X.dtype))
+    torch.testing.assert_close((y - X)[:, [0, 2, 3]].abs(), torch.full((8, 3), 0.03, dtype=X.dtype))
+
+
+def test_the_start_and_the_jitter_are_random():
+    victim = VICTIMS["mean"]
+    a, b = (MaxDiff(victim)(X, context(X, Linf(0.3), seed=seed)) for seed in (0, 1))
+    assert not torch.equal(a, b) and torch.equal(a, MaxDiff(victim)(X, context(X, Linf(0.3), seed=0)))
+
+
+@pytest.mark.parametrize("noise", [-1.0, float("inf"), float("nan"), True, "1"])
+def test_bad_noise(noise):
+    with pytest.raises(ValueRangeError, match="noise"):
+        MaxDiff(noise=noise)

@@ -1,0 +1,41 @@
+"""Momentum: MinBest's objective on another way up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from adv_wrappers import MinBest, Momentum
+from adv_wrappers.core.balls import Linf
+from adv_wrappers.core.errors import ValueRangeError, VictimError
+from tests.core.helpers import actor, chooser, context, linear, mlp, randn
+
+X = randn(8, 4, seed=2)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("kind", ["logits", "q"])
+def test_two_actions_of_a_linear_victim(nesterov, kind):
+    weight = randn(2, 4)
+    victim = chooser(linear(weight), kind, actions=2)
+    y = Momentum(victim, nesterov=nesterov)(X, context(X, Linf(0.3)))
+    best = victim.params(X).argmax(-1)
+    torch.testing.assert_close(y, X + 0.3 * (weight[1 - best] - weight[best]).sign())
+
+
+def test_decay_is_what_sets_it_apart_from_min_best():
+    victim = chooser(mlp(4, 3))
+    plain = MinBest(victim, steps=10, step=0.1)(X, context(X, Linf(1.0)))
+    assert torch.equal(Momentum(victim, decay=0.0)(X, context(X, Linf(1.0))), plain)
+    heavy = Momentum(victim, decay=1.0)(X, context(X, Linf(1.0)))
+    assert not torch.equal(heavy, plain)
+    best = victim.params(X).argmax(-1, keepdim=True)
+    assert (victim.params(heavy).softmax(-1).gather(1, best) < victim.params(X).softmax(-1).gather(1, best)).all()
+
+
+def test_where_it_is_not_defined():
+    with pytest.raises(VictimError, match="max-diff"):
+        Momentum(actor(linear(randn(3, 4))))
+    for decay in (-0.1, 1.1, True, "0.5"):
+        with pytest.raises(ValueRangeError, match="decay"):
+            Momentum(decay=decay)

@@ -1,0 +1,103 @@
+"""Threat models: what belongs together, what is filled in, and what is refused before anything is spent."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from adv_wrappers import ActionFlip, ActionNoise, MaxDiff, MinBest, Noise
+from adv_wrappers.core.balls import L0, L2, Linf
+from adv_wrappers.core.budgets import Valid
+from adv_wrappers.core.errors import BudgetError, ThreatError, VictimError
+from adv_wrappers.core.threat import ThreatModel, victims_in
+from adv_wrappers.timing import And, Bernoulli, Strategic
+from tests.core.helpers import box, chooser, linear, randn
+
+DISCRETE = spaces.Discrete(3)
+
+
+def victim(seed: int = 0, **more):
+    return chooser(linear(randn(3, 4, seed=seed)), **more)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (("reward", Noise(), Linf(1)), ThreatError, "observation"),
+        (("action", Noise(), Linf(1)), ThreatError, "noise perturbs the observation"),
+        (("observation", 3, Linf(1)), ThreatError, "perturbation"),
+        (("observation", Noise()), BudgetError, "needs a budget"),
+        (("observation", lambda x, c: x), BudgetError, "needs a budget"),
+        (("observation", Noise(), 0.1), BudgetError, "0.1"),
+        (("observation", Noise(), Linf(1), 0.5), ThreatError, "timing"),
+    ],
+)
+def test_parts_that_do_not_belong_together(arguments, error, words):
+    with pytest.raises(error, match=words):
+        ThreatModel(*arguments)
+
+
+def test_budgets_and_labels_by_default():
+    assert ThreatModel("action", ActionFlip()).budget == Valid()
+
+    def halve(x, context):
+        return x / 2
+
+    threat = ThreatModel("observation", halve, Linf(1))
+    assert threat.label == "halve" and ThreatModel("observation", Noise(), Linf(1)).label == "noise"
+    with pytest.raises(ThreatError, match="no JSON form"):
+        threat.to_dict()
+
+
+def test_against_fills_in_what_is_open_and_nothing_else():
+    mine, other = victim(scale=randn(4).abs()), victim(1, scale=randn(4, seed=1).abs())
+    when = And(Bernoulli(0.5), Strategic(0.3))
+    threat = ThreatModel("observation", MinBest(), Linf(1, "victim"), when)
+    armed = threat.against(mine)
+    assert armed.how.victim is mine and armed.when.b.victim is mine and armed.victims == [mine]
+    assert armed.budget == Linf(1, tuple(mine.scale.tolist())) and threat.how.victim is None
+    transfer = ThreatModel("observation", MinBest(other), Linf(1, "victim"), when).against(mine)
+    assert transfer.how.victim is other and transfer.when.b.victim is mine
+    assert transfer.budget == Linf(1, tuple(other.scale.tolist())), "the unit is that of the attacked model"
+    assert list(victims_in((transfer.how, transfer.when))) == [other, mine]
+    assert armed.against(other) == armed
+
+
+def test_round_trip():
+    mine = victim(ref="test:mine")
+    threat = ThreatModel("observation", MinBest(mine, steps=3), Linf(0.5), Bernoulli(0.5), ["a", "b"])
+    data = json.loads(json.dumps(threat.to_dict()))
+    again = ThreatModel.from_dict(data, {"test:mine": mine})
+    assert again == threat and again.at == ("a", "b")
+    with pytest.raises(ThreatError, match="linf"):
+        ThreatModel.from_dict(Linf(1).to_dict())
+
+
+@pytest.mark.parametrize(
+    ("threat", "error", "words"),
+    [
+        (ThreatModel("observation", MinBest(), Linf(1)), VictimError, "needs a victim"),
+        (ThreatModel("observation", Noise(), Linf(1, "victim")), BudgetError, "needs a victim"),
+        (ThreatModel("observation", Noise(), Valid()), BudgetError, "unbounded"),
+        (ThreatModel("observation", Noise(), L0(1)), BudgetError, "unbounded"),
+        (ThreatModel("observation", MaxDiff(victim()), Valid()), BudgetError, "unbounded"),
+        (ThreatModel("action", ActionNoise(), Linf(1)), BudgetError, "no distance"),
+        (ThreatModel("action", ActionNoise(), L2(1)), BudgetError, "no distance"),
+        (ThreatModel("observation", MinBest(chooser(linear(randn(3, 5)), size=5)), Linf(1)), VictimError, "environment has"),
+    ],
+    ids=lambda v: v.label if isinstance(v, ThreatModel) else None,
+)
+def test_refused_before_anything_is_spent(threat, error, words):
+    with pytest.raises(error, match=words):
+        threat.check(box(4), DISCRETE)
+
+
+def test_accepted():
+    assert ThreatModel("observation", Noise(), Valid()).check(box(4, 1.0), DISCRETE).shape == (4,)
+    assert ThreatModel("observation", MinBest(victim()), L2(1)).check(box(4), DISCRETE).shape == (4,)
+    assert ThreatModel("action", ActionNoise()).check(box(4), DISCRETE).discrete
+    assert ThreatModel("action", ActionNoise(), L0(1)).check(box(4), spaces.MultiDiscrete([2, 2])).shape == (2,)
+    assert ThreatModel("action", ActionFlip()).check(box(4), spaces.Box(-np.inf, np.inf, (2,))).shape == (2,)

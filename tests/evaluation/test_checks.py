@@ -1,0 +1,85 @@
+"""Warnings: each one where it belongs, and none where it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import adv_wrappers as adv
+from adv_wrappers.evaluation import checks
+from adv_wrappers.evaluation.checks import Outcome
+from adv_wrappers.victims import Victim, from_module
+from tests.evaluation.agents import balancing, short
+
+HIGH, LOW = np.full(8, 90.0), np.full(8, 20.0)
+
+
+def outcome(text: str, victim: Victim, returns: np.ndarray, **more: object) -> Outcome:
+    name, eps = text.split(":eps=")
+    return Outcome(text, (adv.threat(name, victim, eps=float(eps)),), returns, **more)  # type: ignore[arg-type]
+
+
+def test_an_attack_weaker_than_noise(victim: Victim) -> None:
+    noise, attack = outcome("noise:eps=0.1", victim, LOW), outcome("max-diff:eps=0.1", victim, HIGH)
+    assert "max-diff:eps=0.1 is weaker than noise:eps=0.1" in checks.weaker_than_noise([noise, attack])[0]
+    assert checks.weaker_than_noise([replace(noise, returns=HIGH), replace(attack, returns=LOW)]) == []
+    assert checks.weaker_than_noise([outcome("noise:eps=0.2", victim, LOW), attack]) == []
+
+
+def test_a_difference_within_the_interval_is_no_warning(victim: Victim) -> None:
+    spread = np.array([10.0, 190.0] * 4)
+    pair = [outcome("noise:eps=0.1", victim, spread), outcome("max-diff:eps=0.1", victim, spread[::-1] + 1)]
+    assert checks.weaker_than_noise(pair) == []
+
+
+def test_a_return_that_does_not_fall(victim: Victim) -> None:
+    small, large = outcome("max-diff:eps=0.1", victim, LOW), outcome("max-diff:eps=0.3", victim, HIGH)
+    assert "max-diff:eps=0.3 leaves a higher return" in checks.not_falling([large, small])[0]
+    assert checks.not_falling([replace(small, returns=HIGH), replace(large, returns=LOW)]) == []
+    assert checks.not_falling([small, outcome("pgd:eps=0.3", victim, HIGH)]) == []
+
+
+def test_zero_gradients_and_lost_perturbations(victim: Victim) -> None:
+    assert "zero gradients at 8 of 8" in checks.unmoved(Outcome("a", (), LOW, 10, 0, 8, 8))[0]
+    assert checks.unmoved(Outcome("a", (), LOW, 10, 1, 8, 1)) == []
+    assert "lost by rounding" in checks.unmoved(Outcome("a", (), LOW, 10, 10, 0, 0, True))[0]
+    assert "came out unchanged" in checks.unmoved(Outcome("a", (), LOW, 10, 10))[0]
+
+
+def test_a_stochastic_victim_played_by_its_mode(victim: Victim) -> None:
+    logits = balancing("logits")
+    assert "select='sample'" in checks.stochastic(logits)[0]
+    assert checks.stochastic(victim) == [] and checks.stochastic(balancing("logits", "sample")) == []
+    logits.card = {"action": {"select": "mode"}}
+    assert checks.stochastic(logits) == []
+    logits.card = {"action": {"select": "sample"}}
+    assert "source samples" in checks.stochastic(logits)[0]
+
+
+class Flat(nn.Module):
+    """A law behind a step function: the right actions, and no gradient."""
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        lead = (obs @ torch.tensor([0.1, 0.3, 3.0, 1.0], dtype=obs.dtype) > 0).to(obs.dtype)[:, None]
+        return torch.cat([1 - lead, lead], 1) + 0 * obs[:, :1]
+
+
+def test_a_masked_gradient_is_found_in_an_evaluation(victim: Victim) -> None:
+    env = gym.make("CartPole-v1")
+    flat = from_module(Flat(), env.observation_space, env.action_space, "q")
+    report = adv.evaluate(flat, short, ["max-diff:eps=0.05"], episodes=2)
+    assert any("zero gradients" in warning for warning in report.warnings)
+    honest = adv.evaluate(victim, short, ["max-diff:eps=0.05", "pgd:eps=0.05"], episodes=2)
+    assert honest.warnings == ()
+
+
+@pytest.mark.parametrize("text", ["noise:eps=0.1", "pgd:eps=0.1"])
+def test_gradients_are_looked_at_where_an_attack_has_an_objective(victim: Victim, text: str) -> None:
+    layer = adv.wrap(gym.make_vec("CartPole-v1", 3, vectorization_mode="sync"), text, victim=victim)
+    obs, _ = layer.reset(seed=0)
+    assert checks.slopes(layer.engine, obs, np.arange(2)) == ((0, 0) if "noise" in text else (2, 0))

@@ -1,0 +1,104 @@
+"""Report: JSON, tables, frames and figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from adv_wrappers.core.errors import AdvWrappersError, ValueRangeError
+from adv_wrappers.evaluation.report import Report, number, revision, versions
+
+
+def row(name: str, mean: float) -> dict[str, object]:
+    return {
+        "threat": name, "mean_return": mean, "low": mean - 1, "high": mean + 2, "median": mean, "regret": 10 - mean,
+        "impact": None, "attacked_fraction": 1.0, "action_change": 0.5, "linf": 0.1, "ms_per_step": 0.2,
+        "transfer": name == "other", "returns": [mean - 3, mean + 3],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def report() -> Report:
+    return Report(
+        versions=versions(), seed=3, episode_seeds=(11, 12), git=None, device="cpu", episodes=2, num_envs=2,
+        victim={"ref": "zoo:[x]", "fingerprint": "ab", "select": "mode"}, env={"id": "CartPole-v1", "kwargs": {}},
+        warnings=("noise: beware",), threats=(row("none", 10.0), row("max-diff:eps=0.1", 4.0), row("other", -1.0)),
+    )  # fmt: skip
+
+
+def test_json_round_trip(report: Report, tmp_path: Path) -> None:
+    report.to_json(tmp_path / "deep" / "r.json")
+    assert Report.from_json(tmp_path / "deep" / "r.json") == report
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["r.json"]
+    assert json.loads((tmp_path / "deep" / "r.json").read_text())["threats"][0]["threat"] == "none"
+
+
+def test_a_failed_write_leaves_the_old_file(report: Report, tmp_path: Path) -> None:
+    report.to_json(tmp_path / "r.json")
+    broken = dataclasses.replace(report, threats=({"mean_return": float("nan")},))
+    with pytest.raises(ValueError, match="JSON compliant"):
+        broken.to_json(tmp_path / "r.json")
+    assert Report.from_json(tmp_path / "r.json") == report
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_report_is_frozen(report: Report) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        report.seed = 4  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("change", [{"seed": None}, {"extra": 1}, {"threats": 3}, {"threats": [{"no": 1}]}])
+def test_dictionaries_of_another_form(report: Report, change: dict[str, object]) -> None:
+    data = {**report.to_dict(), **change}
+    if change == {"seed": None}:
+        del data["seed"]
+    with pytest.raises(ValueRangeError):
+        Report.from_dict(data)
+
+
+def test_files_that_are_no_report(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[1")
+    for name in ("x.json", "missing.json"):
+        with pytest.raises(ValueRangeError, match="cannot read"):
+            Report.from_json(tmp_path / name)
+
+
+def test_dataframe(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = report.to_dataframe()
+    assert isinstance(frame, pandas.DataFrame) and frame["mean_return"].tolist() == [10.0, 4.0, -1.0]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(AdvWrappersError, match="pip install pandas"):
+        report.to_dataframe()
+
+
+def test_table(report: Report) -> None:
+    text = io.StringIO()
+    Console(file=text, width=150).print(report.table())
+    shown = text.getvalue()
+    assert "zoo:[x] on CartPole-v1" in shown and "other (transfer)" in shown and "noise: beware" in shown
+    assert "9 .. 12" in shown and "50%" in shown
+
+
+def test_plot(report: Report, tmp_path: Path) -> None:
+    report.plot(tmp_path / "new" / "p.png")
+    data = (tmp_path / "new" / "p.png").read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    report.plot(tmp_path / "one.png")
+    assert (tmp_path / "one.png").read_bytes() == data
+
+
+def test_numbers_of_a_table() -> None:
+    assert [number(v) for v in (None, 3614.52, 0.07512, -21.0)] == ["-", "3614.5", "0.0751", "-21"]
+
+
+def test_versions_and_revision() -> None:
+    assert {"python", "adv_wrappers", "gymnasium", "torch", "numpy"} <= set(versions())
+    found = revision()
+    assert found is None or len(found) == 40

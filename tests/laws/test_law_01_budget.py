@@ -1,0 +1,70 @@
+"""Law 1: the output lies in the budget and in the (widened) space; integer outputs lie on the integer grid."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import adv_wrappers as adv
+from tests.laws.checks import BUDGETS, Case, cases, check_budget, fitting
+from tests.rigs import RIGS
+
+
+@pytest.mark.parametrize(
+    ("case", "budget"), [pytest.param(c, b, id=f"{c}-{b}") for c in cases() for b in fitting(c)]
+)
+def test_single(case, budget):
+    check_budget(case, budget)
+
+
+@pytest.mark.parametrize("kind", ["next", "same", "disabled", "sb3", "tensor"])
+@pytest.mark.parametrize("case", cases(rigs=2), ids=str)
+def test_vectors(case, kind):
+    check_budget(case, fitting(case)[0], kind)
+
+
+def _push(x, context):
+    return x + torch.where(torch.arange(x[0].numel()).view(x.shape[1:]) % 2 == 0, 1e4, -1e4)
+
+
+def _in_place(x, context):
+    """A careless function, that writes into what it was given."""
+    x.add_(1e4)
+    context.low.sub_(1e4)
+    context.high.add_(1e4)
+    return x
+
+
+@pytest.mark.parametrize("how", [_push, _in_place])
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("rig", ["q", "mean", "image", "dict"])
+def test_no_function_is_trusted(rig, budget, how):
+    """Whatever comes back is projected: also on unbounded spaces, also if the function wrote into its arguments."""
+    if budget in ("l0", "valid") and rig in ("q", "mean"):
+        how, bounded = (lambda x, context: x * 2 + 1), Case("noise", RIGS["dict"])
+        case = Case("noise", RIGS[rig])
+        threat = adv.ThreatModel("observation", how, adv.L0(2) if budget == "l0" else adv.Valid())
+        env = adv.wrap(case.rig.env(), threat)
+        obs, _ = env.reset(seed=7)
+        true = case.rig.env().reset(seed=7)[0]
+        assert (np.count_nonzero(obs != true) == 2) if budget == "l0" else np.all(obs != true)
+        assert bounded.leaf.is_bounded()
+        return
+    check_budget(Case("noise", RIGS[rig]), budget, how=how)
+
+
+def test_a_preset_without_a_rig_is_an_error(monkeypatch):
+    """A preset that no rig fits fails the suite: it cannot slip through untested."""
+    from adv_wrappers.presets import Preset
+    from tests.laws import checks
+
+    class Odd(adv.Perturbation):
+        name = "odd-one-out"
+
+        def check(self, field, within):
+            raise adv.SpaceError("nothing fits")
+
+    monkeypatch.setitem(adv.presets, "odd-one-out", Preset(Odd))
+    with pytest.raises(AssertionError, match="odd-one-out"):
+        checks.cases()

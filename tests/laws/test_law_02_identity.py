@@ -1,0 +1,19 @@
+"""Law 2: ``eps=0`` and ``when=Never()`` are the identity, to the bit; so are the steps that are not struck."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.laws.checks import cases, check_identity
+from tests.rigs import KINDS
+
+
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_single(case):
+    check_identity(case, "env")
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("case", cases(rigs=2), ids=str)
+def test_vectors(case, kind):
+    check_identity(case, kind)

@@ -1,0 +1,19 @@
+"""Law 3: the same seed gives the same bytes; neither the number nor the order of environments changes a row."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.laws.checks import cases, check_fresh, check_seeds
+from tests.rigs import KINDS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", cases(rigs=2), ids=str)
+def test_rows(case, kind):
+    check_seeds(case, kind)
+
+
+@pytest.mark.parametrize("case", [c for c in cases("observation") if c.preset == "noise"], ids=str)
+def test_every_draw_is_new(case):
+    check_fresh(case)

@@ -1,0 +1,38 @@
+"""Law 4: vector(wrap) equals wrap(vector), in every autoreset mode, final observations and later episodes included."""
+
+from __future__ import annotations
+
+import pytest
+
+import adv_wrappers as adv
+from tests.laws.checks import Case, cases, check_vector
+from tests.rigs import KINDS, RIGS
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("case", cases(rigs=3), ids=str)
+def test_every_preset(case, kind):
+    check_vector(case, kind)
+
+
+TIMINGS = {
+    "every": adv.Every(2),
+    "window": adv.Window(1, 3),
+    "bernoulli": adv.Bernoulli(0.5),
+    "at-most": adv.AtMost(2),
+    "mixed": (adv.Bernoulli(0.6) & adv.AtMost(3)) | ~adv.Window(0, 2),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("when", list(TIMINGS))
+@pytest.mark.parametrize("preset", ["noise", "action-noise"])
+def test_every_timing(preset, when, kind):
+    check_vector(Case(preset, RIGS["mean"]), kind, TIMINGS[when])
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("rig", ["logits", "recurrent"])
+def test_timing_that_looks(rig, kind):
+    """Strategic timing asks the victim, whose state, where it has one, follows what was handed out."""
+    check_vector(Case("min-best", RIGS[rig]), kind, adv.Strategic(0.4) & adv.Bernoulli(0.8))

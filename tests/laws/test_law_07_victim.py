@@ -1,0 +1,18 @@
+"""Law 7: the victim's parameters, gradients, train/eval mode and buffers are unchanged."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.laws.checks import cases, check_victim
+
+
+@pytest.mark.parametrize("case", [c for c in cases() if not c.exact], ids=str)
+def test_single(case):
+    check_victim(case, "env")
+
+
+@pytest.mark.parametrize("kind", ["next", "same", "disabled", "sb3", "tensor"])
+@pytest.mark.parametrize("case", [c for c in cases(rigs=1) if not c.exact], ids=str)
+def test_vectors(case, kind):
+    check_victim(case, kind)

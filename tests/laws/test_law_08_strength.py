@@ -1,0 +1,14 @@
+"""Law 8: a gradient attack reaches more of its own objective than noise of the same budget on the same states."""
+
+from __future__ import annotations
+
+import pytest
+
+import adv_wrappers as adv
+from tests.laws.checks import cases, check_strength
+
+
+@pytest.mark.parametrize("budget", ["linf", "l2"])
+@pytest.mark.parametrize("case", [c for c in cases() if hasattr(adv.presets[c.preset].kind, "objective")], ids=str)
+def test_stronger_than_noise(case, budget):
+    check_strength(case, budget)

@@ -1,0 +1,136 @@
+"""Law 9: a threat's dictionary and an id's spec survive the JSON round trip and rebuild the same environment."""
+
+from __future__ import annotations
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.envs.registration import EnvSpec
+from safetensors.torch import save_file
+
+import adv_wrappers as adv
+from tests.laws.checks import cases, check_round_trip, check_spec
+from tests.rigs import same_bytes
+
+
+@pytest.mark.parametrize("case", cases(rigs=3), ids=str)
+def test_dictionaries(case):
+    check_round_trip(case)
+    check_round_trip(case, when=(adv.Bernoulli(0.5) & ~adv.Window(1, 2)) | adv.AtMost(1))
+
+
+def _card(folder, kind, env, weights, **extra):
+    card = {"environment": {"id": env}, "network": {"kind": kind, "activation": "tanh"}, **extra}
+    card.setdefault("observation", {"mean": None, "std": None})
+    folder.mkdir(exist_ok=True)
+    (folder / "card.json").write_text(json.dumps(card))
+    save_file(weights, folder / "weights.safetensors")
+    return f"card:{folder}"
+
+
+def _mlp(prefix, inputs, outputs):
+    generator = torch.Generator().manual_seed(inputs + outputs)
+    sizes = (inputs, 8, outputs)
+    out = {}
+    for i in range(2):
+        out[f"{prefix}.{2 * i}.weight"] = torch.randn(sizes[i + 1], sizes[i], generator=generator)
+        out[f"{prefix}.{2 * i}.bias"] = torch.randn(sizes[i + 1], generator=generator)
+    return out
+
+
+@pytest.fixture
+def refs(tmp_path):
+    """A discrete victim of CartPole and a continuous one of InvertedPendulum, as cards."""
+    return {
+        "CartPole-v1": _card(tmp_path / "q", "q-mlp", "CartPole-v1", _mlp("q", 4, 2)),
+        "InvertedPendulum-v5": _card(
+            tmp_path / "mean", "tanh-mlp", "InvertedPendulum-v5",
+            _mlp("policy", 4, 1) | _mlp("critic", 5, 1) | _mlp("robust_sarsa", 5, 1),
+        ),
+    }  # fmt: skip
+
+
+def _arguments(preset, refs):
+    """An environment and arguments that a preset works with: discrete if it can."""
+    for env, ref in refs.items():
+        kwargs = {"victim": ref}
+        if adv.presets[preset].on == "observation":
+            kwargs["eps"] = 0.05
+        try:
+            adv.wrap(gym.make(env), adv.threat(preset, **kwargs)).close()
+        except adv.AdvWrappersError:
+            continue
+        return env, kwargs
+    pytest.fail(f"neither victim of this test fits the preset {preset!r}")
+
+
+@pytest.mark.parametrize("preset", list(adv.presets))
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_ids_for_make(preset, refs):
+    env, kwargs = _arguments(preset, refs)
+    check_spec(gym.make(f"adv_wrappers:adv/{preset}-v0", env=env, **kwargs))
+
+
+@pytest.mark.parametrize("preset", list(adv.presets))
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_ids_for_make_vec(preset, refs):
+    """``make_vec`` gives rows that equal the single environments of the same id."""
+    env, kwargs = _arguments(preset, refs)
+    name = f"adv_wrappers:adv/{preset}-v0"
+    venv = gym.make_vec(name, num_envs=2, env=env, vectorization_mode="vector_entry_point", autoreset_mode="SameStep", **kwargs)
+    obs, _ = venv.reset(seed=3)
+    single = gym.make(name, env=env, **kwargs)
+    one, _ = single.reset(seed=4)
+    np.testing.assert_allclose(obs[1], one, rtol=1e-4, atol=1e-5)
+    for _ in range(2):
+        action = venv.single_action_space.sample()
+        obs = venv.step(np.stack([action] * 2))[0]
+        one = single.step(action)[0]
+        np.testing.assert_allclose(obs[1], one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("preset", list(adv.presets))
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_specs_of_wrappers(preset, refs):
+    """The spec of an environment that was wrapped by hand records every layer."""
+    env, kwargs = _arguments(preset, refs)
+    other = "noise:eps=0.01" if adv.presets[preset].on == "action" else "action-noise:p=0.5"
+    stack = adv.wrap(gym.make(env), adv.threat(preset, when="every(2)", **kwargs), other)
+    check_spec(adv.ProbabilisticTiming(stack, 0.7))
+
+
+def test_changed_weights_are_refused(tmp_path):
+    ref = _card(tmp_path / "q", "q-mlp", "CartPole-v1", _mlp("q", 4, 2))
+    env = adv.wrap(gym.make("CartPole-v1"), adv.threat("pgd", ref, eps=0.1))
+    text, data = env.spec.to_json(), env.threat.to_dict()
+    weights = _mlp("q", 4, 2)
+    weights["q.2.bias"][0] += 1e-3
+    save_file(weights, tmp_path / "q" / "weights.safetensors")
+    with pytest.raises(adv.VictimError, match="changed"):
+        adv.ThreatModel.from_dict(json.loads(json.dumps(data)))
+    with pytest.raises(adv.VictimError, match="changed"):
+        gym.make(EnvSpec.from_json(text))
+
+
+def test_a_victim_without_a_ref_must_be_given():
+    from tests.rigs import RIGS
+
+    victim = RIGS["q"].victim()
+    data = adv.threat("pgd", victim, eps=0.1).to_dict()
+    with pytest.raises(adv.VictimError, match="victims="):
+        adv.ThreatModel.from_dict(data)
+    assert adv.ThreatModel.from_dict(data, victims={victim.fingerprint(): victim}).victims == [victim]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_set_budget_is_recorded():
+    env = adv.wrap(gym.make("CartPole-v1"), "noise:eps=0.5")
+    assert '"eps": 0.5' in env.spec.to_json()
+    env.set_budget(adv.Linf(0.125))
+    again = gym.make(EnvSpec.from_json(env.spec.to_json()))
+    same_bytes(again.reset(seed=2)[0], env.reset(seed=2)[0], "after set_budget")
+    bare = gym.make("CartPole-v1").reset(seed=2)[0]
+    assert np.abs(env.reset(seed=2)[0] - bare).max() <= 0.125 + 1e-6

@@ -1,0 +1,65 @@
+"""The command line: plain output, clear errors, files where they were asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from adv_wrappers import cli, presets
+from adv_wrappers.cli import main
+from adv_wrappers.evaluation.report import Report
+from adv_wrappers.victims import zoo_names
+
+needs_zoo = pytest.mark.skipif("cartpole-dqn" not in zoo_names(), reason="the zoo's agents are not here")
+
+
+def test_threats_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "adv_wrappers", "threats"], capture_output=True, text=True, check=True)
+    assert all(name in done.stdout for name in presets)
+    assert "\x1b" not in done.stdout and "random_start=true" in done.stdout
+
+
+def test_victims_lists_the_zoo() -> None:
+    done = CliRunner().invoke(main, ["victims"])
+    assert done.exit_code == 0 and all(f"zoo:{name}" in done.output for name in zoo_names())
+
+
+@needs_zoo
+def test_evaluate_writes_a_table_a_report_and_a_figure(tmp_path: Path) -> None:
+    words = "evaluate CartPole-v1 --victim zoo:cartpole-dqn --threat pgd:eps=0.3 --threat noise:eps=0.1 --episodes 2"
+    done = CliRunner().invoke(main, [*words.split(), "--seed", "5", "--num-envs", "2", "--out", str(tmp_path / "o")])
+    assert done.exit_code == 0, done.output
+    assert "zoo:cartpole-dqn on CartPole-v1, 2 episodes, seed 5" in done.output and "\x1b" not in done.output
+    report = Report.from_json(tmp_path / "o" / "report.json")
+    assert [row["threat"] for row in report.threats] == ["none", "pgd:eps=0.3", "noise:eps=0.1"] and report.seed == 5
+    assert (tmp_path / "o" / "returns.png").read_bytes()[1:4] == b"PNG"
+
+
+@needs_zoo
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["CartPole-v1", "--victim", "zoo:nobody"], "no agent 'nobody'"),
+        (["Acrobot-v1", "--victim", "zoo:cartpole-dqn"], "observation space"),
+        (["CartPole-v1", "--victim", "zoo:cartpole-dqn", "--threat", "nonsense"], "unknown preset"),
+        (["CartPole-v1", "--victim", "zoo:cartpole-dqn", "--device", "cuda:99"], "device"),
+        (["CartPole-v1", "--victim", "zoo:cartpole-dqn", "--episodes", "0"], "--episodes"),
+    ],
+)
+def test_errors_are_one_clear_line(words: list[str], message: str) -> None:
+    done = CliRunner().invoke(main, ["evaluate", *words])
+    assert done.exit_code == 2 and message in done.output and "Traceback" not in done.output
+    assert len([line for line in done.output.splitlines() if line.startswith("Error: ")]) == 1
+
+
+@needs_zoo
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, victim, env, threats, _ = cli._DEMO[0]
+    monkeypatch.setattr(cli, "_DEMO", ((name, victim, env, threats[:1], 1),))
+    done = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cartpole.json", "cartpole.png"]
