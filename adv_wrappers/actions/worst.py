@@ -52,10 +52,8 @@ class WorstAction(Perturbation):
 
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)
-        if self.victim is not None and self.victim.discrete and field.shape != ():
-            raise VictimError(
-                f"worst-action is for one discrete action or continuous ones, got {self.victim.action_space}"
-            )
+        if field.discrete and field.shape != ():
+            raise VictimError("worst-action is for one discrete action or continuous ones, not for several discrete")
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)

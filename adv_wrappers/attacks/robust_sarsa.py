@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.attacks.ascent import Climb, check_steps
@@ -41,7 +42,7 @@ class RobustSarsa(Climb):
         check_steps(self.steps, self.step)
         if self.victim is None:
             return
-        if self.victim.discrete:
+        if not isinstance(self.victim.action_space, spaces.Box):
             raise VictimError(f"robust-sarsa is for continuous actions, this victim acts in {self.victim.action_space}")
         if self.critic is None and self.victim.robust_sarsa is None:
             raise VictimError("robust-sarsa needs a critic: this victim brings none, so give critic=")

@@ -23,11 +23,14 @@ Seeds = int | list[int | None] | None
 
 
 class Clock:
-    """Counters of ``rows`` environments; ``rows=None`` is a single environment with plain integers."""
+    """Counters of ``rows`` environments; ``rows=None`` is a single environment with plain integers.
 
-    def __init__(self, rows: int | None, device: torch.device | None = None) -> None:
+    ``roots`` are the keys of rows that no reset has given a seed.
+    """
+
+    def __init__(self, rows: int | None, device: torch.device | None = None, roots: list[int] | None = None) -> None:
         self.rows, self.device = rows, device
-        fresh = [secrets.randbits(64) for _ in range(rows or 1)]
+        fresh = roots or [secrets.randbits(64) for _ in range(rows or 1)]
         self.root: Any = fresh[0] if rows is None else self._array(fresh)
         self.episode = self._zeros()
         self.t, self.spent = self._zeros(), self._zeros()
@@ -58,12 +61,7 @@ class Clock:
             self.t = self.spent = 0
             self._step_key = self._episode_key = None
             return
-        if isinstance(seed, (list, tuple, np.ndarray)):
-            seeds = list(seed)
-        else:
-            seeds = [None if seed is None else _whole(seed) + i for i in range(self.rows)]
-        if len(seeds) != self.rows:
-            raise ValueRangeError(f"expected {self.rows} seeds, one a row, got {len(seeds)}")
+        seeds = self.check(seed)
         if mask is None:
             self.episode, self.t, self.spent = self.episode + 1, self._zeros(), self._zeros()
             self._step_key = self._episode_key = None
@@ -74,6 +72,20 @@ class Clock:
                 key = keys.root(_whole(value))
                 self.root[row] = key if self.device is None else keys._signed(key)
                 self.episode[row] = 0
+
+    def check(self, seed: Seeds) -> list[int | None]:
+        """A seed (or None) a row; called before the environment is reset, whose own complaint would be another.
+
+        Raises:
+            ValueRangeError: for anything but integers of at least 0, one a row or one for all.
+        """
+        if isinstance(seed, (list, tuple, np.ndarray)) and self.rows is not None:
+            seeds = [None if value is None else _whole(value) for value in seed]
+        else:
+            seeds = [None if seed is None else _whole(seed) + i for i in range(self.rows or 1)]
+        if len(seeds) != (self.rows or 1):
+            raise ValueRangeError(f"expected {self.rows or 1} seeds, one a row, got {len(seeds)}")
+        return seeds
 
     def turn(self, mask: Any) -> None:
         """A new episode, without a seed, in the rows of ``mask``; the other rows stay."""
@@ -101,6 +113,6 @@ class Clock:
 
 
 def _whole(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise ValueRangeError(f"a seed must be an integer, got {seed!r}")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueRangeError(f"a seed must be an integer of at least 0, got {seed!r}")
     return int(seed)

@@ -56,8 +56,8 @@ class L2(Budget):
     """The whole row may move by ``eps`` in the Euclidean norm.
 
     A row is met with the space, and then drawn back along the line to the true value, which stays in the space since
-    boxes are convex: feasible, and the nearest point wherever the space is not active. On an integer grid the elements that a row
-    can pay for move by whole levels, those first that are nearest to the next one.
+    boxes are convex: feasible, and the nearest point wherever the space is not active. On an integer grid the elements
+    that a row can pay for move by whole levels, those first that are nearest to the next one.
 
     Raises:
         BudgetError: for a negative or non-finite radius, and below one grey level on an integer space.
@@ -80,7 +80,8 @@ class L2(Budget):
         if self.eps == 0:
             return x  # to the bit, -0.0 included
         inner = max(self.eps - 0.999, 0.0) if grid else 0.999 * self.eps
-        y = torch.where((y < low) & (low > x - inner), low, y)  # bounds of the space, not the sides of the ball's own box
+        # met with the space's bounds, not with the sides of the box around the ball: those would bend the way back
+        y = torch.where((y < low) & (low > x - inner), low, y)
         y = torch.where((y > high) & (high < x + inner), high, y)
         return x + _whole(y - x, self.eps) if grid else torch.clamp(x + _shrink(y - x, self.eps), low, high)
 

@@ -39,7 +39,7 @@ class Perturber:
     ) -> None:  # fmt: skip
         self.spaces = observation_space, action_space
         self.session, self.stream, self.batched = session, stream, session.rows is not None
-        self.clock = Clock(session.rows, device)
+        self.clock = Clock(session.rows, device, session.roots)
         self.gates: list[When] = []
         self.true: Any = None  # the value that came in last, and which rows were struck: read by evaluations
         self.struck: Any = False
@@ -60,7 +60,7 @@ class Perturber:
 
     def settle(self, device: torch.device) -> None:
         """Move to a device, on which the environment turned out to live: clock and schedule live there too."""
-        self.clock = Clock(self.session.rows, device)
+        self.clock = Clock(self.session.rows, device, self.session.roots)
         self.device = self.device or device
 
     # what a timing may ask of this moment

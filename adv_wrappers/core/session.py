@@ -8,6 +8,7 @@ observations 0..t-1, as the agent itself does.
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import torch
@@ -43,6 +44,7 @@ class Session:
 
     def __init__(self, rows: int | None) -> None:
         self.rows = rows
+        self.roots = [secrets.randbits(64) for _ in range(rows or 1)]  # of the layers' keys, until a reset has a seed
         self.outermost: Any = None
         self.listening = False  # whether any layer needs to know what was handed out
         self.handed: Any = None
@@ -50,6 +52,14 @@ class Session:
         self._victims: dict[int, Any] = {}
         self._states: dict[int, Any] = {}
         self._before: dict[int, Any] | None = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """After unpickling victims are other objects: the tables follow their new identities."""
+        moved = {old: id(victim) for old, victim in state["_victims"].items()}
+        for name in ("_victims", "_states", "_before"):
+            if state[name] is not None:
+                state[name] = {moved[old]: value for old, value in state[name].items()}
+        self.__dict__.update(state)
 
     def join(self, layer: Any, victims: list[Any], listen: bool) -> None:
         """Register a layer, which is now the outermost one, and the victims that it watches."""

@@ -14,7 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-_aten: Any = torch.ops.aten
+# overloads, not packets: resolving one at every call costs more than a small layer
+_tanh_backward: Any = torch.ops.aten.tanh_backward.grad_input
+_relu_backward: Any = torch.ops.aten.threshold_backward.grad_input
+_clip_backward: Any = torch.ops.aten.hardtanh_backward.default
+_conv_backward: Any = torch.ops.aten.convolution_backward.default
 
 
 class Normalize(nn.Module):
@@ -112,15 +116,17 @@ class Chain:
     @torch.no_grad()
     def backward(self, g: Tensor, tape: list[Any]) -> Tensor:
         """Gradient with respect to the input, from the gradient ``g`` with respect to the output."""
+        own = False  # whether g is memory of this call, to be written over
         for layer, kept in zip(reversed(self.layers), reversed(tape), strict=True):
             if isinstance(layer, nn.Linear):
-                g = g @ layer.weight
+                g, own = g @ layer.weight, True
             elif isinstance(layer, nn.Tanh):
-                g = _aten.tanh_backward(g, kept)
+                g, own = _tanh_backward(g, kept, grad_input=g if own else torch.empty_like(g)), True
             elif isinstance(layer, nn.ReLU):
-                g = _aten.threshold_backward(g, kept, 0)
+                g, own = _relu_backward(g, kept, 0, grad_input=g if own else torch.empty_like(g)), True
             elif isinstance(layer, nn.Conv2d):
-                g = _aten.convolution_backward(
+                own = True
+                g = _conv_backward(
                     g, kept, layer.weight, None, layer.stride, layer.padding, layer.dilation,
                     False, [0, 0], layer.groups, [True, False, False],
                 )[0]  # fmt: skip
@@ -128,8 +134,8 @@ class Chain:
                 g = g.reshape(kept)
             elif isinstance(layer, Normalize):
                 if layer.clip is not None:
-                    g = _aten.hardtanh_backward(g, kept, -layer.clip, layer.clip)
-                g = g / layer.std
+                    g = _clip_backward(g, kept, -layer.clip, layer.clip)
+                g, own = g / layer.std, True
             else:
                 g = g[..., :kept]
         return g

@@ -116,14 +116,14 @@ class Victim:
 
     def native(self, action: Tensor) -> Tensor:
         """The action a family chose, in the units of the environment; differentiable for continuous actions."""
-        return action + self._start if self.family.discrete else action
+        return action if isinstance(self.action_space, spaces.Box) else action + self._start
 
     # what follows from it
 
     @property
     def _start(self) -> Any:
         if isinstance(self.action_space, spaces.MultiDiscrete):
-            return torch.as_tensor(self.action_space.start, device=self.device)
+            return torch.as_tensor(self.action_space.start.reshape(-1), device=self.device)
         return int(self.action_space.start) if isinstance(self.action_space, spaces.Discrete) else 0
 
     @property
@@ -134,7 +134,7 @@ class Victim:
     @property
     def has_q(self) -> bool:
         """Whether :meth:`q` answers."""
-        return self.kind == "q" or (self.critic is not None and not self.discrete)
+        return self.kind == "q" or (self.critic is not None and isinstance(self.action_space, spaces.Box))
 
     def policy(self, obs: Any, state: State = None) -> Distribution:
         """Action distribution at ``obs``."""

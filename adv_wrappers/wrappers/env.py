@@ -40,8 +40,8 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             arguments["quantize"] = False
         if self.keep_true:
             arguments["keep_true"] = True
+        self.__dict__.pop("_saved_kwargs", None)  # Gymnasium records once, and budgets change
         RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
-        self._cached_spec = None
 
     def _replace(self, threat: ThreatModel) -> None:
         super()._replace(threat)
@@ -50,13 +50,16 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     @property
     def spec(self) -> Any:
         """Spec of the wrapped environment with this layer added; a registered id's own spec is left as it is."""
+        self._cached_spec = None
         return self.env.unwrapped.spec if self.whole_spec else super().spec
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset; a seed restarts this layer's randomness, without one its next episode begins."""
-        obs, info = self.env.reset(seed=seed, options=options)
         engine = self.engine
+        engine.clock.check(seed)
+        obs, info = self.env.reset(seed=seed, options=options)
         engine.clock.reset(seed)
+        engine.true = None
         engine.forget()
         engine.session.reset()
         engine.session.due = False
@@ -76,7 +79,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
                 action = engine.apply(action, True, mask=_mask(self._action_mask))
                 engine.clock.pay(True)
             else:
-                engine.struck = False
+                engine.struck, engine.true = False, action
         obs, reward, terminated, truncated, info = self.env.step(action)
         if session.listening:
             session.answered()

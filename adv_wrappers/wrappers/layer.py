@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from adv_wrappers.core.arrays import Field
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.errors import ThreatError
+from adv_wrappers.core.errors import BudgetError, ThreatError
 from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.threat import How, On, ThreatModel, When
@@ -94,6 +94,8 @@ class Layer:
         Raises:
             BudgetError: for a budget that makes no sense on this space; the old one then stays.
         """
+        if not isinstance(within, Budget):
+            raise BudgetError(f"within must be a budget such as Linf(0.1), got {within!r}")
         self._replace(replace(self.threat, within=within.resolve(next(iter(self.threat.victims), None))))
 
     def _replace(self, threat: ThreatModel) -> None:
@@ -103,7 +105,7 @@ class Layer:
     def _note(self, info: dict[str, Any], struck: Any) -> dict[str, Any]:
         """``info`` with this layer's entry; the environment's own dictionary is not written to."""
         entry = {"struck": struck}
-        if self.keep_true:
+        if self.keep_true and self.engine.true is not None:
             entry["true"] = self.engine.true
         return {**info, "adv_wrappers": {**info.get("adv_wrappers", {}), self.key: entry}}
 
@@ -136,4 +138,4 @@ def floated(obs: Any, at: Any) -> Any:
     """The observation with the perturbed leaves as float32."""
     if at is None:
         return obs.to(torch.float32) if isinstance(obs, torch.Tensor) else np.asarray(obs, dtype=np.float32)
-    return {**obs, **{k: floated(obs[k], None) for k in ((at,) if isinstance(at, str) else at)}}
+    return obs | {k: floated(obs[k], None) for k in ((at,) if isinstance(at, str) else at)}

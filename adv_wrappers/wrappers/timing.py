@@ -21,7 +21,8 @@ def gate(env: Any, p: float) -> None:
         OrderError: where there is nothing to gate, or layers hide inside the workers of a vector environment.
     """
     found, below = layers(env), counts(env)
-    inside = inner_layers(env)
+    rows = inner_layers(env)
+    inside = [layer for row in rows for layer in row]
     if below[LAYERS] > len(found) + len(inside):
         raise OrderError(
             "ProbabilisticTiming cannot reach the layers inside the workers of this vector environment: wrap the "
@@ -30,15 +31,19 @@ def gate(env: Any, p: float) -> None:
     if not found and not inside:
         raise OrderError("ProbabilisticTiming gates the layers beneath it, and there are none: wrap them first")
     coin = Bernoulli(p, stream=below[GATES])
+    if found:  # one coin a row, also before anything was seeded
+        for root, row in zip(found[0].engine.session.roots, rows, strict=False):
+            for layer in row:
+                layer.engine.clock.root = root
     for layer in [*found, *inside]:
         layer.engine.gates.append(coin)
 
 
-def inner_layers(env: Any) -> list[Any]:
-    """Layers inside the environments of a vector that runs in this process."""
+def inner_layers(env: Any) -> list[list[Any]]:
+    """Row by row, the layers inside the environments of a vector that runs in this process."""
     base = chain(env)[-1]
     inner = getattr(base, "envs", None) or []
-    return [layer for one in inner if isinstance(one, gym.Env) for layer in layers(one)]
+    return [layers(one) for one in inner if isinstance(one, gym.Env)]
 
 
 class VectorProbabilisticTiming(VectorWrapper):
@@ -94,4 +99,5 @@ class ProbabilisticTiming(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
     @property
     def spec(self) -> Any:
         """Spec of the wrapped environment with this gate added; a registered id's own spec is left as it is."""
+        self._cached_spec = None  # a layer's budget may have changed
         return self.env.unwrapped.spec if self.whole_spec else super().spec

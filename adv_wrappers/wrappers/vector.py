@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_space
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import SpaceError
 from adv_wrappers.core.threat import How, ThreatModel, When
+from adv_wrappers.wrappers import trees
 from adv_wrappers.wrappers.layer import LAYERS, Layer, floated
 
 
@@ -19,36 +20,6 @@ def autoreset_mode(env: Any) -> AutoresetMode:
     """The mode of a vector environment, from the environment itself: ``AtariVectorEnv`` shares its metadata."""
     mode = getattr(env.unwrapped, "autoreset_mode", None) or (env.metadata or {}).get("autoreset_mode")
     return AutoresetMode(mode) if mode is not None else AutoresetMode.NEXT_STEP
-
-
-def _row(tree: Any, row: int) -> Any:
-    return {key: _row(value, row) for key, value in tree.items()} if isinstance(tree, dict) else tree[row]
-
-
-def _put(tree: Any, row: int, value: Any) -> None:
-    if isinstance(tree, dict):
-        for key in tree:
-            _put(tree[key], row, value[key])
-    else:
-        tree[row] = value
-
-
-def _copy(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: _copy(value) for key, value in tree.items()}
-    return tree.clone() if isinstance(tree, torch.Tensor) else np.array(tree)
-
-
-def _where(mask: Any, new: Any, old: Any) -> Any:
-    if isinstance(new, dict):
-        return {key: _where(mask, new[key], old[key]) for key in new}
-    wide = mask.reshape(-1, *[1] * (len(new.shape) - 1))
-    return torch.where(wide, new, old) if isinstance(new, torch.Tensor) else np.where(wide, new, old)
-
-
-def _device(tree: Any) -> torch.device | None:
-    leaf = next(iter(tree.values())) if isinstance(tree, dict) else tree
-    return leaf.device if isinstance(leaf, torch.Tensor) else None
 
 
 class VectorLayer(Layer, VectorWrapper):
@@ -87,9 +58,11 @@ class VectorLayer(Layer, VectorWrapper):
         if options and options.get("reset_mask") is not None:
             mask = np.array(options["reset_mask"], dtype=bool)
             options = {**options, "reset_mask": mask.copy()}
+        self.engine.clock.check(seed)
         obs, info = self.env.reset(seed=seed, options=options)
         self._settle(obs)
         engine, device = self.engine, self.engine.clock.device
+        engine.true = None
         if mask is not None and device is not None:
             mask = torch.as_tensor(mask, device=device)
         engine.clock.reset(seed, mask)
@@ -100,16 +73,16 @@ class VectorLayer(Layer, VectorWrapper):
             self._finished = np.zeros(self.num_envs, bool) if device is None else torch.zeros(self.num_envs, dtype=torch.bool, device=device)
         else:
             self._finished = self._finished & ~mask
-        self._action_mask = info.get("action_mask")
+        self._action_mask = self._allowed(info, mask)
         before = self._handed
         obs, struck = self._observe(obs, True if mask is None else mask, False, False)
         if mask is not None and before is not None:
-            obs = _where(mask, obs, before)
+            obs = trees.where(mask, obs, before)
         return self._hand(obs), self._note(info, self._rows(struck))
 
     def _settle(self, obs: Any) -> None:
         """On the first observation: is this environment on a device?"""
-        device = _device(obs)
+        device = trees.device(obs)
         if device is not None and self.engine.clock.device is None:
             self.engine.settle(device)
             self._finished = torch.zeros(self.num_envs, dtype=torch.bool, device=device)
@@ -125,7 +98,7 @@ class VectorLayer(Layer, VectorWrapper):
         if self.on == "action":
             acting = True if dummy is False else ~dummy
             struck = engine.decide(actions, acting)
-            actions = engine.apply(actions, struck, mask=None if self._action_mask is None else torch.as_tensor(self._action_mask))
+            actions = engine.apply(actions, struck, mask=self._action_mask)
             clock.pay(struck)
         obs, rewards, terminated, truncated, info = self.env.step(actions)
         done = terminated | truncated
@@ -143,9 +116,21 @@ class VectorLayer(Layer, VectorWrapper):
                 self._turn(done)
         elif self.mode == AutoresetMode.NEXT_STEP:
             self._finished = done
-        self._action_mask = info.get("action_mask")
+        self._action_mask = self._allowed(info, None)
         obs, seen = self._observe(obs, True, False, done if self.mode != AutoresetMode.SAME_STEP else False)
         return self._hand(obs), rewards, terminated, truncated, self._note(info, self._rows(struck if self.on == "action" else seen))
+
+    def _allowed(self, info: dict[str, Any], mask: Any) -> Any:
+        """Action masks bool ``[B, A]``; after a partial reset the other rows keep theirs, and a row without has all."""
+        new = info.get("action_mask")
+        if new is None:
+            return self._action_mask if mask is not None else None
+        new, told = torch.as_tensor(new).bool(), info.get("_action_mask")
+        if told is not None:
+            new = new | ~torch.as_tensor(told, device=new.device)[:, None]
+        if mask is not None and self._action_mask is not None:
+            new = torch.where(torch.as_tensor(mask, device=new.device)[:, None], new, self._action_mask)
+        return new
 
     def _turn(self, mask: Any) -> None:
         self.engine.clock.turn(mask)
@@ -184,11 +169,11 @@ class VectorLayer(Layer, VectorWrapper):
         final = info.get("final_obs")
         if final is None or self.on == "action":
             return info
-        batch = _copy(obs)
+        batch = trees.copy(obs)
         ragged = isinstance(final, np.ndarray) and final.dtype == object
         if ragged:
             for row in np.flatnonzero(done):
-                _put(batch, int(row), final[row])
+                trees.put(batch, int(row), final[row])
         else:
             batch = final
         batch, _ = self._observe(batch, done, True, False)
@@ -196,13 +181,12 @@ class VectorLayer(Layer, VectorWrapper):
             return {**info, "final_obs": batch}
         final = final.copy()
         for row in np.flatnonzero(done):
-            final[row] = _row(batch, int(row))
+            final[row] = trees.row(batch, int(row))
         return {**info, "final_obs": final}
 
     def _hand(self, obs: Any) -> Any:
         self.engine.session.hand(self, obs)
-        if self.mode == AutoresetMode.DISABLED:
-            self._handed = obs
+        self._handed = obs
         return obs
 
 

@@ -20,7 +20,9 @@ ROWS = 4000
 
 
 def noisy(space, actions, kind="uniform", budget=None, mask=None, seed=0):
-    made = Perturber(ThreatModel("action", ActionNoise(kind), budget or Valid()), box(2), space, Session(len(actions)), 0)
+    made = Perturber(
+        ThreatModel("action", ActionNoise(kind), budget or Valid()), box(2), space, Session(len(actions)), 0
+    )
     made.clock.reset(seed)
     return made.apply(np.asarray(actions, space.dtype), True, mask=mask)
 

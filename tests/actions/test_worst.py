@@ -31,12 +31,16 @@ def worst(victim, actions, budget=None, mask=None, **arguments):
 
 
 @pytest.mark.parametrize("start", [0, 7])
-@pytest.mark.parametrize(("kind", "by"), [("q", None), ("q", "q"), ("q", "policy"), ("logits", None), ("logits", "policy")])
+@pytest.mark.parametrize(
+    ("kind", "by"), [("q", None), ("q", "q"), ("q", "policy"), ("logits", None), ("logits", "policy")]
+)
 def test_discrete_actions(kind, by, start):
     victim = from_module(linear(WEIGHT), box(4), spaces.Discrete(3, start=start), kind)
     scores = victim.params(X)
     assert worst(victim, np.full(6, start), by=by).tolist() == (start + scores.argmin(-1)).tolist()
-    mask = torch.ones(6, 3, dtype=torch.int8).scatter_(1, scores.argmin(-1, keepdim=True), 0)  # the very worst is forbidden
+    mask = torch.ones(6, 3, dtype=torch.int8).scatter_(
+        1, scores.argmin(-1, keepdim=True), 0
+    )  # the very worst is forbidden
     middle = start + scores.argsort(-1)[:, 1]
     assert worst(victim, np.full(6, start), by=by, mask=mask).tolist() == middle.tolist()
 

@@ -82,7 +82,7 @@ def test_langevin(noise):
     y = clip(x + 0.2 * EPS * keys.signs(keys.fold(made.key, 1), (4,), x.dtype), x)
     jitters = keys.normal(keys.fold(made.key, 2), (5, 4), x.dtype)
     for i in range(5):
-        y = clip(y + 0.2 * EPS * (gradient(y) + noise * math.sqrt(0.4) / (i + 2) * jitters[:, i]).sign(), x)
+        y = clip(y + 0.2 * EPS * (gradient(y) + noise * math.sqrt(2 * 0.2 * EPS) / (i + 2) * jitters[:, i]).sign(), x)
     torch.testing.assert_close(langevin(made, gradient, 5, 0.2, noise), y, rtol=0, atol=1e-14)
 
 
@@ -121,7 +121,9 @@ def test_on_a_grid_every_iterate_is_a_point_of_it(budget):
     assert (NET(y / 100) > NET(x / 100)).all()
 
 
-@pytest.mark.parametrize(("steps", "step"), [(0, 0.1), (1.0, 0.1), (True, 0.1), (1, 0), (1, -1.0), (1, math.inf), (1, math.nan), (1, "a")])
+@pytest.mark.parametrize(
+    ("steps", "step"), [(0, 0.1), (1.0, 0.1), (True, 0.1), (1, 0), (1, -1.0), (1, math.inf), (1, math.nan), (1, "a")]
+)
 def test_bad_steps(steps, step):
     with pytest.raises(ValueRangeError, match="step"):
         check_steps(steps, step)

@@ -18,7 +18,9 @@ X = randn(8, 4, seed=2)
 
 @pytest.mark.parametrize("kind", ["logits", "q"])
 @pytest.mark.parametrize("loss", [None, "margin", "cross-entropy"])
-@pytest.mark.parametrize("steps", [{"steps": 1, "step": 1.0}, {"steps": 5, "step": 0.5}, {"steps": 9, "step": 0.5, "random_start": True}])
+@pytest.mark.parametrize(
+    "steps", [{"steps": 1, "step": 1.0}, {"steps": 5, "step": 0.5}, {"steps": 9, "step": 0.5, "random_start": True}]
+)
 def test_two_actions_of_a_linear_victim(kind, loss, steps):
     """The gradient is the difference of the weights wherever one looks: its signs are the answer."""
     victim = chooser(linear(WEIGHT), kind, actions=2)

@@ -103,12 +103,21 @@ def test_signs():
     assert ExpectedQ(torch.tensor([[0.0, 1.0, 0.0]]))(params) == -params.softmax(-1)[0, 1]
 
 
+def test_modes_of_several_choices_honour_their_start():
+    victim = from_module(linear(randn(6, 4)), box(4), spaces.MultiDiscrete([2, 4], start=[3, -1]), "logits")
+    params = torch.tensor([[0.0, 1.0, 0.0, 0.0, 2.0, 0.0]], dtype=torch.float64)
+    assert victim.mode(params).tolist() == [[4, 1]]
+
+
 def test_classifier():
     assert classifier(None, "q") is Margin and classifier(None, "logits") is CrossEntropy
     assert classifier("margin", "logits") is Margin and classifier("cross-entropy", "q") is CrossEntropy
     with pytest.raises(ValueRangeError, match="hinge"):
         classifier("hinge", "q")
-    assert leave_best(None, chooser(linear(randn(3, 4)), "q"), randn(5, 3)).target.tolist() == randn(5, 3).argmax(-1).tolist()
+    assert (
+        leave_best(None, chooser(linear(randn(3, 4)), "q"), randn(5, 3)).target.tolist()
+        == randn(5, 3).argmax(-1).tolist()
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES[1:])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from gymnasium import spaces
 
 from adv_wrappers import RobustSarsa
 from adv_wrappers.core.balls import L2, Linf
 from adv_wrappers.core.errors import VictimError
-from tests.core.helpers import actor, chooser, context, linear, mlp, randn
+from adv_wrappers.victims import from_module
+from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
 
 X = randn(8, 4, seed=2)
 WEIGHT, PRICE = randn(3, 4), randn(3, seed=7)
@@ -41,6 +43,9 @@ def test_the_given_critic_goes_first():
 
 def test_where_it_is_not_defined():
     with pytest.raises(VictimError, match="continuous"):
-        RobustSarsa(chooser(linear(WEIGHT)))
+        RobustSarsa(chooser(linear(WEIGHT)), critic=critic)
+    several = from_module(linear(WEIGHT), box(4), spaces.MultiDiscrete([3]), "logits")
+    with pytest.raises(VictimError, match="continuous"):
+        RobustSarsa(several, critic=critic)
     with pytest.raises(VictimError, match="critic"):
         RobustSarsa(actor(linear(WEIGHT)))

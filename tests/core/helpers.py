@@ -17,7 +17,13 @@ from adv_wrappers.victims import Victim
 
 
 def context(
-    x: Tensor, budget: Budget, low: float = -torch.inf, high: float = torch.inf, grid: bool = False, seed: int = 0, **more: Any
+    x: Tensor,
+    budget: Budget,
+    low: float = -torch.inf,
+    high: float = torch.inf,
+    grid: bool = False,
+    seed: int = 0,
+    **more: Any,
 ) -> Context:
     """The context of one step around ``x`` ``[B, *S]``, in a space from ``low`` to ``high``."""
     space = torch.full(x.shape[1:], low, dtype=x.dtype), torch.full(x.shape[1:], high, dtype=x.dtype)

@@ -153,6 +153,9 @@ def test_finite(bad):
 def test_fits():
     victim = chooser(linear(randn(3, 4)))
     fits(victim, spaces.Box(0, 1, (4,), np.float32), spaces.Discrete(3, start=1))
-    for observation, action in ((spaces.Box(0, 1, (5,)), spaces.Discrete(3)), (spaces.Box(0, 1, (4,)), spaces.Discrete(2))):
+    for observation, action in (
+        (spaces.Box(0, 1, (5,)), spaces.Discrete(3)),
+        (spaces.Box(0, 1, (4,)), spaces.Discrete(2)),
+    ):
         with pytest.raises(VictimError, match="this environment"):
             fits(victim, observation, action)

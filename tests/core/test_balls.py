@@ -47,7 +47,9 @@ def test_less_than_a_grey_level_is_an_error_that_says_what_to_do(budget):
     check(budget)
 
 
-@pytest.mark.parametrize("budget", [Linf(0), Linf(1), Linf(0.5, 2.0), Linf(0.1, (0.0, 10.0, 1.0)), Linf(0.5, 0.0), L2(1)])
+@pytest.mark.parametrize(
+    "budget", [Linf(0), Linf(1), Linf(0.5, 2.0), Linf(0.1, (0.0, 10.0, 1.0)), Linf(0.5, 0.0), L2(1)]
+)
 def test_a_grey_level_or_nothing_at_all_is_fine(budget):
     check(budget, grid=True)
 

@@ -50,7 +50,9 @@ def cases(draw: st.DrawFn) -> Case:
     dtype = torch.float32 if grid else draw(st.sampled_from([torch.float32, torch.float64]))
     size = int(np.prod(shape))
     radius = st.floats(1, 300) if grid else st.one_of(st.just(0.0), st.floats(1e-3, 100))
-    scales = st.one_of(st.none(), st.floats(1, 3), st.lists(st.sampled_from([0.0, 1.0, 2.5]), min_size=size, max_size=size))
+    scales = st.one_of(
+        st.none(), st.floats(1, 3), st.lists(st.sampled_from([0.0, 1.0, 2.5]), min_size=size, max_size=size)
+    )
     kinds = {
         "linf": lambda: Linf(draw(radius), tuple(s) if isinstance(s := draw(scales), list) else s),
         "l2": lambda: L2(draw(radius)),
@@ -76,7 +78,9 @@ def feasible(case: Case, y: Tensor) -> None:
     delta, ulp = (y - case.x).double(), 4 * torch.finfo(y.dtype).eps * (case.x.abs().max() + y.abs().max()).double()
     budget = case.budget
     if isinstance(budget, Linf):
-        scale = torch.tensor(budget.scale if isinstance(budget.scale, tuple) else [budget.scale or 1.0], dtype=torch.float64)
+        scale = torch.tensor(
+            budget.scale if isinstance(budget.scale, tuple) else [budget.scale or 1.0], dtype=torch.float64
+        )
         allowed = budget.eps * (scale.view(delta.shape[1:]) if isinstance(budget.scale, tuple) else scale)
         assert (delta.abs() <= allowed + ulp).all()
     elif isinstance(budget, L2):

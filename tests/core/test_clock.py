@@ -48,13 +48,17 @@ def test_a_vector_row_is_a_single_environment(device):
         getattr(many, action)(flags(many, mask))
         for one, on in zip(ones, mask, strict=True):
             if on:
-                one.reset() if action == "turn" else getattr(one, action)()if action == "tick" else one.pay(True)
+                one.reset() if action == "turn" else getattr(one, action)() if action == "tick" else one.pay(True)
         assert unsigned(many.key()) == [one.key() for one in ones]
         assert state(many) == [[getattr(one, what) for one in ones] for what in ("episode", "t", "spent")]
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["tick", "pay", "turn", "reset"]), st.lists(st.booleans(), min_size=3, max_size=3))))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["tick", "pay", "turn", "reset"]), st.lists(st.booleans(), min_size=3, max_size=3))
+    )
+)
 def test_host_and_device_agree(script):
     host, device = Clock(3), Clock(3, CPU)
     host.reset(1), device.reset(1)

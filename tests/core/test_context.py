@@ -81,7 +81,9 @@ def test_bound_fills_in_state_and_the_other_leaves():
 
         q = value = policy = params
 
-    made = context(randn(2, 3), Linf(1), observation="all", states=lambda victim: "state", fill=lambda x: {"a": x, "b": 1})
+    made = context(
+        randn(2, 3), Linf(1), observation="all", states=lambda victim: "state", fill=lambda x: {"a": x, "b": 1}
+    )
     bound = made.bind(Echo())
     assert bound.params() == ("all", "state") and bound.params("x") == ({"a": "x", "b": 1}, "state")
     assert bound.policy("x") == ({"a": "x", "b": 1}, "state") and bound.value() == ("all", "state")

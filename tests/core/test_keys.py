@@ -26,7 +26,13 @@ def tensor(values: list[int]) -> torch.Tensor:
 
 def test_splitmix64_reference_vector():
     # the published sequence of splitmix64 from the seed 1234567
-    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
+    expected = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
     assert [keys.fold(1234567, i) for i in range(5)] == expected
 
 

@@ -17,7 +17,7 @@ from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.threat import Perturbation, ThreatModel
 from adv_wrappers.timing import AtMost, Bernoulli, Every, Never, Strategic
-from tests.core.helpers import chooser, linear, randn
+from tests.core.helpers import chooser, linear
 
 FLOATS = spaces.Box(-1, 1, (3,), np.float64)
 BYTES = spaces.Box(0, 255, (2, 2), np.uint8)
@@ -42,7 +42,9 @@ def floats(rows=4, seed=0) -> np.ndarray:
     return np.random.default_rng(seed).uniform(-1, 1, (rows, 3))
 
 
-@pytest.mark.parametrize("how", [far, lambda x, c: x.add_(100), lambda x, c: c.x.mul_(0).add_(50), lambda x, c: c.high.fill_(9)])
+@pytest.mark.parametrize(
+    "how", [far, lambda x, c: x.add_(100), lambda x, c: c.x.mul_(0).add_(50), lambda x, c: c.high.fill_(9)]
+)
 def test_no_attack_is_trusted_with_its_budget_nor_with_its_input(how):
     x = floats()
     kept = x.copy()

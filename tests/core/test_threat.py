@@ -86,7 +86,11 @@ def test_round_trip():
         (ThreatModel("observation", MaxDiff(victim()), Valid()), BudgetError, "unbounded"),
         (ThreatModel("action", ActionNoise(), Linf(1)), BudgetError, "no distance"),
         (ThreatModel("action", ActionNoise(), L2(1)), BudgetError, "no distance"),
-        (ThreatModel("observation", MinBest(chooser(linear(randn(3, 5)), size=5)), Linf(1)), VictimError, "environment has"),
+        (
+            ThreatModel("observation", MinBest(chooser(linear(randn(3, 5)), size=5)), Linf(1)),
+            VictimError,
+            "environment has",
+        ),
     ],
     ids=lambda v: v.label if isinstance(v, ThreatModel) else None,
 )

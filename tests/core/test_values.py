@@ -38,7 +38,9 @@ def test_only_what_differs_from_the_default_is_written():
     assert Sample(2, (1.0, 2.0)).to_dict() == {"type": "test-sample", "a": 2, "b": [1.0, 2.0]}
 
 
-@pytest.mark.parametrize("value", [Sample(1), Sample(1, (2.0, 3.0)), Sample(1, c=Sample(2, c=Linf(0.5, (1.0, 0.0)))), Sample(3, c="text")])
+@pytest.mark.parametrize(
+    "value", [Sample(1), Sample(1, (2.0, 3.0)), Sample(1, c=Sample(2, c=Linf(0.5, (1.0, 0.0)))), Sample(3, c="text")]
+)
 def test_round_trip_through_json(value):
     assert decode(json.loads(json.dumps(value.to_dict()))) == value
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
+
 import pytest
 import torch
 
@@ -19,7 +20,7 @@ def test_single(case, budget):
 
 
 @pytest.mark.parametrize("kind", ["next", "same", "disabled", "sb3", "tensor"])
-@pytest.mark.parametrize("case", cases(rigs=2), ids=str)
+@pytest.mark.parametrize("case", cases(rigs=1), ids=str)
 def test_vectors(case, kind):
     check_budget(case, fitting(case)[0], kind)
 
@@ -41,16 +42,6 @@ def _in_place(x, context):
 @pytest.mark.parametrize("rig", ["q", "mean", "image", "dict"])
 def test_no_function_is_trusted(rig, budget, how):
     """Whatever comes back is projected: also on unbounded spaces, also if the function wrote into its arguments."""
-    if budget in ("l0", "valid") and rig in ("q", "mean"):
-        how, bounded = (lambda x, context: x * 2 + 1), Case("noise", RIGS["dict"])
-        case = Case("noise", RIGS[rig])
-        threat = adv.ThreatModel("observation", how, adv.L0(2) if budget == "l0" else adv.Valid())
-        env = adv.wrap(case.rig.env(), threat)
-        obs, _ = env.reset(seed=7)
-        true = case.rig.env().reset(seed=7)[0]
-        assert (np.count_nonzero(obs != true) == 2) if budget == "l0" else np.all(obs != true)
-        assert bounded.leaf.is_bounded()
-        return
     check_budget(Case("noise", RIGS[rig]), budget, how=how)
 
 
@@ -59,6 +50,7 @@ def test_a_preset_without_a_rig_is_an_error(monkeypatch):
     from adv_wrappers.presets import Preset
     from tests.laws import checks
 
+    @dataclass(frozen=True)
     class Odd(adv.Perturbation):
         name = "odd-one-out"
 

@@ -17,12 +17,12 @@ from tests.rigs import KINDS, RIGS
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", cases(rigs=4), ids=str)
+@pytest.mark.parametrize("case", cases(rigs=3), ids=str)
 def test_types(case, kind):
     check_types(case, kind)
 
 
-@pytest.mark.parametrize("case", cases(rigs=3), ids=str)
+@pytest.mark.parametrize("case", cases(rigs=2), ids=str)
 def test_check_env_without_a_ref(case):
     check_environment_api(case, case.rig.victim())
 

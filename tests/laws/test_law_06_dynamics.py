@@ -12,7 +12,7 @@ from tests.rigs import KINDS
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", cases(rigs=2), ids=str)
+@pytest.mark.parametrize("case", cases(rigs=1), ids=str)
 def test_every_preset(case, kind):
     check_dynamics(case, kind)
 

@@ -1,0 +1,43 @@
+"""Batches of observations: arrays or tensors ``[B, *S]``, or (nested) dictionaries of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def row(tree: Any, i: int) -> Any:
+    """One row of a batch."""
+    return {key: row(value, i) for key, value in tree.items()} if isinstance(tree, dict) else tree[i]
+
+
+def put(tree: Any, i: int, value: Any) -> None:
+    """Write ``value`` into a row, in place."""
+    if isinstance(tree, dict):
+        for key in tree:
+            put(tree[key], i, value[key])
+    else:
+        tree[i] = value
+
+
+def copy(tree: Any) -> Any:
+    """A deep copy."""
+    if isinstance(tree, dict):
+        return {key: copy(value) for key, value in tree.items()}
+    return tree.clone() if isinstance(tree, torch.Tensor) else np.array(tree)
+
+
+def where(mask: Any, new: Any, old: Any) -> Any:
+    """Rows of ``new`` where ``mask`` (bool ``[B]``), of ``old`` elsewhere."""
+    if isinstance(new, dict):
+        return {key: where(mask, new[key], old[key]) for key in new}
+    wide = mask.reshape(-1, *[1] * (len(new.shape) - 1))
+    return torch.where(wide, new, old) if isinstance(new, torch.Tensor) else np.where(wide, new, old)
+
+
+def device(tree: Any) -> torch.device | None:
+    """Device of a tensor observation; None on the host."""
+    leaf = next(iter(tree.values())) if isinstance(tree, dict) else tree
+    return leaf.device if isinstance(leaf, torch.Tensor) else None

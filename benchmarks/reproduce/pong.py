@@ -1,0 +1,124 @@
+"""The two Pong agents of the cards, clean and under one FGSM step of one grey level.
+
+    python benchmarks/reproduce/pong.py --victims FOLDER
+
+writes ``pong.json`` as results come (a killed run goes on where it stopped) and ``pong.md``. The agents sample their
+actions, as their source does; observations are uint8, so eps = 1/255 of the range is eps = 1, and every perturbed
+observation is a uint8 image again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from figures import command, load, machine, measured, of_row, save, table, write
+
+import adv_wrappers as adv
+
+CARDS = ("davide-pong-ppo", "davide-pong-a2c")
+FGSM = "fgsm:eps=1"
+CLEAN, BROKEN = 19.0, -21.0  # wanted: both clean at least this, davide-pong-ppo under FGSM at most that
+
+
+def evaluate(folder: Path, episodes: int, seed: int) -> dict[str, Any]:
+    """Rows of the report for one card."""
+    victim = adv.load_victim(f"card:{folder}")
+    card = victim.card or {}
+    started = time.perf_counter()
+    report = adv.evaluate(
+        victim, card["environment"]["id"], [f"noise:{FGSM.partition(':')[2]}", FGSM], episodes=episodes, seed=seed,
+        num_envs=episodes,
+    ).to_dict()  # fmt: skip
+    rows = [{key: value for key, value in row.items() if key not in ("layers", "lengths")} for row in report["threats"]]
+    return {
+        "episodes": episodes, "seed": seed, "fingerprint": victim.fingerprint(), "select": victim.select,
+        "env": report["env"], "versions": report["versions"], "warnings": report["warnings"], "rows": rows,
+        "measured": card.get("measured", []), "published": card.get("published", {}),
+        "seconds": round(time.perf_counter() - started, 1),
+    }  # fmt: skip
+
+
+def card_figures(result: dict[str, Any], threat: str) -> str:
+    """What the card measured: clean, or FGSM at one grey level (the only eps that uint8 can hold)."""
+    if threat.startswith("noise"):
+        return ""
+    attack, eps = ("none", 0.0) if threat == "none" else ("fgsm", 1 / 255)
+    rows = [r for r in result["measured"] if r["attack"] == attack and abs(r["eps"] - eps) < 1e-4]
+    return "; ".join(str(measured(r["mean"], r["std"], r["episodes"])) for r in rows)
+
+
+def goals(results: dict[str, Any]) -> list[tuple[str, str, bool]]:
+    """What was wanted, what was measured, and whether it was met."""
+    found = []
+    for name, result in results.items():
+        clean, fgsm = result["rows"][0], result["rows"][-1]
+        found.append((f"{name}: clean at least {CLEAN:.0f}", str(of_row(clean)), clean["mean_return"] >= CLEAN))
+        if name == "davide-pong-ppo":
+            met = fgsm["mean_return"] <= BROKEN
+            found.append((f"{name}: {BROKEN:.0f} under FGSM at eps 1/255", str(of_row(fgsm)), met))
+    return found
+
+
+def markdown(results: dict[str, Any], line: str) -> str:
+    """The whole page."""
+    rows = []
+    for name, result in results.items():
+        for row in result["rows"]:
+            share = "" if row["linf"] is None else f"{row['action_change']:.0%}"
+            rows.append([name, row["threat"], of_row(row), card_figures(result, row["threat"]), share])
+    wanted = [(a, b, "yes" if c else "**no**") for a, b, c in goals(results)]
+    versions = next(iter(results.values()))["versions"]
+    warned = [f"- {name}: {text}" for name, result in results.items() for text in result["warnings"]]
+    parts = [
+        "# Pong: two sampling agents under one FGSM step",
+        f"Made by `{line}`\n\non {machine()}; ale-py {versions.get('ale-py', '?')}.",
+        "Mean return +- standard deviation over n episodes of PongNoFrameskip-v4, with a 95% interval: bootstrap for "
+        "ours, Student's t for the cards. Runs of a card share their episodes' seeds. `fgsm:eps=1` is MinBest with one "
+        "step of one grey level (1/255 of the range) on the stack of four uint8 frames; `noise` moves every pixel by "
+        "-1, 0 or 1 at random.",
+        "## Goals\n\n" + table(["goal", "measured", "met"], wanted),
+        "## All runs\n\n" + table(["card", "threat", "ours", "the card's own runs", "actions changed"], rows),
+    ]
+    if warned:
+        parts.append("## Warnings of the evaluations\n\n" + "\n".join(warned))
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Evaluate what is missing, then write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--victims", type=Path, required=True, help="folder of cards")
+    parser.add_argument("--episodes", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument("--again", action="store_true", help="evaluate also what an earlier run has left")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", module="gymnasium")
+    line = command(sys.argv[1:])
+    print(line, flush=True)
+    path = arguments.out / "pong.json"
+    results: dict[str, Any] = load(path).get("cards", {})
+    for name in CARDS:
+        old = results.get(name)
+        if old and not arguments.again and (old["episodes"], old["seed"]) == (arguments.episodes, arguments.seed):
+            continue
+        results[name] = evaluate(arguments.victims / name, arguments.episodes, arguments.seed)
+        save(path, {"command": line, "machine": machine(), "cards": results})
+        for row in results[name]["rows"]:
+            print(f"{name:18} {row['threat']:12} {of_row(row)!s:40} {card_figures(results[name], row['threat'])}", flush=True)
+        print(f"{name}: {results[name]['seconds']:.0f} s", flush=True)
+    write(arguments.out / "pong.md", markdown(results, line))
+    for goal, text, met in goals(results):
+        print(f"{'met   ' if met else 'MISSED'} {goal}: {text}")
+    print(f"wrote {arguments.out / 'pong.md'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""What wrapping costs: an unstruck step on CartPole, MaxDiff on 32 Hoppers, and evaluate around the latter.
+
+    python benchmarks/wrappers.py --victims FOLDER
+
+One run, one thread, interleaved, in processor time. CartPole's limits are lifted so that no reset falls into a timing;
+timed are steps that are not struck (``Every(k)`` with a k beyond the run, ``Bernoulli`` with a tiny p), around noise.
+
+MaxDiff takes 10 steps at the card's eps on the card wocar-hopper-ppo (without ``--victims``: on ``zoo:hopper-ppo``),
+32 environments in a ``SyncVectorEnv``, episodes cut at 100 steps. The hand-written loop is the same algorithm in plain
+torch: a random sign start, 10 signed steps of a tenth of the radius with annealed Gaussian noise on the gradient, the
+divergence in closed form, weights frozen, gradients by autograd, over the same environments. The wrapper loop steps
+``PerturbObservation``; ``evaluate`` is timed from its first reset to its last episode, with the metrics it keeps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import SyncVectorEnv
+from timing import command, interleave, machine, medians, save, table, write
+from torch import Tensor
+
+import adv_wrappers as adv
+
+BARE, HAND, WRAPPED, EVALUATE = "bare", "hand-written loop", "wrapper loop", "evaluate"
+ADDED = {"Never()": 0.25, "Every(k)": 2.0, "Bernoulli(p)": 5.0}  # bare steps that a layer may add
+ROWS, LENGTH, STEPS, STEP = 32, 100, 10, 0.1
+
+
+def cartpole() -> gym.Env[Any, Any]:
+    """CartPole without an end."""
+    env = gym.make("CartPole-v1", max_episode_steps=10**9)
+    pole: Any = env.unwrapped
+    pole.theta_threshold_radians = pole.x_threshold = math.inf
+    return env
+
+
+def stepper(env: gym.Env[Any, Any], count: int) -> Callable[[], None]:
+    """``count`` steps, pushing left and right by turns."""
+    env.reset(seed=0)
+    env.step(0)  # t = 0 is behind us
+    step, actions = env.step, [i % 2 for i in range(count)]
+
+    def call() -> None:
+        for action in actions:
+            step(action)
+
+    return call
+
+
+def steps(rounds: int) -> dict[str, Any]:
+    """Microseconds a step, and what each layer adds in bare steps."""
+    count = 1000
+    whens: dict[str, Any] = {"Never()": adv.Never(), "Every(k)": adv.Every(10**9), "Bernoulli(p)": adv.Bernoulli(1e-12)}
+    calls = {BARE: stepper(cartpole(), count)}
+    for name, when in whens.items():
+        calls[name] = stepper(adv.PerturbObservation(cartpole(), "noise:eps=0.05", when=when), count)
+    seconds = interleave(calls, rounds, 0.0)
+    ratios = medians(seconds, BARE)
+    micro = {name: 1e6 * statistics.median(times) / count for name, times in seconds.items()}
+    return {
+        name: {"microseconds": micro[name], "added": ratios[name] - 1, "at_most": ADDED.get(name)} for name in calls
+    }
+
+
+def one(env_id: str) -> gym.Env[Any, Any]:
+    """One environment, its episodes cut short."""
+    return gym.make(env_id, max_episode_steps=LENGTH)
+
+
+def by_hand(victim: adv.Victim, env: SyncVectorEnv, eps: float) -> Callable[[], float]:
+    """One episode in every row under a MaxDiff that is written out."""
+    net: Any = victim.modules()[0]
+    assert victim.scale is not None
+    unit = victim.scale.float()
+    length, radius = STEP * eps, eps * unit
+    factor = math.sqrt(2 * length)
+
+    def attack(x: Tensor) -> Tensor:
+        low, high = x - radius, x + radius
+        with torch.no_grad():
+            mean, log_std = net(x).chunk(2, -1)
+            inverse = (-2 * log_std).exp()
+            y = torch.clamp(x + length * unit * (2 * torch.randint_like(x, 2) - 1), low, high)
+        for i in range(STEPS):
+            y.requires_grad_()
+            there, log_there = net(y).chunk(2, -1)
+            gap = log_there - log_std
+            kl = gap + ((-2 * gap).exp() + (mean - there).square() * inverse * (-2 * gap).exp() - 1) / 2
+            (g,) = torch.autograd.grad(kl.sum(), y)
+            with torch.no_grad():
+                g = g * unit + torch.randn_like(g) * (factor / (i + 2))
+                y = torch.clamp(y + length * unit * g.sign(), low, high)
+        return y
+
+    def call() -> float:
+        started = time.process_time()
+        obs, _ = env.reset(seed=0)
+        for _ in range(LENGTH):
+            y = attack(torch.from_numpy(obs).float())
+            with torch.no_grad():
+                actions = net(y).chunk(2, -1)[0].numpy()
+            obs = env.step(actions)[0]
+        return time.process_time() - started
+
+    return call
+
+
+def wrapped(victim: adv.Victim, env: SyncVectorEnv, eps: float) -> Callable[[], float]:
+    """One episode in every row through the wrapper."""
+    shell = adv.PerturbObservation(env, adv.MaxDiff(victim, STEPS, STEP), within=adv.Linf(eps, scale="victim"))
+
+    def call() -> float:
+        started = time.process_time()
+        obs, _ = shell.reset(seed=0)
+        for _ in range(LENGTH):
+            with torch.no_grad():
+                actions = victim.act(victim.params(torch.from_numpy(obs).float())).numpy()
+            obs = shell.step(actions)[0]
+        return time.process_time() - started
+
+    return call
+
+
+def evaluated(victim: adv.Victim, env_id: str, eps: float) -> Callable[[], float]:
+    """The attacked run of an evaluation of one episode a row."""
+    threat = f"max-diff:eps={eps},scale=victim,steps={STEPS},step={STEP}"
+
+    def call() -> float:
+        stamps: list[float] = []
+
+        def progress(name: str, done: int, episodes: int) -> None:
+            if name == threat:
+                stamps.append(time.process_time())
+
+        report = adv.evaluate(victim, lambda: one(env_id), [threat], episodes=ROWS, num_envs=ROWS, progress=progress)
+        row = report.threats[-1]
+        return (stamps[-1] - stamps[0]) * (ROWS * LENGTH) / (row["mean_length"] * ROWS)
+
+    return call
+
+
+def loops(victim: adv.Victim, env_id: str, eps: float, rounds: int) -> dict[str, Any]:
+    """Steps a second of the three loops, and their medians of ratios to the hand-written one."""
+    calls = {
+        HAND: by_hand(victim, SyncVectorEnv([lambda: one(env_id)] * ROWS), eps),
+        WRAPPED: wrapped(victim, SyncVectorEnv([lambda: one(env_id)] * ROWS), eps),
+        EVALUATE: evaluated(victim, env_id, eps),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    names = list(calls)
+    for i in range(rounds):
+        at = i % len(names)
+        for name in names[at:] + names[:at]:
+            seconds[name].append(calls[name]())
+    speed = {n: np.asarray([ROWS * LENGTH / s for s in times]) for n, times in seconds.items()}
+    return {
+        "steps_per_second": {n: float(np.median(s)) for n, s in speed.items()},
+        "wrapper_to_hand": float(np.median(speed[WRAPPED] / speed[HAND])),
+        "evaluate_to_wrapper": float(np.median(speed[EVALUATE] / speed[WRAPPED])),
+        "evaluate_to_hand": float(np.median(speed[EVALUATE] / speed[HAND])),
+    }
+
+
+def goals(single: dict[str, Any], vector: dict[str, Any]) -> list[tuple[str, str, bool]]:
+    """What was wanted, what was measured and whether it was met."""
+    found = [
+        (f"{name} adds at most {row['at_most']:g} bare steps", f"{row['added']:.2f}", row["added"] <= row["at_most"])
+        for name, row in single.items()
+        if row["at_most"] is not None
+    ]
+    ratio, share = vector["wrapper_to_hand"], vector["evaluate_to_wrapper"]
+    found.append(("wrapper loop at least 0.95 of the hand-written loop", f"{ratio:.2f}", ratio >= 0.95))
+    found.append(("evaluate within 10% of the wrapper loop", f"{share:.2f}", share >= 0.9))
+    return found
+
+
+def markdown(single: dict[str, Any], vector: dict[str, Any], victim: str, line: str) -> str:
+    """The whole page."""
+    wanted = [(a, b, "yes" if c else "**no**") for a, b, c in goals(single, vector)]
+    steps_table = [[name, f"{row['microseconds']:.1f}", f"{row['added']:.2f}"] for name, row in single.items()]
+    speeds = [[name, f"{speed:.0f}"] for name, speed in vector["steps_per_second"].items()]
+    return "\n\n".join([
+        "# What wrapping costs",
+        f"Made by `{line}`\n\non {machine()}. Processor time, medians over the rounds of one interleaved run, ratios "
+        f"within a round; MaxDiff on {victim}.",
+        *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
+        "## Goals\n\n" + table(["goal", "measured", "met"], wanted),
+        "## CartPole, steps that are not struck\n\n"
+        + table(["layer", "microseconds a step", "added, in bare steps"], steps_table),
+        "## MaxDiff-10 on 32 Hoppers\n\n" + table(["loop", "environment steps a second"], speeds)
+        + f"\n\nwrapper to hand-written {vector['wrapper_to_hand']:.2f}, evaluate to wrapper "
+        f"{vector['evaluate_to_wrapper']:.2f}, evaluate to hand-written {vector['evaluate_to_hand']:.2f}.",
+    ]) + "\n"  # fmt: skip
+
+
+def main() -> None:
+    """Measure and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--victims", type=Path, help="folder of cards; None takes zoo:hopper-ppo")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", module="gymnasium")
+    line = command(sys.argv[1:])
+    print(line)
+    print(machine(), flush=True)
+    if arguments.victims is not None and (arguments.victims / "wocar-hopper-ppo").exists():
+        name = "wocar-hopper-ppo"
+        victim = adv.load_victim(f"card:{arguments.victims / name}")
+    else:
+        name = "zoo:hopper-ppo"
+        victim = adv.load_victim(name)
+    card = victim.card or {}
+    eps = float((card.get("attack") or {}).get("eps", 0.075))
+    single = steps(arguments.rounds * 2)
+    for label, row in single.items():
+        print(f"{label:14} {row['microseconds']:7.2f} us a step, adds {row['added']:6.2f} bare steps", flush=True)
+    vector = loops(victim, card["environment"]["id"], eps, arguments.rounds)
+    for label, speed in vector["steps_per_second"].items():
+        print(f"{label:18} {speed:8.0f} steps a second", flush=True)
+    for goal, text, met in goals(single, vector):
+        print(f"{'met   ' if met else 'MISSED'} {goal}: {text}")
+    save(
+        arguments.out / "wrappers.json",
+        {"command": line, "machine": machine(), "victim": name, "cartpole": single, "hopper": vector},
+    )
+    write(arguments.out / "wrappers.md", markdown(single, vector, name, line))
+    print(f"wrote {arguments.out / 'wrappers.md'}")
+
+
+if __name__ == "__main__":
+    main()

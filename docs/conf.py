@@ -1,0 +1,159 @@
+"""Sphinx configuration, and the few pages that are generated: result tables, presets, the command line's help."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+import adv_wrappers  # noqa: E402
+from adv_wrappers.cli import main as cli  # noqa: E402
+from adv_wrappers.presets import presets  # noqa: E402
+
+GENERATED = HERE / "_generated"
+
+project = "adv_wrappers"
+author = "adv_wrappers maintainers"
+project_copyright = "2026, adv_wrappers maintainers"
+version = release = adv_wrappers.__version__
+
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+exclude_patterns = ["_build", "_generated/*.inc"]
+default_role = "py:obj"
+highlight_language = "python"
+python_maximum_signature_line_length = 88
+maximum_signature_line_length = 88
+
+autodoc_inherit_docstrings = False
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+doctest_global_setup = """
+import gymnasium as gym
+import torch
+import adv_wrappers as adv
+from adv_wrappers import *
+from adv_wrappers.evaluation.environments import minimum_of
+from adv_wrappers.evaluation.metrics import impact, interval
+from adv_wrappers.timing import parse_when
+torch.set_num_threads(1)
+"""
+
+html_theme = "furo"
+html_title = f"adv_wrappers {release}"
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
+html_copy_source = False
+
+
+def inline(text: str) -> str:
+    """Markdown's inline marks as reStructuredText; all else is escaped."""
+    pieces = re.split(r"(`[^`]+`|\*\*[^*]+\*\*|\[[^\]]+\]\([^)]+\))", text)
+    out = []
+    for piece in pieces:
+        link = re.fullmatch(r"\[([^\]]+)\]\(([^)]+)\)", piece)
+        if link:
+            out.append(f"`{link[1]} <{link[2]}>`__")
+        elif re.fullmatch(r"`[^`]+`", piece):
+            out.append(f"`{piece}`")
+        elif re.fullmatch(r"\*\*[^*]+\*\*", piece):
+            out.append(piece)
+        else:
+            out.append(re.sub(r"([\\`*_|])", r"\\\1", piece))
+    return "".join(out)
+
+
+def cells(line: str) -> list[str]:
+    """Cells of one line of a Markdown table."""
+    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
+
+
+def table(rows: list[list[str]]) -> list[str]:
+    """A list-table; the first row is its head."""
+    out = [".. list-table::", "   :header-rows: 1", "   :class: results", ""]
+    for row in rows:
+        row = (row + [""] * len(rows[0]))[: len(rows[0])]
+        out += [f"   {'* -' if i == 0 else '  -'} {inline(cell)}".rstrip() for i, cell in enumerate(row)]
+    return [*out, ""]
+
+
+def markdown(text: str) -> str:
+    """The Markdown that result pages are written in (headings, tables, lists, code) as reStructuredText."""
+    out: list[str] = []
+    lines = iter([*text.splitlines(), ""])
+    for line in lines:
+        heading = re.match(r"(#+) +(.*)", line)
+        if heading:
+            title = inline(heading[2])
+            out += [title, "=-~^"[min(len(heading[1]), 4) - 1] * len(title), ""]
+        elif line.startswith("```"):
+            out += ["", ".. code-block:: text", ""]
+            for code in lines:
+                if code.startswith("```"):
+                    break
+                out.append(f"   {code}".rstrip())
+            out.append("")
+        elif line.startswith("|"):
+            rows = [cells(line)]
+            for row in lines:
+                if not row.startswith("|"):
+                    break
+                if not re.fullmatch(r"[|:\- ]+", row):
+                    rows.append(cells(row))
+            out += ["", *table(rows)]
+        elif line.startswith("!["):
+            continue
+        elif re.match(r"[-*] ", line):
+            out.append(f"- {inline(line[2:])}")
+        else:
+            out.append(inline(line))
+    return "\n".join(out) + "\n"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, unless it holds that text already: unchanged pages are not read again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+def help_of(command: click.Command, name: str) -> str:
+    """What ``--help`` prints, 100 columns wide."""
+    with click.Context(command, info_name=name, max_content_width=100, terminal_width=100) as context:
+        return command.get_help(context)
+
+
+def generate(app: Any) -> None:
+    """Write ``docs/_generated`` before the sources are read."""
+    found = sorted((HERE / "results").glob("*.md"))
+    for path in found:
+        write(GENERATED / "results" / f"{path.stem}.rst", markdown(path.read_text(encoding="utf-8")))
+    for stale in set((GENERATED / "results").glob("*.rst")) - {
+        GENERATED / "results" / f"{path.stem}.rst" for path in found
+    }:
+        stale.unlink()
+    pages = [f"   /_generated/results/{path.stem}" for path in found]
+    text = "\n".join([".. toctree::", "   :maxdepth: 1", "", *pages, ""]) if pages else "No results yet.\n"
+    write(GENERATED / "results.inc", text)
+    for on in ("observation", "action"):
+        rows = [["preset", "class", "what it does", "arguments of the preset"]]
+        for name, preset in sorted(presets.items()):
+            if preset.on == on:
+                arguments = ", ".join(f"{key}={value}" for key, value in preset.arguments.items())
+                rows.append([f"`{name}`", preset.kind.__name__, preset.summary, arguments])
+        write(GENERATED / f"{on}.inc", "\n".join(table(rows)))
+    write(GENERATED / "help.inc", help_of(cli, "adv-wrappers") + "\n")
+    for name, command in getattr(cli, "commands", {}).items():
+        write(GENERATED / f"help-{name}.inc", help_of(command, f"adv-wrappers {name}") + "\n")
+
+
+def setup(app: Any) -> None:
+    """Sphinx's hook."""
+    app.connect("builder-inited", generate)

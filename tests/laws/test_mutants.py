@@ -1,0 +1,226 @@
+"""Every law has a mutant: the engine is broken on purpose, and the law's own check must raise AssertionError."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import adv_wrappers as adv
+from adv_wrappers.core.balls import Linf
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.clock import Clock
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.perturber import Perturber
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.timing import Bernoulli
+from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.env import EnvLayer
+from adv_wrappers.wrappers.vector import VectorLayer
+from tests.laws import checks
+from tests.laws.checks import Case
+from tests.rigs import RIGS
+
+
+def case(preset, rig):
+    return Case(preset, RIGS[rig])
+
+
+def fails(check, *args):
+    """The check passes on the real engine (asserted by the law tests) and raises on this one."""
+    with pytest.raises(AssertionError):
+        check(*args)
+
+
+def far(x, context):
+    return x + 1e4
+
+
+@pytest.mark.parametrize("rig", ["q", "image"])
+def test_law_1_a_forgotten_projection(monkeypatch, rig):
+    monkeypatch.setattr(Linf, "project", lambda self, y, x, low, high, grid=False: y)
+    monkeypatch.setattr(Budget, "project", lambda self, y, x, low, high, grid=False: y)
+    fails(checks.check_budget, case("noise", rig), "linf", "env", far)
+
+
+def test_law_1_a_forgotten_inward_rounding(monkeypatch):
+    def box(self, exact):
+        low, high = self.field.bounds(exact.device)
+        return self.threat.budget.box(exact, torch.minimum(low, exact), torch.maximum(high, exact))
+
+    monkeypatch.setattr(Perturber, "_box", box)
+    fails(checks.check_budget, case("fgsm", "image"), "linf")
+
+
+def test_law_1_a_space_that_is_not_widened(monkeypatch):
+    def box(self, exact):
+        low, high = self.field.bounds(exact.device)
+        return self.threat.budget.box(exact, low, high)
+
+    monkeypatch.setattr(Perturber, "_box", box)
+    fails(checks.check_budget, case("action-noise", "mean"), "linf")
+
+
+def test_law_2_a_budget_of_zero_that_moves(monkeypatch):
+    monkeypatch.setattr(Linf, "project", lambda self, y, x, low, high, grid=False: torch.clamp(y, low, high))
+    monkeypatch.setattr(Linf, "box", lambda self, x, low, high: (x - self.eps, x + self.eps))
+    fails(checks.check_identity, case("noise", "q"), "env")  # -0.0 becomes 0.0
+
+
+def test_law_2_unstruck_rows_make_the_float_round_trip(monkeypatch):
+    real = Perturber.apply
+
+    def apply(self, value, struck, final=False, mask=None):
+        out = real(self, value, struck, final, mask)
+        keep = np.asarray(struck).reshape(-1, *[1] * (np.ndim(out) - 1))
+        return np.where(keep, out, np.asarray(value).astype(np.float32).astype(out.dtype))
+
+    monkeypatch.setattr(Perturber, "apply", apply)
+    fails(checks.check_identity, case("noise", "mean"), "next")
+
+
+def test_law_2_a_timing_that_is_ignored(monkeypatch):
+    monkeypatch.setattr(Perturber, "decide", lambda self, value, eligible=True, final=False: eligible)
+    fails(checks.check_identity, case("noise", "q"), "env")
+
+
+@pytest.mark.parametrize("kind", ["env", "next"])
+def test_law_3_a_global_torch_draw(monkeypatch, kind):
+    monkeypatch.setattr(Context, "uniform", lambda self: torch.rand_like(self.x))
+    fails(checks.check_seeds, case("noise", "q"), kind)
+
+
+def test_law_3_a_global_numpy_draw(monkeypatch):
+    monkeypatch.setattr(Context, "uniform", lambda self: torch.from_numpy(np.random.rand(*self.x.shape)).to(self.x.dtype))
+    fails(checks.check_seeds, case("noise", "q"), "same")
+
+
+def test_law_3_a_key_of_the_row_index(monkeypatch):
+    real = Context._next
+    monkeypatch.setattr(Context, "_next", lambda self: real(self) + torch.arange(len(self.x)))
+    fails(checks.check_seeds, case("noise", "q"), "next")
+
+
+def test_law_3_a_key_that_forgets_the_step(monkeypatch):
+    monkeypatch.setattr(Clock, "key", lambda self: self.root)
+    fails(checks.check_fresh, case("noise", "q"))
+
+
+def test_law_4_a_clock_that_stands_still(monkeypatch):
+    real = Clock.tick
+    monkeypatch.setattr(Clock, "tick", lambda self, moved=True: None if self.rows else real(self, moved))
+    fails(checks.check_vector, case("noise", "q"), "next")
+
+
+@pytest.mark.parametrize("kind", ["next", "same", "tensor"])
+def test_law_4_an_autoreset_that_keeps_the_old_clock(monkeypatch, kind):
+    monkeypatch.setattr(VectorLayer, "_turn", lambda self, mask: None)
+    fails(checks.check_vector, case("noise", "q"), kind)
+
+
+def test_law_4_final_observations_under_the_new_clock(monkeypatch):
+    real = VectorLayer._last
+
+    def last(self, obs, done, info):
+        self._turn(done)
+        return real(self, obs, done, info)
+
+    monkeypatch.setattr(VectorLayer, "_last", last)
+    fails(checks.check_vector, case("noise", "q"), "same")
+
+
+def test_law_4_a_masked_reset_that_strikes_again(monkeypatch):
+    from adv_wrappers.wrappers import trees
+
+    monkeypatch.setattr(trees, "where", lambda mask, new, old: new + 0.001)
+    fails(checks.check_vector, case("noise", "q"), "disabled")
+
+
+def test_law_5_an_output_of_another_dtype(monkeypatch):
+    from adv_wrappers.core.arrays import Field
+
+    monkeypatch.setattr(Field, "native", lambda self, y, like: y.detach().cpu().double().numpy())
+    fails(checks.check_types, case("noise", "q"), "next")
+
+
+def test_law_5_an_observation_outside_its_space(monkeypatch):
+    real = EnvLayer._observe
+
+    def observe(self, obs, info, done):
+        obs, info = real(self, obs, info, done)
+        return obs.astype(np.float64), info
+
+    monkeypatch.setattr(EnvLayer, "_observe", observe)
+    fails(checks.check_environment_api, case("noise", "q"), RIGS["q"].victim())
+
+
+def test_law_6_a_layer_that_draws_from_the_environment(monkeypatch):
+    real = EnvLayer._observe
+
+    def observe(self, obs, info, done):
+        self.env.unwrapped.np_random.random()
+        return real(self, obs, info, done)
+
+    monkeypatch.setattr(EnvLayer, "_observe", observe)
+    fails(checks.check_dynamics, case("noise", "q"), "env")
+
+
+@pytest.mark.parametrize("fault", ["grad", "requires_grad", "eval", "weights"])
+def test_law_7_a_victim_that_is_left_changed(monkeypatch, fault):
+    real = Victim.gradient
+
+    def gradient(self, loss, state=None, fill=None):
+        module = self.modules()[0]
+        weight = next(module.parameters())
+        if fault == "grad":
+            weight.grad = torch.ones_like(weight)
+        elif fault == "requires_grad":
+            weight.requires_grad_(False)
+        elif fault == "eval":
+            module.eval()
+        else:
+            weight.data.add_(1e-6)
+        return real(self, loss, state, fill)
+
+    checks.make_victim.cache_clear()
+    monkeypatch.setattr(Victim, "gradient", gradient)
+    try:
+        fails(checks.check_victim, case("fgsm", "q"), "env")
+    finally:
+        checks.make_victim.cache_clear()
+
+
+@pytest.mark.parametrize("preset", ["fgsm", "max-diff", "min-q"])
+def test_law_8_a_descent_for_an_ascent(monkeypatch, preset):
+    real = Victim.gradient
+
+    def gradient(self, loss, state=None, fill=None):
+        up = real(self, loss, state, fill)
+        return lambda x: -up(x)
+
+    monkeypatch.setattr(Victim, "gradient", gradient)
+    fails(checks.check_strength, case(preset, "q"))
+
+
+@pytest.mark.parametrize("field", ["within", "when"])
+def test_law_9_a_dictionary_that_loses_a_field(monkeypatch, field):
+    real = ThreatModel.to_dict
+
+    def to_dict(self):
+        data = real(self)
+        if field == "within":
+            data["within"] = {"type": "linf", "eps": 9.0}
+        else:
+            data.pop("when", None)
+        return data
+
+    monkeypatch.setattr(ThreatModel, "to_dict", to_dict)
+    with pytest.raises(AssertionError):
+        checks.check_round_trip(case("noise", "q"), when=Bernoulli(0.5))
+
+
+@pytest.mark.parametrize("kind", ["env", "same"])
+def test_law_10_a_wrap_that_reverses_the_order(monkeypatch, kind):
+    real = adv.wrap
+    monkeypatch.setattr(adv, "wrap", lambda env, *threats, **options: real(env, *reversed(threats), **options))
+    fails(checks.check_composition, case("fgsm", "q"), kind)

@@ -1,0 +1,349 @@
+"""Malformed input of every kind gets an error of the package's own, which says what was expected and what came."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import adv_wrappers as adv
+from adv_wrappers.presets import as_threat, parse_threat
+from adv_wrappers.timing import parse_when
+from tests.rigs import CARTPOLE, RIGS, ReplayEnv, vector
+
+NOT_NUMBERS = [-1, -0.5, math.nan, math.inf, -math.inf, True, "0.1", None, [], {}, (1,), object(), 1j, 10**400]
+ATTACKS = sorted(name for name, preset in adv.presets.items() if preset.kind.needs_victim)
+
+
+def refused(call):
+    """An error of the package's own, with a message; anything else is a failure."""
+    try:
+        result = call()
+    except adv.AdvWrappersError as error:
+        assert len(str(error)) > 15, f"a message that says nothing: {error}"
+        return
+    raise AssertionError(f"accepted, and gave {result!r}")
+
+
+def reads(call):
+    """Either it works, or it is an error of the package's own."""
+    try:
+        call()
+    except adv.AdvWrappersError as error:
+        assert len(str(error)) > 15, f"a message that says nothing: {error}"
+
+
+@pytest.mark.parametrize("value", NOT_NUMBERS, ids=repr)
+def test_budgets(value):
+    refused(lambda: adv.Linf(value))
+    refused(lambda: adv.L2(value))
+    refused(lambda: adv.L0(value))
+    if value is not None and value != [] and value != (1,):
+        refused(lambda: adv.Linf(0.1, scale=value))
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [(1, -1), (1, math.nan), ("a", "b"), [None], [[1, 2], [3]], np.array(["x"]), np.array([None]), "std", "Victim",
+     torch.tensor([1.0, math.inf]), [True, 10**400], b"12", {1: 2}],
+    ids=repr,
+)  # fmt: skip
+def test_scales(scale):
+    refused(lambda: adv.Linf(0.1, scale=scale))
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 5])
+def test_scales_of_the_wrong_length(size):
+    env = RIGS["q"].env()
+    refused(lambda: adv.PerturbObservation(env, adv.Noise(), adv.Linf(0.1, (1.0,) * size)))
+
+
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, 1.5], ids=repr)
+def test_timings(value):
+    refused(lambda: adv.Every(value))
+    refused(lambda: adv.AtMost(value))
+    refused(lambda: adv.Window(value, 3))
+    refused(lambda: adv.Window(5, value))
+    refused(lambda: adv.Bernoulli(value))
+    refused(lambda: adv.Strategic(value))
+    refused(lambda: adv.Bernoulli(0.5) & value)
+    refused(lambda: adv.Bernoulli(0.5) | value)
+    refused(lambda: adv.ProbabilisticTiming(adv.wrap(RIGS["q"].env(), "noise:eps=1"), value))
+    if value is not None:
+        refused(lambda: adv.threat("noise", eps=0.1, when=value))
+
+
+@pytest.mark.parametrize("field", ["steps", "step", "searches", "noise", "decay", "kind", "by", "loss", "target", "c"])
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf, True, "many", [], 10**400], ids=repr)
+def test_arguments_of_presets(field, value):
+    """Every preset that takes an argument of this name refuses a senseless value of it, the others the name."""
+    for name in adv.presets:
+        refused(lambda name=name: adv.threat(name, eps=0.1, **{field: value}))
+
+
+@pytest.mark.parametrize("victim", [3, 2.5, True, object(), torch.nn.Linear(4, 2), adv.Noise(), {"a": 1}, [], b"zoo:x"], ids=type)
+@pytest.mark.parametrize("preset", ATTACKS)
+def test_victims_that_are_none(preset, victim):
+    refused(lambda: adv.threat(preset, victim, eps=0.1))
+    refused(lambda: adv.presets[preset].kind(victim=victim))
+    refused(lambda: adv.wrap(RIGS["q"].env(), adv.threat(preset, eps=0.1), victim=victim))
+
+
+@pytest.mark.parametrize("ref", ["", "zoo:", "zoo:nobody", "zoo:../x", "card:", "card:/nowhere", "sb3:/nowhere.zip", "nobody", "a:b"])
+def test_references(ref):
+    refused(lambda: adv.load_victim(ref))
+    refused(lambda: adv.threat("pgd", ref, eps=0.1))
+    refused(lambda: parse_threat("pgd:eps=0.1", victim=ref) if ref else adv.load_victim(ref))
+
+
+@pytest.mark.parametrize("preset", ATTACKS)
+@pytest.mark.parametrize("rig", list(RIGS))
+def test_mismatched_victims(preset, rig):
+    """A victim of other spaces, and none at all."""
+    other = gym.make("Pendulum-v1")
+    refused(lambda: adv.wrap(other, adv.threat(preset, RIGS[rig].victim(), eps=0.1)))
+    refused(lambda: adv.wrap(RIGS[rig].env(), adv.threat(preset, eps=0.1, at=RIGS[rig].at)))
+
+
+def test_attacks_that_need_what_a_victim_lacks():
+    logits, gaussian = RIGS["logits"].victim(), RIGS["gaussian"].victim()
+    for victim in (logits, gaussian):
+        refused(lambda victim=victim: adv.MinQ(victim))
+        refused(lambda victim=victim: adv.RobustSarsa(victim))
+        refused(lambda victim=victim: adv.WorstAction(victim, by="q"))
+    refused(lambda: adv.MaxWorst(logits, by="q"))
+    refused(lambda: adv.CarliniWagner(logits, target=3))
+    refused(lambda: adv.CarliniWagner(logits, target=-1))
+    for kind in (adv.MinBest, adv.MaxWorst, adv.Momentum, adv.CarliniWagner):
+        refused(lambda kind=kind: kind(gaussian))
+    refused(lambda: adv.threat("noise", logits, eps=0.1, scale="victim"))
+    refused(lambda: adv.wrap(RIGS["mean"].env(), adv.threat("noise", eps=0.1, scale="victim")))
+    env = adv.wrap(RIGS["mean"].env(), adv.threat("max-diff", RIGS["mean"].victim(), eps=0.1, when=adv.Strategic(0.5)))
+    refused(lambda: env.reset(seed=0))
+
+
+@pytest.mark.parametrize("preset", [n for n, p in adv.presets.items() if p.kind.search and p.on == "observation"])
+@pytest.mark.parametrize("budget", ["valid", "l0"])
+def test_searches_of_unbounded_sets(preset, budget):
+    given = {"norm": "valid"} if budget == "valid" else {"norm": "l0", "eps": 2}
+    for rig in ("q", "mean"):
+        refused(lambda rig=rig: adv.wrap(RIGS[rig].env(), adv.threat(preset, RIGS[rig].victim(), **given)))
+
+
+@pytest.mark.parametrize("eps", [0.1, 0.5, 0.999, 1 / 255, 1e-9])
+def test_less_than_one_grey_level(eps):
+    env = RIGS["image"].env()
+    refused(lambda: adv.wrap(env, adv.threat("noise", eps=eps)))
+    refused(lambda: adv.wrap(env, adv.threat("noise", eps=eps, norm="l2")))
+    layer = adv.wrap(env, "noise:eps=2")
+    refused(lambda: layer.set_budget(adv.Linf(eps)))
+    assert layer.threat.within == adv.Linf(2.0)
+    adv.wrap(env, adv.threat("noise", eps=eps), quantize=False).reset(seed=0)
+
+
+@pytest.mark.parametrize("budget", [0.1, None, "linf", adv.Noise(), [1]], ids=repr)
+def test_set_budget(budget):
+    refused(lambda: adv.wrap(RIGS["q"].env(), "noise:eps=2").set_budget(budget))
+
+
+@pytest.mark.parametrize("at", [3, 2.5, "", "nothing", (), ("vector", "nothing"), ("vector", 3), ({},), ["vector", []], True,
+                                ("vector", "image"), ("vector", "vector"), {"vector"}, b"vector"], ids=repr)  # fmt: skip
+def test_at(at):
+    refused(lambda: adv.wrap(RIGS["dict"].env(), adv.threat("noise", eps=0.1, at=at)))
+    refused(lambda: adv.wrap(RIGS["q"].env(), adv.threat("noise", eps=0.1, at=at)))
+    refused(lambda: adv.wrap(RIGS["dict"].env(), adv.threat("noise", eps=0.1)))
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Discrete(3), gym.spaces.MultiBinary(3), gym.spaces.Text(4),
+                                   gym.spaces.Tuple([CARTPOLE]), gym.spaces.Box(0, 1, (2,), bool)], ids=type)  # fmt: skip
+def test_spaces(space):
+    env = ReplayEnv([[space.sample()] * 3], space, gym.spaces.Text(3))
+    refused(lambda: adv.wrap(env, "noise:eps=1"))
+    refused(lambda: adv.wrap(env, "action-noise"))
+
+
+@pytest.mark.parametrize("env", [None, 3, "CartPole-v1", gym.spaces.Discrete(2), object()], ids=repr)
+def test_things_that_are_no_environment(env):
+    refused(lambda: adv.wrap(env, "noise:eps=1"))
+    refused(lambda: adv.PerturbAction(env, "action-noise"))
+    refused(lambda: adv.ProbabilisticTiming(env, 0.5))
+
+
+def _feed(rig, seen, kind="env"):
+    """An environment that shows ``seen``, in a layer of noise, after its reset."""
+    env = ReplayEnv([[seen] * 3], rig.space, rig.actions)
+    return adv.wrap(env, adv.threat("noise", eps=0.1, at=rig.at))
+
+
+@pytest.mark.parametrize("seen", [
+    np.full(4, np.nan, np.float32), np.array([0, np.inf, 0, 0], np.float32), np.array([0, -np.inf, np.inf, 0], np.float32),
+    np.zeros(3, np.float32), np.zeros((4, 1), np.float32), np.zeros((), np.float32), np.zeros(0, np.float32),
+    np.array(["a"] * 4), np.array([None] * 4), np.array([{}, 1, 2, 3]), np.zeros(4, complex), np.array("text"),
+], ids=repr)  # fmt: skip
+def test_observations(seen):
+    refused(lambda: _feed(RIGS["q"], seen).reset(seed=0))
+
+
+@pytest.mark.parametrize("kind", ["next", "same", "disabled", "sb3"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_observations_of_vectors(kind, value):
+    venv = adv.wrap(vector(kind, RIGS["q"], 3), "noise:eps=0.1")
+    for env in venv.unwrapped.envs:
+        env.unwrapped.recordings = [[np.full(4, value, np.float32)] * 3]
+    refused(lambda: venv.reset())
+
+
+@pytest.mark.parametrize("action", [None, "left", [], {}, 1.5, np.nan, np.zeros(2), np.zeros((1, 1)), object(), 1j], ids=repr)
+def test_discrete_actions(action):
+    env = adv.wrap(RIGS["q"].env(), "action-flip")
+    env.reset(seed=0)
+    refused(lambda: env.step(action))
+
+
+@pytest.mark.parametrize("action", [None, "left", [], {}, 1.5, np.full(3, np.nan), np.zeros(2), np.zeros((3, 1)), [[1], [1, 2]]], ids=repr)
+def test_continuous_actions(action):
+    env = adv.wrap(RIGS["mean"].env(), "action-noise:eps=0.1")
+    env.reset(seed=0)
+    refused(lambda: env.step(action))
+
+
+@pytest.mark.parametrize("actions", [None, 3, np.zeros(2, int), np.zeros((3, 1), int), np.array(["a"] * 3), np.full(3, np.nan)], ids=repr)
+def test_actions_of_vectors(actions):
+    venv = adv.wrap(vector("next", RIGS["q"], 3), "action-flip")
+    venv.reset(seed=0)
+    refused(lambda: venv.step(actions))
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "7", True, [1, 2], {}, np.nan], ids=repr)
+def test_seeds(seed):
+    for layer in ("noise:eps=1", "action-flip"):
+        env = adv.wrap(RIGS["q"].env(), layer)
+        refused(lambda env=env: env.reset(seed=seed))
+        venv = adv.wrap(vector("next", RIGS["q"], 3), layer)
+        refused(lambda venv=venv: venv.reset(seed=seed))
+    refused(lambda: adv.wrap(vector("same", RIGS["q"], 3), "noise:eps=1").reset(seed=[1, 2, "3"]))
+
+
+@pytest.mark.parametrize("how", [
+    lambda x, context: x[:, :2], lambda x, context: x[0], lambda x, context: x * math.nan, lambda x, context: x / 0.0 + 1,
+    lambda x, context: x.numpy(), lambda x, context: None, lambda x, context: 3.0, lambda x, context: torch.cat([x, x]),
+    lambda x, context: [x], lambda x, context: x.to(torch.complex64),
+])  # fmt: skip
+def test_functions_that_return_something_else(how):
+    for env in (RIGS["q"].env(), vector("next", RIGS["q"], 3), vector("sb3", RIGS["q"], 3)):
+        layer = adv.PerturbObservation(env, how, adv.Linf(0.1))
+        refused(lambda layer=layer: layer.reset())
+
+
+@pytest.mark.parametrize("when", [
+    lambda x, context: None, lambda x, context: "yes", lambda x, context: torch.zeros(7, dtype=torch.bool),
+    lambda x, context: torch.zeros(len(x)), lambda x, context: torch.zeros(len(x), 1, dtype=torch.bool), lambda x, context: 0.5,
+])  # fmt: skip
+def test_timings_that_return_something_else(when):
+    for env in (RIGS["q"].env(), vector("next", RIGS["q"], 3), vector("sb3", RIGS["q"], 3)):
+        layer = adv.PerturbObservation(env, adv.Noise(), adv.Linf(0.1), when)
+        refused(lambda layer=layer: layer.reset())
+
+
+@pytest.mark.parametrize("how", [3, None, [], "nothing", "", adv.Noise, adv.Linf(0.1), object(), {"type": "nothing"}, {}, {"type": 3}], ids=repr)
+def test_things_that_are_no_threat(how):
+    refused(lambda: as_threat(how, on="observation"))
+    refused(lambda: adv.wrap(RIGS["q"].env(), how))
+    refused(lambda: adv.PerturbObservation(RIGS["q"].env(), how))
+    refused(lambda: adv.ThreatModel("observation", how) if not isinstance(how, type) else as_threat(how))
+
+
+@pytest.mark.parametrize("module", [
+    lambda obs: obs[:, 0], lambda obs: obs[:1], lambda obs: obs, lambda obs: None, lambda obs: (obs, obs, obs), lambda obs: "q",
+    lambda obs: obs.numpy(), lambda obs: 1 / 0, lambda obs: obs @ torch.zeros(7, 3), torch.nn.Linear(5, 3), torch.nn.Linear(4, 2),
+    lambda obs: (obs, None), lambda obs: ([1], 2), None, 3, "net",
+])  # fmt: skip
+def test_modules_of_the_wrong_shape(module):
+    refused(lambda: adv.from_module(module, CARTPOLE, gym.spaces.Discrete(3), "q"))
+
+
+# random ones
+
+
+@settings(max_examples=250, deadline=None, derandomize=True, database=None)
+@given(st.text(max_size=40))
+def test_texts(text):
+    reads(lambda: parse_threat(text))
+    reads(lambda: parse_when(text))
+
+
+WORDS = [*adv.presets, "eps", "norm", "scale", "when", "p", "at", "victim", "name", "within", "kind", "steps", "linf", "l2", "valid",
+         "bernoulli", "every", "atmost", "window", "strategic", "and", "not", "0.1", "3", "-1", "nan", "inf", "1e999", "none", "true",
+         "'", '"', "(", ")", "[", "]", "{", "}", ":", "=", ",", ";", "&", "|", "~", "*", " ", "\0", "é", "lambda:0", "__import__('os')"]  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(st.lists(st.sampled_from(WORDS), max_size=14))
+def test_texts_of_known_words(words):
+    text = "".join(words)
+    reads(lambda: parse_threat(text))
+    reads(lambda: parse_threat("noise:" + text))
+    reads(lambda: parse_threat("noise:eps=0.1,when=" + text))
+    reads(lambda: parse_when(text))
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.sampled_from(WORDS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*WORDS[:20], "type", "on", "how", "a", "b", "k"]), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(JUNK)
+def test_dictionaries(data):
+    reads(lambda: adv.ThreatModel.from_dict(data))
+    reads(lambda: as_threat(data))
+
+
+def test_dictionaries_with_something_changed():
+    """A valid dictionary, with one random part of it replaced by junk, eight hundred times over."""
+    rng = random.Random(3)
+    victim = RIGS["q"].victim()
+    victims = {victim.fingerprint(): victim}
+    threat = adv.threat("pgd", victim, eps=0.1, when=adv.Bernoulli(0.5) & ~adv.Window(1, 3))
+    junk = [None, -1, math.nan, "x", [], {}, {"type": "noise"}, {"type": "linf", "eps": 1}, {"type": "threat"}, True, 1e400,
+            {"type": "and"}, {"victim": "nobody"}, {"victim": None, "sha256": []}, [1, 2], {"type": ["linf"]}, {3: 4}]  # fmt: skip
+    for _ in range(800):
+        data = json.loads(json.dumps(threat.to_dict()))
+        node = data
+        while True:
+            key = rng.choice(list(node))
+            if isinstance(node[key], dict) and rng.random() < 0.6:
+                node = node[key]
+                continue
+            break
+        change = rng.random()
+        if change < 0.2:
+            del node[key]
+        elif change < 0.4:
+            node[rng.choice([*WORDS, 3, ""])] = rng.choice(junk)
+        else:
+            node[key] = rng.choice(junk)
+
+        def build(data=data):
+            adv.wrap(RIGS["q"].env(), adv.ThreatModel.from_dict(data, victims=victims)).reset(seed=0)
+
+        reads(build)
+
+
+def test_deep_nests():
+    refused(lambda: parse_when("~" * 5000 + "always()"))
+    refused(lambda: parse_when("(" * 5000))
+    refused(lambda: parse_when("&".join(["always()"] * 20000)))
+    data: dict = {"type": "always"}
+    for _ in range(5000):
+        data = {"type": "not", "a": data}
+    refused(lambda: adv.ThreatModel.from_dict(data))
