@@ -26,7 +26,7 @@ from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.balls import L0, L2, Linf
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.errors import BudgetError, ThreatError
-from adv_wrappers.core.threat import On, Perturbation, ThreatModel, When
+from adv_wrappers.core.threat import On, Perturbation, ThreatModel, When, expect_victim
 from adv_wrappers.core.values import construct
 from adv_wrappers.timing import And, Bernoulli, parse_when
 from adv_wrappers.victims import Victim, load_victim
@@ -70,7 +70,7 @@ _COMMON = ("eps", "norm", "scale", "victim", "when", "p", "at")
 
 
 def threat(
-    name: str, victim: Victim | str | None = None, *, eps: float | None = None, norm: str | None = None,
+    name: str, /, victim: Victim | str | None = None, *, eps: float | None = None, norm: str | None = None,
     scale: Any = None, when: When | str | None = None, p: float | None = None, at: str | tuple[str, ...] | None = None,
     within: Budget | None = None, **arguments: Any,
 ) -> ThreatModel:  # fmt: skip
@@ -89,18 +89,19 @@ def threat(
         ThreatError: for an unknown name or argument.
         BudgetError: where a budget is needed and none is given.
     """
-    preset = presets.get(name)
+    preset = presets.get(name) if isinstance(name, str) else None
     if preset is None:
         raise ThreatError(f"unknown preset {name!r}; known: {', '.join(sorted(presets))}")
     victim = load_victim(victim) if isinstance(victim, str) else victim
-    takes = {f.name for f in dataclasses.fields(preset.kind)}
+    expect_victim(name, victim)
+    takes = {f.name for f in dataclasses.fields(preset.kind)}  # type: ignore[arg-type]
     own = {**preset.arguments, **arguments} | ({"victim": victim} if "victim" in takes and victim is not None else {})
     unknown = sorted(set(own) - takes)
     if unknown:
         known = sorted({*_COMMON, *takes})
         raise ThreatError(f"{name} takes {', '.join(known)}, not {', '.join(unknown)}")
     how = construct(preset.kind, **own)
-    budget = within or _budget(name, how, eps, norm, scale)
+    budget = within if within is not None else _budget(name, how, eps, norm, scale)
     timing = parse_when(when) if isinstance(when, str) else when
     if p is not None:
         timing = Bernoulli(p) if timing is None else And(Bernoulli(p), timing)
@@ -179,7 +180,7 @@ def _value(text: str) -> Any:
         return words[text.lower()]
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return text
     return value if isinstance(value, (int, float, str)) else text
 

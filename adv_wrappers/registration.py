@@ -47,7 +47,7 @@ def make_env(
     """One environment ``env`` under a preset with ``arguments``, or under a list of threats."""
     arguments, options = _split(arguments)
     made = _threats(preset, threats, arguments)
-    extra = {} if render_mode is None else {"render_mode": render_mode}
+    extra: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     shell = _finish(gym.make(_base(env), **dict(env_kwargs or {}), **extra), made, timing, options)
     shell.whole_spec = True  # the id's own spec describes the whole stack
     return shell  # type: ignore[no-any-return]
@@ -139,5 +139,3 @@ def register_presets() -> None:
     for name in presets:
         if f"adv/{name}-v0" not in gym.registry:
             _register(f"adv/{name}-v0", {"preset": name})
-
-

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ThreatError, ValueRangeError, VictimError
-from adv_wrappers.core.threat import When
+from adv_wrappers.core.threat import When, expect_victim
 from adv_wrappers.core.values import Value, construct
 
 
@@ -35,8 +35,8 @@ class Timing(When):
 
 
 def _count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueRangeError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 63:
+        raise ValueRangeError(f"{name} must be an integer of at least {least}, got {value!r:.80}")
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,7 @@ class Strategic(Timing):
     victim: Any = None
 
     def __post_init__(self) -> None:
+        expect_victim(self.name, self.victim)
         if isinstance(self.beta, bool) or not isinstance(self.beta, (int, float)) or not 0 <= self.beta <= 1:
             raise ValueRangeError(f"beta must be a gap of probabilities in [0, 1], got {self.beta!r}")
 
@@ -235,7 +236,10 @@ def parse_when(text: str) -> When:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ThreatError(f"cannot read the timing {text!r}: expected something like 'bernoulli(0.1)'") from error
-    return _build(tree, text)
+    try:
+        return _build(tree, text)
+    except RecursionError as error:
+        raise ThreatError(f"the timing {text!r:.80} is nested too deeply to be one") from error
 
 
 def _build(node: ast.expr, text: str) -> When:

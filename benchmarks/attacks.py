@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import importlib.metadata
 import statistics
 import sys
 from collections import Counter
@@ -150,6 +151,18 @@ def art(net: nn.Module, x: Tensor, labels: Tensor) -> Call:
 
 
 PEERS = {"torchattacks": torchattacks, "foolbox": foolbox, "ART": art}
+PACKAGES = ("torchattacks", "foolbox", "adversarial-robustness-toolbox")
+
+
+def versions() -> str:
+    """Names and versions of the peers that are installed."""
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ", ".join(found)
 
 
 def contestants(kind: str, batch: int) -> tuple[dict[str, Call], dict[str, nn.Module], list[str]]:
@@ -206,7 +219,9 @@ def goals(rows: list[dict[str, Any]]) -> list[tuple[str, str, bool]]:
     for kind, batch in dict.fromkeys((row["network"], row["batch"]) for row in rows):
         here = {row["contestant"]: row for row in rows if (row["network"], row["batch"]) == (kind, batch)}
         own, where = here[OURS], f"{kind}, batch {batch}"
-        found.append((f"{where}: at most {GOALS[kind]} times the floor", f"{own['ratio']:.2f}", own["ratio"] <= GOALS[kind]))
+        found.append(
+            (f"{where}: at most {GOALS[kind]} times the floor", f"{own['ratio']:.2f}", own["ratio"] <= GOALS[kind])
+        )
         peers = {name: row["ratio"] for name, row in here.items() if name.split(",")[0] in PEERS}
         if peers:
             best = min(peers, key=lambda name: peers[name])
@@ -223,7 +238,10 @@ def goals(rows: list[dict[str, Any]]) -> list[tuple[str, str, bool]]:
 def markdown(rows: list[dict[str, Any]], missing: list[str], line: str) -> str:
     """The whole page."""
     wanted = goals(rows)
-    header = ["network", "batch", "contestant", "times the floor", "ms", "kernels", "host syncs", "weights with gradients", "elements equal to ours"]  # fmt: skip
+    header = [
+        "network", "batch", "contestant", "times the floor", "ms", "kernels (times the floor)", "host syncs",
+        "weights with gradients", "elements equal to ours",
+    ]  # fmt: skip
     body = [
         [
             r["network"], r["batch"], r["contestant"], f"{r['ratio']:.2f}", f"{r['milliseconds']:.3f}",
@@ -232,11 +250,12 @@ def markdown(rows: list[dict[str, Any]], missing: list[str], line: str) -> str:
         ]
         for r in rows
     ]  # fmt: skip
-    text = [line.strip() for line in (__doc__ or "").split("\n\n", 3)[2:]]
+    text = [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
     parts = [
         "# PGD-10 beside its floor and other libraries",
-        f"Made by `{line}`\n\non {machine()}. Medians over the rounds of one interleaved run, ratios within a round.",
-        *(part.replace("\n", " ") if i == 0 else part for i, part in enumerate(text)),
+        f"Made by `{line}`\n\non {machine()}; {versions()}. Processor time, medians over the rounds of one "
+        "interleaved run, ratios within a round.",
+        *text,
         "## Goals\n\n" + table(["goal", "measured", "met"], [(a, b, "yes" if c else "**no**") for a, b, c in wanted]),
         "## All contestants\n\n" + table(header, body),
     ]
@@ -265,15 +284,16 @@ def main() -> None:
             rows += new
             for row in new:
                 print(
-                    f"{kind} {batch:5d} {row['contestant']:38} {row['ratio']:6.2f} x floor {row['milliseconds']:9.3f} ms "
-                    f"{row['kernels']:5d} kernels {row['syncs']:3d} syncs {row['weight_gradients']:2d} weight gradients",
+                    f"{kind} {batch:5d} {row['contestant']:38} {row['ratio']:6.2f} x floor {row['milliseconds']:9.3f} "
+                    f"ms {row['kernels']:5d} kernels {row['syncs']:3d} syncs {row['weight_gradients']:2d} weight "
+                    f"gradients",
                     flush=True,
                 )
     for goal, text, met in goals(rows):
         print(f"{'met   ' if met else 'MISSED'} {goal}: {text}")
     if missing:
         print("not installed:", "; ".join(missing))
-    save(arguments.out / "attacks.json", {"command": line, "machine": machine(), "rows": rows})
+    save(arguments.out / "attacks.json", {"command": line, "machine": machine(), "peers": versions(), "rows": rows})
     write(arguments.out / "attacks.md", markdown(rows, missing, line))
     print(f"wrote {arguments.out / 'attacks.md'}")
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "reproduce"))
 
-from figures import command, machine, save, table, write  # noqa: E402
+from figures import command, machine, save, table, write
 
 __all__ = ["command", "interleave", "machine", "medians", "save", "table", "write"]
 
 
-def interleave(contestants: dict[str, Callable[[], object]], rounds: int, least: float) -> dict[str, list[float]]:
+def interleave(contestants: Mapping[str, Callable[[], object]], rounds: int, least: float) -> dict[str, list[float]]:
     """Processor seconds a call of every contestant in each of ``rounds`` rounds.
 
     The clock is the process's own, so time in which the machine serves somebody else is not counted; with one thread

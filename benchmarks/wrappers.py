@@ -146,7 +146,7 @@ def evaluated(victim: adv.Victim, env_id: str, eps: float) -> Callable[[], float
 
         report = adv.evaluate(victim, lambda: one(env_id), [threat], episodes=ROWS, num_envs=ROWS, progress=progress)
         row = report.threats[-1]
-        return (stamps[-1] - stamps[0]) * (ROWS * LENGTH) / (row["mean_length"] * ROWS)
+        return (stamps[-1] - stamps[0]) * LENGTH / float(row["mean_length"])
 
     return call
 

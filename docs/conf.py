@@ -35,7 +35,9 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True
 doctest_global_setup = """
+import numpy as np
 import gymnasium as gym
 import torch
 import adv_wrappers as adv
@@ -75,9 +77,9 @@ def cells(line: str) -> list[str]:
     return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
 
 
-def table(rows: list[list[str]]) -> list[str]:
+def table(rows: list[list[str]], style: str = "results") -> list[str]:
     """A list-table; the first row is its head."""
-    out = [".. list-table::", "   :header-rows: 1", "   :class: results", ""]
+    out = [".. list-table::", "   :header-rows: 1", f"   :class: {style}", ""]
     for row in rows:
         row = (row + [""] * len(rows[0]))[: len(rows[0])]
         out += [f"   {'* -' if i == 0 else '  -'} {inline(cell)}".rstrip() for i, cell in enumerate(row)]
@@ -148,7 +150,7 @@ def generate(app: Any) -> None:
             if preset.on == on:
                 arguments = ", ".join(f"{key}={value}" for key, value in preset.arguments.items())
                 rows.append([f"`{name}`", preset.kind.__name__, preset.summary, arguments])
-        write(GENERATED / f"{on}.inc", "\n".join(table(rows)))
+        write(GENERATED / f"{on}.inc", "\n".join(table(rows, "presets")))
     write(GENERATED / "help.inc", help_of(cli, "adv-wrappers") + "\n")
     for name, command in getattr(cli, "commands", {}).items():
         write(GENERATED / f"help-{name}.inc", help_of(command, f"adv-wrappers {name}") + "\n")

@@ -2,7 +2,7 @@ import gymnasium as gym
 
 import adv_wrappers as adv
 
-victim = adv.load_victim("zoo:hopper-ppo")  # or adv.from_module(net, ...), adv.from_sb3(model), "sb3:model.zip"
+victim = adv.load_victim("zoo:hopper-ppo")  # or adv.from_module(net, ...), or adv.from_sb3(model)
 
 env = gym.make("Hopper-v5")
 env = adv.PerturbObservation(env, adv.MaxDiff(victim, steps=10), within=adv.Linf(0.1, scale="victim"))

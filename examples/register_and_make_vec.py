@@ -2,7 +2,7 @@
 
     python examples/register_and_make_vec.py --episodes 5
 
-The id works with ``gymnasium.make`` and ``gymnasium.make_vec``, takes keyword arguments, and its spec goes through JSON.
+The id works with ``gymnasium.make`` and ``gymnasium.make_vec``, takes keyword arguments, and its spec survives JSON.
 """
 
 from __future__ import annotations

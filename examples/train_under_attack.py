@@ -22,7 +22,10 @@ import adv_wrappers as adv
 
 def perturbed(env: gym.Env[Any, Any], eps: float) -> gym.Env[Any, Any]:
     """``env`` as the agent in training sees it: half of the observations are off by up to ``eps``."""
-    return adv.PerturbObservation(env, adv.Noise("uniform"), within=adv.Linf(eps), when=adv.Bernoulli(0.5))
+    shell: gym.Env[Any, Any] = adv.PerturbObservation(
+        env, adv.Noise("uniform"), within=adv.Linf(eps), when=adv.Bernoulli(0.5)
+    )
+    return shell
 
 
 def train(steps: int, seed: int, eps: float) -> PPO:

@@ -86,12 +86,15 @@ def layers(prefix: str, *modules: torch.nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def write_card(folder: Path, name: str, model: BaseAlgorithm, normalizer: VecNormalize | None, scores: dict) -> None:
+def write_card(
+    folder: Path, name: str, model: BaseAlgorithm, normalizer: VecNormalize | None, scores: dict[str, Any]
+) -> None:
     """Write ``card.json`` and ``weights.safetensors`` into ``folder``, each atomically."""
-    recipe, policy = RECIPES[name], model.policy
+    recipe = RECIPES[name]
+    policy: Any = model.policy
     observation: dict[str, Any] = {"mean": None, "std": None, "clip": None, "rule": "raw"}
     if normalizer:
-        rms = normalizer.obs_rms
+        rms: Any = normalizer.obs_rms
         observation = {
             "mean": rms.mean.tolist(),
             "std": np.sqrt(rms.var + normalizer.epsilon).tolist(),

@@ -36,7 +36,9 @@ class ReplayEnv(gym.Env):
 
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
 
-    def __init__(self, recordings: list[list[Any]], observation_space: Any, action_space: Any, masked: bool = False) -> None:
+    def __init__(
+        self, recordings: list[list[Any]], observation_space: Any, action_space: Any, masked: bool = False
+    ) -> None:
         self.recordings, self.masked = recordings, masked
         self.observation_space, self.action_space = observation_space, action_space
         self.number, self.t = -1, 0
@@ -76,7 +78,10 @@ class TensorVector(VectorEnv):
         self.inner, self.num_envs, self.metadata = inner, inner.num_envs, inner.metadata
         self.autoreset_mode, self.envs = inner.autoreset_mode, inner.envs
         self.observation_space, self.action_space = inner.observation_space, inner.action_space
-        self.single_observation_space, self.single_action_space = inner.single_observation_space, inner.single_action_space
+        self.single_observation_space, self.single_action_space = (
+            inner.single_observation_space,
+            inner.single_action_space,
+        )
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         obs, _ = self.inner.reset(seed=seed, options=options)
@@ -130,7 +135,9 @@ class MLP(nn.Sequential):
     """Two smooth layers: gradients that vanish nowhere."""
 
     def __init__(self, inputs: int, outputs: int, width: int = 16) -> None:
-        super().__init__(nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, outputs))
+        super().__init__(
+            nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, outputs)
+        )
 
 
 class CNN(nn.Module):
@@ -217,7 +224,9 @@ def recorded(space: Any, inside: bool = False) -> list[list[Any]]:
             return {key: one(leaf) for key, leaf in box.spaces.items()}
         if box.dtype == np.uint8:
             image = rng.integers(0, 256, box.shape)
-            return np.where(rng.random(box.shape) < 0.2, rng.choice([0, 1, 254, 255], box.shape), image).astype(np.uint8)
+            return np.where(rng.random(box.shape) < 0.2, rng.choice([0, 1, 254, 255], box.shape), image).astype(
+                np.uint8
+            )
         value = rng.normal(0, 1, box.shape)
         value[..., 0] = rng.choice([-0.0, 0.0, 1e-41])
         if not inside:
@@ -275,7 +284,7 @@ RIGS = {
 }
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def make_victim(name: str, dtype: torch.dtype, live: bool) -> Any:
     """The named victim. ``live`` ones keep their weights trainable and their modules in training mode."""
     rig = RIGS[name]
@@ -392,7 +401,13 @@ def _vector(venv: Any, kind: str, rig: Rig, seeds: tuple[int, ...], episodes: in
             row[-1].done.append(actions[i])
             row[-1].rewards.append(float(rewards[i]))
             final = mode == "SAME_STEP" and done[i]
-            row[-1].seen.append(row_of(info["final_obs"], i) if final and kind == "tensor" else info["final_obs"][i] if final else row_of(obs, i))
+            row[-1].seen.append(
+                row_of(info["final_obs"], i)
+                if final and kind == "tensor"
+                else info["final_obs"][i]
+                if final
+                else row_of(obs, i)
+            )
             if final:
                 row.append(Episode([row_of(obs, i)], [], [], []))
         over = done

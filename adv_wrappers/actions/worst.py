@@ -17,7 +17,7 @@ from adv_wrappers.core.arrays import Field
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError, VictimError
-from adv_wrappers.core.threat import On, Perturbation
+from adv_wrappers.core.threat import On, Perturbation, expect_victim
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class WorstAction(Perturbation):
     steps: int = 10
 
     def __post_init__(self) -> None:
+        expect_victim(self.name, self.victim)
         if self.by not in (None, "q", "policy"):
             raise ValueRangeError(f"by must be 'q' or 'policy', got {self.by!r}")
         if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:

@@ -92,7 +92,7 @@ def langevin(context: Context, gradient: Gradient, steps: int, step: float, nois
 
 def check_steps(steps: int, step: float) -> None:
     """Raise :class:`ValueRangeError` unless there is at least one step of positive finite length."""
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= 10**6:
         raise ValueRangeError(f"steps must be an integer of at least 1, got {steps!r}")
-    if isinstance(step, bool) or not isinstance(step, (int, float)) or not (math.isfinite(step) and step > 0):
+    if isinstance(step, bool) or not isinstance(step, (int, float)) or not 0 < step <= 1e9:
         raise ValueRangeError(f"step is a positive fraction of the budget's radius, got {step!r}")

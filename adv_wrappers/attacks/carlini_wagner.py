@@ -57,7 +57,8 @@ class CarliniWagner(Perturbation):
         check_steps(self.steps, self.step)
         check_steps(self.searches, self.c)
         need_discrete(self.name, self.victim, "use max-diff")
-        if self.target not in (None, "worst") and (isinstance(self.target, bool) or not isinstance(self.target, int)):
+        number = isinstance(self.target, int) and not isinstance(self.target, bool) and self.target >= 0
+        if self.target not in (None, "worst") and not number:
             raise ValueRangeError(f"target must be None, 'worst' or the number of an action, got {self.target!r}")
         actions = int(self.victim.action_space.n) if self.victim is not None else None
         if isinstance(self.target, int) and actions is not None and not 0 <= self.target < actions:

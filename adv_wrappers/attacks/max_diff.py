@@ -4,6 +4,9 @@ Maximises ``KL(pi(s) || pi(s~))``. The divergence has a zero gradient at the tru
 optional: one step away in a random sign direction, then 10 steps of a tenth of the radius. The released codes add
 annealed Gaussian noise to the gradient: SA-PPO a large one (factor 1), SA-DDPG next to none (1e-5). A deterministic
 actor is a Normal of unit variance, so its divergence is half the squared distance of the actions.
+
+How much noise is much depends on the scale of the loss: SA-PPO's is the squared distance of the means in standard
+deviations that were divided by their average, and that is the divergence times twice the square of that average.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from adv_wrappers.attacks.ascent import Climb, Gradient, check_steps, langevin
 from adv_wrappers.attacks.objectives import Divergence
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.threat import expect_victim
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class MaxDiff(Climb):
 
     def __post_init__(self) -> None:
         check_steps(self.steps, self.step)
+        expect_victim(self.name, self.victim)
         if self.noise is None:
             return
         known = isinstance(self.noise, (int, float)) and not isinstance(self.noise, bool)
@@ -50,4 +55,8 @@ class MaxDiff(Climb):
         return langevin(context, gradient, self.steps, self.step, noise)
 
     def objective(self, x: Tensor, bound: Any) -> Any:
-        return Divergence(self.victim, bound.params(x))
+        params = bound.params(x)
+        if self.victim.kind != "gaussian":
+            return Divergence(self.victim, params)
+        std = params.chunk(2, -1)[1].exp()
+        return Divergence(self.victim, params, 2 * std.mean(-1).square())

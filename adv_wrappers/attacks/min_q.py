@@ -14,6 +14,7 @@ from torch import Tensor
 from adv_wrappers.attacks.ascent import Climb, check_steps
 from adv_wrappers.attacks.objectives import CriticOfMode, ExpectedQ
 from adv_wrappers.core.errors import VictimError
+from adv_wrappers.core.threat import expect_victim
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class MinQ(Climb):
 
     def __post_init__(self) -> None:
         check_steps(self.steps, self.step)
+        expect_victim(self.name, self.victim)
         if self.victim is not None and not self.victim.has_q:
             raise VictimError("min-q needs Q-values, and this victim has none: use robust-sarsa, min-best or max-diff")
 

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.core.errors import ValueRangeError, VictimError
+from adv_wrappers.core.threat import expect_victim
 
 
 def _one_hot(target: Tensor, params: Tensor) -> Tensor:
@@ -65,17 +66,19 @@ class Margin:
 
 
 class Divergence:
-    """``KL(policy at the true observation || policy here)``."""
+    """``KL(policy at the true observation || policy here)``, times ``weight`` ``[B]`` if there is one."""
 
-    def __init__(self, victim: Any, params: Tensor) -> None:
-        self.family, self.clean = victim.family, params
+    def __init__(self, victim: Any, params: Tensor, weight: Tensor | None = None) -> None:
+        self.family, self.clean, self.weight = victim.family, params, weight
 
     def __call__(self, params: Tensor) -> Tensor:
-        return self.family.kl(self.clean, params)  # type: ignore[no-any-return]
+        divergence: Tensor = self.family.kl(self.clean, params)
+        return divergence if self.weight is None else divergence * self.weight
 
     def gradient(self, params: Tensor) -> Tensor:
         """In closed form from the family of distributions."""
-        return self.family.kl_gradient(self.clean, params)  # type: ignore[no-any-return]
+        slope: Tensor = self.family.kl_gradient(self.clean, params)
+        return slope if self.weight is None else slope.mul_(self.weight[:, None])
 
 
 class ExpectedQ:
@@ -117,6 +120,7 @@ def leave_best(loss: str | None, victim: Any, params: Tensor) -> CrossEntropy | 
 
 def need_discrete(attack: str, victim: Any, instead: str) -> None:
     """Raise :class:`VictimError` unless the victim (if there is one yet) chooses one of ``n`` actions."""
+    expect_victim(attack, victim)
     if victim is not None and not isinstance(victim.action_space, spaces.Discrete):
         space = victim.action_space
         raise VictimError(f"{attack} is defined for one discrete action, this victim acts in {space}: {instead}")

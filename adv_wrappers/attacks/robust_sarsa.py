@@ -15,6 +15,7 @@ from torch import Tensor
 from adv_wrappers.attacks.ascent import Climb, check_steps
 from adv_wrappers.attacks.objectives import CriticOfMode
 from adv_wrappers.core.errors import VictimError
+from adv_wrappers.core.threat import expect_victim
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class RobustSarsa(Climb):
 
     def __post_init__(self) -> None:
         check_steps(self.steps, self.step)
+        expect_victim(self.name, self.victim)
         if self.victim is None:
             return
         if not isinstance(self.victim.action_space, spaces.Box):

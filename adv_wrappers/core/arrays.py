@@ -46,6 +46,12 @@ class Field:
 
     def __init__(self, space: spaces.Space[Any], at: At, what: str) -> None:
         self.at, self.keys = at, (at,) if isinstance(at, str) else at
+        if at is not None and (
+            not isinstance(at, (str, tuple))
+            or not all(isinstance(k, str) for k in at)
+            or len({*at}) < len(at) * isinstance(at, tuple)
+        ):
+            raise SpaceError(f"at must be a key or a tuple of different keys of the {what} space, got {at!r}")
         if self.keys is None:
             leaves = [space]
         elif not isinstance(space, spaces.Dict):
@@ -98,9 +104,9 @@ class Field:
             parts = [value[key] if batched else _row(value[key]) for key in self.keys]
             if isinstance(parts[0], Tensor):
                 return torch.cat([p.reshape(len(p), -1) for p in parts], 1)
-            return np.concatenate([np.asarray(p).reshape(len(p), -1) for p in parts], 1)
+            return np.concatenate([_array(p).reshape(len(p), -1) for p in parts], 1)
         if batched:
-            return part if isinstance(part, Tensor) else np.asarray(part)
+            return part if isinstance(part, Tensor) else _array(part)
         return _row(part)
 
     def give(self, value: Any, part: Any, batched: bool) -> Any:
@@ -121,6 +127,8 @@ class Field:
         """A fresh tensor of the part in the exact dtype, on its own device."""
         if isinstance(part, Tensor):
             return part.to(self.exact, copy=True)
+        if part.dtype.kind not in ("biu" if self.grid else "biuf"):
+            raise SpaceError(f"expected {'integers' if self.grid else 'numbers'}, got an array of dtype {part.dtype}")
         return torch.from_numpy(np.array(part, dtype=self._exact_np, order="C"))
 
     def native(self, y: Tensor, like: Any) -> Any:
@@ -132,7 +140,14 @@ class Field:
 
 def _row(part: Any) -> Any:
     """One row as a batch of one."""
-    return part[None] if isinstance(part, Tensor) else np.asarray(part)[None]
+    return part[None] if isinstance(part, Tensor) else _array(part)[None]
+
+
+def _array(part: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(part)
+    except ValueError as error:
+        raise SpaceError(f"expected an array, got {part!r:.80}") from error
 
 
 def _single(like: Any, value: Any) -> Any:

@@ -50,11 +50,14 @@ class Linf(Budget):
     def __post_init__(self) -> None:
         object.__setattr__(self, "eps", number("eps", self.eps))
         scale = self.scale
-        if isinstance(scale, str):
+        if isinstance(scale, (str, bytes)):
             if scale != "victim":
                 raise BudgetError(f"scale must be None, a number, one number a feature or 'victim', got {scale!r}")
         elif isinstance(scale, (Sequence, np.ndarray, Tensor)):
-            flat = np.asarray(scale, dtype=np.float64).reshape(-1).tolist()
+            try:
+                flat = np.asarray(scale, dtype=np.float64).reshape(-1).tolist()
+            except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+                raise BudgetError(f"scale must be one number a feature, got {scale!r}") from error
             object.__setattr__(self, "scale", tuple(number("scale", s) for s in flat))
         elif scale is not None:
             object.__setattr__(self, "scale", number("scale", scale))

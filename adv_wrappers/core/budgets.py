@@ -88,7 +88,10 @@ def number(name: str, value: Any) -> float:
     """``value`` as a float; :class:`BudgetError` unless it is a finite number of at least 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise BudgetError(f"{name} must be a number, got {value!r}")
-    plain = float(value)
+    try:
+        plain = float(value)
+    except OverflowError:
+        plain = math.inf
     if not math.isfinite(plain) or plain < 0:
         raise BudgetError(f"{name} must be finite and at least 0, got {plain}")
     return plain

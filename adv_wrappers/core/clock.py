@@ -61,7 +61,7 @@ class Clock:
             self.t = self.spent = 0
             self._step_key = self._episode_key = None
             return
-        seeds = self.check(seed)
+        seeds = self.check(seed, mask)
         if mask is None:
             self.episode, self.t, self.spent = self.episode + 1, self._zeros(), self._zeros()
             self._step_key = self._episode_key = None
@@ -73,14 +73,19 @@ class Clock:
                 self.root[row] = key if self.device is None else keys._signed(key)
                 self.episode[row] = 0
 
-    def check(self, seed: Seeds) -> list[int | None]:
+    def check(self, seed: Seeds, mask: Any = None) -> list[int | None]:
         """A seed (or None) a row; called before the environment is reset, whose own complaint would be another.
+
+        Of a partial reset, a list may also hold the seeds of the rows of ``mask`` alone, as ALE's arrays do.
 
         Raises:
             ValueRangeError: for anything but integers of at least 0, one a row or one for all.
         """
         if isinstance(seed, (list, tuple, np.ndarray)) and self.rows is not None:
             seeds = [None if value is None else _whole(value) for value in seed]
+            if mask is not None and len(seeds) == mask.sum():
+                given = iter(seeds)
+                seeds = [next(given) if row else None for row in mask]
         else:
             seeds = [None if seed is None else _whole(seed) + i for i in range(self.rows or 1)]
         if len(seeds) != (self.rows or 1):

@@ -94,9 +94,12 @@ class Perturber:
             return struck
         context, _, _ = self._context(value, None, final, None)
         seen = when.look(context.x, context, self) if isinstance(when, When) else when(context.x, context)
-        if isinstance(seen, Tensor) and self.clock.device is None:
-            seen = seen.cpu().numpy()
-        return struck & (seen if self.batched or isinstance(seen, bool) else bool(seen[0]))
+        if isinstance(seen, bool):
+            return struck & seen
+        seen = seen.cpu().numpy() if isinstance(seen, Tensor) and self.clock.device is None else seen
+        if getattr(seen, "dtype", None) not in (np.bool_, torch.bool) or tuple(seen.shape) != (len(context.x),):
+            raise ThreatError(f"a timing must return a bool, or one a row ({len(context.x)}), got {seen!r:.80}")
+        return struck & (seen if self.batched else bool(seen[0]))
 
     def apply(self, value: Any, struck: Any, final: bool = False, mask: Any = None) -> Any:
         """``value`` with the struck rows perturbed; what came in is not written to."""
@@ -137,8 +140,8 @@ class Perturber:
         native = isinstance(how, Perturbation) and how.native
         with torch.no_grad():
             y = how(self._native(part, rows) if native else context.x, context)
-            if not isinstance(y, Tensor) or y.shape != context.x.shape:
-                got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+            if not isinstance(y, Tensor) or y.shape != context.x.shape or y.is_complex():
+                got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
                 raise ThreatError(f"{self.threat.label} must return a tensor {tuple(context.x.shape)}, got {got}")
             low, high = self._box(exact)
             y = y.to(device=exact.device, dtype=exact.dtype)
@@ -162,8 +165,7 @@ class Perturber:
 
     def _context(self, value: Any, rows: Any, final: bool, mask: Any) -> tuple[Context, Tensor, Any]:
         part = self.field.take(value, self.batched)
-        if tuple(part.shape[1:]) != self.field.shape or (self.batched and len(part) != self.session.rows):
-            expected = self.session.rows or 1, *self.field.shape
+        if tuple(part.shape) != (expected := (self.session.rows or 1, *self.field.shape)):
             raise SpaceError(f"expected a batch of shape {expected}, got {tuple(part.shape)}")
         exact = self.field.exactly(part if rows is None else part[rows])
         if self.clock.device is None and not self.field.grid and not finite(exact):

@@ -68,6 +68,14 @@ class When(Value):
 How = Perturbation | Callable[[Tensor, Context], Tensor]
 
 
+def expect_victim(label: str, victim: Any) -> None:
+    """Raise :class:`VictimError` unless this is a victim, or None for one that is still open."""
+    if victim is not None and not hasattr(victim, "fingerprint"):
+        raise VictimError(
+            f"{label} expects a victim, made by load_victim, from_module or from_sb3, got {type(victim).__name__}"
+        )
+
+
 def victims_in(value: Any) -> Iterator[Any]:
     """Every victim that a value holds, at any depth."""
     if hasattr(value, "fingerprint"):
@@ -154,6 +162,7 @@ class ThreatModel(Value):
 
     def against(self, victim: Any) -> ThreatModel:
         """This threat with ``victim`` wherever one was left open, in the attack, the timing and the budget's unit."""
+        expect_victim(self.label, victim)
         own = next(iter(victims_in(self.how)), victim)
         return replace(
             self,
@@ -165,9 +174,12 @@ class ThreatModel(Value):
     @staticmethod
     def from_dict(data: Mapping[str, Any], victims: Mapping[str, Any] | None = None) -> ThreatModel:
         """Inverse of ``to_dict``; victims without a reference are looked up in ``victims`` by reference or hash."""
-        threat = decode(data, victims)
+        try:
+            threat = decode(data, victims)
+        except RecursionError as error:
+            raise ThreatError("the dictionary of a threat is nested too deeply to be one") from error
         if not isinstance(threat, ThreatModel):
-            raise ThreatError(f"expected the dictionary of a threat, got one of type {data.get('type')!r}")
+            raise ThreatError(f"expected the dictionary of a threat, got {type(threat).__name__} from {data!r:.80}")
         return threat
 
     def check(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Field:

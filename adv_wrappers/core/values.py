@@ -86,6 +86,8 @@ def decode(data: Any, victims: Mapping[str, Any] | None = None) -> Any:
     kind = Value.kinds.get(str(data.get("type")))
     if kind is None:
         raise ThreatError(f"unknown type {data.get('type')!r}; known: {', '.join(sorted(Value.kinds))}")
+    if not all(isinstance(key, str) for key in data):
+        raise ThreatError(f"the names in a dictionary of type {data['type']!r} must be texts, got {list(data)!r:.80}")
     arguments = {key: decode(value, victims) for key, value in data.items() if key != "type"}
     return construct(kind, **arguments)
 

@@ -132,7 +132,7 @@ def _probe(net: Net, space: spaces.Space[Any], start: Any, device: torch.device,
         except TypeError as error:
             raise VictimError(str(error)) from error
         return "distribution", (kind, params.shape[-1])
-    if isinstance(out, tuple) and len(out) == 2:
+    if isinstance(out, tuple) and len(out) == 2 and isinstance(out[0], Tensor) and isinstance(out[1], Tensor):
         return "gaussian", ("gaussian", 2 * out[0].shape[-1])
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2:
         raise VictimError(

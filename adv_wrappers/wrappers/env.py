@@ -24,9 +24,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, got {type(env).__name__}")
         gym.Wrapper.__init__(self, env)
-        self._install(
-            env, how, within, when, at, None, quantize, keep_true, env.observation_space, env.action_space
-        )
+        self._install(env, how, within, when, at, None, quantize, keep_true, env.observation_space, env.action_space)
         self._record()
         if not quantize:
             self.observation_space = self.perturbed_space
@@ -48,7 +46,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._record()
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> Any:  # type: ignore[override]
         """Spec of the wrapped environment with this layer added; a registered id's own spec is left as it is."""
         self._cached_spec = None
         return self.env.unwrapped.spec if self.whole_spec else super().spec
@@ -104,7 +102,8 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
                     engine.clock.pay(True)
             else:
                 engine.struck, engine.true = False, obs
-        engine.session.hand(self, obs)
+        if engine.session.listening:
+            engine.session.hand(self, obs)
         return obs, self._note(info, bool(struck))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -75,7 +74,9 @@ class Layer:
     ) -> None:  # fmt: skip
         threat = as_threat(how, on=self.on, within=within, when=when, at=at)
         if threat.on != self.on:
-            raise ThreatError(f"{type(self).__name__} perturbs the {self.on}, {threat.label} is a threat to the {threat.on}")
+            raise ThreatError(
+                f"{type(self).__name__} perturbs the {self.on}, {threat.label} is a threat to the {threat.on}"
+            )
         threat = threat.against(next(iter(threat.victims), None))
         beneath = layers(env)
         session = beneath[-1].engine.session if beneath else Session(rows)
@@ -107,7 +108,8 @@ class Layer:
         entry = {"struck": struck}
         if self.keep_true and self.engine.true is not None:
             entry["true"] = self.engine.true
-        return {**info, "adv_wrappers": {**info.get("adv_wrappers", {}), self.key: entry}}
+        beneath = info.get("adv_wrappers")
+        return {**info, "adv_wrappers": {self.key: entry} if beneath is None else {**beneath, self.key: entry}}
 
 
 def recorded(threat: ThreatModel) -> Any:

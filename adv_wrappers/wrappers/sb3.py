@@ -79,10 +79,13 @@ class VecLayer(Layer, VecEnvWrapper):
         infos = list(infos)
         if dones.any():
             if self.on == "observation":
-                last = [info.get("terminal_observation") if d else _row(obs, i) for i, (d, info) in enumerate(zip(dones, infos, strict=True))]
+                last = [
+                    info.get("terminal_observation") if d else _row(obs, i)
+                    for i, (d, info) in enumerate(zip(dones, infos, strict=True))
+                ]
                 final, _ = self._observe(_stack(last, obs), dones, True)
-                for i in np.flatnonzero(dones):
-                    infos[i] = {**infos[i], "terminal_observation": _row(final, int(i))}
+                for i in map(int, np.flatnonzero(dones)):
+                    infos[i] = {**infos[i], "terminal_observation": _row(final, i)}
             engine.clock.turn(dones)
             engine.forget(dones)
             engine.session.reset(dones)

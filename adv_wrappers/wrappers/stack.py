@@ -11,7 +11,9 @@ from adv_wrappers.wrappers.observation import PerturbObservation
 from adv_wrappers.wrappers.order import check_order
 
 
-def wrap(env: Any, *threats: ThreatModel | Perturbation | str | dict[str, Any], victim: Any = None, **options: Any) -> Any:
+def wrap(
+    env: Any, *threats: ThreatModel | Perturbation | str | dict[str, Any], victim: Any = None, **options: Any
+) -> Any:
     """The environment under several threats, left to right: the last is outermost, nearest the agent.
 
     The last acts last on observations and first on actions. Each budget is relative to what its layer receives.

@@ -97,7 +97,7 @@ class ProbabilisticTiming(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         self.whole_spec = False
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> Any:  # type: ignore[override]
         """Spec of the wrapped environment with this gate added; a registered id's own spec is left as it is."""
         self._cached_spec = None  # a layer's budget may have changed
         return self.env.unwrapped.spec if self.whole_spec else super().spec

@@ -54,23 +54,23 @@ class VectorLayer(Layer, VectorWrapper):
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all rows, or those of ``options["reset_mask"]``; the other rows keep what they were handed."""
-        mask = None
+        mask: Any = None
         if options and options.get("reset_mask") is not None:
             mask = np.array(options["reset_mask"], dtype=bool)
             options = {**options, "reset_mask": mask.copy()}
-        self.engine.clock.check(seed)
-        obs, info = self.env.reset(seed=seed, options=options)
+        seeds = self.engine.clock.check(seed, mask)
+        obs, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         self._settle(obs)
         engine, device = self.engine, self.engine.clock.device
         engine.true = None
         if mask is not None and device is not None:
             mask = torch.as_tensor(mask, device=device)
-        engine.clock.reset(seed, mask)
+        engine.clock.reset(seeds, mask)
         engine.forget(mask)
         engine.session.reset(mask)
         if mask is None:
             engine.session.due = False
-            self._finished = np.zeros(self.num_envs, bool) if device is None else torch.zeros(self.num_envs, dtype=torch.bool, device=device)
+            self._finished = self._rows(False)
         else:
             self._finished = self._finished & ~mask
         self._action_mask = self._allowed(info, mask)
@@ -93,7 +93,7 @@ class VectorLayer(Layer, VectorWrapper):
         session, clock = engine.session, engine.clock
         if session.listening:
             session.begin(self)
-        dummy = self._finished if self.mode == AutoresetMode.NEXT_STEP else False
+        dummy: Any = self._finished if self.mode == AutoresetMode.NEXT_STEP else False
         struck: Any = False
         if self.on == "action":
             acting = True if dummy is False else ~dummy
@@ -101,7 +101,7 @@ class VectorLayer(Layer, VectorWrapper):
             actions = engine.apply(actions, struck, mask=self._action_mask)
             clock.pay(struck)
         obs, rewards, terminated, truncated, info = self.env.step(actions)
-        done = terminated | truncated
+        done: Any = terminated | truncated
         if session.listening:
             session.answered(None if dummy is False else ~dummy)
         if dummy is False:
@@ -118,7 +118,8 @@ class VectorLayer(Layer, VectorWrapper):
             self._finished = done
         self._action_mask = self._allowed(info, None)
         obs, seen = self._observe(obs, True, False, done if self.mode != AutoresetMode.SAME_STEP else False)
-        return self._hand(obs), rewards, terminated, truncated, self._note(info, self._rows(struck if self.on == "action" else seen))
+        info = self._note(info, self._rows(struck if self.on == "action" else seen))
+        return self._hand(obs), rewards, terminated, truncated, info
 
     def _allowed(self, info: dict[str, Any], mask: Any) -> Any:
         """Action masks bool ``[B, A]``; after a partial reset the other rows keep theirs, and a row without has all."""
@@ -139,8 +140,8 @@ class VectorLayer(Layer, VectorWrapper):
 
     def _rows(self, struck: Any) -> Any:
         if isinstance(struck, bool):
-            device = self.engine.clock.device
-            return np.full(self.num_envs, struck) if device is None else torch.full((self.num_envs,), struck, device=device)
+            full, device = np.full(self.num_envs, struck), self.engine.clock.device
+            return full if device is None else torch.as_tensor(full, device=device)
         return struck
 
     def _note(self, info: dict[str, Any], struck: Any) -> dict[str, Any]:
@@ -188,5 +189,3 @@ class VectorLayer(Layer, VectorWrapper):
         self.engine.session.hand(self, obs)
         self._handed = obs
         return obs
-
-

@@ -93,7 +93,9 @@ def machine() -> str:
 
 def command(arguments: Sequence[str]) -> str:
     """The command line of this run, with ``--victims`` made anonymous: a result must not name a folder of a machine."""
-    shown = ["FOLDER" if before == "--victims" else item for before, item in zip(["", *arguments], arguments, strict=False)]
+    shown = [
+        "FOLDER" if before == "--victims" else item for before, item in zip(["", *arguments], arguments, strict=False)
+    ]
     script = Path(sys.argv[0]).resolve()
     parts = script.parts[script.parts.index("benchmarks") :] if "benchmarks" in script.parts else (script.name,)
     return " ".join(["python", "/".join(parts), *(shlex.quote(item) for item in shown)])

@@ -111,11 +111,13 @@ def markdown(results: dict[str, Any], cards: dict[str, Any], line: str) -> str:
     for name, threat, mean, std, n in TARGETS:
         if name not in results:
             continue
-        target, ours = measured(mean, std, n), of_row(results[name]["rows"][threat])
+        target = measured(mean, std, n) if std else Figure(mean, low=mean, high=mean)
+        ours = of_row(results[name]["rows"][threat])
         others = [f for f in card_figures(cards[name], threat) if ours.overlaps(f)]
         answer = "yes" if ours.overlaps(target) else ("another run of the card" if others else "**no**")
         checks.append([name, threat, target, ours, answer])
-    met = sum(row[-1] != "**no**" for row in checks)
+    met, other = (sum(row[-1] == answer for row in checks) for answer in ("yes", "another run of the card"))
+    count = f"{met} of {len(checks)} overlap" + (f", {other} more with another run of the card." if other else ".")
     warned = [f"- {name}: {text}" for name, result in results.items() for text in result["warnings"]]
     parts = [
         "# Victims: our figures beside those of their cards",
@@ -125,9 +127,8 @@ def markdown(results: dict[str, Any], cards: dict[str, Any], line: str) -> str:
         "card share their episodes' seeds. eps is the card's, in the card's unit (`scale=victim`); cards of CartPole "
         f"bring none and are attacked at {CARTPOLE_EPS} in raw units. `noise` is uniform, `max-diff` and "
         "`robust-sarsa` take 10 steps. What the authors published comes without n and under attacks of their own, so "
-        "it stands beside the strongest of ours and is not compared.",
-        f"## Targets\n\n{met} of {len(checks)} overlap.\n\n"
-        + table(["card", "threat", "target", "ours", "overlap"], checks),
+        "it stands beside our attacks and is not compared.",
+        f"## Targets\n\n{count}\n\n" + table(["card", "threat", "target", "ours", "overlap"], checks),
         "## All cards\n\n"
         + table(["card", "threat", "ours", "the card's own runs", "published", "overlap", "actions changed"], rows),
     ]
@@ -169,7 +170,10 @@ def main() -> None:
         write(arguments.out / "victims.md", markdown(results, cards, line))
         for threat, row in result["rows"].items():
             ours, theirs = of_row(row), card_figures(cards[folder.name], threat)
-            print(f"{folder.name:32} {threat:13} {ours!s:45} {'; '.join(map(str, theirs))} {verdict(ours, theirs)}", flush=True)
+            print(
+                f"{folder.name:32} {threat:13} {ours!s:45} {'; '.join(map(str, theirs))} {verdict(ours, theirs)}",
+                flush=True,
+            )
         print(f"{folder.name}: {result['seconds']:.0f} s", flush=True)
     if results:
         write(arguments.out / "victims.md", markdown(results, cards, line))

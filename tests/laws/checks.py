@@ -65,7 +65,10 @@ class Case:
         if name == "linf":
             return {"eps": eps}
         if name == "scaled":
-            size, steps = int(np.prod(self.leaf.shape)), (0.0, 1.0, 2.0) if self.leaf.dtype == np.uint8 else (0.0, 0.5, 2.0)
+            size, steps = (
+                int(np.prod(self.leaf.shape)),
+                (0.0, 1.0, 2.0) if self.leaf.dtype == np.uint8 else (0.0, 0.5, 2.0),
+            )
             return {"eps": eps, "scale": tuple(steps[i % 3] for i in range(size))}
         if name == "l2":
             return {"eps": eps * 1.7, "norm": "l2"}
@@ -233,7 +236,12 @@ def check_vector(case: Case, kind: str, when: Any = None) -> None:
     single = run("env", case.rig, apply, episodes=3)
     same(outside, single, case.exact, f"{case}: {kind} and single environments")
     if kind != "tensor":
-        same(run(kind, case.rig, apply, episodes=3, inside=True), outside, case.exact, f"{case}: {kind} inside and outside")
+        same(
+            run(kind, case.rig, apply, episodes=3, inside=True),
+            outside,
+            case.exact,
+            f"{case}: {kind} inside and outside",
+        )
 
 
 # law 5
@@ -267,7 +275,9 @@ def check_types(case: Case, kind: str) -> None:
         assert type(a) is type(b), f"{case} {kind}: {type(a)} and {type(b)}"
     got = [e.unwrapped.received[-1][0] for e in (env.unwrapped.envs if kind != "env" else [env])]
     for value in got:
-        assert value.shape == np.shape(case.rig.act(0, 0, 0)) and value.dtype == actions.dtype, f"{case} {kind}: {value.dtype}"
+        assert value.shape == np.shape(case.rig.act(0, 0, 0)) and value.dtype == actions.dtype, (
+            f"{case} {kind}: {value.dtype}"
+        )
 
 
 def _alike(a: Any, b: Any, what: str) -> None:
@@ -391,7 +401,12 @@ def check_round_trip(case: Case, **kwargs: Any) -> None:
     again = adv.ThreatModel.from_dict(data, victims={victim.fingerprint(): victim})
     assert again == threat, f"{case}: {again} is not {threat}"
     assert again.to_dict() == threat.to_dict(), f"{case}: the dictionary of the copy differs"
-    same(run("env", case.rig, shell(again)), run("env", case.rig, shell(threat)), True, f"{case}: rebuilt from its dictionary")
+    same(
+        run("env", case.rig, shell(again)),
+        run("env", case.rig, shell(threat)),
+        True,
+        f"{case}: rebuilt from its dictionary",
+    )
     pickled = pickle.loads(pickle.dumps(threat))
     assert pickled.to_dict() == threat.to_dict()
     assert copy.deepcopy(threat) == threat
@@ -426,7 +441,11 @@ def _drive(env: Any, steps: int) -> list[Any]:
 def check_composition(case: Case, kind: str) -> None:
     """Law 10: wrap(env, a, b) equals wrap(wrap(env, a), b), and is the wrappers themselves, the last outermost."""
     first = case.threat(when=adv.Bernoulli(0.7), dtype=torch.float64)
-    second = adv.threat("noise", **case_noise(case)) if case.on == "observation" else adv.threat("action-noise", **action_noise(case))
+    second = (
+        adv.threat("noise", **case_noise(case))
+        if case.on == "observation"
+        else adv.threat("action-noise", **action_noise(case))
+    )
     together = run(kind, case.rig, shell(first, second))
     same(run(kind, case.rig, lambda env: adv.wrap(adv.wrap(env, first), second)), together, True, f"{case}: nested")
     by_hand = adv.PerturbObservation if case.on == "observation" else adv.PerturbAction
@@ -451,4 +470,3 @@ def _equal(a: Any, b: Any) -> bool:
     except AssertionError:
         return False
     return True
-

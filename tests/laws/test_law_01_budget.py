@@ -12,9 +12,7 @@ from tests.laws.checks import BUDGETS, Case, cases, check_budget, fitting
 from tests.rigs import RIGS
 
 
-@pytest.mark.parametrize(
-    ("case", "budget"), [pytest.param(c, b, id=f"{c}-{b}") for c in cases() for b in fitting(c)]
-)
+@pytest.mark.parametrize(("case", "budget"), [pytest.param(c, b, id=f"{c}-{b}") for c in cases() for b in fitting(c)])
 def test_single(case, budget):
     check_budget(case, budget)
 

@@ -37,7 +37,9 @@ def test_check_env_with_a_ref(tmp_path):
     }
     (tmp_path / "card.json").write_text(json.dumps(card))
     save_file({"q.0.weight": torch.randn(2, 4), "q.0.bias": torch.zeros(2)}, tmp_path / "weights.safetensors")
-    env = adv.wrap(gym.make("CartPole-v1"), f"pgd:victim=card:{tmp_path},eps=0.01", f"worst-action:victim=card:{tmp_path}")
+    env = adv.wrap(
+        gym.make("CartPole-v1"), f"pgd:victim=card:{tmp_path},eps=0.01", f"worst-action:victim=card:{tmp_path}"
+    )
     check_env(env, skip_render_check=True)
 
 

@@ -47,10 +47,12 @@ def refs(tmp_path):
     return {
         "CartPole-v1": _card(tmp_path / "q", "q-mlp", "CartPole-v1", _mlp("q", 4, 2)),
         "InvertedPendulum-v5": _card(
-            tmp_path / "mean", "tanh-mlp", "InvertedPendulum-v5",
+            tmp_path / "mean",
+            "tanh-mlp",
+            "InvertedPendulum-v5",
             _mlp("policy", 4, 1) | _mlp("critic", 5, 1) | _mlp("robust_sarsa", 5, 1),
         ),
-    }  # fmt: skip
+    }
 
 
 def _arguments(preset, refs):
@@ -80,7 +82,9 @@ def test_ids_for_make_vec(preset, refs):
     """``make_vec`` gives rows that equal the single environments of the same id."""
     env, kwargs = _arguments(preset, refs)
     name = f"adv_wrappers:adv/{preset}-v0"
-    venv = gym.make_vec(name, num_envs=2, env=env, vectorization_mode="vector_entry_point", autoreset_mode="SameStep", **kwargs)
+    venv = gym.make_vec(
+        name, num_envs=2, env=env, vectorization_mode="vector_entry_point", autoreset_mode="SameStep", **kwargs
+    )
     obs, _ = venv.reset(seed=3)
     single = gym.make(name, env=env, **kwargs)
     one, _ = single.reset(seed=4)

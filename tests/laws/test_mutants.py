@@ -91,7 +91,9 @@ def test_law_3_a_global_torch_draw(monkeypatch, kind):
 
 
 def test_law_3_a_global_numpy_draw(monkeypatch):
-    monkeypatch.setattr(Context, "uniform", lambda self: torch.from_numpy(np.random.rand(*self.x.shape)).to(self.x.dtype))
+    monkeypatch.setattr(
+        Context, "uniform", lambda self: torch.from_numpy(np.random.rand(*self.x.shape)).to(self.x.dtype)
+    )
     fails(checks.check_seeds, case("noise", "q"), "same")
 
 

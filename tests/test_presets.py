@@ -1,0 +1,109 @@
+"""Presets by name, and the text form."""
+
+from __future__ import annotations
+
+import pytest
+
+import adv_wrappers as adv
+from adv_wrappers.presets import as_threat, names, parse_threat
+from tests.rigs import RIGS
+
+
+def test_the_same_arguments_mean_the_same_everywhere():
+    victim = RIGS["q"].victim()
+    for name in names("observation"):
+        try:
+            made = adv.threat(name, victim, eps=0.25, when="every(2)", p=0.5, at="a")
+        except adv.VictimError:
+            made = adv.threat(name, RIGS["mean"].victim(), eps=0.25, when="every(2)", p=0.5, at="a")
+        assert made.within == adv.Linf(0.25) and made.at == "a"
+        assert made.when == adv.Bernoulli(0.5) & adv.Every(2)
+    assert adv.threat("noise", eps=2, norm="l2").within == adv.L2(2.0)
+    assert adv.threat("noise", eps=2, norm="l0").within == adv.L0(2)
+    assert adv.threat("noise", norm="valid").within == adv.Valid()
+    assert adv.threat("noise", eps=1, within=adv.L2(3)).within == adv.L2(3.0)
+
+
+def test_every_perturbation_has_a_preset_under_its_name():
+    kinds = {preset.kind for preset in adv.presets.values()}
+    for kind in kinds:
+        assert adv.presets[kind.name].kind is kind and not adv.presets[kind.name].arguments
+    for name, preset in adv.presets.items():
+        assert preset.summary.endswith("."), name
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("noise:eps=0.5", {"within": adv.Linf(0.5)}),
+        (" noise : eps = 0.5 , kind = sign ", {"within": adv.Linf(0.5), "how": adv.Noise("sign")}),
+        ("noise:eps=1,scale=1;2.5;0", {"within": adv.Linf(1.0, (1.0, 2.5, 0.0))}),
+        ("noise:eps=1,scale=victim", {"within": adv.Linf(1.0, "victim")}),
+        ("noise:eps=1,at=a;b", {"at": ("a", "b")}),
+        ("noise:eps=1,at='x,y'", {"at": "x,y"}),
+        ("noise:eps=1,when='window(1,3)'", {"when": adv.Window(1, 3)}),
+        ("noise:eps=1,when=window(1,3)", {"when": adv.Window(1, 3)}),
+        ("noise:eps=1,when=bernoulli(0.1)&atmost(7)", {"when": adv.Bernoulli(0.1) & adv.AtMost(7)}),
+        ("noise:eps=1,when=~every(2)|never,p=0.5", {"when": adv.Bernoulli(0.5) & (~adv.Every(2) | adv.Never())}),
+        ("noise:eps=1e-3,when=None", {"within": adv.Linf(0.001)}),
+        ("noise:norm=l0,eps=3", {"within": adv.L0(3)}),
+        ("pgd:eps=1,steps=4,random_start=false", {"how": adv.MinBest(None, 4, 0.25, False)}),
+        ("fgsm:eps=1", {"how": adv.MinBest()}),
+        ("action-noise", {"within": adv.Valid(), "on": "action"}),
+        ("action-noise:", {"within": adv.Valid()}),
+        ("worst-action:by=policy", {"how": adv.WorstAction(by="policy")}),
+    ],
+)
+def test_texts(text, expected):
+    if "when=None" in text:
+        with pytest.raises(adv.ThreatError):
+            parse_threat(text)
+        return
+    made = parse_threat(text)
+    for name, value in expected.items():
+        assert getattr(made, name) == value, name
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("nois:eps=1", "known: "),
+        ("noise", "needs a budget"),
+        ("noise:eps", "key=value"),
+        ("noise:eps=1,eps=2", "twice"),
+        ("noise:eps=1,steps=3", "not steps"),
+        ("noise:eps=1,name=x", "not name"),
+        ("noise:eps='1", "unbalanced"),
+        ("noise:eps=(1", "unbalanced"),
+        ("noise:norm=l3,eps=1", "norm"),
+        ("noise:norm=valid,eps=1", "no eps"),
+        ("noise:norm=l2,eps=1,scale=2", "scale belongs"),
+        ("noise:eps=a", "number"),
+        ("noise:eps=1,when=often", "known are"),
+        ("noise:eps=1,when=every", "every"),
+        ("noise:eps=1,when=every(x)", "numbers"),
+        ("noise:eps=1,p=2", "probability"),
+        ("noise:eps=1,kind=loud", "kind"),
+        ("noise:1=2", "key=value"),
+        ("", "unknown preset"),
+        ("noise:victim=zoo:x,eps=1", "zoo"),
+    ],
+)
+def test_errors_of_texts(text, says):
+    with pytest.raises(adv.AdvWrappersError, match=says):
+        parse_threat(text)
+
+
+def test_what_is_given_beside_a_threat_takes_its_place():
+    threat = as_threat("noise:eps=1,when=every(2)", within=adv.L2(3), when="never", at="k")
+    assert (threat.within, threat.when, threat.at) == (adv.L2(3.0), adv.Never(), "k")
+    again = as_threat(threat.to_dict(), within=adv.Linf(1))
+    assert again.within == adv.Linf(1.0) and again.when == adv.Never()
+
+
+def test_a_victim_in_the_text_of_noise_lends_its_unit():
+    """``scale=victim`` is resolved by the attack's own victim, else by the one it is set against."""
+    victim = RIGS["mean"].victim()
+    made = adv.threat("noise", victim, eps=0.1, scale="victim")
+    assert made.within.scale == pytest.approx(tuple(victim.scale.tolist()))
+    assert adv.threat("noise", eps=0.1, scale="victim").against(victim).within == made.within

@@ -1,0 +1,91 @@
+"""Ids for ``make`` and ``make_vec``."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import adv_wrappers as adv
+from tests.rigs import same_bytes
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture
+def fresh():
+    """Ids that a test registers are gone after it."""
+    before = set(gym.registry)
+    yield
+    for name in set(gym.registry) - before:
+        del gym.registry[name]
+
+
+def test_every_preset_has_an_id():
+    assert all(f"adv/{name}-v0" in gym.registry for name in adv.presets)
+
+
+def test_arguments_of_ids():
+    env = gym.make(
+        "adv_wrappers:adv/noise-v0",
+        env="CartPole-v1",
+        eps=0.5,
+        kind="sign",
+        when="every(2)",
+        keep_true=True,
+        timing=0.75,
+    )
+    layer = env.env
+    assert isinstance(env, adv.ProbabilisticTiming) and layer.threat.when == adv.Every(2)
+    obs, info = env.reset(seed=1)
+    entry = info["adv_wrappers"]["0:noise"]
+    moved = np.abs(obs - entry["true"]) if entry["struck"] else np.array([0.5])
+    assert moved.max() == pytest.approx(0.5)
+    for wrong in ({"steps": 3}, {"eps": -1}, {"name": "x"}):
+        with pytest.raises(adv.AdvWrappersError):
+            gym.make("adv_wrappers:adv/noise-v0", env="CartPole-v1", **{"eps": 0.5, **wrong})
+    with pytest.raises(adv.ThreatError, match="which environment"):
+        gym.make("adv_wrappers:adv/noise-v0", eps=0.5)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_autoreset_modes(mode):
+    venv = gym.make_vec("adv_wrappers:adv/noise-v0", num_envs=2, env="CartPole-v1", eps=0.5, autoreset_mode=mode)
+    assert venv.unwrapped.autoreset_mode == mode
+    venv.reset(seed=1)
+    venv.step(np.array([0, 1]))
+
+
+def test_register(fresh):
+    adv.register(
+        "lab/Hostile-v0", env="CartPole-v1", threats=["noise:eps=0.05", adv.threat("action-flip", p=0.5)], timing=0.5
+    )
+    env, venv = gym.make("lab/Hostile-v0"), gym.make_vec("lab/Hostile-v0", num_envs=2, autoreset_mode="SameStep")
+    single, rows = env.reset(seed=4)[0], venv.reset(seed=3)[0]
+    same_bytes(rows[1], single, "row 1")
+    assert env.spec.id == "lab/Hostile-v0"
+    again = gym.make(env.spec)
+    same_bytes(again.reset(seed=4)[0], single, "from the spec")
+    with pytest.raises(adv.ThreatError, match="already"):
+        adv.register("lab/Hostile-v0", env="CartPole-v1", threats=["noise:eps=0.05"])
+
+
+def test_a_stack_that_cannot_work_is_refused_at_registration(fresh):
+    for threats in (["noise:eps=-1"], ["pgd:eps=0.1"], ["nothing"], ["noise:norm=valid"], [3], "noise:eps=0.1"):
+        with pytest.raises(adv.AdvWrappersError):
+            adv.register("lab/Wrong-v0", env="CartPole-v1", threats=threats)
+        assert "lab/Wrong-v0" not in gym.registry
+    with pytest.raises(adv.ThreatError, match="JSON"):
+        adv.register(
+            "lab/Wrong-v0", env="CartPole-v1", threats=[adv.ThreatModel("observation", lambda x, c: x, adv.Linf(1))]
+        )
+
+
+def test_layers_around_an_id_are_recorded(fresh):
+    adv.register("lab/Inner-v0", env="CartPole-v1", threats=["noise:eps=0.05"])
+    env = adv.wrap(gym.make("lab/Inner-v0"), "action-flip:p=0.5")
+    again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
+    same_bytes(again.reset(seed=2)[0], env.reset(seed=2)[0], "reset")
+    same_bytes(again.step(0)[0], env.step(0)[0], "step")
+    assert set(again.step(0)[4]["adv_wrappers"]) == {"0:noise", "1:action-flip"}

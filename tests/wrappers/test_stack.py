@@ -1,0 +1,31 @@
+"""``wrap``."""
+
+from __future__ import annotations
+
+import pytest
+
+import adv_wrappers as adv
+from tests.rigs import RIGS, vector
+
+
+@pytest.mark.parametrize("kind", ["next", "sb3"])
+def test_shells_by_environment(kind):
+    venv = adv.wrap(vector(kind, RIGS["q"], 2), "noise:eps=0.1", "action-flip")
+    names = ("VecPerturb" if kind == "sb3" else "VectorPerturb") + "Action"
+    assert type(venv).__name__ == names
+
+
+def test_no_threats_is_the_environment():
+    env = RIGS["q"].env()
+    assert adv.wrap(env) is env
+
+
+def test_the_victim_fills_what_is_open_and_nothing_else():
+    own, other = RIGS["q"].victim(), RIGS["logits"].victim()
+    env = adv.wrap(RIGS["q"].env(), "pgd:eps=0.1", adv.threat("pgd", other, eps=0.1), victim=own)
+    assert env.threat.victims == [other] and env.env.threat.victims == [own]
+
+
+def test_options_reach_every_layer():
+    env = adv.wrap(RIGS["image"].env(), "noise:eps=0.5", "noise:eps=0.5", quantize=False, keep_true=True)
+    assert not env.quantize and not env.env.quantize and env.keep_true and env.env.keep_true
