@@ -57,7 +57,7 @@ html_copy_source = False
 
 def inline(text: str) -> str:
     """Markdown's inline marks as reStructuredText; all else is escaped."""
-    pieces = re.split(r"(`[^`]+`|\*\*[^*]+\*\*|\[[^\]]+\]\([^)]+\))", text)
+    pieces = re.split(r"(``[^`]+``|`[^`]+`|\*\*[^*]+\*\*|\[[^\]]+\]\([^)]+\))", text)
     out = []
     for piece in pieces:
         link = re.fullmatch(r"\[([^\]]+)\]\(([^)]+)\)", piece)
@@ -65,7 +65,7 @@ def inline(text: str) -> str:
             out.append(f"`{link[1]} <{link[2]}>`__")
         elif re.fullmatch(r"`[^`]+`", piece):
             out.append(f"`{piece}`")
-        elif re.fullmatch(r"\*\*[^*]+\*\*", piece):
+        elif re.fullmatch(r"``[^`]+``|\*\*[^*]+\*\*", piece):
             out.append(piece)
         else:
             out.append(re.sub(r"([\\`*_|])", r"\\\1", piece))

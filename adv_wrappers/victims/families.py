@@ -150,3 +150,8 @@ def params_of(distribution: Any) -> tuple[str, Tensor]:
     if isinstance(distribution, Normal):
         return "gaussian", torch.cat([distribution.loc, distribution.scale.log()], -1)
     raise TypeError(f"expected a Categorical or a (diagonal) Normal, got {type(distribution).__name__}")
+
+
+def unscale(action: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """An action in [-1, 1] in the units of the action box."""
+    return low + 0.5 * (action + 1) * (high - low)

@@ -17,24 +17,12 @@ from adv_wrappers.core.errors import CardError, TrustError, VictimError
 from adv_wrappers.core.threat import fits
 from adv_wrappers.victims.card_nets import Nets
 from adv_wrappers.victims.chain import chain_of
+from adv_wrappers.victims.families import unscale
 from adv_wrappers.victims.module import ModuleVictim, check_live
 from adv_wrappers.victims.sb3_nets import actor_critic_nets, is_image, off_policy_nets, q_nets, statistics_of
+from adv_wrappers.victims.sb3_policies import family_of
 from adv_wrappers.victims.sb3_zip import Contents, read_zip
-from adv_wrappers.victims.victim import Select, unscale
-
-_USED = {
-    "ActorCriticPolicy": (
-        "get_distribution",
-        "_predict",
-        "predict_values",
-        "extract_features",
-        "_get_action_dist_from_latent",
-    ),
-    "DQNPolicy": ("_predict", "forward"),
-    "QRDQNPolicy": ("_predict", "forward"),
-    "SACPolicy": ("_predict", "forward"),
-    "TD3Policy": ("_predict", "forward"),
-}
+from adv_wrappers.victims.victim import Select
 
 
 def from_sb3(
@@ -64,7 +52,7 @@ def from_sb3(
     policy = getattr(model_or_policy, "policy", model_or_policy)
     if vec_normalize is None and hasattr(model_or_policy, "get_vec_normalize_env"):
         vec_normalize = model_or_policy.get_vec_normalize_env()
-    family = _family(policy)
+    family = family_of(policy)
     if getattr(policy, "use_sde", False) or getattr(getattr(policy, "actor", None), "use_sde", False):
         raise VictimError(
             "no victim for state-dependent exploration (gSDE): use from_module with a function of your own"
@@ -158,25 +146,6 @@ def _sb3(module: str) -> Any:
         raise VictimError(
             f"this needs {module.split('.')[0].replace('_', '-')}, which is not installed: {error}"
         ) from error
-
-
-def _family(policy: Any) -> str:
-    """Which of the known policies this is; a class that overrides what it computes is not one of them."""
-    classes = {
-        c.__name__: c
-        for c in reversed(type(policy).__mro__)
-        if c.__module__.split(".")[0] in ("stable_baselines3", "sb3_contrib")
-    }
-    family = next((name for name in _USED if name in classes), None)
-    if family is None or not isinstance(policy, nn.Module):
-        raise VictimError(
-            "expected a model or policy of DQN, QR-DQN, PPO, A2C, SAC, TD3, DDPG or RecurrentPPO, "
-            f"got {type(policy).__name__}"
-        )
-    for name in _USED[family]:
-        if getattr(type(policy), name).__module__.split(".")[0] not in ("stable_baselines3", "sb3_contrib"):
-            raise VictimError(f"{type(policy).__name__} overrides {name}: use from_module with a function of your own")
-    return family
 
 
 def _rebuild(contents: Contents, where: str) -> Any:

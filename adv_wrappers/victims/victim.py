@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -21,11 +20,11 @@ from adv_wrappers.victims.families import (
     GaussianFamily,
     MultiCategoricalFamily,
 )
+from adv_wrappers.victims.gradients import Loss, digest, gradient
 
 Kind = Literal["q", "logits", "mean", "gaussian"]
 Select = Literal["mode", "sample"]
 State = Any
-Loss = Callable[[Tensor], Tensor]
 
 
 class Victim:
@@ -166,34 +165,12 @@ class Victim:
         ``loss`` maps parameters ``[B, K]`` to ``[B]``; one with a ``gradient`` method in closed form is not
         differentiated. ``fill`` completes ``x`` to a whole observation. Weights receive no gradient.
         """
-        chain = self.chain() if fill is None and state is None else None
-        slope = getattr(loss, "gradient", None) or _slope(loss)
-        if chain is not None:
-
-            def walk(x: Tensor) -> Tensor:
-                params, tape = chain.forward(x)
-                return chain.backward(slope(params), tape)
-
-            return walk
-
-        def differentiate(x: Tensor) -> Tensor:
-            with torch.enable_grad():
-                x = x.detach().requires_grad_()
-                total = loss(self.params(x if fill is None else fill(x), state)).sum()
-                return torch.autograd.grad(total, x)[0]
-
-        return differentiate
+        return gradient(self, loss, state, fill)
 
     def fingerprint(self) -> str:
         """sha256 over names, shapes and bytes of all weights (hexadecimal)."""
         if self._fingerprint is None:
-            digest = hashlib.sha256()
-            for module in self.modules():
-                for name, tensor in sorted(module.state_dict().items()):
-                    array = tensor.detach().cpu().contiguous()
-                    digest.update(f"{name}{tuple(array.shape)}{array.dtype}".encode())
-                    digest.update(array.reshape(-1).view(torch.uint8).numpy().tobytes())
-            self._fingerprint = digest.hexdigest()
+            self._fingerprint = digest(self.modules())
         return self._fingerprint
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Victim:
@@ -201,19 +178,3 @@ class Victim:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.ref or ''} {self.kind} {self.observation_space} -> {self.action_space}>"
-
-
-def _slope(loss: Loss) -> Callable[[Tensor], Tensor]:
-    """Gradient of a loss with respect to parameters, by autograd over the parameters alone."""
-
-    def slope(params: Tensor) -> Tensor:
-        with torch.enable_grad():
-            params = params.detach().requires_grad_()
-            return torch.autograd.grad(loss(params).sum(), params)[0]
-
-    return slope
-
-
-def unscale(action: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """An action in [-1, 1] in the units of the action box."""
-    return low + 0.5 * (action + 1) * (high - low)
