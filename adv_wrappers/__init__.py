@@ -44,7 +44,8 @@ from adv_wrappers.evaluation.episodes import evaluate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.presets import presets, threat
 from adv_wrappers.registration import register, register_presets
-from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
+from adv_wrappers.strategic import Strategic
+from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Window
 from adv_wrappers.victims import Victim, from_module, from_sb3, load_victim
 from adv_wrappers.wrappers.action import PerturbAction, VectorPerturbAction
 from adv_wrappers.wrappers.observation import PerturbObservation, VectorPerturbObservation

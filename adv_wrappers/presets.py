@@ -6,7 +6,6 @@ are MinBest with the numbers those names stand for.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,7 +27,8 @@ from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.errors import BudgetError, ThreatError
 from adv_wrappers.core.threat import On, Perturbation, ThreatModel, When, expect_victim
 from adv_wrappers.core.values import construct
-from adv_wrappers.timing import And, Bernoulli, parse_when
+from adv_wrappers.texts import parse_when, pieces_of, value_of
+from adv_wrappers.timing import And, Bernoulli
 from adv_wrappers.victims import Victim, load_victim
 
 
@@ -141,48 +141,15 @@ def parse_threat(text: str, **given: Any) -> ThreatModel:
         raise ThreatError(f"expected a text such as 'noise:eps=0.1', got {text!r}")
     name, _, rest = text.partition(":")
     arguments: dict[str, Any] = {}
-    for piece in _pieces(rest):
+    for piece in pieces_of(rest):
         key, equals, value = piece.partition("=")
         key = key.strip()
         if not equals or not key.isidentifier():
             raise ThreatError(f"cannot read {piece!r} in {text!r}: expected key=value")
         if key in arguments:
             raise ThreatError(f"{key} is given twice in {text!r}")
-        arguments[key] = value.strip().strip("'\"") if key in ("when", "victim") else _value(value.strip())
+        arguments[key] = value.strip().strip("'\"") if key in ("when", "victim") else value_of(value.strip())
     return threat(name.strip(), **{**arguments, **{k: v for k, v in given.items() if v is not None}})
-
-
-def _pieces(text: str) -> list[str]:
-    pieces, start, depth, quote = [], 0, 0, ""
-    for i, letter in enumerate(text):
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        elif letter in "([":
-            depth += 1
-        elif letter in ")]":
-            depth -= 1
-        elif letter == "," and depth == 0:
-            pieces.append(text[start:i])
-            start = i + 1
-    if quote or depth:
-        raise ThreatError(f"unbalanced quote or bracket in {text!r}")
-    pieces.append(text[start:])
-    return [piece for piece in pieces if piece.strip()]
-
-
-def _value(text: str) -> Any:
-    if ";" in text and text[:1] not in "'\"":
-        return tuple(_value(item.strip()) for item in text.split(";"))
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return text
-    return value if isinstance(value, (int, float, str)) else text
 
 
 def as_threat(

@@ -3,22 +3,21 @@
 A timing is decided a row at a time from the step ``t``, the strikes ``spent`` so far and the row's own random key, so
 that nothing depends on how many environments run side by side. Steps at which it says no cost no attack.
 
->>> parse_when("bernoulli(0.1) & atmost(7)")
-And(a=Bernoulli(p=0.1, stream=None), b=AtMost(n=7))
+>>> Bernoulli(0.1) & ~AtMost(7)
+And(a=Bernoulli(p=0.1, stream=None), b=Not(a=AtMost(n=7)))
 """
 
 from __future__ import annotations
 
-import ast
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 from torch import Tensor
 
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import ThreatError, ValueRangeError, VictimError
-from adv_wrappers.core.threat import When, expect_victim
-from adv_wrappers.core.values import Value, construct
+from adv_wrappers.core.errors import ThreatError, ValueRangeError
+from adv_wrappers.core.threat import When
 
 
 class Timing(When):
@@ -125,42 +124,12 @@ class AtMost(Timing):
         return moment.spent < self.n
 
 
-@dataclass(frozen=True)
-class Strategic(Timing):
-    """Strike when the victim cares: its most and its least preferred action differ by more than beta.
-
-    Source: Lin et al. 2017, "Tactics of Adversarial Attack on Deep Reinforcement Learning Agents", equation 6. The gap
-    is one of probabilities, in [0, 1]; Q-values pass through a softmax (temperature 1).
-
-    Raises:
-        VictimError: without a victim, or with one whose actions are continuous.
-    """
-
-    name: ClassVar[str] = "strategic"
-    blind: ClassVar[bool] = False
-    beta: float
-    victim: Any = None
-
-    def __post_init__(self) -> None:
-        expect_victim(self.name, self.victim)
-        if isinstance(self.beta, bool) or not isinstance(self.beta, (int, float)) or not 0 <= self.beta <= 1:
-            raise ValueRangeError(f"beta must be a gap of probabilities in [0, 1], got {self.beta!r}")
-
-    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
-        if self.victim is None:
-            raise VictimError("strategic timing needs a victim: Strategic(beta, victim) or threat.against(victim)")
-        probs = getattr(context.bind(self.victim).policy(), "probs", None)
-        if probs is None or probs.dim() != 2:
-            raise VictimError("strategic timing is defined for one discrete action, this victim's is of another kind")
-        return probs.amax(1) - probs.amin(1) > self.beta
-
-
 def _look(when: When, x: Tensor, context: Context, moment: Any, path: int) -> Any:
     seen = when.decide(moment, path) if when.blind else when.look(x, context, moment, path)
     return seen.cpu().numpy() if isinstance(seen, Tensor) and moment.clock.device is None else seen
 
 
-class _Pair(Timing):
+class Pair(Timing):
     """Two timings; each operand folds its own place into the key, so that two Bernoullis do not draw alike."""
 
     a: When
@@ -176,35 +145,42 @@ class _Pair(Timing):
         """Whether neither operand looks at the observation."""
         return self.a.blind and self.b.blind
 
+    def join(self, a: Any, b: Any) -> Any:
+        """Both decisions as one."""
+        raise NotImplementedError
+
+    def decide(self, moment: Any, path: int = 0) -> Any:
+        return self.join(self.a.decide(moment, 4 * path + 1), self.b.decide(moment, 4 * path + 2))
+
+    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
+        first = _look(self.a, x, context, moment, 4 * path + 1)
+        if isinstance(self, And) and not isinstance(first, Tensor) and not np.any(first):
+            return first  # the second may cost a pass through the victim
+        return self.join(first, _look(self.b, x, context, moment, 4 * path + 2))
+
 
 @dataclass(frozen=True)
-class And(_Pair):
+class And(Pair):
     """Both."""
 
     name: ClassVar[str] = "and"
     a: When
     b: When
 
-    def decide(self, moment: Any, path: int = 0) -> Any:
-        return self.a.decide(moment, 4 * path + 1) & self.b.decide(moment, 4 * path + 2)
-
-    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
-        return _look(self.a, x, context, moment, 4 * path + 1) & _look(self.b, x, context, moment, 4 * path + 2)
+    def join(self, a: Any, b: Any) -> Any:
+        return a & b
 
 
 @dataclass(frozen=True)
-class Or(_Pair):
+class Or(Pair):
     """Either."""
 
     name: ClassVar[str] = "or"
     a: When
     b: When
 
-    def decide(self, moment: Any, path: int = 0) -> Any:
-        return self.a.decide(moment, 4 * path + 1) | self.b.decide(moment, 4 * path + 2)
-
-    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
-        return _look(self.a, x, context, moment, 4 * path + 1) | _look(self.b, x, context, moment, 4 * path + 2)
+    def join(self, a: Any, b: Any) -> Any:
+        return a | b
 
 
 @dataclass(frozen=True)
@@ -224,47 +200,3 @@ class Not(Timing):
 
     def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
         return _look(self.a, x, context, moment, 4 * path + 3) ^ True
-
-
-def parse_when(text: str) -> When:
-    """The timing that a text describes: ``every(4)``, ``bernoulli(0.1) & ~window(0, 10)``, ``strategic(0.3)``.
-
-    Raises:
-        ThreatError: for text that is not a combination of known timings with numbers in them. Nothing is evaluated.
-    """
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ThreatError(f"cannot read the timing {text!r}: expected something like 'bernoulli(0.1)'") from error
-    try:
-        return _build(tree, text)
-    except RecursionError as error:
-        raise ThreatError(f"the timing {text!r:.80} is nested too deeply to be one") from error
-
-
-def _build(node: ast.expr, text: str) -> When:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitAnd, ast.BitOr)):
-        pair = And if isinstance(node.op, ast.BitAnd) else Or
-        return pair(_build(node.left, text), _build(node.right, text))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        return Not(_build(node.operand, text))
-    call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
-    if isinstance(call.func, ast.Name):
-        kind: Any = Value.kinds.get(call.func.id.lower())
-        if kind is not None and issubclass(kind, Timing) and not issubclass(kind, (_Pair, Not)):
-            names = [field.name for field in fields(kind)]
-            if len(call.args) > len(names):
-                takes = ", ".join(names) or "nothing"
-                raise ThreatError(f"{kind.name} takes {takes}, got {len(call.args)} arguments in {text!r}")
-            given = {name: _literal(arg, text) for name, arg in zip(names, call.args, strict=False)}
-            given |= {str(k.arg): _literal(k.value, text) for k in call.keywords}
-            return construct(kind, **given)  # type: ignore[no-any-return]
-    known = sorted(n for n, k in Value.kinds.items() if issubclass(k, Timing) and not issubclass(k, (_Pair, Not)))
-    raise ThreatError(f"cannot read the timing {text!r}: known are {', '.join(known)}, combined with &, | and ~")
-
-
-def _literal(node: ast.expr, text: str) -> Any:
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-        raise ThreatError(f"cannot read the timing {text!r}: arguments must be numbers") from error

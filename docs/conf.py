@@ -44,7 +44,7 @@ import adv_wrappers as adv
 from adv_wrappers import *
 from adv_wrappers.evaluation.environments import minimum_of
 from adv_wrappers.evaluation.metrics import impact, interval
-from adv_wrappers.timing import parse_when
+from adv_wrappers.texts import parse_when
 torch.set_num_threads(1)
 """
 

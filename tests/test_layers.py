@@ -15,6 +15,8 @@ FLOORS = [
     "bounds",
     "victims",
     "timing",
+    "strategic",
+    "texts",
     ("attacks", "daylight", "actions"),
     "adversaries",
     "presets",

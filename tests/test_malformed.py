@@ -15,10 +15,19 @@ from hypothesis import strategies as st
 
 import adv_wrappers as adv
 from adv_wrappers.presets import as_threat, parse_threat
-from adv_wrappers.timing import parse_when
+from adv_wrappers.texts import parse_when
 from tests.rigs import CARTPOLE, RIGS, ReplayEnv, vector
 
-NOT_NUMBERS = [-1, -0.5, math.nan, math.inf, -math.inf, True, "0.1", None, [], {}, (1,), object(), 1j, 10**400]
+
+class _Odd:
+    """An object of no use; unlike ``object()`` it has the same name in every worker of a parallel test run."""
+
+    def __repr__(self) -> str:
+        return "ODD"
+
+
+ODD = _Odd()
+NOT_NUMBERS = [-1, -0.5, math.nan, math.inf, -math.inf, True, "0.1", None, [], {}, (1,), ODD, 1j, 10**400]
 ATTACKS = sorted(name for name, preset in adv.presets.items() if preset.kind.needs_victim)
 
 
@@ -102,7 +111,7 @@ def test_arguments_of_presets(field, value):
 
 
 @pytest.mark.parametrize(
-    "victim", [3, 2.5, True, object(), torch.nn.Linear(4, 2), adv.Noise(), {"a": 1}, [], b"zoo:x"], ids=type
+    "victim", [3, 2.5, True, ODD, torch.nn.Linear(4, 2), adv.Noise(), {"a": 1}, [], b"zoo:x"], ids=type
 )
 @pytest.mark.parametrize("preset", ATTACKS)
 def test_victims_that_are_none(preset, victim):
@@ -213,7 +222,7 @@ def test_spaces(space):
     refused(lambda: adv.wrap(env, "action-noise"))
 
 
-@pytest.mark.parametrize("env", [None, 3, "CartPole-v1", gym.spaces.Discrete(2), object()], ids=repr)
+@pytest.mark.parametrize("env", [None, 3, "CartPole-v1", gym.spaces.Discrete(2), ODD], ids=repr)
 def test_things_that_are_no_environment(env):
     refused(lambda: adv.wrap(env, "noise:eps=1"))
     refused(lambda: adv.PerturbAction(env, "action-noise"))
@@ -258,7 +267,7 @@ def test_observations_of_vectors(kind, value):
 
 
 @pytest.mark.parametrize(
-    "action", [None, "left", [], {}, 1.5, np.nan, np.zeros(2), np.zeros((1, 1)), object(), 1j], ids=repr
+    "action", [None, "left", [], {}, 1.5, np.nan, np.zeros(2), np.zeros((1, 1)), ODD, 1j], ids=repr
 )
 def test_discrete_actions(action):
     env = adv.wrap(RIGS["q"].env(), "action-flip")
@@ -334,7 +343,7 @@ def test_timings_that_return_something_else(when):
 
 @pytest.mark.parametrize(
     "how",
-    [3, None, [], "nothing", "", adv.Noise, adv.Linf(0.1), object(), {"type": "nothing"}, {}, {"type": 3}],
+    [3, None, [], "nothing", "", adv.Noise, adv.Linf(0.1), ODD, {"type": "nothing"}, {}, {"type": 3}],
     ids=repr,
 )
 def test_things_that_are_no_threat(how):

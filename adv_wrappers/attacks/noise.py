@@ -19,7 +19,6 @@ class Noise(Perturbation):
     Args:
         kind: ``uniform`` over the budget (on an integer grid, over its integers), ``sign`` (every feature moves by the
             full radius, up or down), or ``gaussian`` (standard deviation one radius, drawn back into the budget).
-        victim: looked at for its unit alone (``scale="victim"``); noise knows nothing of the policy.
 
     Raises:
         ValueRangeError: for an unknown kind.

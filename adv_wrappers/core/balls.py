@@ -68,7 +68,10 @@ class Linf(Budget):
             return self
         if victim.scale is None:
             raise BudgetError("scale='victim' needs a victim with a unit of its own (a normaliser); this one has none")
-        return replace(self, scale=tuple(victim.scale.double().reshape(-1).tolist()))
+        scale = victim.scale.double().reshape(-1)
+        if bool((scale == scale[0]).all()):  # one number for all: images would carry tens of thousands
+            return replace(self, scale=float(scale[0]))
+        return replace(self, scale=tuple(scale.tolist()))
 
     def check(self, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], grid: bool) -> None:
         if self.scale == "victim":
@@ -104,6 +107,20 @@ class Linf(Budget):
             unit = _radius(1.0, self.scale, tuple(gradient.shape[1:]), gradient.dtype, gradient.device)
             return gradient * unit
         return gradient * float(self.scale)
+
+    def ascend(
+        self, y: Tensor, gradient: Tensor, length: float | Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool
+    ) -> Tensor:
+        if self.eps == 0:
+            return x  # to the bit, -0.0 included
+        move = self.direction(gradient)
+        if grid and self.scale is not None:  # at least one level, also for features of a small scale
+            move = (length * move).abs().clamp_(min=1).mul_(move.sign())
+            length = 1.0
+        # in the memory of the direction: on large batches fresh memory costs more than the arithmetic
+        torch.add(y, move, alpha=length, out=move)  # type: ignore[arg-type]
+        torch.clamp(move, low, high, out=move)
+        return move.round_() if grid else move
 
     def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
         return super().project(y, x, low, high, grid) if self.eps > 0 else x  # to the bit, -0.0 included

@@ -67,6 +67,12 @@ class Budget(Value):
         direction = self.direction(gradient)
         return y + length * direction if isinstance(length, Tensor) else torch.add(y, direction, alpha=length)
 
+    def ascend(
+        self, y: Tensor, gradient: Tensor, length: float | Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool
+    ) -> Tensor:
+        """:meth:`move`, then :meth:`project`."""
+        return self.project(self.move(y, gradient, length, grid), x, low, high, grid)
+
     def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
         """A random point of the set, uniform in the box (on the grid: uniform over its integers)."""
         u = draws.uniform()

@@ -142,13 +142,7 @@ class Context:
         step = fraction * self._unit
         if self.grid:
             step = max(step, 1.0) if isinstance(step, float) else step.clamp(min=1.0)
-        if isinstance(self.budget, Linf) and not isinstance(step, Tensor) and self.budget.eps > 0:
-            # the same as below, in the memory of the direction
-            direction = self.budget.direction(gradient)
-            torch.add(y, direction, alpha=step, out=direction)
-            torch.clamp(direction, self.low, self.high, out=direction)
-            return direction.round_() if self.grid else direction
-        return self.project(self.budget.move(y, gradient, step, self.grid))
+        return self.budget.ascend(y, gradient, step, self.x, self.low, self.high, self.grid)
 
     def noise(self, kind: str) -> Tensor:
         """A random point of the budget: ``uniform`` in it, ``sign`` (the radius up or down) or ``gaussian``.

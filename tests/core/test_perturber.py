@@ -16,7 +16,8 @@ from adv_wrappers.core.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.threat import Perturbation, ThreatModel
-from adv_wrappers.timing import AtMost, Bernoulli, Every, Never, Strategic
+from adv_wrappers.strategic import Strategic
+from adv_wrappers.timing import AtMost, Bernoulli, Every, Never
 from tests.core.helpers import chooser, linear
 
 FLOATS = spaces.Box(-1, 1, (3,), np.float64)
@@ -164,7 +165,7 @@ def test_errors():
         engine(far).apply(np.full((4, 3), np.nan), True)
     with pytest.raises(ThreatError, match="not finite"):
         engine(lambda x, c: x / 0).apply(floats(), True)
-    with pytest.raises(ThreatError, match=r"\(4, 3\), got \(4, 1\)"):
+    with pytest.raises(ThreatError, match=r"\(4, 3\), got .*\(4, 1\)"):
         engine(lambda x, c: x[:, :1]).apply(floats(), True)
     with pytest.raises(ThreatError, match="got ndarray"):
         engine(lambda x, c: x.numpy()).apply(floats(), True)

@@ -13,7 +13,8 @@ from adv_wrappers.core.balls import L0, L2, Linf
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.errors import BudgetError, ThreatError, VictimError
 from adv_wrappers.core.threat import ThreatModel, victims_in
-from adv_wrappers.timing import And, Bernoulli, Strategic
+from adv_wrappers.strategic import Strategic
+from adv_wrappers.timing import And, Bernoulli
 from tests.core.helpers import box, chooser, linear, randn
 
 DISCRETE = spaces.Discrete(3)
