@@ -26,6 +26,7 @@ from adv_wrappers.evaluation.rollout import Tap, play
 from adv_wrappers.evaluation.stacks import Stack, form, stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.order import check_order
 from adv_wrappers.wrappers.stack import wrap
 
 Progress = Callable[[str, int, int], None]
@@ -90,6 +91,7 @@ def evaluate(
     try:
         if not images:  # small networks are slower on several threads, and far slower where cores are shared
             torch.set_num_threads(1)
+        check_order(venv)
         fits(victim, venv.single_observation_space, venv.single_action_space)
         lowest = minimum if minimum is not None else minimum_of(name)
         runs: list[tuple[Stack, Tap, Any]] = []

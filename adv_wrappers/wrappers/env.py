@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+import torch
 from gymnasium.utils import RecordConstructorArgs
 
 from adv_wrappers.core.budgets import Budget
@@ -108,8 +109,4 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 def _mask(mask: Any) -> Any:
-    if mask is None:
-        return None
-    import torch
-
-    return torch.as_tensor(mask)[None]
+    return None if mask is None else torch.as_tensor(mask)[None]
