@@ -14,8 +14,6 @@ from adv_wrappers.cli import main
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import zoo_names
 
-needs_zoo = pytest.mark.skipif("cartpole-dqn" not in zoo_names(), reason="the zoo's agents are not here")
-
 
 def test_threats_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "adv_wrappers", "threats"], capture_output=True, text=True, check=True)
@@ -28,7 +26,6 @@ def test_victims_lists_the_zoo() -> None:
     assert done.exit_code == 0 and all(f"zoo:{name}" in done.output for name in zoo_names())
 
 
-@needs_zoo
 def test_evaluate_writes_a_table_a_report_and_a_figure(tmp_path: Path) -> None:
     words = "evaluate CartPole-v1 --victim zoo:cartpole-dqn --threat pgd:eps=0.3 --threat noise:eps=0.1 --episodes 2"
     done = CliRunner().invoke(main, [*words.split(), "--seed", "5", "--num-envs", "2", "--out", str(tmp_path / "o")])
@@ -39,7 +36,6 @@ def test_evaluate_writes_a_table_a_report_and_a_figure(tmp_path: Path) -> None:
     assert (tmp_path / "o" / "returns.png").read_bytes()[1:4] == b"PNG"
 
 
-@needs_zoo
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -56,7 +52,6 @@ def test_errors_are_one_clear_line(words: list[str], message: str) -> None:
     assert len([line for line in done.output.splitlines() if line.startswith("Error: ")]) == 1
 
 
-@needs_zoo
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, victim, env, threats, _ = cli._DEMO[0]
     monkeypatch.setattr(cli, "_DEMO", ((name, victim, env, threats[:1], 1),))

@@ -86,7 +86,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if on_action:
             self._action_mask = info.get("action_mask")
             session.hand(self, obs)
-            return obs, reward, terminated, truncated, self._note(info, struck)
+            return obs, reward, terminated, truncated, self._note(info, struck, self._kept)
         obs, info = self._observe(obs, info, terminated or truncated)
         return obs, reward, terminated, truncated, info
 
@@ -105,7 +105,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
                 engine.struck, engine.true = False, obs
         if engine.session.listening:
             engine.session.hand(self, obs)
-        return obs, self._note(info, bool(struck))
+        return obs, self._note(info, bool(struck), self._kept)
 
 
 def _mask(mask: Any) -> Any:

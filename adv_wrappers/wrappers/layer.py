@@ -103,11 +103,14 @@ class Layer:
         self.engine.arm(threat)
         self.threat = threat
 
-    def _note(self, info: dict[str, Any], struck: Any) -> dict[str, Any]:
+    @property
+    def _kept(self) -> Any:
+        """The newest true value, where it is kept."""
+        return self.engine.true if self.keep_true else None
+
+    def _note(self, info: dict[str, Any], struck: Any, true: Any) -> dict[str, Any]:
         """``info`` with this layer's entry; the environment's own dictionary is not written to."""
-        entry = {"struck": struck}
-        if self.keep_true and self.engine.true is not None:
-            entry["true"] = self.engine.true
+        entry = {"struck": struck} if true is None else {"struck": struck, "true": true}
         beneath = info.get("adv_wrappers")
         return {**info, "adv_wrappers": {self.key: entry} if beneath is None else {**beneath, self.key: entry}}
 

@@ -94,12 +94,10 @@ class VecLayer(Layer, VecEnvWrapper):
             obs, struck = self._observe(obs, True, False)
         engine.session.hand(self, obs)
         each = np.broadcast_to(struck, (self.num_envs,))
-        true, self.keep_true = self.keep_true, False
-        infos = [self._note(info, bool(s)) for info, s in zip(infos, each, strict=True)]
-        self.keep_true = true
-        if true and engine.true is not None:
-            for i, info in enumerate(infos):
-                info["adv_wrappers"][self.key]["true"] = _row(engine.true, i)
+        true = self._kept
+        infos = [
+            self._note(info, bool(each[i]), None if true is None else _row(true, i)) for i, info in enumerate(infos)
+        ]
         return obs, rewards, dones, infos
 
     def _observe(self, obs: Any, eligible: Any, final: bool) -> tuple[Any, Any]:

@@ -78,7 +78,7 @@ class VectorLayer(Layer, VectorWrapper):
         obs, struck = self._observe(obs, True if mask is None else mask, False, False)
         if mask is not None and before is not None:
             obs = trees.where(mask, obs, before)
-        return self._hand(obs), self._note(info, self._rows(struck))
+        return self._hand(obs), self._note(info, self._rows(struck), self._kept)
 
     def _settle(self, obs: Any) -> None:
         """On the first observation: is this environment on a device?"""
@@ -118,7 +118,7 @@ class VectorLayer(Layer, VectorWrapper):
             self._finished = done
         self._action_mask = self._allowed(info, None)
         obs, seen = self._observe(obs, True, False, done if self.mode != AutoresetMode.SAME_STEP else False)
-        info = self._note(info, self._rows(struck if self.on == "action" else seen))
+        info = self._note(info, self._rows(struck if self.on == "action" else seen), self._kept)
         return self._hand(obs), rewards, terminated, truncated, info
 
     def _allowed(self, info: dict[str, Any], mask: Any) -> Any:
@@ -144,9 +144,9 @@ class VectorLayer(Layer, VectorWrapper):
             return full if device is None else torch.as_tensor(full, device=device)
         return struck
 
-    def _note(self, info: dict[str, Any], struck: Any) -> dict[str, Any]:
+    def _note(self, info: dict[str, Any], struck: Any, true: Any) -> dict[str, Any]:
         """As in every vector info, a key ``k`` comes with the mask ``_k`` of the rows that have it: here, all."""
-        info, every = super()._note(info, struck), self._every
+        info, every = super()._note(info, struck, true), self._every
         entries = info["adv_wrappers"]
         entries[self.key] |= {f"_{name}": every for name in tuple(entries[self.key])}
         entries[f"_{self.key}"] = info["_adv_wrappers"] = every
