@@ -3,6 +3,7 @@
 Minimum distance: minimise ``||x' - x||^2 + c f(x')`` over w, ``x' = low + (high - low)(tanh w + 1) / 2``, with Adam,
 and search for the c of every row tenfold upwards and by bisection. ``f`` is the paper's f6: the lead that the right (or
 wrong) action must lose, down to ``-confidence``. Departures: the box is the budget's, which an unbounded space needs;
+few long steps (50 of 0.05) stand for the paper's thousands of 0.01, since an agent is attacked at every step;
 the batch is optimised together, a row's c and best point being its own; a row for which nothing succeeded keeps the
 point of the smallest lead.
 """
@@ -33,7 +34,7 @@ class CarliniWagner(Perturbation):
         steps: Adam steps for every c.
         step: Adam's learning rate in the space of w.
         searches: number of values of c.
-        c: first value of c.
+        c: first value of c, for distances in units of the widest side of the box.
         confidence: by how much the new action must lead.
 
     Raises:
@@ -48,9 +49,9 @@ class CarliniWagner(Perturbation):
     victim: Any = None
     target: int | str | None = None
     steps: int = 50
-    step: float = 0.01
-    searches: int = 4
-    c: float = 1.0
+    step: float = 0.05
+    searches: int = 5
+    c: float = 1e-3
     confidence: float = 0.0
 
     def __post_init__(self) -> None:
@@ -80,7 +81,9 @@ class CarliniWagner(Perturbation):
         start = ((x - middle) / half).clamp(-0.999999, 0.999999).atanh()
         slope = bound.gradient(lambda params: torch.clamp(lead(params), max=self.confidence))
         best, best_cost, best_lead = x.clone(), x.new_full((len(x),), torch.inf), x.new_full((len(x),), -torch.inf)
-        c, floor, ceiling = x.new_full((len(x),), self.c), x.new_zeros(len(x)), x.new_full((len(x),), torch.inf)
+        # the paper's pixels span one unit: so does the widest side of the box, for c to mean the same everywhere
+        c = self.c * (context.high - context.low).flatten(1).amax(1).square()
+        floor, ceiling = x.new_zeros(len(x)), x.new_full((len(x),), torch.inf)
         for _ in range(self.searches):
             w, mean, square = start.clone(), torch.zeros_like(x), torch.zeros_like(x)
             won = torch.zeros(len(x), dtype=torch.bool, device=x.device)
