@@ -13,6 +13,7 @@ single environments, vectors and SB3 ``VecEnv``s alike::
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Any
 
 from adv_wrappers.actions.flip import ActionFlip
@@ -39,7 +40,8 @@ from adv_wrappers.core.errors import (
     ValueRangeError,
     VictimError,
 )
-from adv_wrappers.core.threat import Perturbation, ThreatModel
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.episodes import evaluate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.presets import presets, threat
@@ -67,7 +69,15 @@ def __getattr__(name: str) -> Any:
         from adv_wrappers.wrappers import sb3
 
         return getattr(sb3, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    word = name.lower().replace("_", "-")
+    close = difflib.get_close_matches(word, [public.lower() for public in __all__], n=1)
+    if word in presets:
+        hint = f": {word} is a preset, threat({word!r}, victim, eps=...), of the class {presets[word].kind.__name__}"
+    elif close:
+        hint = f": did you mean {next(public for public in __all__ if public.lower() == close[0])}?"
+    else:
+        hint = ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
 
 
 register_presets()

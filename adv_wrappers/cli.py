@@ -65,7 +65,7 @@ def main() -> None:
     """Attack reinforcement-learning agents, and measure what they lose."""
 
 
-def _run(victim: str, env: str, threats: tuple[str, ...], **options: Any) -> Report:
+def _run(victim: Any, env: str, threats: tuple[str, ...], **options: Any) -> Report:
     """Evaluate with progress bars on a terminal, and silently elsewhere."""
     console = _console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -89,21 +89,34 @@ def _show(report: Report) -> None:
         console.print(f"warning: {warning}", style="yellow", markup=False)
 
 
+_THREAT = "e.g. max-diff:eps=0.1; again for more runs; ' + ' between two makes a stack, innermost first"
+
+
 @main.command("evaluate")
 @click.argument("env")
 @click.option("--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip")
-@click.option("--threat", "threats", multiple=True, metavar="TEXT", help="e.g. max-diff:eps=0.1; again for more")
+@click.option(
+    "--threat",
+    "threats",
+    multiple=True,
+    metavar="TEXT",
+    help="e.g. max-diff:eps=0.1; ' + ' between threats makes a stack, innermost first; again for more runs",
+)
+@click.option(
+    "--select", type=click.Choice(["mode", "sample"]), help="how the victim acts  [default: as its card says]"
+)
 @click.option("--episodes", default=10, show_default=True, type=click.IntRange(min=1))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
 @click.option("--num-envs", type=click.IntRange(min=1), help="side by side  [default: 32, or 8 for images]")
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="for report.json and returns.png")
 def evaluate_(
-    env: str, victim: str, threats: tuple[str, ...], episodes: int, seed: int, num_envs: int | None,
+    env: str, victim: str, threats: tuple[str, ...], select: Any, episodes: int, seed: int, num_envs: int | None,
     device: str | None, out: Path | None,
 ) -> None:  # fmt: skip
     """Play ENV clean and under each threat, on the same episodes."""
-    report = _run(victim, env, threats, episodes=episodes, seed=seed, num_envs=num_envs, device=device, out=out)
+    agent = load_victim(victim, select=select, device=device or "cpu")
+    report = _run(agent, env, threats, episodes=episodes, seed=seed, num_envs=num_envs, out=out)
     _show(report)
     if out is not None:
         report.plot(out / "returns.png")

@@ -7,6 +7,7 @@ are MinBest with the numbers those names stand for.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,7 +26,8 @@ from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.balls import L0, L2, Linf
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.errors import BudgetError, ThreatError
-from adv_wrappers.core.threat import On, Perturbation, ThreatModel, When, expect_victim
+from adv_wrappers.core.perturbation import On, Perturbation, When
+from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct
 from adv_wrappers.texts import parse_when, pieces_of, value_of
 from adv_wrappers.timing import And, Bernoulli
@@ -38,6 +40,7 @@ class Preset:
 
     kind: type[Perturbation]
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    words: str = ""  # what tells the preset from others of the same class
 
     @property
     def on(self) -> On:
@@ -47,14 +50,14 @@ class Preset:
     @property
     def summary(self) -> str:
         """First line of the perturbation's docstring."""
-        return (self.kind.__doc__ or "").strip().splitlines()[0]
+        return " ".join([(self.kind.__doc__ or "").strip().splitlines()[0], self.words]).strip()
 
 
 presets: dict[str, Preset] = {
     "noise": Preset(Noise),
     "min-best": Preset(MinBest),
-    "fgsm": Preset(MinBest, {"steps": 1, "step": 1.0}),
-    "pgd": Preset(MinBest, {"steps": 10, "step": 0.25, "random_start": True}),
+    "fgsm": Preset(MinBest, {"steps": 1, "step": 1.0}, "One step of the full radius."),
+    "pgd": Preset(MinBest, {"steps": 10, "step": 0.25, "random_start": True}, "Ten steps from a random start."),
     "max-worst": Preset(MaxWorst),
     "momentum": Preset(Momentum),
     "min-q": Preset(MinQ),
@@ -91,7 +94,7 @@ def threat(
     """
     preset = presets.get(name) if isinstance(name, str) else None
     if preset is None:
-        raise ThreatError(f"unknown preset {name!r}; known: {', '.join(sorted(presets))}")
+        raise ThreatError(f"unknown preset {name!r:.80}{_hint(name)}; known: {', '.join(sorted(presets))}")
     victim = load_victim(victim) if isinstance(victim, str) else victim
     expect_victim(name, victim)
     takes = {f.name for f in dataclasses.fields(preset.kind)}  # type: ignore[arg-type]
@@ -107,6 +110,13 @@ def threat(
         timing = Bernoulli(p) if timing is None else And(Bernoulli(p), timing)
     made = ThreatModel(preset.on, how, budget, timing, at)
     return made.against(victim) if victim is not None else made
+
+
+def _hint(name: str) -> str:
+    words = name.strip().lower().replace("_", "-").split()
+    close = difflib.get_close_matches(words[0], presets, n=1) if words else []
+    colon = ":..." if len(words) > 1 else ""  # noise eps=0.1
+    return f" (did you mean {close[0]}{colon}?)" if close else ""
 
 
 def _budget(name: str, how: Perturbation, eps: float | None, norm: str | None, scale: Any) -> Budget:
@@ -172,7 +182,9 @@ def as_threat(
         raise ThreatError(f"expected a perturbation, got the class {how.__name__}: call it, as in {how.__name__}(...)")
     target = how.on if isinstance(how, Perturbation) else on
     if target is None:
-        raise ThreatError(f"expected a threat, a perturbation or a text, got {how!r}")
+        if callable(how):
+            raise ThreatError(f"{how!r:.80} does not say what it perturbs: ThreatModel('observation', it, within=...)")
+        raise ThreatError(f"expected a threat, a perturbation or a text, got {how!r:.80}")
     return ThreatModel(target, how, within, when, at)
 
 

@@ -13,7 +13,9 @@ from typing import Any
 import gymnasium as gym
 
 from adv_wrappers.core.errors import ThreatError
-from adv_wrappers.core.threat import Perturbation, ThreatModel
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.workers import one_thread_in_workers
 from adv_wrappers.presets import as_threat, presets, threat
 from adv_wrappers.wrappers.stack import wrap
 from adv_wrappers.wrappers.timing import ProbabilisticTiming
@@ -45,6 +47,7 @@ def make_env(
     **arguments: Any,
 ) -> gym.Env[Any, Any]:  # fmt: skip
     """One environment ``env`` under a preset with ``arguments``, or under a list of threats."""
+    one_thread_in_workers()
     arguments, options = _split(arguments)
     made = _threats(preset, threats, arguments)
     extra: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
@@ -110,6 +113,8 @@ def register(
     """
     if id in gym.registry:
         raise ThreatError(f"the id {id!r} is registered already")
+    if isinstance(threats, (str, Mapping)):
+        raise ThreatError(f"threats is a list, innermost first: threats=[{threats!r}]")
     kept: list[Any] = []
     for item in threats:
         if isinstance(item, str):

@@ -7,10 +7,10 @@ from dataclasses import fields
 from typing import Any
 
 from adv_wrappers.core.errors import ThreatError
-from adv_wrappers.core.threat import When
+from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.values import Value, construct
+from adv_wrappers.logic import And, Not, Or, Pair, Timing
 from adv_wrappers.strategic import Strategic
-from adv_wrappers.timing import And, Not, Or, Pair, Timing
 
 
 def _timings() -> dict[str, Any]:
@@ -94,8 +94,11 @@ def value_of(text: str) -> Any:
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]
+    above, slash, below = text.partition("/")
     try:
+        if slash:  # 8/255
+            return float(above) / float(below)
         value = ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, ZeroDivisionError):
         return text
     return value if isinstance(value, (int, float, str)) else text

@@ -12,25 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-from torch import Tensor
-
-from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import ThreatError, ValueRangeError
-from adv_wrappers.core.threat import When
-
-
-class Timing(When):
-    """Base of the timings."""
-
-    def __and__(self, other: When) -> And:
-        return And(self, other)
-
-    def __or__(self, other: When) -> Or:
-        return Or(self, other)
-
-    def __invert__(self) -> Not:
-        return Not(self)
+from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.logic import And as And
+from adv_wrappers.logic import Not as Not
+from adv_wrappers.logic import Or as Or
+from adv_wrappers.logic import Timing as Timing
 
 
 def _count(name: str, value: Any, least: int) -> None:
@@ -122,81 +108,3 @@ class AtMost(Timing):
 
     def decide(self, moment: Any, path: int = 0) -> Any:
         return moment.spent < self.n
-
-
-def _look(when: When, x: Tensor, context: Context, moment: Any, path: int) -> Any:
-    seen = when.decide(moment, path) if when.blind else when.look(x, context, moment, path)
-    return seen.cpu().numpy() if isinstance(seen, Tensor) and moment.clock.device is None else seen
-
-
-class Pair(Timing):
-    """Two timings; each operand folds its own place into the key, so that two Bernoullis do not draw alike."""
-
-    a: When
-    b: When
-
-    def __post_init__(self) -> None:
-        for part in (self.a, self.b):
-            if not isinstance(part, When):
-                raise ThreatError(f"timings combine with timings, got {part!r}")
-
-    @property
-    def blind(self) -> bool:  # type: ignore[override]
-        """Whether neither operand looks at the observation."""
-        return self.a.blind and self.b.blind
-
-    def join(self, a: Any, b: Any) -> Any:
-        """Both decisions as one."""
-        raise NotImplementedError
-
-    def decide(self, moment: Any, path: int = 0) -> Any:
-        return self.join(self.a.decide(moment, 4 * path + 1), self.b.decide(moment, 4 * path + 2))
-
-    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
-        first = _look(self.a, x, context, moment, 4 * path + 1)
-        if isinstance(self, And) and not isinstance(first, Tensor) and not np.any(first):
-            return first  # the second may cost a pass through the victim
-        return self.join(first, _look(self.b, x, context, moment, 4 * path + 2))
-
-
-@dataclass(frozen=True)
-class And(Pair):
-    """Both."""
-
-    name: ClassVar[str] = "and"
-    a: When
-    b: When
-
-    def join(self, a: Any, b: Any) -> Any:
-        return a & b
-
-
-@dataclass(frozen=True)
-class Or(Pair):
-    """Either."""
-
-    name: ClassVar[str] = "or"
-    a: When
-    b: When
-
-    def join(self, a: Any, b: Any) -> Any:
-        return a | b
-
-
-@dataclass(frozen=True)
-class Not(Timing):
-    """Neither more nor less than the other steps."""
-
-    name: ClassVar[str] = "not"
-    a: When
-
-    @property
-    def blind(self) -> bool:  # type: ignore[override]
-        """Whether the operand does not look at the observation."""
-        return self.a.blind
-
-    def decide(self, moment: Any, path: int = 0) -> Any:
-        return self.a.decide(moment, 4 * path + 3) ^ True
-
-    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
-        return _look(self.a, x, context, moment, 4 * path + 3) ^ True

@@ -12,5 +12,4 @@ print(info["adv_wrappers"])  # what each layer did at this step
 
 threats = ["noise:eps=0.1,scale=victim", "max-diff:eps=0.1,scale=victim"]
 report = adv.evaluate(victim, "Hopper-v5", threats, episodes=4, seed=0)
-for row in report.threats:  # the clean run first; all of them play the same episodes
-    print(f"{row['threat']:32} {row['mean_return']:7.1f}  [{row['low']:.1f}, {row['high']:.1f}]")
+print(report)  # the table above; report.to_dict(), to_json(path), to_dataframe() and plot(path) have the rest

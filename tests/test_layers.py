@@ -14,6 +14,7 @@ FLOORS = [
     "core",
     "bounds",
     "victims",
+    "logic",
     "timing",
     "strategic",
     "texts",

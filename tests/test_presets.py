@@ -107,3 +107,19 @@ def test_a_victim_in_the_text_of_noise_lends_its_unit():
     made = adv.threat("noise", victim, eps=0.1, scale="victim")
     assert made.within.scale == pytest.approx(tuple(victim.scale.tolist()))
     assert adv.threat("noise", eps=0.1, scale="victim").against(victim).within == made.within
+
+
+def test_a_slip_of_the_pen_gets_a_hint() -> None:
+    for name, meant in (("noize", "noise"), ("max_diff", "max-diff"), ("PGD", "pgd"), ("noise eps=0.1", "noise:...")):
+        with pytest.raises(adv.ThreatError, match=f"did you mean {meant}"):
+            parse_threat(name)
+    with pytest.raises(AttributeError, match="pgd is a preset"):
+        _ = adv.PGD
+    with pytest.raises(AttributeError, match="did you mean Linf"):
+        _ = adv.LInf
+
+
+def test_fractions_are_numbers() -> None:
+    assert parse_threat("noise:eps=8/255").budget == adv.Linf(8 / 255)
+    with pytest.raises(adv.AdvWrappersError):
+        parse_threat("noise:eps=8/0")

@@ -130,3 +130,30 @@ def test_round_trips(when):
 def test_what_is_no_timing(text):
     with pytest.raises(adv.AdvWrappersError):
         parse_when(text)
+
+
+def test_words_of_python_do_not_combine_timings() -> None:
+    for combine in (
+        lambda: adv.AtMost(5) and adv.Every(2),
+        lambda: adv.AtMost(5) or adv.Every(2),
+        lambda: not adv.Every(2),
+    ):
+        with pytest.raises(adv.ThreatError, match="&"):
+            combine()
+
+
+TEXTS = ("every(3)", "bernoulli(0.1)&atmost(7)", "(always()|~window(0,3))&~(never()|every(2))")
+NESTED = ("always()&(never()&every(2))", "~(always()&never())", "~~every(2)")
+
+
+@pytest.mark.parametrize("text", TEXTS + NESTED)
+def test_the_text_of_a_timing_is_read_back(text: str) -> None:
+    when = parse_when(text)
+    assert str(when) == text and parse_when(str(when)) == when
+
+
+def test_what_a_timing_lacks_is_named() -> None:
+    with pytest.raises(adv.ThreatError, match="bernoulli needs p"):
+        parse_when("bernoulli")
+    with pytest.raises(adv.ThreatError, match="twice"):
+        parse_when("every(4,k=5)")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.threat import On, Perturbation
+from adv_wrappers.core.perturbation import On, Perturbation
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from adv_wrappers.core.arrays import Field
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
-from adv_wrappers.core.threat import On, Perturbation
+from adv_wrappers.core.perturbation import On, Perturbation
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from adv_wrappers.core.arrays import Field
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError, VictimError
-from adv_wrappers.core.threat import On, Perturbation, expect_victim
+from adv_wrappers.core.perturbation import On, Perturbation
+from adv_wrappers.core.threat import expect_victim
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
-from adv_wrappers.core.threat import Perturbation
+from adv_wrappers.core.perturbation import Perturbation
 
 Gradient = Callable[[Tensor], Tensor]
 

@@ -21,7 +21,7 @@ from adv_wrappers.attacks.objectives import Margin, need_discrete
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
-from adv_wrappers.core.threat import Perturbation
+from adv_wrappers.core.perturbation import Perturbation
 
 
 @dataclass(frozen=True)

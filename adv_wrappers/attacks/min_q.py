@@ -40,7 +40,8 @@ class MinQ(Climb):
         check_steps(self.steps, self.step)
         expect_victim(self.name, self.victim)
         if self.victim is not None and not self.victim.has_q:
-            raise VictimError("min-q needs Q-values, and this victim has none: use robust-sarsa, min-best or max-diff")
+            instead = "min-best or max-diff" if self.victim.discrete else "max-diff, or robust-sarsa with a critic"
+            raise VictimError(f"min-q needs Q-values, and this victim has none: use {instead}")
 
     def objective(self, x: Tensor, bound: Any) -> Any:
         if self.victim.discrete:

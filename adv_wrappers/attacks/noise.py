@@ -9,7 +9,7 @@ from torch import Tensor
 
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
-from adv_wrappers.core.threat import Perturbation
+from adv_wrappers.core.perturbation import Perturbation
 
 
 @dataclass(frozen=True)

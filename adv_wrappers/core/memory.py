@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core.context import Leaves
+from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.session import merge, select
-from adv_wrappers.core.threat import Perturbation
 
 
 class Memory:

@@ -15,8 +15,9 @@ from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import OrderError, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.core.memory import Memory
+from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.session import Session, select
-from adv_wrappers.core.threat import Perturbation, ThreatModel, When
+from adv_wrappers.core.threat import ThreatModel
 
 _GATES = 1 << 40  # streams of ProbabilisticTiming, apart from those of layers
 _TIMING = 1 << 20  # draws of a timing, apart from those of its perturbation
@@ -63,7 +64,6 @@ class Perturber:
         self.clock = Clock(self.session.rows, device, self.session.roots)
         self.device = self.device or device
 
-    # what a timing may ask of this moment
     @property
     def t(self) -> Any:
         """Step within the episode."""

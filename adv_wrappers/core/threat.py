@@ -1,11 +1,11 @@
-"""Threat models and the base of perturbations and timings: frozen values that name what is done, how far, and when."""
+"""Threat models: frozen values that name what is attacked, how, how far, when and where."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from gymnasium import spaces
 from torch import Tensor
@@ -15,57 +15,8 @@ from adv_wrappers.core.arrays import fits as fits
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import BudgetError, ThreatError, VictimError
+from adv_wrappers.core.perturbation import How, On, Perturbation, When, check_how, check_when
 from adv_wrappers.core.values import Value, decode
-
-On = Literal["observation", "action"]
-
-
-class Perturbation(Value):
-    """What is done to a batch: ``(x: [B, *S], context) -> [B, *S]``.
-
-    ``x`` is float, in the units of the space; or, if the class declares ``native = True``, in the space's own dtype and
-    possibly the environment's own memory, not to be written to. The engine projects whatever comes back, so a
-    perturbation need not respect its own budget.
-    """
-
-    on: ClassVar[On] = "observation"
-    native: ClassVar[bool] = False
-    search: ClassVar[bool] = False  # walks or samples the budget, which must then be bounded
-    needs_victim: ClassVar[bool] = False
-    within: ClassVar[Budget | None] = None  # budget where none is given
-
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        """The perturbed batch."""
-        raise NotImplementedError
-
-    def check(self, field: Field, within: Budget) -> None:
-        """Raise, before anything is spent, if this perturbation cannot work on a field under a budget."""
-        if self.search and not within.bounded and not field.bounded:
-            raise BudgetError(
-                f"{self.name} searches its budget, but {within.name} is unbounded on a space whose bounds are not "
-                f"finite: give it Linf(eps) or L2(eps)"
-            )
-
-    def initial_memory(self, rows: int) -> dict[str, Tensor] | None:
-        """What is remembered a row, leaves ``[rows, ...]``, reset every episode; None for a stateless perturbation."""
-        return None
-
-
-class When(Value):
-    """When a layer strikes: ``(x: [B, *S], context) -> bool [B]``. :mod:`adv_wrappers.timing` holds the timings."""
-
-    blind: ClassVar[bool] = True  # decides from t, spent and the key alone, without looking at the observation
-
-    def decide(self, moment: Any, path: int = 0) -> Any:
-        """Bool, or bool ``[B]``, from ``moment.t``, ``moment.spent`` and ``moment.chance(path)``; for blind timings."""
-        raise NotImplementedError
-
-    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
-        """The same for timings that look at the observation."""
-        return self.decide(moment, path)
-
-
-How = Perturbation | Callable[[Tensor, Context], Tensor]
 
 
 def expect_victim(label: str, victim: Any) -> None:
@@ -127,8 +78,7 @@ class ThreatModel(Value):
     def __post_init__(self) -> None:
         if self.on not in ("observation", "action"):
             raise ThreatError(f"on must be 'observation' or 'action', got {self.on!r}")
-        if not callable(self.how):
-            raise ThreatError(f"how must be a perturbation or a function (x, context), got {self.how!r}")
+        check_how(self.how)
         if isinstance(self.how, Perturbation) and self.how.on != self.on:
             raise ThreatError(f"{self.how.name} perturbs the {self.how.on}, not the {self.on}")
         if self.within is None:
@@ -138,8 +88,7 @@ class ThreatModel(Value):
             object.__setattr__(self, "within", default)
         if not isinstance(self.within, Budget):
             raise BudgetError(f"within must be a budget such as Linf(0.1), got {self.within!r}")
-        if self.when is not None and not isinstance(self.when, When) and not callable(self.when):
-            raise ThreatError(f"when must be a timing such as Bernoulli(0.5), got {self.when!r}")
+        check_when(self.when)
         if isinstance(self.at, list):
             object.__setattr__(self, "at", tuple(self.at))
 
@@ -190,7 +139,10 @@ class ThreatModel(Value):
         self.budget.check(field.low, field.high, field.grid)
         if isinstance(self.how, Perturbation):
             if self.how.needs_victim and getattr(self.how, "victim", None) is None:
-                raise VictimError(f"{self.label} needs a victim: {self.label}(victim) or threat.against(victim)")
+                raise VictimError(
+                    f"{self.label} needs a victim: victim=..., as in {type(self.how).__name__}(victim), "
+                    f"wrap(env, threat, victim=victim) or the text '{self.label}:victim=zoo:NAME,...'"
+                )
             self.how.check(field, self.budget)
         for victim in self.victims:
             fits(victim, observation_space, action_space)

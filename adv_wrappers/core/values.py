@@ -100,6 +100,18 @@ def construct(kind: Callable[..., T], /, **arguments: Any) -> T:
         unknown = sorted(set(arguments) - known)
         if unknown:
             raise ThreatError(f"{label} takes {', '.join(sorted(known)) or 'no arguments'}, not {', '.join(unknown)}")
+        missing = [
+            field.name
+            for field in dataclasses.fields(kind)
+            if field.init
+            and field.name not in arguments
+            and field.default is dataclasses.MISSING
+            and field.default_factory is dataclasses.MISSING
+        ]
+        if missing:
+            raise ThreatError(
+                f"{label} needs {', '.join(missing)}, got {', '.join(sorted(arguments)) or 'no arguments'}"
+            )
     try:
         return kind(**arguments)
     except TypeError as error:

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from adv_wrappers.core.arrays import to_victim
 from adv_wrappers.core.context import Bound
 from adv_wrappers.core.errors import ThreatError
+from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.session import select
-from adv_wrappers.core.threat import Perturbation, ThreatModel
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.values import encode
 from adv_wrappers.evaluation.metrics import interval
 from adv_wrappers.victims.victim import Victim

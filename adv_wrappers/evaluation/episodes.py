@@ -26,6 +26,7 @@ from adv_wrappers.evaluation.rollout import Tap, play
 from adv_wrappers.evaluation.stacks import Stack, form, stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.victims.zoo import device_of
 from adv_wrappers.wrappers.order import check_order
 from adv_wrappers.wrappers.stack import wrap
 
@@ -47,9 +48,9 @@ def evaluate(
         victim: the agent, or a reference such as ``"zoo:hopper-ppo"``.
         env: id of the environment, or a function that makes one. Victims of 84x84 frame stacks get Atari ids behind
             :func:`adv_wrappers.evaluation.environments.atari`.
-        threats: each a text, a :class:`ThreatModel`, a perturbation with a budget or a dictionary; or a list of these,
-            innermost first, for a stack. One without a victim is aimed at ``victim``; one with a victim of its own is
-            a transfer attack, and its row says so.
+        threats: each a text, a :class:`ThreatModel`, a perturbation with a budget or a dictionary; or, for a stack, a
+            list of these, innermost first, or one text with `` + `` between them. One without a victim is aimed at
+            ``victim``; one with a victim of its own is a transfer attack, and its row says so.
         episodes: of every run.
         seed: at least 0.
         num_envs: environments side by side; None takes 32, or 8 for images, and never more than ``episodes``.
@@ -128,13 +129,12 @@ def _whole(name: str, value: Any, least: int) -> None:
 
 
 def _load(victim: Victim | str, device: Any) -> Victim:
-    try:
-        there = None if device is None else torch.zeros((), device=device).device
-    except (RuntimeError, TypeError, AssertionError) as error:  # torch's ways of not having a device
-        raise VictimError(f"no such device {device!r}: {error}") from error
+    if device is None:
+        return load_victim(victim)
+    there = device_of(device)
     if not isinstance(victim, Victim):
-        return load_victim(victim) if there is None else load_victim(victim, device=there)
-    if there is not None and there.type != victim.device.type:
+        return load_victim(victim, device=there)
+    if there.type != victim.device.type:
         raise VictimError(f"this victim lives on {victim.device}, asked for {device}: load it there")
     return victim
 

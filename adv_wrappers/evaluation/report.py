@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import io
 import json
 import os
 import platform
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -121,6 +123,15 @@ class Report:
                 *(number(row.get(key)) for key in ("linf", "ms_per_step")),
             )  # fmt: skip
         return table
+
+    def __str__(self) -> str:
+        """The table and the warnings as plain text."""
+        table = self.table()
+        table.caption = None
+        text = io.StringIO()
+        Console(file=text, width=160, color_system=None).print(table)
+        lines = [line.rstrip() for line in text.getvalue().splitlines()]
+        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)]).rstrip()
 
     def plot(self, path: str | Path) -> None:
         """Write a PNG of the returns: means with their intervals, episodes behind them, the clean mean as a line."""

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from adv_wrappers.core.errors import ValueRangeError
-from adv_wrappers.core.threat import When
+from adv_wrappers.core.perturbation import When
 from adv_wrappers.evaluation.meter import Meter, Run
 from adv_wrappers.evaluation.pilot import Pilot
 from adv_wrappers.victims.victim import Victim

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adv_wrappers.core.errors import ThreatError
+from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.presets import as_threat
 from adv_wrappers.victims.victim import Victim
@@ -21,11 +22,13 @@ class Stack:
 
 
 def stack(item: Any, victim: Victim) -> Stack:
-    """A threat, or a list of threats innermost first, aimed at ``victim`` wherever it was left open.
+    """A threat, or a stack (a list, innermost first, or a text with `` + `` between threats), aimed at ``victim``.
 
     Raises:
         AdvWrappersError: one of its kinds, for what cannot be understood as a threat.
     """
+    if isinstance(item, str):  # as reports write a stack
+        item = item.split(" + ")
     parts = item if isinstance(item, (list, tuple)) else [item]
     if not parts:
         raise ThreatError("a stack needs at least one threat")
@@ -51,7 +54,7 @@ def _text(threat: ThreatModel) -> str:
     if scale is not None:
         parts.append(f"scale={scale}" if isinstance(scale, (str, float)) else "scale=...")
     if threat.when is not None:
-        parts.append(f"when={threat.when!r}")
+        parts.append(f"when={threat.when}" if isinstance(threat.when, When) else "when=...")
     return threat.label + (":" + ",".join(parts) if parts else "")
 
 

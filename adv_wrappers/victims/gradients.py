@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from adv_wrappers.core.errors import VictimError
+
 Loss = Callable[[Tensor], Tensor]
 
 
@@ -31,6 +33,11 @@ def gradient(victim: Any, loss: Loss, state: Any, fill: Any) -> Callable[[Tensor
         with torch.enable_grad():
             x = x.detach().requires_grad_()
             total = loss(victim.params(x if fill is None else fill(x), state)).sum()
+            if not total.requires_grad:
+                raise VictimError(
+                    "the victim's output carries no gradient to the observation: its module must not detach, run under "
+                    "no_grad, or choose actions itself"
+                )
             return torch.autograd.grad(total, x)[0]
 
     return differentiate

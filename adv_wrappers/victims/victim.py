@@ -177,4 +177,5 @@ class Victim:
         return self  # Gymnasium's spec machinery copies arguments; a victim is a frozen value
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.ref or ''} {self.kind} {self.observation_space} -> {self.action_space}>"
+        who = f"{type(self).__name__} {self.ref}" if self.ref else type(self).__name__
+        return f"<{who}, {self.kind} by its {self.select}, {self.observation_space} -> {self.action_space}>"

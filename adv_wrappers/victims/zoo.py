@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from adv_wrappers.core.errors import VictimError
+from adv_wrappers.core.workers import one_thread_in_workers
 from adv_wrappers.victims.card import load_card
 from adv_wrappers.victims.sb3 import load_sb3
 from adv_wrappers.victims.victim import Select, Victim
@@ -18,6 +19,14 @@ _ZOO = Path(__file__).parent.parent / "zoo"
 def zoo_names() -> tuple[str, ...]:
     """Names of the agents that are shipped, sorted."""
     return tuple(sorted(path.parent.name for path in _ZOO.glob("*/card.json")))
+
+
+def device_of(device: Any) -> torch.device:
+    """The device that a text names, after trying it; :class:`VictimError` if this machine has none of it."""
+    try:
+        return torch.zeros((), device=device).device
+    except (RuntimeError, TypeError, AssertionError) as error:  # torch's ways of not having a device
+        raise VictimError(f"no such device {device!r}: {error}") from error
 
 
 def load_victim(
@@ -39,6 +48,8 @@ def load_victim(
     """
     if isinstance(ref, Victim):
         return ref
+    one_thread_in_workers()
+    device = device_of(device)
     kind, _, rest = ref.partition(":") if isinstance(ref, str) else ("", "", "")
     names = zoo_names()
     if kind == "zoo":
@@ -52,6 +63,7 @@ def load_victim(
             raise VictimError(f"SB3 agents compute in float32, got dtype={dtype}")
         return load_sb3(rest, trust=trust, device=device, select=select or "mode", ref=ref)
     raise VictimError(
-        f"a victim is a Victim, 'zoo:NAME', 'card:FOLDER' or 'sb3:FILE.zip', got {ref!r}; "
+        f"a victim is a Victim (from_sb3(model) and from_module(net, ...) make one), 'zoo:NAME', 'card:FOLDER' or "
+        f"'sb3:FILE.zip', got {ref!r:.80}; "
         f"in the zoo: {', '.join(names) or 'none'}"
     )

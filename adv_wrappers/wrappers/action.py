@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, ClassVar
 
 from gymnasium.vector import VectorEnv
 
-from adv_wrappers.core.threat import On
+from adv_wrappers.core.perturbation import On
 from adv_wrappers.wrappers.env import EnvLayer
 from adv_wrappers.wrappers.layer import is_vec_env
 from adv_wrappers.wrappers.vector import VectorLayer
@@ -28,6 +29,7 @@ class PerturbAction(EnvLayer):
         within: the budget; discrete actions take ``Valid()`` (or ``L0(k)`` for several of them).
         when: the timing; None strikes at every step. The t of an action is that of the observation it answers.
         at: key, or tuple of keys, of a Dict action space.
+        victim: fills in a victim that ``how`` leaves open; a reference such as ``"zoo:hopper-ppo"`` will do.
         keep_true: put the agent's own action into ``info["adv_wrappers"][layer]["true"]``.
 
     Raises:
@@ -39,6 +41,8 @@ class PerturbAction(EnvLayer):
     """
 
     on: ClassVar[On] = "action"
+
+    __signature__ = inspect.signature(EnvLayer)  # that of __new__ would say nothing
 
     def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
         if isinstance(env, VectorEnv):

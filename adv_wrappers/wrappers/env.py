@@ -10,7 +10,9 @@ from gymnasium.utils import RecordConstructorArgs
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import SpaceError
-from adv_wrappers.core.threat import How, ThreatModel, When
+from adv_wrappers.core.perturbation import How, When
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.layer import LAYERS, Layer, floated, recorded
 
 
@@ -19,13 +21,15 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def __init__(
         self, env: gym.Env[Any, Any], how: How | ThreatModel | str | dict[str, Any], within: Budget | None = None,
-        when: When | None = None, at: str | tuple[str, ...] | None = None, *, quantize: bool = True,
-        keep_true: bool = False,
+        when: When | str | None = None, at: str | tuple[str, ...] | None = None, *,
+        victim: Victim | str | None = None, quantize: bool = True, keep_true: bool = False,
     ) -> None:  # fmt: skip
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, got {type(env).__name__}")
         gym.Wrapper.__init__(self, env)
-        self._install(env, how, within, when, at, None, quantize, keep_true, env.observation_space, env.action_space)
+        self._install(
+            env, how, within, when, at, victim, None, quantize, keep_true, env.observation_space, env.action_space
+        )
         self._record()
         if not quantize:
             self.observation_space = self.perturbed_space

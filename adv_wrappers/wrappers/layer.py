@@ -8,14 +8,18 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from adv_wrappers.core.arrays import Field
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import BudgetError, ThreatError
+from adv_wrappers.core.perturbation import How, On, When
 from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.session import Session
-from adv_wrappers.core.threat import How, On, ThreatModel, When
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.workers import one_thread_in_workers
 from adv_wrappers.presets import as_threat
+from adv_wrappers.victims import Victim, load_victim
 
 LAYERS, GATES = "adv_wrappers.layers", "adv_wrappers.gates"  # counts, carried by metadata through any wrapper
 
@@ -58,6 +62,12 @@ def counts(env: Any) -> dict[str, int]:
     return {key: int(metadata.get(key, 0)) for key in (LAYERS, GATES)}
 
 
+def autoreset_mode(env: Any) -> AutoresetMode:
+    """The mode of a vector environment, from the environment itself: ``AtariVectorEnv`` shares its metadata."""
+    mode = getattr(env.unwrapped, "autoreset_mode", None) or (env.metadata or {}).get("autoreset_mode")
+    return AutoresetMode(mode) if mode is not None else AutoresetMode.NEXT_STEP
+
+
 class Layer:
     """Mixin of the shells: ``self.threat``, ``self.engine``, and the means to change the budget."""
 
@@ -68,11 +78,14 @@ class Layer:
     beneath: dict[str, int]
 
     def _install(
-        self, env: Any, how: How | ThreatModel | str | dict[str, Any], within: Budget | None, when: When | None,
-        at: Any, rows: int | None, quantize: bool, keep_true: bool,
+        self, env: Any, how: How | ThreatModel | str | dict[str, Any], within: Budget | None, when: When | str | None,
+        at: Any, victim: Victim | str | None, rows: int | None, quantize: bool, keep_true: bool,
         observation_space: spaces.Space[Any], action_space: spaces.Space[Any], device: torch.device | None = None,
     ) -> None:  # fmt: skip
+        one_thread_in_workers()
         threat = as_threat(how, on=self.on, within=within, when=when, at=at)
+        if victim is not None:
+            threat = threat.against(load_victim(victim))
         if threat.on != self.on:
             raise ThreatError(
                 f"{type(self).__name__} perturbs the {self.on}, {threat.label} is a threat to the {threat.on}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, ClassVar
 
 from gymnasium.vector import VectorEnv
 
-from adv_wrappers.core.threat import On
+from adv_wrappers.core.perturbation import On
 from adv_wrappers.wrappers.env import EnvLayer
 from adv_wrappers.wrappers.layer import is_vec_env
 from adv_wrappers.wrappers.vector import VectorLayer
@@ -29,6 +30,7 @@ class PerturbObservation(EnvLayer):
         when: the timing; None strikes at every step.
         at: key, or tuple of keys under one budget, of a Dict observation space.
         quantize: False makes an integer observation space float32, so that less than one grey level can be added.
+        victim: fills in a victim that ``how`` leaves open; a reference such as ``"zoo:hopper-ppo"`` will do.
         keep_true: put the true observation into ``info["adv_wrappers"][layer]["true"]``.
 
     ``info["adv_wrappers"]`` holds a dictionary a layer, ``{"struck": bool}``. t = 0 is the reset observation.
@@ -44,6 +46,8 @@ class PerturbObservation(EnvLayer):
     """
 
     on: ClassVar[On] = "observation"
+
+    __signature__ = inspect.signature(EnvLayer)  # that of __new__ would say nothing
 
     def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
         if isinstance(env, VectorEnv):

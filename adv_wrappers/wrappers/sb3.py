@@ -10,7 +10,9 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import SpaceError
-from adv_wrappers.core.threat import How, On, ThreatModel, When
+from adv_wrappers.core.perturbation import How, On, When
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.layer import GATES, Layer, counts, floated
 from adv_wrappers.wrappers.timing import gate
 
@@ -30,14 +32,24 @@ class VecLayer(Layer, VecEnvWrapper):
 
     def __init__(
         self, venv: VecEnv, how: How | ThreatModel | str | dict[str, Any], within: Budget | None = None,
-        when: When | None = None, at: str | tuple[str, ...] | None = None, *, quantize: bool = True,
-        keep_true: bool = False,
+        when: When | str | None = None, at: str | tuple[str, ...] | None = None, *,
+        victim: Victim | str | None = None, quantize: bool = True, keep_true: bool = False,
     ) -> None:  # fmt: skip
         if not isinstance(venv, VecEnv):
             raise SpaceError(f"expected an SB3 VecEnv, got {type(venv).__name__}")
         VecEnvWrapper.__init__(self, venv)
         self._install(
-            venv, how, within, when, at, venv.num_envs, quantize, keep_true, venv.observation_space, venv.action_space
+            venv,
+            how,
+            within,
+            when,
+            at,
+            victim,
+            venv.num_envs,
+            quantize,
+            keep_true,
+            venv.observation_space,
+            venv.action_space,
         )
         if not quantize:
             self.observation_space = self.perturbed_space

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from adv_wrappers.core.threat import Perturbation, ThreatModel
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.presets import as_threat
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.observation import PerturbObservation

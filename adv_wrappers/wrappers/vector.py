@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,11 @@ from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import SpaceError
-from adv_wrappers.core.threat import How, ThreatModel, When
+from adv_wrappers.core.perturbation import How, When
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers import trees
-from adv_wrappers.wrappers.layer import LAYERS, Layer, floated
-
-
-def autoreset_mode(env: Any) -> AutoresetMode:
-    """The mode of a vector environment, from the environment itself: ``AtariVectorEnv`` shares its metadata."""
-    mode = getattr(env.unwrapped, "autoreset_mode", None) or (env.metadata or {}).get("autoreset_mode")
-    return AutoresetMode(mode) if mode is not None else AutoresetMode.NEXT_STEP
+from adv_wrappers.wrappers.layer import LAYERS, Layer, autoreset_mode, floated
 
 
 class VectorLayer(Layer, VectorWrapper):
@@ -27,8 +24,8 @@ class VectorLayer(Layer, VectorWrapper):
 
     def __init__(
         self, env: VectorEnv[Any, Any, Any], how: How | ThreatModel | str | dict[str, Any],
-        within: Budget | None = None, when: When | None = None, at: str | tuple[str, ...] | None = None, *,
-        quantize: bool = True, keep_true: bool = False,
+        within: Budget | None = None, when: When | str | None = None, at: str | tuple[str, ...] | None = None, *,
+        victim: Victim | str | None = None, quantize: bool = True, keep_true: bool = False,
     ) -> None:  # fmt: skip
         if not isinstance(env, VectorEnv):
             raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
@@ -37,7 +34,7 @@ class VectorLayer(Layer, VectorWrapper):
         if batch not in (None, env.num_envs):
             raise SpaceError(f"rows must stay in place: expected batch_size = num_envs = {env.num_envs}, got {batch}")
         self._install(
-            env, how, within, when, at, env.num_envs, quantize, keep_true,
+            env, how, within, when, at, victim, env.num_envs, quantize, keep_true,
             env.single_observation_space, env.single_action_space,
         )  # fmt: skip
         if not quantize:
@@ -49,6 +46,17 @@ class VectorLayer(Layer, VectorWrapper):
         self._handed: Any = None
         self._action_mask: Any = None
         self._every: Any = np.ones(env.num_envs, bool)
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        """Spec of the wrapped environment; an autoreset mode in its arguments is written as its value, for JSON."""
+        spec = self.env.spec
+        mode = spec.kwargs.get("autoreset_mode") if spec is not None else None
+        if spec is None or not isinstance(mode, AutoresetMode):
+            return spec
+        spec = copy.deepcopy(spec)
+        spec.kwargs["autoreset_mode"] = mode.value
+        return spec
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None

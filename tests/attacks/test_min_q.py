@@ -46,5 +46,5 @@ def test_the_value_at_the_true_state_falls():
 def test_where_it_is_not_defined():
     lost = chooser(linear(WEIGHT), critic=critic)  # a critic of continuous actions is no Q of discrete ones
     for victim in (chooser(linear(WEIGHT)), actor(linear(WEIGHT)), lost):
-        with pytest.raises(VictimError, match="robust-sarsa"):
+        with pytest.raises(VictimError, match="max-diff"):
             MinQ(victim)

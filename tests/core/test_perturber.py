@@ -13,9 +13,10 @@ from gymnasium import spaces
 from adv_wrappers.core.balls import L2, Linf
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.errors import SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.session import Session
-from adv_wrappers.core.threat import Perturbation, ThreatModel
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.strategic import Strategic
 from adv_wrappers.timing import AtMost, Bernoulli, Every, Never
 from tests.core.helpers import chooser, linear

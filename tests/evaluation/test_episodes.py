@@ -198,3 +198,19 @@ def test_the_atari_preprocessing() -> None:
     )
     make, name, kwargs = builder("BreakoutNoFrameskip-v4", images)
     assert make().observation_space == env.observation_space and (name, kwargs) == ("BreakoutNoFrameskip-v4", {})
+
+
+def test_a_stack_is_written_as_reports_print_it() -> None:
+    text = "noise:eps=0.1 + action-flip:p=0.5"
+    as_list = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", [text.split(" + ")], episodes=2)
+    report = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", text, episodes=2)
+    assert report.threats[1]["threat"] == as_list.threats[1]["threat"] == text
+    assert report.threats[1]["returns"] == as_list.threats[1]["returns"]
+
+
+def test_a_report_prints_as_its_table() -> None:
+    report = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", "noise:eps=0.1,when=every(2)", episodes=2)
+    lines = str(report).splitlines()
+    assert lines[0] == "zoo:cartpole-dqn on CartPole-v1, 2 episodes, seed 0"
+    assert any(line.strip().startswith("noise:eps=0.1,when=every(2)") for line in lines)
+    assert all(line == line.rstrip() for line in lines)

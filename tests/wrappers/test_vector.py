@@ -177,3 +177,12 @@ def test_async_vector_env():
     finally:
         outside.close()
         inside.close()
+
+
+def test_the_spec_of_a_vector_is_json_with_an_autoreset_mode():
+    mode = gym.vector.AutoresetMode.SAME_STEP
+    env = gym.make_vec("adv_wrappers:adv/noise-v0", num_envs=2, env="CartPole-v1", eps=0.1, autoreset_mode=mode)
+    spec = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
+    again = gym.make_vec(spec, num_envs=2)
+    assert again.mode == env.mode == mode
+    assert (again.reset(seed=3)[0] == env.reset(seed=3)[0]).all()

@@ -1,0 +1,111 @@
+"""The bases of perturbations and timings, and what may stand in their place: functions of ``(x, context)``."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
+
+from adv_wrappers.core.arrays import Field
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import BudgetError, ThreatError
+from adv_wrappers.core.values import Value
+
+On = Literal["observation", "action"]
+
+
+class Perturbation(Value):
+    """What is done to a batch: ``(x: [B, *S], context) -> [B, *S]``.
+
+    ``x`` is float, in the units of the space; or, if the class declares ``native = True``, in the space's own dtype and
+    possibly the environment's own memory, not to be written to. The engine projects whatever comes back, so a
+    perturbation need not respect its own budget.
+    """
+
+    on: ClassVar[On] = "observation"
+    native: ClassVar[bool] = False
+    search: ClassVar[bool] = False  # walks or samples the budget, which must then be bounded
+    needs_victim: ClassVar[bool] = False
+    within: ClassVar[Budget | None] = None  # budget where none is given
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        """The perturbed batch."""
+        raise NotImplementedError
+
+    def check(self, field: Field, within: Budget) -> None:
+        """Raise, before anything is spent, if this perturbation cannot work on a field under a budget."""
+        if self.search and not within.bounded and not field.bounded:
+            raise BudgetError(
+                f"{self.name} searches its budget, but {within.name} is unbounded on a space whose bounds are not "
+                f"finite: give it Linf(eps) or L2(eps)"
+            )
+
+    def initial_memory(self, rows: int) -> dict[str, Tensor] | None:
+        """What is remembered a row, leaves ``[rows, ...]``, reset every episode; None for a stateless perturbation."""
+        return None
+
+
+class When(Value):
+    """When a layer strikes: ``(x: [B, *S], context) -> bool [B]``. :mod:`adv_wrappers.timing` holds the timings."""
+
+    blind: ClassVar[bool] = True  # decides from t, spent and the key alone, without looking at the observation
+
+    def decide(self, moment: Any, path: int = 0) -> Any:
+        """Bool, or bool ``[B]``, from ``moment.t``, ``moment.spent`` and ``moment.chance(path)``; for blind timings."""
+        raise NotImplementedError
+
+    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
+        """The same for timings that look at the observation."""
+        return self.decide(moment, path)
+
+
+How = Perturbation | Callable[[Tensor, Context], Tensor]
+
+
+def check_how(how: Any) -> None:
+    """Raise :class:`ThreatError` unless this can be called on a batch and a context."""
+    if isinstance(how, type):
+        raise ThreatError(f"expected a perturbation, got the class {how.__name__}: call it, as in {how.__name__}(...)")
+    if isinstance(how, Perturbation):
+        kind = type(how)
+        if kind.__call__ is Perturbation.__call__ or not hasattr(kind, "name") or not dataclasses.is_dataclass(kind):
+            raise ThreatError(
+                f"{kind.__name__} must be a frozen dataclass with a class attribute name and a method "
+                f"__call__(self, x, context), to be a Perturbation; a plain function (x, context) needs none of it"
+            )
+    elif not callable(how):
+        raise ThreatError(f"how must be a perturbation or a function (x, context), got {how!r}")
+    elif not _takes_two(how):
+        raise ThreatError(
+            f"{_name(how)} must take (x, context): a batch of shape [B, *S] and what is known of the step"
+        )
+
+
+def check_when(when: Any) -> None:
+    """Raise :class:`ThreatError` unless this is a timing, or None for every step."""
+    if isinstance(when, type):
+        raise ThreatError(f"expected a timing, got the class {when.__name__}: call it, as in {when.__name__}(...)")
+    if when is None or isinstance(when, When):
+        return
+    if not callable(when):
+        raise ThreatError(f"when must be a timing such as Bernoulli(0.5), got {when!r} (wrappers and texts read texts)")
+    if not _takes_two(when):
+        raise ThreatError(f"{_name(when)} must take (x, context) and return bool [B], to say when to strike")
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _takes_two(function: Any) -> bool:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not say
+        return True
+    return True

@@ -1,0 +1,67 @@
+"""What may stand for a perturbation or a timing, and what is said of the rest."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import gymnasium as gym
+import pytest
+import torch
+
+import adv_wrappers as adv
+from adv_wrappers.core.perturbation import check_how, check_when
+
+
+class NoDataclass(adv.Perturbation):
+    name: ClassVar[str] = "test-no-dataclass"
+
+    def __call__(self, x, context):
+        return x
+
+
+class NoName(adv.Perturbation):
+    def __call__(self, x, context):
+        return x
+
+
+class NoCall(adv.Perturbation):
+    name: ClassVar[str] = "test-no-call"
+
+
+@pytest.mark.parametrize("kind", [NoDataclass, NoName, NoCall])
+def test_a_perturbation_is_a_frozen_dataclass_with_a_name_that_can_be_called(kind):
+    with pytest.raises(adv.ThreatError, match=f"{kind.__name__} must be a frozen dataclass"):
+        adv.PerturbObservation(gym.make("CartPole-v1"), kind(), within=adv.Linf(0.1))
+
+
+def test_classes_in_the_place_of_values():
+    with pytest.raises(adv.ThreatError, match=r"call it, as in Noise\(...\)"):
+        check_how(adv.Noise)
+    with pytest.raises(adv.ThreatError, match=r"call it, as in Always\(...\)"):
+        check_when(adv.Always)
+
+
+def test_functions_take_a_batch_and_a_context():
+    check_how(lambda x, context: x)
+    check_how(torch.add)  # a builtin that does not say what it takes
+    check_when(lambda x, context: x[:, 0] > 0)
+    for function in (lambda x: x, lambda: 0, lambda a, b, c: a):
+        with pytest.raises(adv.ThreatError, match=r"must take \(x, context\)"):
+            check_how(function)
+        with pytest.raises(adv.ThreatError, match=r"must take \(x, context\)"):
+            check_when(function)
+
+
+def test_a_layer_takes_the_victim_that_its_threat_leaves_open():
+    env = adv.PerturbObservation(gym.make("CartPole-v1"), "pgd:eps=0.1", victim="zoo:cartpole-dqn")
+    assert env.threat.victims[0].ref == "zoo:cartpole-dqn"
+    assert env.spec.make().threat.to_dict() == env.threat.to_dict()
+
+
+def test_a_victim_without_a_gradient_is_told_apart():
+    space = gym.make("CartPole-v1")
+    net = torch.nn.Linear(4, 2)
+    victim = adv.from_module(lambda x: net(x).detach(), space.observation_space, space.action_space, "q")
+    env = adv.PerturbObservation(space, adv.MinBest(victim), within=adv.Linf(0.1))
+    with pytest.raises(adv.VictimError, match="carries no gradient"):
+        env.reset(seed=0)
