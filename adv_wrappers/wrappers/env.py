@@ -109,7 +109,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
                 engine.struck, engine.true = False, obs
         if engine.session.listening:
             engine.session.hand(self, obs)
-        return obs, self._note(info, bool(struck), self._kept)
+        return obs, self._note(info, bool(struck), engine.true if self.keep_true else None)
 
 
 def _mask(mask: Any) -> Any:
