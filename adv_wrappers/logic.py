@@ -60,12 +60,16 @@ class Pair(Timing):
         """Both decisions as one."""
         raise NotImplementedError
 
+    def settled(self, first: Any) -> bool:
+        """Whether the first decision is already that of both."""
+        return False
+
     def decide(self, moment: Any, path: int = 0) -> Any:
         return self.join(self.a.decide(moment, 4 * path + 1), self.b.decide(moment, 4 * path + 2))
 
     def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
         first = _look(self.a, x, context, moment, 4 * path + 1)
-        if isinstance(self, And) and not isinstance(first, Tensor) and not np.any(first):
+        if not isinstance(first, Tensor) and self.settled(first):
             return first  # the second may cost a pass through the victim
         return self.join(first, _look(self.b, x, context, moment, 4 * path + 2))
 
@@ -80,6 +84,9 @@ class And(Pair):
 
     def join(self, a: Any, b: Any) -> Any:
         return a & b
+
+    def settled(self, first: Any) -> bool:
+        return not np.any(first)
 
     def __str__(self) -> str:
         return f"{self.a}&({self.b})" if isinstance(self.b, And) else f"{self.a}&{self.b}"

@@ -26,7 +26,7 @@ from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.balls import L0, L2, Linf
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.errors import BudgetError, ThreatError
-from adv_wrappers.core.perturbation import On, Perturbation, When
+from adv_wrappers.core.perturbation import On, Perturbation, When, check_how
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct
 from adv_wrappers.texts import parse_when, pieces_of, value_of
@@ -179,7 +179,7 @@ def as_threat(
         changes = {key: value for key, value in changes.items() if value is not None}
         return replace(how, **changes) if changes else how
     if isinstance(how, type):
-        raise ThreatError(f"expected a perturbation, got the class {how.__name__}: call it, as in {how.__name__}(...)")
+        check_how(how)  # raises, and says to call it
     target = how.on if isinstance(how, Perturbation) else on
     if target is None:
         if callable(how):

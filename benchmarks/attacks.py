@@ -106,7 +106,7 @@ def ours(net: nn.Module, x: Tensor, labels: Tensor, whole: bool) -> Call:
         now = context()
         if whole:
             return how(x, now)
-        return pgd(now, victim.gradient(CrossEntropy(labels, ACTIONS)), STEPS, STEP)
+        return pgd(now, victim.gradient(CrossEntropy(labels)), STEPS, STEP)
 
     return call
 

@@ -69,9 +69,9 @@ class CarliniWagner(Perturbation):
         """What is maximised: the lead of the wanted action, a loss on parameters ``[B, K] -> [B]``."""
         params = bound.params(x)
         if self.target is None:
-            return Margin(params.argmax(-1), params.shape[-1])
+            return Margin(params.argmax(-1))
         wanted = params.argmin(-1) if self.target == "worst" else torch.full_like(params.argmin(-1), int(self.target))
-        return Margin(wanted, params.shape[-1], toward=True)
+        return Margin(wanted, toward=True)
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)

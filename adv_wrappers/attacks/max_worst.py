@@ -49,4 +49,4 @@ class MaxWorst(Climb):
     def objective(self, x: Tensor, bound: Any) -> Any:
         by_q = self.by == "q" or (self.by is None and self.victim.has_q)
         params = bound.q(x) if by_q else bound.params(x)
-        return classifier(self.loss, self.victim.kind)(params.argmin(-1), params.shape[-1], toward=True)
+        return classifier(self.loss, self.victim.kind)(params.argmin(-1), toward=True)

@@ -28,7 +28,7 @@ class CrossEntropy:
     The gradient underflows to zero where the target leads by more than about 104; :class:`Margin` does not.
     """
 
-    def __init__(self, target: Tensor, actions: int, toward: bool = False) -> None:
+    def __init__(self, target: Tensor, toward: bool = False) -> None:
         self.target, self.sign = target, -1.0 if toward else 1.0
         self._hot: Tensor | None = None
 
@@ -46,7 +46,7 @@ class CrossEntropy:
 class Margin:
     """The best other action's lead over the target, ``max_{i != target} params_i - params_target``."""
 
-    def __init__(self, target: Tensor, actions: int, toward: bool = False) -> None:
+    def __init__(self, target: Tensor, toward: bool = False) -> None:
         self.target, self.sign = target, -1.0 if toward else 1.0
         self._hot: Tensor | None = None
 
@@ -115,7 +115,7 @@ def classifier(loss: str | None, kind: str) -> type[CrossEntropy] | type[Margin]
 
 def leave_best(loss: str | None, victim: Any, params: Tensor) -> CrossEntropy | Margin:
     """The objective of MinBest: the action that is best by ``params`` ``[B, A]`` becomes unlikely."""
-    return classifier(loss, victim.kind)(params.argmax(-1), params.shape[-1])
+    return classifier(loss, victim.kind)(params.argmax(-1))
 
 
 def need_discrete(attack: str, victim: Any, instead: str) -> None:

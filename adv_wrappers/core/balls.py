@@ -128,6 +128,9 @@ class Linf(Budget):
     def unit(self, low: Tensor, high: Tensor) -> float | Tensor:
         return self.eps
 
+    def spread(self, x: Tensor, low: Tensor, high: Tensor) -> float | Tensor:
+        return self.radius(x)
+
     def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
         """Uniform in the ball (on the grid: over its integers), then met with the space, as the papers do."""
         u, radius = draws.uniform(), self.radius(x)

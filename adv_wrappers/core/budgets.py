@@ -62,6 +62,10 @@ class Budget(Value):
         """What a step of length one means: the radius, or half the box where the space alone bounds the set."""
         return (high - low) / 2
 
+    def spread(self, x: Tensor, low: Tensor, high: Tensor) -> float | Tensor:
+        """Standard deviation of Gaussian noise, a feature: one radius."""
+        return self.unit(low, high)
+
     def move(self, y: Tensor, gradient: Tensor, length: float | Tensor, grid: bool = False) -> Tensor:
         """``y`` moved by ``length`` (in the budget's unit, a number or ``[B, *S]``) along :meth:`direction`."""
         direction = self.direction(gradient)

@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from adv_wrappers.core import keys
-from adv_wrappers.core.balls import Linf
 from adv_wrappers.core.budgets import Budget
 
 Leaves = dict[str, Tensor]
-
-
-class VictimLike(Protocol):
-    """What the engine asks of a victim; :class:`adv_wrappers.victims.victim.Victim` is the real thing."""
-
-    observation_space: Any
-    action_space: Any
-    device: torch.device
-    dtype: torch.dtype
-    recurrent: bool
-
-    def params(self, obs: Any, state: Any = None) -> Tensor: ...
-    def policy(self, obs: Any, state: Any = None) -> torch.distributions.Distribution: ...
-    def q(self, obs: Any, act: Tensor | None = None, state: Any = None) -> Tensor | None: ...
-    def value(self, obs: Any, state: Any = None) -> Tensor | None: ...
-    def gradient(self, loss: Any, state: Any = None, fill: Any = None) -> Callable[[Tensor], Tensor]: ...
-    def initial_state(self, rows: int) -> Any: ...
-    def advance(self, obs: Any, state: Any) -> Any: ...
 
 
 class Bound:
@@ -153,5 +134,4 @@ class Context:
             return self.draw()
         if kind == "sign":
             return self.ascend(self.x, self.signs(), 1.0)
-        radius = self.budget.radius(self.x) if isinstance(self.budget, Linf) else self.budget.unit(self.low, self.high)
-        return self.project(self.x + radius * self.normal())
+        return self.project(self.x + self.budget.spread(self.x, self.low, self.high) * self.normal())

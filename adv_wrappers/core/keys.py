@@ -128,7 +128,6 @@ def signs(keys: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 def normal(keys: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Standard normal numbers by inversion, ``[B, *shape]``; equal between devices up to the rounding of ``erfinv``."""
-    half = (
-        2.0**-53 if dtype == torch.float64 else 2.0**-24
-    )  # the middle of a cell: never -1 or 1, whose inverse is infinite
+    # the middle of a cell: never -1 or 1, whose inverse is infinite
+    half = 2.0**-53 if dtype == torch.float64 else 2.0**-24
     return uniform(keys, shape, dtype).mul_(2).sub_(1).add_(half).erfinv_().mul_(2.0**0.5)

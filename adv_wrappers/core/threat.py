@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.arrays import At, Field
-from adv_wrappers.core.arrays import fits as fits
+from adv_wrappers.core.arrays import At, Field, fits
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import BudgetError, ThreatError, VictimError

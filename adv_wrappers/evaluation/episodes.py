@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from adv_wrappers.core.arrays import fits
 from adv_wrappers.core.errors import (
     AdvWrappersError,
     SpaceError,
     ValueRangeError,
     VictimError,
 )
-from adv_wrappers.core.threat import fits
 from adv_wrappers.evaluation import metrics
 from adv_wrappers.evaluation.checks import Outcome, check
 from adv_wrappers.evaluation.environments import Make, builder, minimum_of

@@ -13,8 +13,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from adv_wrappers.core.arrays import fits
 from adv_wrappers.core.errors import CardError, TrustError, VictimError
-from adv_wrappers.core.threat import fits
 from adv_wrappers.victims.card_nets import Nets
 from adv_wrappers.victims.chain import chain_of
 from adv_wrappers.victims.families import unscale

@@ -13,18 +13,9 @@ from adv_wrappers.core.errors import SpaceError
 from adv_wrappers.core.perturbation import How, On, When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.victims import Victim
+from adv_wrappers.wrappers import trees
 from adv_wrappers.wrappers.layer import GATES, Layer, counts, floated
 from adv_wrappers.wrappers.timing import gate
-
-
-def _stack(rows: list[Any], like: Any) -> Any:
-    if isinstance(like, dict):
-        return {key: _stack([row[key] for row in rows], like[key]) for key in like}
-    return np.stack([np.asarray(row) for row in rows])
-
-
-def _row(tree: Any, row: int) -> Any:
-    return {key: _row(value, row) for key, value in tree.items()} if isinstance(tree, dict) else tree[row]
 
 
 class VecLayer(Layer, VecEnvWrapper):
@@ -91,13 +82,12 @@ class VecLayer(Layer, VecEnvWrapper):
         infos = list(infos)
         if dones.any():
             if self.on == "observation":
-                last = [
-                    info.get("terminal_observation") if d else _row(obs, i)
-                    for i, (d, info) in enumerate(zip(dones, infos, strict=True))
-                ]
-                final, _ = self._observe(_stack(last, obs), dones, True)
+                final = trees.copy(obs)
                 for i in map(int, np.flatnonzero(dones)):
-                    infos[i] = {**infos[i], "terminal_observation": _row(final, i)}
+                    trees.put(final, i, infos[i]["terminal_observation"])
+                final, _ = self._observe(final, dones, True)
+                for i in map(int, np.flatnonzero(dones)):
+                    infos[i] = {**infos[i], "terminal_observation": trees.row(final, i)}
             engine.clock.turn(dones)
             engine.forget(dones)
             engine.session.reset(dones)
@@ -108,7 +98,8 @@ class VecLayer(Layer, VecEnvWrapper):
         each = np.broadcast_to(struck, (self.num_envs,))
         true = self._kept
         infos = [
-            self._note(info, bool(each[i]), None if true is None else _row(true, i)) for i, info in enumerate(infos)
+            self._note(info, bool(each[i]), None if true is None else trees.row(true, i))
+            for i, info in enumerate(infos)
         ]
         return obs, rewards, dones, infos
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -89,6 +90,28 @@ def machine() -> str:
         f"{platform.python_version()}, torch {torch.__version__}, numpy {numpy.__version__}, gymnasium "
         f"{gymnasium.__version__}"
     )
+
+
+def options(doc: str | None, episodes: int) -> argparse.ArgumentParser:
+    """The options that the scripts share; ``doc`` is theirs."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--victims", type=Path, required=True, help="folder of cards")
+    parser.add_argument("--episodes", type=int, default=episodes)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument("--again", action="store_true", help="evaluate also what an earlier run has left")
+    return parser
+
+
+def done(old: dict[str, Any] | None, arguments: argparse.Namespace) -> bool:
+    """Whether an earlier run has left this result, and it is not to be made again."""
+    wanted = (arguments.episodes, arguments.seed)
+    return old is not None and not arguments.again and (old["episodes"], old["seed"]) == wanted
+
+
+def kept(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a report without what a page does not need."""
+    return {key: value for key, value in row.items() if key not in ("layers", "lengths")}
 
 
 def command(arguments: Sequence[str]) -> str:

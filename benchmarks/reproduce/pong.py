@@ -9,7 +9,6 @@ observation is a uint8 image again.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import warnings
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from figures import command, load, machine, measured, of_row, save, table, write
+from figures import command, done, kept, load, machine, measured, of_row, options, save, table, write
 
 import adv_wrappers as adv
 
@@ -35,7 +34,7 @@ def evaluate(folder: Path, episodes: int, seed: int) -> dict[str, Any]:
         victim, card["environment"]["id"], [f"noise:{FGSM.partition(':')[2]}", FGSM], episodes=episodes, seed=seed,
         num_envs=episodes,
     ).to_dict()  # fmt: skip
-    rows = [{key: value for key, value in row.items() if key not in ("layers", "lengths")} for row in report["threats"]]
+    rows = [kept(row) for row in report["threats"]]
     return {
         "episodes": episodes, "seed": seed, "fingerprint": victim.fingerprint(), "select": victim.select,
         "env": report["env"], "versions": report["versions"], "warnings": report["warnings"], "rows": rows,
@@ -93,13 +92,7 @@ def markdown(results: dict[str, Any], line: str) -> str:
 
 def main() -> None:
     """Evaluate what is missing, then write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--victims", type=Path, required=True, help="folder of cards")
-    parser.add_argument("--episodes", type=int, default=32)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--again", action="store_true", help="evaluate also what an earlier run has left")
-    arguments = parser.parse_args()
+    arguments = options(__doc__, episodes=32).parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", module="gymnasium")
     line = command(sys.argv[1:])
@@ -107,8 +100,7 @@ def main() -> None:
     path = arguments.out / "pong.json"
     results: dict[str, Any] = load(path).get("cards", {})
     for name in CARDS:
-        old = results.get(name)
-        if old and not arguments.again and (old["episodes"], old["seed"]) == (arguments.episodes, arguments.seed):
+        if done(results.get(name), arguments):
             continue
         results[name] = evaluate(arguments.victims / name, arguments.episodes, arguments.seed)
         save(path, {"command": line, "machine": machine(), "cards": results})

@@ -9,7 +9,6 @@ Student's t from their own standard deviation and number of episodes; ours are b
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from figures import Figure, command, load, machine, measured, number, of_row, save, table, write
+from figures import Figure, command, done, kept, load, machine, measured, number, of_row, options, save, table, write
 
 import adv_wrappers as adv
 
@@ -64,9 +63,7 @@ def evaluate(folder: Path, episodes: int, seed: int, num_envs: int) -> dict[str,
     report = adv.evaluate(
         victim, card["environment"]["id"], list(threats.values()), episodes=episodes, seed=seed, num_envs=num_envs
     ).to_dict()
-    rows = {}
-    for name, row in zip(["none", *threats], report["threats"], strict=True):
-        rows[name] = {key: value for key, value in row.items() if key not in ("layers", "lengths")}
+    rows = {name: kept(row) for name, row in zip(["none", *threats], report["threats"], strict=True)}
     return {
         "episodes": episodes, "seed": seed, "fingerprint": victim.fingerprint(), "env": report["env"],
         "versions": report["versions"], "warnings": report["warnings"], "rows": rows,
@@ -139,14 +136,9 @@ def markdown(results: dict[str, Any], cards: dict[str, Any], line: str) -> str:
 
 def main() -> None:
     """Evaluate what is missing, then write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--victims", type=Path, required=True, help="folder of cards")
-    parser.add_argument("--episodes", type=int, default=30)
+    parser = options(__doc__, episodes=30)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="names of cards")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--num-envs", type=int, default=30)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--again", action="store_true", help="evaluate also what an earlier run has left")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", module="gymnasium")
@@ -158,10 +150,7 @@ def main() -> None:
     path = arguments.out / "victims.json"
     results: dict[str, Any] = load(path).get("cards", {})
     for folder in folders:
-        old = results.get(folder.name)
-        if arguments.only and folder.name not in arguments.only:
-            continue
-        if old and not arguments.again and (old["episodes"], old["seed"]) == (arguments.episodes, arguments.seed):
+        if (arguments.only and folder.name not in arguments.only) or done(results.get(folder.name), arguments):
             continue
         result = evaluate(folder, arguments.episodes, arguments.seed, arguments.num_envs)
         results[folder.name] = result

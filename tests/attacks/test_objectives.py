@@ -37,8 +37,8 @@ def space(kind: str):
 
 FAMILIES = ["categorical", "multi-categorical", "multi-binary", "gaussian", "mean"]
 MADE = [
-    *(pytest.param(lambda v, t=t: CrossEntropy(TARGET, 6, t), id=f"cross-entropy-{t}") for t in (False, True)),
-    *(pytest.param(lambda v, t=t: Margin(TARGET, 6, t), id=f"margin-{t}") for t in (False, True)),
+    *(pytest.param(lambda v, t=t: CrossEntropy(TARGET, t), id=f"cross-entropy-{t}") for t in (False, True)),
+    *(pytest.param(lambda v, t=t: Margin(TARGET, t), id=f"margin-{t}") for t in (False, True)),
     pytest.param(lambda v: ExpectedQ(randn(6, 6, seed=8)), id="expected-q"),
 ]
 
@@ -84,22 +84,22 @@ def test_the_critic_of_the_mode(family):
 def test_a_margin_has_a_gradient_where_cross_entropy_underflows():
     q = torch.tensor([[200.0, 0.0, 50.0]])
     best = q.argmax(-1)
-    assert not CrossEntropy(best, 3).gradient(q).any()
-    assert Margin(best, 3).gradient(q).tolist() == [[-1.0, 0.0, 1.0]]
+    assert not CrossEntropy(best).gradient(q).any()
+    assert Margin(best).gradient(q).tolist() == [[-1.0, 0.0, 1.0]]
 
 
 def test_towards_a_target_is_the_opposite():
     params = randn(6, 6)
     for kind in (CrossEntropy, Margin):
-        away, toward = kind(TARGET, 6), kind(TARGET, 6, toward=True)
+        away, toward = kind(TARGET), kind(TARGET, toward=True)
         assert torch.equal(away(params), -toward(params))
         assert torch.equal(away.gradient(params), -toward.gradient(params))
 
 
 def test_signs():
     params = torch.tensor([[1.0, 3.0, 2.0]])
-    assert Margin(torch.tensor([1]), 3)(params).item() == -1.0, "the right action leads by one"
-    assert CrossEntropy(torch.tensor([1]), 3)(params) < CrossEntropy(torch.tensor([0]), 3)(params)
+    assert Margin(torch.tensor([1]))(params).item() == -1.0, "the right action leads by one"
+    assert CrossEntropy(torch.tensor([1]))(params) < CrossEntropy(torch.tensor([0]))(params)
     assert ExpectedQ(torch.tensor([[0.0, 1.0, 0.0]]))(params) == -params.softmax(-1)[0, 1]
 
 
