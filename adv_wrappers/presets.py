@@ -26,9 +26,11 @@ from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.balls import L0, L2, Linf
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.errors import BudgetError, ThreatError
+from adv_wrappers.core.frames import Newest
 from adv_wrappers.core.perturbation import On, Perturbation, When, check_how
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct
+from adv_wrappers.daylight import JPEG, Brightness, Daylight, MedianBlur, Perspective, Rotation, Shift
 from adv_wrappers.texts import parse_when, pieces_of, value_of
 from adv_wrappers.timing import And, Bernoulli
 from adv_wrappers.victims import Victim, load_victim
@@ -64,18 +66,25 @@ presets: dict[str, Preset] = {
     "max-diff": Preset(MaxDiff),
     "robust-sarsa": Preset(RobustSarsa),
     "carlini-wagner": Preset(CarliniWagner),
+    "brightness": Preset(Brightness),
+    "median-blur": Preset(MedianBlur),
+    "rotation": Preset(Rotation),
+    "shift": Preset(Shift),
+    "jpeg": Preset(JPEG),
+    "perspective": Preset(Perspective),
+    "daylight": Preset(Daylight),
     "action-noise": Preset(ActionNoise),
     "action-flip": Preset(ActionFlip),
     "worst-action": Preset(WorstAction),
 }
 
-_COMMON = ("eps", "norm", "scale", "victim", "when", "p", "at")
+_COMMON = ("eps", "norm", "scale", "newest", "victim", "when", "p", "at")
 
 
 def threat(
     name: str, /, victim: Victim | str | None = None, *, eps: float | None = None, norm: str | None = None,
-    scale: Any = None, when: When | str | None = None, p: float | None = None, at: str | tuple[str, ...] | None = None,
-    within: Budget | None = None, **arguments: Any,
+    scale: Any = None, newest: bool | None = None, when: When | str | None = None, p: float | None = None,
+    at: str | tuple[str, ...] | None = None, within: Budget | None = None, **arguments: Any,
 ) -> ThreatModel:  # fmt: skip
     """The threat that a preset's name stands for.
 
@@ -83,6 +92,7 @@ def threat(
         name: one of ``presets``.
         victim: a victim or its reference; without one the threat stays open until ``against(victim)``.
         eps, norm, scale: the budget: ``norm`` is ``linf`` (default), ``l2``, ``l0`` (eps elements) or ``valid``.
+        newest: True spends the budget on the newest frame of a stack alone (:class:`adv_wrappers.Newest`).
         when, p: the timing, as a value or a text; ``p`` is short for, and combines with, ``Bernoulli(p)``.
         at: key or keys of a Dict space.
         within: the budget itself, instead of eps, norm and scale.
@@ -105,6 +115,9 @@ def threat(
         raise ThreatError(f"{name} takes {', '.join(known)}, not {', '.join(unknown)}")
     how = construct(preset.kind, **own)
     budget = within if within is not None else _budget(name, how, eps, norm, scale)
+    if newest not in (None, True, False):
+        raise BudgetError(f"newest must be true or false, got {newest!r}; within=Newest(..., axis=...) has the rest")
+    budget = Newest(budget) if newest else budget
     timing = parse_when(when) if isinstance(when, str) else when
     if p is not None:
         timing = Bernoulli(p) if timing is None else And(Bernoulli(p), timing)

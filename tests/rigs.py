@@ -8,6 +8,8 @@ transcript, row by row and episode by episode, so that kinds can be compared.
 from __future__ import annotations
 
 import functools
+import itertools
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,6 +153,17 @@ class CNN(nn.Module):
         return self.head(torch.tanh(self.conv(x / 255)).flatten(1))
 
 
+class Flat(nn.Module):
+    """An MLP on every number of an image."""
+
+    def __init__(self, inputs: int, outputs: int, scale: float) -> None:
+        super().__init__()
+        self.scale, self.net = scale, MLP(inputs, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x.flatten(1) / self.scale)
+
+
 class DictNet(nn.Module):
     """An MLP on a Dict observation (and an action, for critics)."""
 
@@ -211,6 +224,8 @@ class Start:
 CARTPOLE = spaces.Box(*(s * np.array([4.8, np.inf, 0.42, np.inf], np.float32) for s in (-1, 1)), dtype=np.float32)
 HOPPER = spaces.Box(-np.inf, np.inf, (6,), np.float64)
 IMAGE = spaces.Box(0, 255, (4, 12, 12), np.uint8)
+COLOUR = spaces.Box(0, 255, (9, 10, 3), np.uint8)
+UNIT = spaces.Box(-1, 1, (3, 10, 8), np.float32)
 DICT = spaces.Dict({"vector": spaces.Box(-3, 3, (5,), np.float32), "image": spaces.Box(0, 255, (2, 3, 3), np.uint8)})
 TORQUES = spaces.Box(-1, 1, (3,), np.float32)
 
@@ -233,7 +248,12 @@ def recorded(space: Any, inside: bool = False) -> list[list[Any]]:
             value[..., 2] = np.where(np.isfinite(box.high[..., 2]), box.high[..., 2] * 1.05, value[..., 2])
         return np.clip(value, box.low, box.high).astype(box.dtype) if inside else value.astype(box.dtype)
 
-    return [[one(space) for _ in range(steps + 1)] for steps in EPISODES]
+    episodes = [[one(space) for _ in range(steps + 1)] for steps in EPISODES]
+    if space is IMAGE:  # a stack of frames: every observation pushes one more in
+        for episode in episodes:
+            for before, after in itertools.pairwise(episode):
+                after[:-1] = before[1:]
+    return episodes
 
 
 @dataclass(frozen=True)
@@ -264,6 +284,14 @@ class Rig:
         return rng.normal(0, 0.8, self.actions.shape).astype(self.actions.dtype)  # unclipped, as agents' actions are
 
 
+def frames() -> ReplayEnv:
+    """Scripted image observations inside their space: the entry point of ``tests/Frames-v0``."""
+    return ReplayEnv(recorded(IMAGE, True), IMAGE, spaces.Discrete(4))
+
+
+gym.register("tests/Frames-v0", entry_point="tests.rigs:frames")
+
+
 @functools.cache
 def _recordings(name: str, inside: bool) -> list[list[Any]]:
     return recorded(RIGS[name].space, inside)
@@ -278,6 +306,8 @@ RIGS = {
         Rig("mean", HOPPER, TORQUES, 0.15),
         Rig("gaussian", HOPPER, TORQUES, 0.15),
         Rig("image", IMAGE, spaces.Discrete(4), 2.5),
+        Rig("colour", COLOUR, spaces.Discrete(3), 2.5),
+        Rig("unit", UNIT, spaces.Discrete(3), 0.05),
         Rig("dict", DICT, spaces.Discrete(3), 0.2, at="vector"),
         Rig("dict-mean", DICT, TORQUES, 0.2, at="vector"),
     )
@@ -289,7 +319,7 @@ def make_victim(name: str, dtype: torch.dtype, live: bool) -> Any:
     """The named victim. ``live`` ones keep their weights trainable and their modules in training mode."""
     rig = RIGS[name]
     state = torch.random.get_rng_state()
-    torch.manual_seed(sorted(RIGS).index(name) + 1)
+    torch.manual_seed(zlib.crc32(name.encode()))
     n = rig.actions.n if isinstance(rig.actions, spaces.Discrete) else rig.actions.shape[0]
     extra: dict[str, Any] = {}
     if name == "q":
@@ -306,6 +336,9 @@ def make_victim(name: str, dtype: torch.dtype, live: bool) -> Any:
         kind, net = "gaussian", MLP(6, 2 * n)
     elif name == "image":
         kind, net = "q", CNN(4, 12, n)
+    elif name in ("colour", "unit"):
+        size = int(np.prod(rig.space.shape))
+        kind, net = "q", Flat(size, n, 255.0 if name == "colour" else 1.0)
     elif name == "dict":
         kind, net = "logits", DictNet(n)
     else:

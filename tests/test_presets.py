@@ -12,8 +12,9 @@ from tests.rigs import RIGS
 def test_the_same_arguments_mean_the_same_everywhere():
     victim = RIGS["q"].victim()
     for name in names("observation"):
+        own = {"game": "Pong", "transform": "jpeg"} if name == "daylight" else {}
         try:
-            made = adv.threat(name, victim, eps=0.25, when="every(2)", p=0.5, at="a")
+            made = adv.threat(name, victim, eps=0.25, when="every(2)", p=0.5, at="a", **own)
         except adv.VictimError:
             made = adv.threat(name, RIGS["mean"].victim(), eps=0.25, when="every(2)", p=0.5, at="a")
         assert made.within == adv.Linf(0.25) and made.at == "a"
@@ -22,6 +23,10 @@ def test_the_same_arguments_mean_the_same_everywhere():
     assert adv.threat("noise", eps=2, norm="l0").within == adv.L0(2)
     assert adv.threat("noise", norm="valid").within == adv.Valid()
     assert adv.threat("noise", eps=1, within=adv.L2(3)).within == adv.L2(3.0)
+    assert adv.threat("noise", eps=1, newest=True).within == adv.Newest(adv.Linf(1.0))
+    assert adv.threat("rotation", newest=True).within == adv.Newest(adv.Valid())
+    with pytest.raises(adv.BudgetError, match="newest must be true or false, got 2"):
+        adv.threat("rotation", newest=2)
 
 
 def test_every_perturbation_has_a_preset_under_its_name():

@@ -87,6 +87,11 @@ class Field:
         """Whether every feature has finite bounds."""
         return bool(np.isfinite(self.low.astype(np.float64)).all() and np.isfinite(self.high.astype(np.float64)).all())
 
+    @property
+    def whole(self) -> bool:
+        """Whether every value of the dtype lies in the space, which holds nothing else: full uint8 images."""
+        return self.dtype == np.uint8 and bool((self.low == 0).all() and (self.high == 255).all())
+
     def bounds(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Bounds of the space in the exact dtype, ``[*S]`` twice."""
         if device not in self._on:

@@ -111,10 +111,14 @@ class Clock:
     def key(self) -> keys.Key:
         """The key of (root, episode, t), from which every stream is folded."""
         if self._step_key is None:
-            if self._episode_key is None:
-                self._episode_key = keys.fold(self.root, self.episode)
-            self._step_key = keys.fold(self._episode_key, self.t)
+            self._step_key = keys.fold(self.episode_key(), self.t)
         return self._step_key
+
+    def episode_key(self) -> keys.Key:
+        """The key of (root, episode), the same at every step of an episode."""
+        if self._episode_key is None:
+            self._episode_key = keys.fold(self.root, self.episode)
+        return self._episode_key
 
 
 def _whole(seed: Any) -> int:

@@ -56,7 +56,7 @@ class Context:
         space: bounds of the space itself, ``[*S]`` twice.
         budget: the budget; ``grid`` says whether the space is an integer grid.
         t, spent: step and strikes of the episode, an integer for a single environment and else ``[B]``.
-        key: the layer's int64 keys ``[B]``.
+        key: the layer's int64 keys ``[B]`` of this step; ``episode_key`` are those of the whole episode.
         observation: for an observation layer what it received, for an action layer what the agent acted on.
         memory: what the perturbation keeps a row, or None.
         mask: action mask, bool ``[B, A]``, where the environment gave one.
@@ -66,10 +66,11 @@ class Context:
         self, x: Tensor, low: Tensor, high: Tensor, space: tuple[Tensor, Tensor], budget: Budget, grid: bool,
         t: Any, spent: Any, key: Callable[[], Tensor], observation: Any, states: Callable[[Any], Any],
         fill: Callable[[Tensor], Any] | None, memory: Leaves | None = None, mask: Tensor | None = None,
+        episode_key: Callable[[], Tensor] | None = None,
     ) -> None:  # fmt: skip
         self.x, self.low, self.high, self.space, self.budget, self.grid = x, low, high, space, budget, grid
         self.t, self.spent, self.observation, self.memory, self.mask = t, spent, observation, memory, mask
-        self._key, self._draws = key, 0
+        self._key, self._episode_key, self._draws = key, episode_key or key, 0
         self._keys: Tensor | None = None
         self._states, self._fill = states, fill
         self._unit: float | Tensor | None = None
@@ -80,6 +81,11 @@ class Context:
         if self._keys is None:
             self._keys = self._key()
         return self._keys
+
+    @property
+    def episode_key(self) -> Tensor:
+        """Keys of the rows that are the same throughout an episode, int64 ``[B]``: (seed, episode, layer stream)."""
+        return self._episode_key()
 
     def _next(self) -> Tensor:
         self._draws += 1
@@ -135,3 +141,26 @@ class Context:
         if kind == "sign":
             return self.ascend(self.x, self.signs(), 1.0)
         return self.project(self.x + self.budget.spread(self.x, self.low, self.high) * self.normal())
+
+
+class Deferred(Context):
+    """A context that is made only if it is asked for more than keys: transforms of whole images need no box.
+
+    Args:
+        whole: makes the whole context.
+        key, episode_key: as in :class:`Context`.
+    """
+
+    def __init__(
+        self, whole: Callable[[], Context], key: Callable[[], Tensor], episode_key: Callable[[], Tensor]
+    ) -> None:
+        self._whole, self._key, self._episode_key = whole, key, episode_key
+        self._keys, self._draws = None, 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_whole" not in self.__dict__:
+            raise AttributeError(name)
+        self.__dict__ = {**vars(self._whole()), **self.__dict__}
+        if name not in self.__dict__:
+            raise AttributeError(f"a context has no attribute {name!r}")
+        return self.__dict__[name]

@@ -44,6 +44,10 @@ class Perturbation(Value):
                 f"finite: give it Linf(eps) or L2(eps)"
             )
 
+    def label(self, within: Budget) -> str:
+        """How tables and ``info`` call this perturbation under a budget."""
+        return self.name
+
     def initial_memory(self, rows: int) -> dict[str, Tensor] | None:
         """What is remembered a row, leaves ``[rows, ...]``, reset every episode; None for a stateless perturbation."""
         return None

@@ -6,79 +6,39 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core import keys
-from adv_wrappers.core.arrays import finite, to_victim
-from adv_wrappers.core.clock import Clock
-from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import OrderError, SpaceError, ThreatError, ValueRangeError
-from adv_wrappers.core.memory import Memory
-from adv_wrappers.core.perturbation import Perturbation, When
-from adv_wrappers.core.session import Session, select
-from adv_wrappers.core.threat import ThreatModel
-
-_GATES = 1 << 40  # streams of ProbabilisticTiming, apart from those of layers
-_TIMING = 1 << 20  # draws of a timing, apart from those of its perturbation
+from adv_wrappers.core.arrays import finite
+from adv_wrappers.core.bench import Bench, tensor_of
+from adv_wrappers.core.context import Deferred
+from adv_wrappers.core.errors import OrderError, ThreatError
+from adv_wrappers.core.perturbation import When
+from adv_wrappers.core.session import select
 
 
-class Perturber:
-    """One layer's engine.
+class Perturber(Bench):
+    """One layer's engine."""
 
-    Args:
-        threat: what to do; every victim filled in.
-        observation_space, action_space: of one row.
-        session: shared by the stack.
-        stream: number of layers beneath, which tells this layer's draws from theirs.
-        device: where the environment's tensors live; None for an environment on the host.
-    """
+    def observe(self, value: Any, eligible: Any = True, final: bool = False) -> tuple[Any, Any]:
+        """An observation as this layer hands it on, and which rows were struck.
 
-    def __init__(
-        self, threat: ThreatModel, observation_space: spaces.Space[Any], action_space: spaces.Space[Any],
-        session: Session, stream: int, device: torch.device | None = None,
-    ) -> None:  # fmt: skip
-        self.spaces = observation_space, action_space
-        self.session, self.stream, self.batched = session, stream, session.rows is not None
-        self.clock = Clock(session.rows, device, session.roots)
-        self.gates: list[When] = []
-        self.true: Any = None  # the value that came in last, and which rows were struck: read by evaluations
-        self.struck: Any = False
-        self.arm(threat)
-
-    def arm(self, threat: ThreatModel) -> None:
-        """Take a threat, after checking that it can work here."""
-        threat = threat.against(None)
-        self.field = threat.check(*self.spaces)
-        self.threat = threat
-        victims = threat.victims
-        first = next(iter(victims), None)
-        single = torch.float32 if self.field.exact == torch.float16 else self.field.exact
-        self.dtype: torch.dtype = first.dtype if first else single
-        self.device: torch.device | None = first.device if first else self.clock.device
-        self.memory = Memory(threat.how, self.session.rows)
-        self.watches = threat.on == "action" and bool(victims)
-
-    def settle(self, device: torch.device) -> None:
-        """Move to a device, on which the environment turned out to live: clock and schedule live there too."""
-        self.clock = Clock(self.session.rows, device, self.session.roots)
-        self.device = self.device or device
-
-    @property
-    def t(self) -> Any:
-        """Step within the episode."""
-        return self.clock.t
-
-    @property
-    def spent(self) -> Any:
-        """Strikes of this episode."""
-        return self.clock.spent
-
-    def chance(self, path: int, stream: int | None = None) -> Any:
-        """Uniform number in [0, 1) a row, from the layer's stream or from a gate's."""
-        if stream is not None:
-            return keys.uniform_of(keys.fold(self.clock.key(), _GATES + stream))
-        return keys.uniform_of(keys.fold(keys.fold(self.clock.key(), self.stream), _TIMING + path))
+        Under Newest the frames of the past come out as they were shown, whether a row is struck or not.
+        """
+        if self.history is None:
+            struck = self.decide(value, eligible, final)
+            if struck is False:
+                self.true, self.struck = value, False
+                return value, False
+            return self.apply(value, struck, final), struck
+        part = self.field.take(value, self.batched)
+        stack, self._free = self.history.recall(true := tensor_of(part))
+        recalled = self.field.give(value, self.field.native(stack, part), self.batched)
+        struck = self.decide(recalled, eligible, final)
+        shown = self.apply(recalled, struck, final)
+        if not final:
+            self.history.remember(true, tensor_of(self.field.take(shown, self.batched)), eligible)
+        self.true = value
+        return shown, struck
 
     def decide(self, value: Any, eligible: Any = True, final: bool = False) -> Any:
         """Which rows are struck: a bool, or bool ``[B]``."""
@@ -135,66 +95,46 @@ class Perturber:
                 f"{self.threat.label} computes on {self.device} inside a forked worker, where CUDA does not work: wrap "
                 f"the vector environment in this process instead (one batched attack), or use context='spawn'"
             )
-        context, exact, part = self._context(value, rows, final, mask)
         how = self.threat.how
-        native = isinstance(how, Perturbation) and how.native
+        if self.whole:
+            return self._transform(how, value, struck, rows, final, mask)
+        context, exact, part = self._context(value, rows, final, mask)
         with torch.no_grad():
-            y = how(self._native(part, rows) if native else context.x, context)
-            if not isinstance(y, Tensor) or y.shape != context.x.shape or y.is_complex():
-                got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-                raise ThreatError(f"{self.threat.label} must return a tensor {tuple(context.x.shape)}, got {got}")
-            low, high = self._box(exact)
+            y = how(self._native(part, rows) if self.native else context.x, context)
+            self._check(y, tuple(context.x.shape))
+            low, high = self._box(exact, rows)
             y = y.to(device=exact.device, dtype=exact.dtype)
             if self.clock.device is None and not finite(y):
                 raise ThreatError(f"{self.threat.label} returned values that are not finite")
-            y = self.threat.budget.project(y, exact, low, high, self.field.grid)
+            y = self.budget.project(y, exact, low, high, self.field.grid)
         if context.memory is not None:
             self.memory.remember(context.memory, struck if rows is None else rows)
         return y, part
 
-    def _native(self, part: Any, rows: Any) -> Tensor:
-        part = part if rows is None else part[rows]
-        tensor = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part, order="C"))
-        return tensor.to(self.device or tensor.device)
-
-    def _box(self, exact: Tensor) -> tuple[Tensor, Tensor]:
-        """The box around the true values: the space widened to contain them, met with the ball, rounded inwards."""
-        low, high = self.field.bounds(exact.device)
-        low, high = self.threat.budget.box(exact, torch.minimum(low, exact), torch.maximum(high, exact))
-        return (low.ceil_(), high.floor_()) if self.field.grid else (low, high)
-
-    def _context(self, value: Any, rows: Any, final: bool, mask: Any) -> tuple[Context, Tensor, Any]:
+    def _transform(self, how: Any, value: Any, struck: Any, rows: Any, final: bool, mask: Any) -> tuple[Tensor, Any]:
+        """A strike on whole images, in their own dtype from end to end."""
         part = self.field.take(value, self.batched)
-        if tuple(part.shape) != (expected := (self.session.rows or 1, *self.field.shape)):
-            raise SpaceError(f"expected a batch of shape {expected}, got {tuple(part.shape)}")
-        exact = self.field.exactly(part if rows is None else part[rows])
-        if self.clock.device is None and not self.field.grid and not finite(exact):
-            raise ValueRangeError(f"{self.threat.label} was handed an {self.threat.on} that is not finite: {part}")
-        dtype, device = self.dtype, self.device or exact.device
-        action = self.threat.on == "action"
-        observation = select(self.session.handed if action else value, rows if self.batched else None)
-        fill = None
-        if not action and self.field.keys is not None:
-            full = to_victim(observation, dtype, device, self.batched)
-            fill = lambda x: self.field.give(full, x, True)  # noqa: E731
-        if self.threat.victims and observation is not None:
-            observation = to_victim(observation, dtype, device, self.batched)
+        x = self._native(self._expected(part), rows)
+        key, episode_key = self._keys(rows, len(x), x.device)
+        context = Deferred(lambda: self._context(value, rows, final, mask)[0], key, episode_key)
+        with torch.no_grad():
+            y = how(x, context)
+            self._check(y, tuple(x.shape))
+            if y.dtype != x.dtype:
+                raise ThreatError(f"{self.threat.label} is native, so it must return {x.dtype}, got {y.dtype}")
+            if self._free is not None:
+                y = torch.where(select(self._free, rows), y, x)
+        if self.memory.leaves is not None and context.memory is not None:
+            self.memory.remember(context.memory, struck if rows is None else rows)
+        return y, part
 
-        def pick(a: Any) -> Any:
-            return a if rows is None or not self.batched else a[rows]
-
-        low, high = self._box(exact)
-        space_low, space_high = self.field.bounds(torch.device(device))
-        context = Context(
-            exact.to(device, dtype, copy=True), low.to(device, dtype), high.to(device, dtype),
-            (space_low.to(dtype), space_high.to(dtype)), self.threat.budget, self.field.grid,
-            pick(self.clock.t), pick(self.clock.spent),
-            lambda: keys.as_tensor(keys.fold(pick(self.clock.key()), self.stream), len(exact), device),
-            observation, lambda victim: self.session.state(victim, rows, final), fill,
-            self.memory.recall(rows), None if mask is None else select(mask, rows).to(device),
-        )  # fmt: skip
-        return context, exact, part
+    def _check(self, y: Any, shape: tuple[int, ...]) -> None:
+        if not isinstance(y, Tensor) or y.shape != shape or y.is_complex():
+            got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+            raise ThreatError(f"{self.threat.label} must return a tensor {shape}, got {got}")
 
     def forget(self, mask: Any = None) -> None:
         """Initial memory in the rows of ``mask``; None for all."""
         self.memory.forget(mask)
+        if self.history is not None:
+            self.history.forget(mask)

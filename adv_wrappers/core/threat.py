@@ -94,7 +94,9 @@ class ThreatModel(Value):
     @property
     def label(self) -> str:
         """Short name, for tables and for ``info``."""
-        return self.how.name if isinstance(self.how, Value) else getattr(self.how, "__name__", type(self.how).__name__)
+        if isinstance(self.how, Perturbation):
+            return self.how.label(self.within) if self.within is not None else self.how.name
+        return getattr(self.how, "__name__", type(self.how).__name__)
 
     @property
     def budget(self) -> Budget:

@@ -100,13 +100,9 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if self.on == "observation":
             if not self.quantize:
                 obs = floated(obs, self.threat.at)
-            struck = engine.decide(obs)
-            if struck:
-                obs = engine.apply(obs, True)
-                if not done:  # nobody acts on a terminal observation
-                    engine.clock.pay(True)
-            else:
-                engine.struck, engine.true = False, obs
+            obs, struck = engine.observe(obs)
+            if struck and not done:  # nobody acts on a terminal observation
+                engine.clock.pay(True)
         if engine.session.listening:
             engine.session.hand(self, obs)
         return obs, self._note(info, bool(struck), engine.true if self.keep_true else None)

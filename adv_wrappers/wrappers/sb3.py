@@ -108,8 +108,7 @@ class VecLayer(Layer, VecEnvWrapper):
             return obs, False
         if not self.quantize:
             obs = floated(obs, self.threat.at)
-        struck = self.engine.decide(obs, eligible, final)
-        obs = self.engine.apply(obs, struck, final)
+        obs, struck = self.engine.observe(obs, eligible, final)
         if not final:
             self.engine.clock.pay(struck)
         return obs, struck

@@ -167,8 +167,7 @@ class VectorLayer(Layer, VectorWrapper):
         if not self.quantize:
             obs = floated(obs, self.threat.at)
         engine = self.engine
-        struck = engine.decide(obs, eligible, final)
-        obs = engine.apply(obs, struck, final)
+        obs, struck = engine.observe(obs, eligible, final)
         if not final and struck is not False:
             engine.clock.pay(struck if free is False else struck & ~free)
         return obs, self._rows(struck)

@@ -15,6 +15,13 @@ def test_every_preset(case, kind):
     check_vector(case, kind)
 
 
+@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("preset", ["noise", "pgd", "rotation", "jpeg"])
+def test_a_past_that_stays(preset, kind):
+    """Under Newest every row remembers what it was shown, through resets and steps that are not struck."""
+    check_vector(Case(preset, RIGS["image"]), kind, adv.Bernoulli(0.6), "newest")
+
+
 TIMINGS = {
     "every": adv.Every(2),
     "window": adv.Window(1, 3),

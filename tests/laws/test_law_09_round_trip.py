@@ -43,7 +43,7 @@ def _mlp(prefix, inputs, outputs):
 
 @pytest.fixture
 def refs(tmp_path):
-    """A discrete victim of CartPole and a continuous one of InvertedPendulum, as cards."""
+    """A discrete victim of CartPole and a continuous one of InvertedPendulum, as cards; none for images."""
     return {
         "CartPole-v1": _card(tmp_path / "q", "q-mlp", "CartPole-v1", _mlp("q", 4, 2)),
         "InvertedPendulum-v5": _card(
@@ -52,14 +52,16 @@ def refs(tmp_path):
             "InvertedPendulum-v5",
             _mlp("policy", 4, 1) | _mlp("critic", 5, 1) | _mlp("robust_sarsa", 5, 1),
         ),
+        "tests/Frames-v0": None,
     }
 
 
 def _arguments(preset, refs):
     """An environment and arguments that a preset works with: discrete if it can."""
     for env, ref in refs.items():
-        kwargs = {"victim": ref}
-        if adv.presets[preset].on == "observation":
+        kwargs = {"game": "Pong", "transform": "jpeg"} if preset == "daylight" else {}
+        kwargs |= {"victim": ref} if ref else {}
+        if adv.presets[preset].on == "observation" and ref:
             kwargs["eps"] = 0.05
         try:
             adv.wrap(gym.make(env), adv.threat(preset, **kwargs)).close()

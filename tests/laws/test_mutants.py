@@ -44,7 +44,7 @@ def test_law_1_a_forgotten_projection(monkeypatch, rig):
 
 
 def test_law_1_a_forgotten_inward_rounding(monkeypatch):
-    def box(self, exact):
+    def box(self, exact, rows):
         low, high = self.field.bounds(exact.device)
         return self.threat.budget.box(exact, torch.minimum(low, exact), torch.maximum(high, exact))
 
@@ -53,7 +53,7 @@ def test_law_1_a_forgotten_inward_rounding(monkeypatch):
 
 
 def test_law_1_a_space_that_is_not_widened(monkeypatch):
-    def box(self, exact):
+    def box(self, exact, rows):
         low, high = self.field.bounds(exact.device)
         return self.threat.budget.box(exact, low, high)
 

@@ -1,0 +1,103 @@
+"""Brightness and contrast: ``s * alpha + beta``, clipped (daylight paper, section 3.1, equation 3, table 1).
+
+The paper does not say what happens beyond white and black; here values are clipped. OpenCV's ``convertScaleAbs``, which
+code that claims to do the same often calls, takes the ABSOLUTE value first and so folds negatives: ``rule="abs"``.
+Either is one table of 256 entries.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, number, on_host
+from adv_wrappers.daylight.transform import Range, Transform
+
+_RULES = ("clip", "abs")
+
+
+@functools.lru_cache(maxsize=256)
+def table(alpha: float, beta: float, rule: str) -> NDArray[np.uint8]:
+    """What becomes of each grey level, uint8 ``[256]``: one rounding (half to even), as a fused multiply-add has it.
+
+    ``float32(s * alpha + beta)`` with float32 parameters, exact before the rounding: float64 holds the products whole.
+    """
+    values = np.arange(256, dtype=np.float64) * np.float64(np.float32(alpha)) + np.float64(np.float32(beta))
+    values = values.astype(np.float32)
+    values = np.abs(values) if rule == "abs" else values
+    return np.clip(np.rint(values), 0, 255).astype(np.uint8)
+
+
+@functools.lru_cache(maxsize=64)
+def _on(alpha: float, beta: float, rule: str, device: torch.device) -> Tensor:
+    return torch.from_numpy(table(alpha, beta, rule)).to(device)
+
+
+def brightness(
+    x: Tensor, alpha: float, beta: float, *, rule: str = "clip", limits: Limits | None = None
+) -> Tensor:
+    """``x * alpha + beta``, clipped to what the images can hold.
+
+    Args:
+        x: uint8 or float images of any shape.
+        alpha: contrast, a factor.
+        beta: brightness, in grey levels of 1/255 of the range.
+        rule: ``clip``; or ``abs``, which folds negatives first, equal to ``cv2.convertScaleAbs``.
+        limits: darkest and brightest value of float images, by default 0 and 1.
+
+    Returns:
+        Images of the same shape and dtype. uint8 are rounded half to even.
+
+    Raises:
+        ValueRangeError: for parameters that are not finite.
+
+    >>> brightness(torch.tensor([[[0, 10, 250]]], dtype=torch.uint8), 2.0, -15.0)
+    tensor([[[  0,   5, 255]]], dtype=torch.uint8)
+    """
+    alpha, beta = number("alpha", alpha), number("beta", beta)
+    choice("rule", rule, _RULES)
+    batched(x, None if x.dim() > 2 else "HW")
+    low, high = limits_of(x, limits)
+    if x.dtype != torch.uint8:
+        y = (x - low) * alpha + beta * (high - low) / 255
+        return ((y.abs() if rule == "abs" else y) + low).clamp_(low, high)
+    if not on_host(x):
+        return _on(alpha, beta, rule, x.device)[x.long()]
+    source = x.contiguous().numpy()
+    out = cv2.LUT(source.reshape(1, -1), table(alpha, beta, rule))
+    return torch.from_numpy(out).view(x.shape)
+
+
+@dataclass(frozen=True)
+class Brightness(Transform):
+    """Brightness and contrast, s * alpha + beta, clipped.
+
+    Args:
+        alpha: contrast, a factor, or a range of it.
+        beta: brightness in grey levels, or a range of it.
+        rule: ``clip`` or ``abs`` (see :func:`brightness`).
+    """
+
+    name: ClassVar[str] = "brightness"
+    ranged: ClassVar[tuple[str, ...]] = ("alpha", "beta")
+    alpha: Range = 1.0
+    beta: Range = 40.0
+    rule: str = "clip"
+
+    def __post_init__(self) -> None:
+        choice("rule", self.rule, _RULES)
+        super().__post_init__()
+
+    def validate(self, **parameter: Any) -> None:
+        for name, value in parameter.items():
+            number(name, value)
+
+    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
+        return brightness(x, parameters["alpha"], parameters["beta"], rule=self.rule, limits=limits)

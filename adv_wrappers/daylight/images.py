@@ -1,0 +1,164 @@
+"""Layouts: which axis of an observation is what, and batches of plain images ``[N, H, W, K]`` made of them.
+
+A layout names the axes of ONE observation: ``H`` rows, ``W`` columns, ``C`` colours, ``F`` frames of a stack. A colour
+axis holds one picture in three parts; frames are pictures of their own. Only JPEG mixes colours, so only there the
+difference between ``CHW`` and ``FHW`` matters.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adv_wrappers.core.errors import SpaceError, ValueRangeError
+
+Limits = tuple[float, float]
+LAYOUTS = ("HW", "HWC", "CHW", "FHW", "HWF", "FHWC", "FCHW")
+
+
+@functools.lru_cache(maxsize=256)
+def layout_of(shape: tuple[int, ...], given: str | None = None) -> str:
+    """The layout of observations of this shape (without the batch).
+
+    Inferred: two axes are ``HW``. Of three, the shorter of the first and the last is not a side of the picture; three
+    long it is colours, else frames (or one grey picture). Of four, the first is frames, and colours are the axis of
+    length one or three.
+
+    Args:
+        shape: of one observation.
+        given: one of ``LAYOUTS``, checked against the shape; None to infer.
+
+    Raises:
+        SpaceError: for a shape that is no image, one that can be read in two ways, and a layout that does not fit.
+
+    >>> layout_of((84, 84)), layout_of((4, 84, 84)), layout_of((210, 160, 3)), layout_of((4, 210, 160, 3))
+    ('HW', 'FHW', 'HWC', 'FHWC')
+    """
+    if given is not None:
+        if given not in LAYOUTS:
+            raise SpaceError(f"layout must be one of {', '.join(LAYOUTS)}, got {given!r}")
+        if len(given) != len(shape):
+            raise SpaceError(f"layout {given} names {len(given)} axes, the observation has {len(shape)}: {shape}")
+        if "C" in given and shape[given.index("C")] not in (1, 3):
+            raise SpaceError(
+                f"layout {given} says that {shape} has {shape[given.index('C')]} colours; expected 1 or 3 "
+                f"(frames of a stack are F)"
+            )
+        found = given
+    else:
+        found = _infer(shape)
+    if 0 in shape:
+        raise SpaceError(f"an image needs at least one pixel, got the shape {shape}")
+    return found
+
+
+def _infer(shape: tuple[int, ...]) -> str:
+    if len(shape) == 2:
+        return "HW"
+    if len(shape) == 3 and shape[0] != shape[2]:
+        first = shape[0] < shape[2]
+        letter = "C" if min(shape[0], shape[2]) == 3 else "F"
+        return f"{letter}HW" if first else f"HW{letter}"
+    if len(shape) == 4 and (shape[3] in (1, 3)) != (shape[1] in (1, 3)):
+        return "FHWC" if shape[3] in (1, 3) else "FCHW"
+    raise SpaceError(
+        f"cannot tell which axes of an observation of shape {shape} are rows and columns: give layout=, one of "
+        f"{', '.join(LAYOUTS)}"
+    )
+
+
+def batched(x: Tensor, layout: str | None) -> tuple[Tensor, str, bool]:
+    """``x`` as ``[B, *S]``, its layout, and whether it was one image without a batch (only with a given layout)."""
+    if not isinstance(x, Tensor):
+        raise SpaceError(f"expected a tensor [B, ...], got {type(x).__name__}")
+    if x.dtype != torch.uint8 and not x.is_floating_point():
+        raise SpaceError(f"expected uint8 or float images, got {x.dtype}")
+    single = layout is not None and x.dim() == len(layout)
+    x = x[None] if single else x
+    return x, layout_of(tuple(x.shape[1:]), layout), single
+
+
+def split(x: Tensor, layout: str, colours: bool = False) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Images ``[N, H, W, K]`` of a batch ``[B, *S]``, and the function that puts images of that shape back.
+
+    Args:
+        x: batch in ``layout``.
+        colours: keep the colours of a picture together (K = 3, or 1 for grey), instead of making whatever comes
+            before the rows images of its own, which needs no copy.
+    """
+    if colours:
+        last = "C" if "C" in layout and x.shape[1 + layout.index("C")] == 3 else ""
+    else:
+        last = layout[layout.index("W") + 1 :]
+        if math.prod(x.shape[1 + layout.index(letter)] for letter in last) > 4:  # more than OpenCV takes at once
+            last = ""
+    order = "".join(letter for letter in layout if letter not in "HW" + last) + "HW" + last
+    axes = [0, *(1 + layout.index(letter) for letter in order)]
+    moved = x.permute(axes)
+    shape, front = moved.shape, order.index("H") + 1
+    images = moved.reshape(math.prod(shape[:front]), *shape[front : front + 2], math.prod(shape[front + 2 :]))
+    back = [axes.index(i) for i in range(len(axes))]
+    return images, lambda y: y.view(shape).permute(back).contiguous()
+
+
+def on_host(images: Tensor) -> bool:
+    """Whether OpenCV can be called: uint8 in host memory."""
+    return images.dtype == torch.uint8 and images.device.type == "cpu"
+
+
+def each(images: Tensor, function: Callable[[NDArray[np.uint8], NDArray[np.uint8]], object]) -> Tensor:
+    """``function(source, destination)`` on every image, ``[H, W]`` where K is 1: an OpenCV call writes in place."""
+    source = images.contiguous().numpy()
+    source = source[..., 0] if source.shape[-1] == 1 else source
+    out = np.empty_like(source)
+    for one, into in zip(source, out, strict=True):
+        function(one, into)
+    return torch.from_numpy(out).view(images.shape)
+
+
+def limits_of(x: Tensor, limits: Limits | None) -> Limits:
+    """Darkest and brightest value: 0 and 255 for uint8; for floats the ones given, or 0 and 1.
+
+    Raises:
+        ValueRangeError: for limits that are no range, and others than 0 and 255 on uint8.
+    """
+    if x.dtype == torch.uint8:
+        if limits not in (None, (0, 255)):
+            raise ValueRangeError(f"uint8 images have the limits (0, 255), got {limits}")
+        return 0.0, 255.0
+    low, high = (0.0, 1.0) if limits is None else limits
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueRangeError(f"limits must be two finite numbers, the darkest first, got {limits}")
+    return float(low), float(high)
+
+
+def number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
+    """``value`` as a float; :class:`ValueRangeError` unless it is a finite number in ``[low, high]``."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ValueRangeError(f"{name} must be a number, got {value!r}")
+    if not math.isfinite(value) or not low <= value <= high:
+        limits = "" if math.isinf(low) and math.isinf(high) else f" from {low:g} to {high:g}"
+        raise ValueRangeError(f"{name} must be a finite number{limits}, got {value!r}")
+    return float(value)
+
+
+def whole(name: str, value: object, low: int, high: int) -> int:
+    """``value`` as an integer; :class:`ValueRangeError` unless it is one in ``[low, high]``."""
+    if isinstance(value, float) and value.is_integer():  # as texts and drawn parameters write them
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+        raise ValueRangeError(f"{name} must be an integer from {low} to {high}, got {value!r}")
+    return int(value)
+
+
+def choice(name: str, value: object, known: tuple[str, ...]) -> str:
+    """``value``; :class:`ValueRangeError` unless it is one of ``known``."""
+    if not isinstance(value, str) or value not in known:
+        raise ValueRangeError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    return value

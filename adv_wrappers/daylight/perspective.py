@@ -1,0 +1,145 @@
+"""Perspective: the four corners move, straight lines stay straight (daylight paper, section 3.6 and A.5, table 6).
+
+The paper gives the norm, the largest distance that a corner moves, and leaves open which corners move and where to.
+Here a pattern says so: one side of the picture grows shorter, as when the camera tilts, each of its ends moving
+``norm`` pixels along the side; or ``random``, four directions drawn from the layer's keys, scaled to the norm; or the
+four corners themselves are given. Equal to OpenCV 4.x's ``warpPerspective`` of ``getPerspectiveTransform``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from adv_wrappers.core import keys
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, number, split
+from adv_wrappers.daylight.projective import Corners, inverse_of
+from adv_wrappers.daylight.transform import Range, Transform
+from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, perspective_map, warp
+
+# Moves of the corners top left, top right, bottom right and bottom left, (right, down), for a norm of one.
+PATTERNS: dict[str, Corners] = {
+    "top": ((1, 0), (-1, 0), (0, 0), (0, 0)),
+    "bottom": ((0, 0), (0, 0), (-1, 0), (1, 0)),
+    "left": ((0, 1), (0, 0), (0, 0), (0, -1)),
+    "right": ((0, 0), (0, 1), (0, -1), (0, 0)),
+}
+
+
+def perspective(
+    x: Tensor, norm: float = 1.0, *, pattern: str = "top", corners: Corners | None = None, border: str = "replicate",
+    interpolation: str = "bilinear", layout: str | None = None, limits: Limits | None = None,
+) -> Tensor:  # fmt: skip
+    """``x`` with its corners moved.
+
+    Args:
+        x: uint8 or float images ``[B, *S]``, or one image with a given layout.
+        norm: pixels that a corner of the pattern moves.
+        pattern: the side that grows shorter: ``top``, ``bottom``, ``left`` or ``right``.
+        corners: moves of the corners top left, top right, bottom right, bottom left, each (right, down) in pixels,
+            instead of norm and pattern.
+        border, interpolation, layout, limits: as in :func:`adv_wrappers.daylight.rotate`.
+
+    Returns:
+        Images of the same shape and dtype; uint8 equal to OpenCV 4.x to the bit, on any device.
+
+    Raises:
+        ValueRangeError: for numbers that are not finite, corners that form no convex quadrangle, and unknown words.
+        SpaceError: for a shape that is no image.
+
+    >>> x = torch.arange(9, dtype=torch.uint8).view(1, 3, 3)
+    >>> bool((perspective(x, 0.0) == x).all())
+    True
+    """
+    choice("border", border, BORDERS)
+    choice("interpolation", interpolation, INTERPOLATIONS)
+    if corners is None:
+        norm = number("norm", norm, 0.0)
+        corners = scaled(PATTERNS[choice("pattern", pattern, tuple(PATTERNS))], norm)
+    x, layout, single = batched(x, layout)
+    dark, _ = limits_of(x, limits)
+    images, back = split(x, layout)
+    height, width = images.shape[1:3]
+    inverse = inverse_of(checked(corners), height, width)
+    y = back(warp(images, perspective_map(inverse, height, width, interpolation), border, interpolation, dark))
+    return y[0] if single else y
+
+
+def scaled(corners: Corners, norm: float) -> Corners:
+    """Every move times ``norm``."""
+    return tuple((float(x) * norm, float(y) * norm) for x, y in corners)
+
+
+def checked(corners: Any) -> Corners:
+    """Four pairs of finite numbers; raises :class:`ValueRangeError` for anything else."""
+    try:
+        pairs = tuple((number("corners", x), number("corners", y)) for x, y in corners)
+    except (TypeError, ValueError) as error:
+        raise ValueRangeError(f"corners must be four moves (right, down), got {corners!r}") from error
+    if len(pairs) != 4:
+        raise ValueRangeError(f"corners must be four moves (right, down), got {len(pairs)}")
+    return pairs
+
+
+@functools.lru_cache(maxsize=4096)
+def random_corners(seed: int, norm: float) -> Corners:
+    """Four directions and lengths that a key stands for, scaled so that the largest move is ``norm``."""
+    draws = [keys.uniform_of(keys.fold(seed, i)) for i in range(8)]
+    moves = [
+        (r * math.cos(2 * math.pi * u), r * math.sin(2 * math.pi * u))
+        for r, u in zip(draws[:4], draws[4:], strict=True)
+    ]
+    longest = max(draws[:4]) or 1.0
+    return scaled(tuple(moves), norm / longest)
+
+
+@dataclass(frozen=True)
+class Perspective(Transform):
+    """Perspective: the corners of the picture move by up to norm pixels.
+
+    Args:
+        norm: largest move of a corner in pixels, or a range of it.
+        pattern: ``top``, ``bottom``, ``left``, ``right``, or ``random`` (drawn once an episode or a step).
+        corners: the four moves themselves (see :func:`perspective`); norm and pattern then have no say.
+        border, interpolation: see :func:`adv_wrappers.daylight.rotate`.
+    """
+
+    name: ClassVar[str] = "perspective"
+    ranged: ClassVar[tuple[str, ...]] = ("norm",)
+    norm: Range = 1.0
+    pattern: str = "top"
+    corners: Corners | None = None
+    border: str = "replicate"
+    interpolation: str = "bilinear"
+
+    def __post_init__(self) -> None:
+        choice("border", self.border, BORDERS)
+        choice("interpolation", self.interpolation, INTERPOLATIONS)
+        choice("pattern", self.pattern, (*PATTERNS, "random"))
+        if self.corners is not None:
+            object.__setattr__(self, "corners", checked(self.corners))
+        super().__post_init__()
+
+    def validate(self, **parameter: Any) -> None:
+        number("norm", parameter["norm"], 0.0)
+
+    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
+        return perspective(
+            x, parameters["norm"], pattern=self.pattern, corners=parameters.get("corners", self.corners),
+            border=self.border, interpolation=self.interpolation, layout=layout, limits=limits,
+        )  # fmt: skip
+
+    def draw(self, context: Context) -> list[dict[str, Any]] | None:
+        """As every transform does; the random pattern also draws corners."""
+        rows = super().draw(context)
+        if self.pattern != "random" or self.corners is not None:
+            return rows
+        seeds = [seed & ((1 << 64) - 1) for seed in keys.fold(self.drawn_from(context), 0).tolist()]
+        norms = [row["norm"] for row in rows] if rows else [self.norm] * len(seeds)
+        return [{"norm": norm, "corners": random_corners(seed, norm)} for seed, norm in zip(seeds, norms, strict=True)]

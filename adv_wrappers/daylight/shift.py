@@ -1,0 +1,101 @@
+"""Shift: the picture moved by whole pixels (daylight paper, section 3.4, table 4).
+
+``[t_i, t_j]`` is ``dx`` to the right and ``dy`` downwards. The paper does not say what enters at the border: here the
+edge is replicated unless another border is asked for. Equal to ``cv2.warpAffine`` with an integer translation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, whole
+from adv_wrappers.daylight.transform import Transform, WholeRange
+from adv_wrappers.daylight.warp import BORDERS, border_index
+
+_FAR = 32767  # of OpenCV's maps
+
+
+def shift(
+    x: Tensor, dx: int = 0, dy: int = 0, *, border: str = "replicate", layout: str | None = None,
+    limits: Limits | None = None,
+) -> Tensor:  # fmt: skip
+    """``x`` moved ``dx`` pixels to the right and ``dy`` down.
+
+    Args:
+        x: uint8 or float images ``[B, *S]``, or one image with a given layout.
+        dx, dy: whole pixels, also negative.
+        border: what enters: ``replicate`` (the edge), ``zero`` (the darkest value), ``reflect`` (mirrored, the edge
+            itself not repeated) or ``wrap`` (what left on the other side).
+        layout: which axis is what; None infers.
+        limits: darkest and brightest value of float images, by default 0 and 1.
+
+    Raises:
+        ValueRangeError: for parts of pixels, and an unknown border.
+        SpaceError: for a shape that is no image.
+
+    >>> shift(torch.tensor([[[1, 2, 3]]], dtype=torch.uint8), dx=1, layout="HW")
+    tensor([[[1, 1, 2]]], dtype=torch.uint8)
+    """
+    dx, dy = whole("dx", dx, -_FAR, _FAR), whole("dy", dy, -_FAR, _FAR)
+    choice("border", border, BORDERS)
+    x, layout, single = batched(x, layout)
+    dark, _ = limits_of(x, limits)
+    y = x
+    for axis, move in ((1 + layout.index("H"), dy), (1 + layout.index("W"), dx)):
+        if move:
+            y = _along(y, axis, move, border, dark)
+    y = y.clone() if y is x else y
+    return y[0] if single else y
+
+
+def _along(x: Tensor, axis: int, move: int, border: str, dark: float) -> Tensor:
+    """One copy of what stays, and what enters from the border."""
+    size = x.shape[axis]
+    gap = min(abs(move), size)
+    if border == "wrap":
+        return torch.roll(x, move, axis)
+    y = torch.empty_like(x)
+    start = 0 if move > 0 else size - gap
+    entering = y.narrow(axis, start, gap)
+    if gap < size:
+        y.narrow(axis, gap if move > 0 else 0, size - gap).copy_(x.narrow(axis, 0 if move > 0 else gap, size - gap))
+    if border == "zero":
+        entering.fill_(dark)
+    elif border == "replicate":
+        entering.copy_(x.narrow(axis, 0 if move > 0 else size - 1, 1).expand_as(entering))
+    else:
+        where = torch.arange(start, start + gap, device=x.device) - move
+        entering.copy_(x.index_select(axis, border_index(where, size, border)))
+    return y
+
+
+@dataclass(frozen=True)
+class Shift(Transform):
+    """The picture moved by whole pixels.
+
+    Args:
+        dx, dy: pixels to the right and down, or ranges of them.
+        border: what enters (see :func:`shift`).
+    """
+
+    name: ClassVar[str] = "shift"
+    ranged: ClassVar[tuple[str, ...]] = ("dx", "dy")
+    stride: ClassVar[float] = 1
+    dx: WholeRange = 1
+    dy: WholeRange = 0
+    border: str = "replicate"
+
+    def __post_init__(self) -> None:
+        choice("border", self.border, BORDERS)
+        super().__post_init__()
+
+    def validate(self, **parameter: Any) -> None:
+        for name, value in parameter.items():
+            whole(name, value, -_FAR, _FAR)
+
+    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
+        return shift(x, **parameters, border=self.border, layout=layout, limits=limits)

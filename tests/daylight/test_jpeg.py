@@ -1,0 +1,200 @@
+"""JPEG: both backends against OpenCV called here, to the bit; layouts, floats, ranges and errors."""
+
+from __future__ import annotations
+
+import types
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from adv_wrappers.core import keys
+from adv_wrappers.core.errors import SpaceError, ValueRangeError
+from adv_wrappers.daylight.dct import through_dct
+from adv_wrappers.daylight.jpeg import JPEG, jpeg
+from adv_wrappers.daylight.jpeg_colour import jpeg_torch
+
+SUBSAMPLINGS = ("4:2:0", "4:2:2", "4:4:4")
+SIZES = [(1, 1), (2, 4), (7, 5), (8, 8), (15, 16), (16, 16), (17, 33), (40, 3), (83, 85)]
+
+
+def pictures(height: int, width: int, colours: int, seed: int = 0) -> np.ndarray:
+    """uint8 ``[5, H, W, K]``: noise, only extremes, flat, boxes with sharp edges, gradients with a little noise."""
+    rng, shape = np.random.default_rng(seed), (height, width, colours)
+    boxes = rng.integers(0, 256, (-(-height // 5), -(-width // 3), colours)).repeat(5, 0).repeat(3, 1)[:height, :width]
+    rows, columns = np.ogrid[:height, :width]
+    ramps = (rows * 3 + columns)[..., None] // 2 + np.arange(colours) * 70 + rng.integers(0, 6, shape)
+    flat = np.broadcast_to(rng.integers(0, 256, (1, 1, colours)), shape)
+    noise, extremes = rng.integers(0, 256, shape), rng.integers(0, 2, shape) * 255
+    return np.stack([noise, extremes, flat, boxes, ramps % 256]).astype("u1")
+
+
+def opencv(image: np.ndarray, quality: int, subsampling: str = "4:2:0") -> np.ndarray:
+    """What OpenCV makes of a BGR or grey image ``[H, W, K]``."""
+    factor = getattr(cv2, "IMWRITE_JPEG_SAMPLING_FACTOR_" + subsampling.replace(":", ""))
+    settings = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, factor]
+    data = cv2.imencode(".jpg", image, settings if image.shape[2] == 3 else settings[:2])[1]
+    return cv2.imdecode(data, cv2.IMREAD_UNCHANGED).reshape(image.shape)
+
+
+def assert_exact(images: np.ndarray, quality: int, subsampling: str = "4:2:0") -> None:
+    expected = np.stack([opencv(image, quality, subsampling) for image in images])
+    ours = jpeg_torch(torch.from_numpy(images), quality, subsampling, "BGR").numpy()
+    layout = "HWC" if images.shape[-1] == 3 else "HWF"
+    public = jpeg(torch.from_numpy(images), quality, subsampling=subsampling, order="BGR", layout=layout).numpy()
+    np.testing.assert_array_equal(ours, expected, f"torch, quality {quality}")
+    np.testing.assert_array_equal(public, expected, f"OpenCV, quality {quality}")
+
+
+@pytest.mark.parametrize("first", range(1, 5))
+def test_grey_is_exact_at_every_quality(first):
+    images = pictures(84, 84, 1)
+    for quality in range(first, 101, 4):
+        assert_exact(images, quality)
+
+
+@pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
+def test_colours_are_exact_at_every_quality(subsampling):
+    images = pictures(210, 160, 3)
+    for quality in range(1, 101):
+        # Two of the five pictures at a time, so that each of them meets many tables.
+        assert_exact(images[[quality % 5, (quality + 2) % 5]], quality, subsampling)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_odd_sizes_are_exact(size):
+    for quality in (1, 2, 13, 30, 50, 75, 92, 100):
+        assert_exact(pictures(*size, 1, seed=1), quality)
+        for subsampling in SUBSAMPLINGS:
+            assert_exact(pictures(*size, 3, seed=1), quality, subsampling)
+
+
+def test_the_largest_coefficients_are_exact():
+    """Blocks of black and white that excite one frequency each, where an accumulator that is too short would show."""
+    waves = np.cos((2 * np.arange(8) + 1) * np.arange(8)[:, None] * np.pi / 16)
+    signs = np.sign(waves[:, None, :, None] * waves[None, :, None, :])  # [u, v, y, x]
+    grey = ((signs > 0) * 255).astype("u1").transpose(0, 2, 1, 3).reshape(64, 64, 1)
+    colour = np.concatenate([grey, 255 - grey, grey.transpose(1, 0, 2)], 2)
+    for quality in (1, 3, 10, 30, 60, 90, 100):
+        assert_exact(np.stack([grey, 255 - grey]), quality)
+        for subsampling in SUBSAMPLINGS:
+            assert_exact(np.stack([colour, colour.repeat(2, 0).repeat(2, 1)[:64, :64]]), quality, subsampling)
+
+
+def test_the_batch_is_cut_where_memory_says(monkeypatch):
+    images = torch.from_numpy(pictures(24, 20, 3))
+    whole = jpeg_torch(images, 30, "4:2:0", "RGB")
+    monkeypatch.setitem(jpeg_torch.__globals__["_AT_ONCE"], "cpu", 2 * 24 * 20 * 3)
+    assert torch.equal(jpeg_torch(images, 30, "4:2:0", "RGB"), whole)
+    assert jpeg_torch(images[:0], 30, "4:2:0", "RGB").shape == (0, 24, 20, 3)
+    assert jpeg(images[:0]).shape == (0, 24, 20, 3)
+
+
+@pytest.fixture(params=["opencv", "torch"])
+def backend(request, monkeypatch):
+    if request.param == "torch":
+        monkeypatch.setitem(jpeg.__globals__, "on_host", lambda images: False)
+
+
+@pytest.mark.usefixtures("backend")
+def test_frames_are_pictures_and_colours_are_not():
+    stack = torch.from_numpy(pictures(20, 24, 3)[:4])  # one observation of four RGB frames, F H W C
+    single = torch.stack([jpeg(frame, layout="HWC") for frame in stack])
+    assert torch.equal(jpeg(stack, layout="HWC"), single)
+    assert torch.equal(jpeg(stack, layout="FHWC"), single)
+    for layout in ("FCHW", "CHW"):  # four frames, or a batch of four pictures
+        assert torch.equal(jpeg(stack.movedim(-1, 1), layout=layout), single.movedim(-1, 1))
+    grey = torch.stack([jpeg(stack[..., i], layout="HW") for i in range(3)], -1)  # the same numbers as grey frames
+    assert torch.equal(jpeg(stack, layout="HWF"), grey)
+    assert torch.equal(jpeg(stack.movedim(-1, 1), layout="FHW"), grey.movedim(-1, 1))
+    assert torch.equal(jpeg(stack[..., :1], layout="HWC"), grey[..., :1])
+    assert not torch.equal(grey, single)
+
+
+@pytest.mark.usefixtures("backend")
+def test_the_order_of_the_colours():
+    bgr = pictures(33, 18, 3)
+    expected = torch.from_numpy(np.stack([opencv(image, 30) for image in bgr]))
+    kept = bgr.copy()
+    x = torch.from_numpy(bgr)
+    assert torch.equal(jpeg(x, order="BGR"), expected)
+    assert torch.equal(jpeg(x.flip(-1)), expected.flip(-1))
+    assert not torch.equal(jpeg(x), expected)
+    assert np.array_equal(bgr, kept)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("limits", [None, (0, 255), (-1, 1)])
+def test_floats_go_by_their_grey_levels(dtype, limits):
+    levels = torch.from_numpy(pictures(16, 24, 3))
+    low, high = limits or (0, 1)
+    x = (levels.double() / 255 * (high - low) + low).to(dtype)
+    y = jpeg(x, 40, limits=limits)
+    assert y.dtype == dtype and y.min() >= low and y.max() <= high
+    back = ((y.double() - low) / (high - low) * 255).round().to(torch.uint8)
+    assert torch.equal(back, jpeg(levels, 40))
+
+
+def test_floats_are_rounded_half_to_even_and_clipped():
+    x = torch.tensor([[0.5, 1.5, 2.5, -7.0, 300.0, 77.4]]).repeat(8, 1)
+    whole = torch.tensor([[0, 2, 2, 0, 255, 77]], dtype=torch.uint8).repeat(8, 1)
+    y = jpeg(x, 95, layout="HW", limits=(0, 255))
+    assert torch.equal(y, jpeg(whole, 95, layout="HW").float())
+
+
+def test_planes_of_any_number_of_axes():
+    x = torch.arange(2 * 3 * 8 * 16, dtype=torch.float64).view(2, 3, 8, 16) % 256
+    kept, y = x.clone(), through_dct(x, 30)
+    assert torch.equal(y[1, 2], through_dct(x[1, 2], 30))
+    assert torch.equal(x, kept)
+
+
+def at_step(batch: int, episode: int, t: int) -> types.SimpleNamespace:
+    key = keys.fold(torch.arange(batch), episode)
+    return types.SimpleNamespace(episode_key=key, key=keys.fold(key, t), space=(torch.zeros(1), torch.ones(1)))
+
+
+def test_a_range_of_qualities_is_drawn_once_an_episode():
+    x = torch.from_numpy(pictures(16, 16, 1)[:1, ..., 0]).repeat(40, 1, 1)
+    layer = JPEG((20, 23), layout="HW")
+    y = layer(x, at_step(40, 0, 0))
+    levels = [jpeg(x[:1], quality)[0] for quality in range(20, 24)]
+    drawn = [[torch.equal(row, level) for level in levels].index(True) for row in y]
+    assert set(drawn) == {0, 1, 2, 3}
+    assert torch.equal(y, layer(x, at_step(40, 0, 1)))
+    assert not torch.equal(y, layer(x, at_step(40, 1, 0)))
+    each = JPEG((20, 23), layout="HW", per="step")
+    assert not torch.equal(each(x, at_step(40, 0, 0)), each(x, at_step(40, 0, 1)))
+
+
+def test_the_perturbation_passes_everything_on():
+    x = torch.from_numpy(pictures(17, 18, 3))
+    layer = JPEG(55, "4:4:4", "BGR")
+    assert torch.equal(layer(x, at_step(5, 0, 0)), jpeg(x, 55, subsampling="4:4:4", order="BGR"))
+    floats = x.float() / 255
+    assert torch.equal(layer(floats, at_step(5, 0, 0)), jpeg(floats, 55, subsampling="4:4:4", order="BGR"))
+    assert layer.name == "jpeg" and JPEG().quality == 30
+
+
+@pytest.mark.parametrize("wrong", [
+    {"quality": 0}, {"quality": 101}, {"quality": 30.5}, {"quality": True}, {"subsampling": "4:1:1"},
+    {"subsampling": 420}, {"order": "rgb"}, {"order": None},
+])  # fmt: skip
+def test_wrong_parameters(wrong):
+    with pytest.raises(ValueRangeError, match=f"^{next(iter(wrong))} must be"):
+        jpeg(torch.zeros(1, 8, 8, dtype=torch.uint8), **wrong)
+    with pytest.raises(ValueRangeError, match=f"^{next(iter(wrong))} must be"):
+        JPEG(**wrong)
+
+
+def test_wrong_ranges_and_shapes():
+    for quality in ((0, 30), (30, 20), (1, 2, 3)):
+        with pytest.raises(ValueRangeError, match="quality must be"):
+            JPEG(quality)
+    with pytest.raises(SpaceError, match="layout"):
+        jpeg(torch.zeros(1, 8, dtype=torch.uint8))
+    with pytest.raises(SpaceError, match="uint8 or float"):
+        jpeg(torch.zeros(1, 8, 8, dtype=torch.int64))
+    with pytest.raises(ValueRangeError, match="limits"):
+        jpeg(torch.zeros(1, 8, 8), limits=(1, 0))

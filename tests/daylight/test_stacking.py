@@ -1,0 +1,99 @@
+"""Transforms beneath and above a gradient attack, and one coin for all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import adv_wrappers as adv
+from tests.laws.checks import Case, check_vector
+from tests.rigs import KINDS, RIGS, ReplayEnv, recorded, run, same, vector
+
+RIG = RIGS["image"]
+SIX = {
+    "brightness": adv.Brightness(1.7, 40), "median-blur": adv.MedianBlur(3), "rotation": adv.Rotation(3),
+    "shift": adv.Shift(2, 1), "jpeg": adv.JPEG(10), "perspective": adv.Perspective(3),
+}  # fmt: skip
+
+
+def attack(**kwargs):
+    return adv.threat("pgd", RIG.victim(), eps=2, **kwargs)
+
+
+@pytest.mark.parametrize("name", list(SIX))
+def test_the_attack_is_relative_to_the_transformed_frame(name):
+    under = run("env", RIG, lambda env: adv.wrap(env, SIX[name]))
+    both = run("env", RIG, lambda env: adv.wrap(env, SIX[name], attack()))
+    moved = [
+        np.abs(a.astype(int) - b).max()
+        for row, other in zip(under, both, strict=True)
+        for e, f in zip(row, other, strict=True)
+        for a, b in zip(e.seen, f.seen, strict=True)
+    ]
+    assert max(moved) == 2  # the whole budget, and no more
+
+
+@pytest.mark.parametrize("name", list(SIX))
+def test_the_transform_of_the_attacked_frame(name):
+    """The other way round the attack acts first, and the transform is what the agent gets."""
+    attacked = run("env", RIG, lambda env: adv.wrap(env, attack()))
+    both = run("env", RIG, lambda env: adv.wrap(env, attack(), SIX[name]))
+    space = RIG.space
+    for row, other in zip(attacked, both, strict=True):
+        for e, f in zip(row, other, strict=True):
+            again = adv.wrap(ReplayEnv([e.seen], space, RIG.actions), SIX[name])
+            seen = [again.reset(seed=0)[0], *(again.step(0)[0] for _ in e.seen[1:])]
+            for a, b in zip(seen, f.seen, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_stacks_on_vectors(kind):
+    stack = [adv.Rotation((-5, 5)), attack(), adv.JPEG((20, 60), per="step")]
+    same(
+        run(kind, RIG, lambda env: adv.wrap(env, *stack)),
+        run("env", RIG, lambda env: adv.wrap(env, *stack)),
+        False,
+        f"{kind} and single environments",
+    )
+
+
+@pytest.mark.parametrize("kind", ["env", "next", "sb3"])
+@pytest.mark.parametrize("name", list(SIX))
+def test_one_coin_for_all(name, kind):
+    def build(env):
+        return adv.ProbabilisticTiming(adv.wrap(env, SIX[name], attack(), adv.threat("action-flip")), 0.5)
+
+    env = build(RIG.env() if kind == "env" else vector(kind, RIG, 3))
+    struck = []
+    out = env.reset() if kind == "sb3" else env.reset(seed=1)[1]["adv_wrappers"]
+    for t in range(12):
+        action = RIG.act(0, 0, t) if kind == "env" else np.stack([RIG.act(i, 0, t) for i in range(3)])
+        out = env.step(action)
+        if kind == "env" and (out[2] or out[3]):
+            env.reset()
+        infos = out[-1] if kind == "sb3" else [out[-1]]
+        for info in infos:
+            layers = {k: np.asarray(v["struck"]) for k, v in info["adv_wrappers"].items() if not k.startswith("_")}
+            seen = [v for k, v in layers.items() if "action" not in k]
+            assert len(seen) == 2 and (seen[0] == seen[1]).all()
+            struck.append(seen[0].ravel())
+    rate = np.concatenate(struck).mean()
+    assert 0.2 < rate < 0.8
+
+
+def test_a_transform_that_is_gated_off_costs_nothing(monkeypatch):
+    def never(self, x, layout, limits, **parameters):
+        raise AssertionError("a transform was computed for a step that is not struck")
+
+    monkeypatch.setattr(adv.Rotation, "change", never)
+    env = adv.ProbabilisticTiming(adv.wrap(RIG.env(), adv.Rotation(3)), 0.0)
+    obs, _ = env.reset(seed=0)
+    np.testing.assert_array_equal(obs, recorded(RIG.space)[0][0])
+    env.step(0)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("preset", ["rotation", "median-blur"])
+def test_timings(preset, kind):
+    check_vector(Case(preset, RIG), kind, adv.Bernoulli(0.5) & adv.AtMost(3))
