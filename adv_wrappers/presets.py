@@ -134,7 +134,8 @@ def _hint(name: str) -> str:
 
 def _budget(name: str, how: Perturbation, eps: float | None, norm: str | None, scale: Any) -> Budget:
     if norm not in (None, "linf", "l2", "l0", "valid"):
-        raise BudgetError(f"norm must be linf, l2, l0 or valid, got {norm!r}")
+        hint = " (how far a corner moves is distance=)" if hasattr(how, "distance") else ""
+        raise BudgetError(f"norm must be linf, l2, l0 or valid, got {norm!r}{hint}")
     if norm == "valid":
         if eps is not None or scale is not None:
             raise BudgetError(f"norm=valid has no eps and no scale, got eps={eps!r}, scale={scale!r}")

@@ -101,18 +101,19 @@ def random_corners(seed: int, norm: float) -> Corners:
 
 @dataclass(frozen=True)
 class Perspective(Transform):
-    """Perspective: the corners of the picture move by up to norm pixels.
+    """Perspective: the corners of the picture move by up to so many pixels.
 
     Args:
-        norm: largest move of a corner in pixels, or a range of it.
+        distance: the paper's perspective norm, the largest move of a corner in pixels, or a range of it. (``norm``
+            names the kind of a budget in every threat.)
         pattern: ``top``, ``bottom``, ``left``, ``right``, or ``random`` (drawn once an episode or a step).
-        corners: the four moves themselves (see :func:`perspective`); norm and pattern then have no say.
+        corners: the four moves themselves (see :func:`perspective`); distance and pattern then have no say.
         border, interpolation: see :func:`adv_wrappers.daylight.rotate`.
     """
 
     name: ClassVar[str] = "perspective"
-    ranged: ClassVar[tuple[str, ...]] = ("norm",)
-    norm: Range = 1.0
+    ranged: ClassVar[tuple[str, ...]] = ("distance",)
+    distance: Range = 1.0
     pattern: str = "top"
     corners: Corners | None = None
     border: str = "replicate"
@@ -127,11 +128,11 @@ class Perspective(Transform):
         super().__post_init__()
 
     def validate(self, **parameter: Any) -> None:
-        number("norm", parameter["norm"], 0.0)
+        number("distance", parameter["distance"], 0.0)
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
         return perspective(
-            x, parameters["norm"], pattern=self.pattern, corners=parameters.get("corners", self.corners),
+            x, parameters["distance"], pattern=self.pattern, corners=parameters.get("corners", self.corners),
             border=self.border, interpolation=self.interpolation, layout=layout, limits=limits,
         )  # fmt: skip
 
@@ -141,5 +142,5 @@ class Perspective(Transform):
         if self.pattern != "random" or self.corners is not None:
             return rows
         seeds = [seed & ((1 << 64) - 1) for seed in keys.fold(self.drawn_from(context), 0).tolist()]
-        norms = [row["norm"] for row in rows] if rows else [self.norm] * len(seeds)
-        return [{"norm": norm, "corners": random_corners(seed, norm)} for seed, norm in zip(seeds, norms, strict=True)]
+        far = [row["distance"] for row in rows] if rows else [self.distance] * len(seeds)
+        return [{"distance": d, "corners": random_corners(seed, d)} for seed, d in zip(seeds, far, strict=True)]

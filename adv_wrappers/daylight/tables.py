@@ -14,23 +14,23 @@ from typing import Any
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "BankHeist": {
         "brightness": {"alpha": 1.2, "beta": 40}, "median-blur": {"k": 5}, "rotation": {"degrees": 1.4},
-        "shift": {"dx": 1, "dy": 1}, "jpeg": {}, "perspective": {"norm": 1},
+        "shift": {"dx": 1, "dy": 1}, "jpeg": {}, "perspective": {"distance": 1},
     },
     "JamesBond": {
         "brightness": {"alpha": 0.9, "beta": 20}, "median-blur": {"k": 3}, "rotation": {"degrees": 1.6},
-        "shift": {"dx": 0, "dy": 1}, "jpeg": {}, "perspective": {"norm": 1},
+        "shift": {"dx": 0, "dy": 1}, "jpeg": {}, "perspective": {"distance": 1},
     },
     "Pong": {
         "brightness": {"alpha": 1.7, "beta": 40}, "median-blur": {"k": 3}, "rotation": {"degrees": 3},
-        "shift": {"dx": 2, "dy": 1}, "jpeg": {}, "perspective": {"norm": 3},
+        "shift": {"dx": 2, "dy": 1}, "jpeg": {}, "perspective": {"distance": 3},
     },
     "RiverRaid": {
         "brightness": {"alpha": 2.4, "beta": -275}, "median-blur": {"k": 5}, "rotation": {"degrees": 1.8},
-        "shift": {"dx": 1, "dy": 2}, "jpeg": {}, "perspective": {"norm": 2},
+        "shift": {"dx": 1, "dy": 2}, "jpeg": {}, "perspective": {"distance": 2},
     },
     "TimePilot": {
         "brightness": {"alpha": 2.4, "beta": -260}, "median-blur": {"k": 5}, "rotation": {"degrees": 5},
-        "shift": {"dx": 2, "dy": 2}, "jpeg": {}, "perspective": {"norm": 3},
+        "shift": {"dx": 2, "dy": 2}, "jpeg": {}, "perspective": {"distance": 3},
     },
 }  # fmt: skip
 
