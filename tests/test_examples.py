@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import adv_wrappers as adv
 
@@ -34,7 +37,7 @@ def run(name: str, folder: Path) -> str:
 
 
 def test_every_example_is_run():
-    assert set(RUNS) == {path.name for path in EXAMPLES.glob("*.py")}
+    assert {*RUNS, "atari_vec_env.py"} == {path.name for path in EXAMPLES.glob("*.py")}  # train_victim.py imports that
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "train_victim.py"])
@@ -63,3 +66,42 @@ def test_trained_victim_is_a_card_that_loads(tmp_path):
 def test_the_readme_shows_the_example_that_runs():
     _, _, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition("```python\n")
     assert rest.partition("```")[0] == (EXAMPLES / "readme.py").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def recipes(monkeypatch):
+    pytest.importorskip("stable_baselines3")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    return importlib.import_module("train_victim")
+
+
+def test_an_atari_agent_is_the_same_as_a_card(recipes, tmp_path):
+    env = recipes.AtariVecEnv("pong", 2, seed=3)
+    kwargs = recipes.RECIPES["pong-ppo"]["policy_kwargs"]
+    model = recipes.PPO("CnnPolicy", env, n_steps=4, batch_size=8, policy_kwargs=kwargs, seed=0, device="cpu")
+    model.policy.to(memory_format=torch.channels_last)
+    recipes.write_card(tmp_path / "pong-ppo", "pong-ppo", model, None, {"attack": "none", "mean": 0.0})
+    victim = adv.load_victim(f"card:{tmp_path / 'pong-ppo'}")
+    frames, _ = model.policy.obs_to_tensor(env.reset())
+    with torch.no_grad():
+        ours = torch.log_softmax(victim.params(frames.float()), -1)
+        theirs = model.policy.get_distribution(frames).distribution.logits
+        values = model.policy.predict_values(frames)[:, 0]
+        torch.testing.assert_close(victim.value(frames.float()), values, atol=1e-3, rtol=1e-2)
+    torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-2)  # weights are rounded to float16
+    env.close()
+
+
+def test_atari_as_a_vec_env(recipes):
+    """An episode ends with its return, its last observation, and the first of the next."""
+    env = recipes.AtariVecEnv("pong", 1, seed=0)
+    env.reset()
+    total, done = 0.0, False
+    while not done:
+        obs, rewards, dones, infos = env.step(np.zeros(1, np.int64))
+        total, done = total + float(rewards[0]), bool(dones[0])
+    assert infos[0]["episode"]["r"] == total == -21
+    assert infos[0]["terminal_observation"].shape == obs[0].shape == (4, 84, 84)
+    assert (infos[0]["terminal_observation"] != obs[0]).any()
+    assert not infos[0]["TimeLimit.truncated"] and env.returns[0] == 0
+    env.close()
