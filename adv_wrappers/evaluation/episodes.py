@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ from adv_wrappers.core.errors import (
     ValueRangeError,
     VictimError,
 )
-from adv_wrappers.evaluation import metrics
+from adv_wrappers.evaluation import rows as lines
 from adv_wrappers.evaluation.checks import Outcome, check
+from adv_wrappers.evaluation.distances import Sample, chosen
 from adv_wrappers.evaluation.environments import Make, builder, minimum_of
-from adv_wrappers.evaluation.meter import Run
-from adv_wrappers.evaluation.report import Report, revision, versions
+from adv_wrappers.evaluation.provenance import revision, versions
+from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.rollout import Tap, play
-from adv_wrappers.evaluation.stacks import Stack, form, stack
+from adv_wrappers.evaluation.stacks import Stack, is_worst, stack, worst
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.victims.zoo import device_of
@@ -36,7 +37,8 @@ Progress = Callable[[str, int, int], None]
 def evaluate(
     victim: Victim | str, env: str | Make, threats: Any = (), episodes: int = 10, seed: int = 0,
     num_envs: int | None = None, device: Any = None, *, env_kwargs: Mapping[str, Any] | None = None,
-    make: Make | None = None, minimum: float | None = None, progress: Progress | None = None,
+    make: Make | None = None, minimum: float | str | None = None,
+    distances: Sequence[str | Callable[..., Any]] | None = None, progress: Progress | None = None,
     out: str | Path | None = None,
 ) -> Report:  # fmt: skip
     """Evaluate an agent without an attack and under each threat, on the same episodes.
@@ -57,14 +59,20 @@ def evaluate(
         device: to load a reference onto.
         env_kwargs: of the environment; None takes those of the victim's card, if the card names the same id.
         make: instead of ``gymnasium.make``.
-        minimum: the lowest return possible, for ``impact``; None takes it from a table of games that have one.
+        minimum: the return that ``impact`` counts from: a number; ``"worst-action"`` for that of the agent that takes
+            the action it values least in every state, which is then a run of its own; or None, which takes it from a
+            table of games that have one.
+        distances: how observations are compared beside ``l2`` and ``linf``, which are always taken: ``"ssim"``,
+            ``"psnr"``, and functions of two batches with a ``name`` such as
+            :class:`adv_wrappers.evaluation.lpips.Lpips`, on at most 256 attacked steps of a run. None takes ssim and
+            psnr where observations are images of uint8.
         progress: called as ``progress(threat, episodes finished, episodes)``.
         out: a folder; after every run ``report.json`` in it holds all rows so far.
 
     Raises:
         AdvWrappersError: one of its kinds, before any episode is played, for arguments that cannot work: a victim that
-            does not fit the environment, a threat that does not fit either, an unknown id. :class:`ValueRangeError`
-            for observations or rewards that are not finite.
+            does not fit the environment, a threat or a distance that does not fit either, an unknown id.
+            :class:`ValueRangeError` for observations, rewards or distances that are not finite.
 
     >>> from adv_wrappers import evaluate
     >>> report = evaluate("zoo:cartpole-dqn", "CartPole-v1", ["max-diff:eps=0.1"], episodes=2)
@@ -75,11 +83,12 @@ def evaluate(
     _whole("seed", seed, 0)
     if num_envs is not None:
         _whole("num_envs", num_envs, 1)
-    if minimum is not None and (isinstance(minimum, bool) or not np.isfinite(minimum)):
-        raise ValueRangeError(f"minimum must be a finite return, got {minimum!r}")
+    lines.check_minimum(minimum)
     victim = _load(victim, device)
     seeds = [int(s) for s in np.random.SeedSequence(int(seed)).generate_state(int(episodes))]
-    stacks = [stack(item, victim) for item in _listed(threats)]
+    stacks = [Stack("none", (), False), *(stack(item, victim) for item in _listed(threats))]
+    if isinstance(minimum, str) and not any(is_worst(aimed, victim) for aimed in stacks):
+        stacks.insert(1, worst(victim))
     one, name, kwargs = builder(env, victim, env_kwargs, make)
     if out is not None:
         try:
@@ -94,9 +103,11 @@ def evaluate(
             torch.set_num_threads(1)
         check_order(venv)
         fits(victim, venv.single_observation_space, venv.single_action_space)
-        lowest = minimum if minimum is not None else minimum_of(name)
+        taken = chosen(distances, venv.single_observation_space, lines.COLUMNS)
+        fixed = minimum_of(name) if minimum is None or isinstance(minimum, str) else float(minimum)
+        lowest = None if isinstance(minimum, str) else fixed
         runs: list[tuple[Stack, Tap, Any]] = []
-        for aimed in (Stack("none", (), False), *stacks):  # all of them are built before anything is spent
+        for aimed in stacks:  # all of them are built before anything is spent
             tap = Tap(venv)
             runs.append((aimed, tap, wrap(tap, *aimed.layers, victim=victim) if aimed.layers else tap))
         about: dict[str, Any] = {
@@ -109,12 +120,18 @@ def evaluate(
         outcomes: list[Outcome] = []
         for aimed, tap, shell in runs:
             tell = None if progress is None else _teller(progress, aimed.name, int(episodes))
-            run = play(shell, tap, victim, seeds, tell)
-            rows.append(_row(aimed, run, rows[0]["mean_return"] if rows else None, lowest))
+            sample = Sample(seeds) if taken else None
+            run = play(shell, tap, victim, seeds, tell, sample)
+            rows.append(lines.row(aimed, run, sample, taken))
+            if isinstance(minimum, str) and is_worst(aimed, victim):
+                lowest = rows[-1]["mean_return"]
             outcomes.append(
                 Outcome(aimed.name, aimed.layers, run.returns, run.moved, run.still, run.slopes, run.flat, run.grid)
             )
-            report = Report(**about, warnings=tuple(check(outcomes, victim)), threats=tuple(rows))
+            report = Report(
+                **about, warnings=tuple(check(outcomes, victim)), threats=lines.compared(rows, lowest, fixed),
+                minimum=lines.about_minimum(minimum, victim, lowest),
+            )  # fmt: skip
             if out is not None:
                 report.to_json(Path(out) / "report.json")
         return report
@@ -157,18 +174,3 @@ def _vector(one: Callable[[], Any], rows: int) -> SyncVectorEnv:
 def _teller(progress: Progress, name: str, episodes: int) -> Callable[[int], None]:
     progress(name, 0, episodes)
     return lambda done: progress(name, done, episodes)
-
-
-def _row(aimed: Stack, run: Run, clean: float | None, lowest: float | None) -> dict[str, Any]:
-    numbers = metrics.summary(run.returns)
-    reference = numbers["mean_return"] if clean is None else clean
-    return {
-        "threat": aimed.name, **numbers, "regret": metrics.regret(reference, numbers["mean_return"]),
-        "impact": metrics.impact(reference, numbers["mean_return"], lowest),
-        "attacked_fraction": run.struck / run.steps, "action_change": run.changed / run.struck if run.struck else None,
-        "l2": run.l2 / run.moved if run.moved else None, "linf": run.linf / run.moved if run.moved else None,
-        "ms_per_step": 1000 * run.seconds / run.steps, "episodes": len(run.returns),
-        "mean_length": float(run.lengths.mean()), "transfer": aimed.transfer,
-        "layers": [form(threat) for threat in aimed.layers],
-        "returns": run.returns.tolist(), "lengths": run.lengths.tolist(),
-    }  # fmt: skip

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.session import select
 from adv_wrappers.evaluation.checks import slopes
+from adv_wrappers.evaluation.distances import Sample
 from adv_wrappers.evaluation.pilot import Pilot
 from adv_wrappers.wrappers.layer import layers
 
@@ -25,8 +26,8 @@ class Run:
 
     returns: NDArray[np.float64]
     lengths: NDArray[np.int64]
+    strikes: NDArray[np.int64]  # steps at which any layer struck
     steps: int = 0
-    struck: int = 0  # steps at which any layer struck
     changed: int = 0  # of these, steps at which the environment was told something else than the agent meant
     moved: int = 0  # steps with a distance
     l2: float = 0.0
@@ -36,6 +37,11 @@ class Run:
     flat: int = 0  # of these, those where it is zero
     seconds: float = 0.0
     grid: bool = False  # whether a perturbed observation is made of integers
+
+    @property
+    def struck(self) -> int:
+        """Steps at which any layer struck, of all episodes that are finished."""
+        return int(self.strikes.sum())
 
 
 def _struck(found: Sequence[Any]) -> Any:
@@ -57,8 +63,9 @@ def _flat(tree: Any) -> NDArray[Any]:
 class Meter:
     """Compares what was true with what was handed out, and what was meant with what was done."""
 
-    def __init__(self, run: Run, shell: Any, tap: Any, pilot: Pilot) -> None:
-        self.run, self.tap, self.pilot = run, tap, pilot
+    def __init__(self, run: Run, shell: Any, tap: Any, pilot: Pilot, sample: Sample | None = None) -> None:
+        self.run, self.tap, self.pilot, self.sample = run, tap, pilot, sample
+        self.strikes = np.zeros(pilot.rows, np.int64)  # steps of the episode under way at which any layer struck
         found = layers(shell)
         self.watched = [layer for layer in found if layer.on == "observation"]
         self.steered = [layer for layer in found if layer.on == "action"]
@@ -77,8 +84,13 @@ class Meter:
             fresh = _struck(self.watched)
             self.seen = fresh if mask is None else np.where(mask, fresh, self.seen)
 
-    def before(self, obs: Any, busy: NDArray[np.bool_], everyone: bool) -> tuple[Any, Any]:
-        """Count the distance of what is handed to the agent; rows struck, and what it would have done there."""
+    def before(
+        self, obs: Any, busy: NDArray[np.bool_], everyone: bool, episodes: NDArray[Any], steps: NDArray[Any]
+    ) -> tuple[Any, Any]:
+        """Count the distance of what is handed to the agent; rows struck, and what it would have done there.
+
+        ``episodes`` and ``steps`` say which step of which episode every row is at.
+        """
         if not self.watched or self.seen is False:
             return None, None
         rows = None if everyone and (self.seen is True or self.seen.all()) else np.flatnonzero(self.seen & busy)
@@ -91,6 +103,8 @@ class Meter:
         run.linf += float(largest.sum())
         run.moved += len(largest)
         run.still += int(np.count_nonzero(largest == 0))
+        if self.sample is not None:
+            self.sample.offer(obs, true, rows, episodes, steps)
         if self._looks in _LOOKS:
             for layer in self.watched:
                 looked, flat = slopes(layer.engine, true, (np.arange(len(busy)) if rows is None else rows)[:8])
@@ -114,10 +128,10 @@ class Meter:
                 intended[slice(None) if rows is None else rows] = meant
             else:
                 intended = actions
-            run.struck += int(np.count_nonzero(either))
+            self.strikes += either
             run.changed += int(np.count_nonzero(self._differ(intended, done) & either))
         elif meant is not None:
-            run.struck += len(meant)
+            self.strikes[slice(None) if rows is None else rows] += 1
             run.changed += int(np.count_nonzero(self._differ(meant, select(done, rows))))
 
     def _differ(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import io
 import json
 import os
-import platform
-import subprocess
-import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +34,19 @@ class Report:
         warnings: signs that a number should not be trusted.
         threats: rows, the clean run first. Each holds ``threat`` (text), ``layers`` (dictionaries, where they have a
             JSON form), ``transfer`` (whether the attack looks at another victim), ``mean_return`` with its 95%
-            bootstrap interval ``low`` and ``high``, ``std``, ``median``, ``min``, ``max``, ``regret``, ``impact``,
-            ``attacked_fraction`` (of all steps), ``action_change`` (of the attacked steps: the environment was told
+            bootstrap interval ``low`` and ``high``, ``std``, ``median``, ``min``, ``max``, ``regret``, ``impact``
+            (counted from ``minimum``) and ``general_impact`` (from the lowest return that the rules of a game allow),
+            ``attacked_fraction`` (of all steps), ``e_adv`` and ``e_adv_std`` (mean and deviation over the episodes of
+            the attacked share of an episode), ``action_change`` (of the attacked steps: the environment was told
             something else than the agent would do on the true observation; a continuous action by at least 5% of its
             range), ``l2`` and ``linf`` (mean distance over the attacked steps, of observations, or of continuous
-            actions where those alone are attacked, in the units of the environment), ``ms_per_step`` (wall clock, of
-            one environment), ``episodes``, ``mean_length``, ``returns`` and ``lengths``.
+            actions where those alone are attacked, in the units of the environment), ``distances`` (by name, the mean
+            of every other distance over a sample of ``distance_images`` attacked steps, where it is finite; None where
+            there is none), ``ms_per_step`` (wall clock, of one environment), ``episodes``, ``mean_length``, and per
+            episode ``returns``, ``lengths`` and ``attacked_fractions``.
+        minimum: the return that ``impact`` counts from: its ``value``, or None, and its ``kind``: ``"fixed"`` (given,
+            or that of the game's rules), ``"argmin-Q agent"`` or ``"least likely action"`` (the mean return of the
+            run ``worst-action``, of an agent with or without Q), or ``"unknown"``.
     """
 
     versions: dict[str, str]
@@ -57,6 +60,7 @@ class Report:
     num_envs: int
     warnings: tuple[str, ...]
     threats: tuple[dict[str, Any], ...]
+    minimum: dict[str, Any] = field(default_factory=lambda: {"kind": "unknown", "value": None})
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON knows."""
@@ -65,11 +69,17 @@ class Report:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Report:
-        """Inverse of :meth:`to_dict`; raises :class:`ValueRangeError` for a dictionary of another form."""
-        names = [f.name for f in fields(Report)]
-        if not isinstance(data, Mapping) or sorted(data) != sorted(names):
+        """Inverse of :meth:`to_dict`; raises :class:`ValueRangeError` for a dictionary of another form.
+
+        Reports of older releases are read as well: what they did not write keeps its default.
+        """
+        names = {f.name: f.default_factory is MISSING for f in fields(Report)}
+        needed = {name for name, must in names.items() if must}
+        if not isinstance(data, Mapping) or not needed <= {*data} <= {*names}:
             raise ValueRangeError(f"expected a report with {', '.join(names)}, got {data!r:.200}")
-        rows = data["threats"]
+        least, rows = data.get("minimum", {"kind": "unknown", "value": None}), data["threats"]
+        if not isinstance(least, Mapping) or {*least} != {"kind", "value"}:
+            raise ValueRangeError(f"the minimum of a report is a dictionary with kind and value, got {least!r:.200}")
         if not isinstance(rows, (list, tuple)) or not all(isinstance(r, Mapping) and "mean_return" in r for r in rows):
             raise ValueRangeError(f"the threats of a report are a list of rows with mean_return, got {rows!r:.200}")
         made = {**data, **{key: tuple(data[key]) for key in ("episode_seeds", "warnings")}}
@@ -98,29 +108,40 @@ class Report:
             raise ValueRangeError(f"cannot read a report from {path}: {error}") from error
 
     def to_dataframe(self) -> Any:
-        """A pandas ``DataFrame`` with one row a threat; raises :class:`AdvWrappersError` where pandas is missing."""
+        """A pandas ``DataFrame`` with one row a threat, in which every distance is a column of its own.
+
+        Raises:
+            AdvWrappersError: where pandas is missing.
+        """
         try:
             pandas = importlib.import_module("pandas")
         except ImportError as error:
             raise AdvWrappersError("to_dataframe needs pandas: pip install pandas") from error
-        return pandas.DataFrame([dict(row) for row in self.threats])
+        flat = [{k: v for k, v in row.items() if k != "distances"} for row in self.threats]
+        return pandas.DataFrame([{**new, **_sampled(row)} for new, row in zip(flat, self.threats, strict=True)])
 
     def table(self) -> Table:
-        """A rich table, one row a threat (not every column of it: ``to_dict`` has them all); warnings are below it."""
+        """A rich table, one row a threat, with the first two of the distances that were sampled; warnings are below it.
+
+        It does not have every column: :meth:`to_dict` does.
+        """
         about = f"{self.victim.get('ref') or 'victim'} on {self.env['id']}, {self.episodes} episodes, seed {self.seed}"
         table = Table(title=escape(about), caption=escape("\n".join(self.warnings)) or None, box=box.SIMPLE_HEAD)
         table.title_style, table.title_justify = "bold", "left"
         table.caption_style, table.caption_justify = "yellow", "left"
         table.add_column("threat", overflow="fold", min_width=12)
-        for name in ("return", "95% interval", "median", "regret", "impact", "attacked", "changed", "linf", "ms/step"):
-            table.add_column(name, justify="right", no_wrap=True)
+        sampled = list(dict.fromkeys(k for row in self.threats for k, v in _sampled(row).items() if v is not None))[:2]
+        names = ["return", "95% interval", "median", "regret", "impact", "attacked", "changed", "linf"]
+        for name in [*names, *sampled, "ms/step"]:
+            table.add_column(escape(name), justify="right", no_wrap=True)
         for row in self.threats:
             table.add_row(
                 escape(str(row["threat"])) + (" (transfer)" if row.get("transfer") else ""),
                 number(row["mean_return"]), f"{number(row['low'])} .. {number(row['high'])}",
                 *(number(row.get(key)) for key in ("median", "regret")),
                 *(share(row.get(key)) for key in ("impact", "attacked_fraction", "action_change")),
-                *(number(row.get(key)) for key in ("linf", "ms_per_step")),
+                number(row.get("linf")), *(number(_sampled(row).get(key)) for key in sampled),
+                number(row.get("ms_per_step")),
             )  # fmt: skip
         return table
 
@@ -140,6 +161,11 @@ class Report:
         draw(self, path)
 
 
+def _sampled(row: Mapping[str, Any]) -> Mapping[str, float | None]:
+    """The distances of a row; none in reports of older releases."""
+    return row.get("distances") or {}
+
+
 def number(value: float | None) -> str:
     """A number of a table: four digits that matter, and a dash where there is none."""
     if value is None:
@@ -150,27 +176,3 @@ def number(value: float | None) -> str:
 def share(value: float | None) -> str:
     """A share of a table, as a percentage."""
     return "-" if value is None else f"{100 * value:.0f}%"
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python, this package and those that numbers depend on; packages that are missing are left out."""
-    root = sys.modules[__name__.partition(".")[0]]
-    found = {"python": platform.python_version(), "adv_wrappers": str(getattr(root, "__version__", "unknown"))}
-    for name in ("gymnasium", "torch", "numpy", "mujoco", "ale-py", "opencv-python"):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def revision() -> str | None:
-    """Git revision of this package's sources; None where git does not know this very file (an installed copy)."""
-    here = Path(__file__)
-    how: dict[str, Any] = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10}
-    try:
-        for arguments in (["ls-files", "--error-unmatch", here.name], ["rev-parse", "HEAD"]):
-            done = subprocess.run(["git", *arguments], check=True, **how)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return str(done.stdout).strip() or None

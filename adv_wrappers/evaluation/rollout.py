@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.perturbation import When
+from adv_wrappers.evaluation.distances import Sample
 from adv_wrappers.evaluation.meter import Meter, Run
 from adv_wrappers.evaluation.pilot import Pilot
 from adv_wrappers.victims.victim import Victim
@@ -48,21 +49,25 @@ class Busy(When):
         return self.rows
 
 
-def play(shell: Any, tap: Tap, victim: Victim, seeds: list[int], tell: Callable[[int], None] | None = None) -> Run:
+def play(
+    shell: Any, tap: Tap, victim: Victim, seeds: list[int], tell: Callable[[int], None] | None = None,
+    sample: Sample | None = None,
+) -> Run:  # fmt: skip
     """Play one episode a seed and measure.
 
     Args:
         shell: ``tap`` under any layers; a vector environment in DISABLED autoreset mode.
         seeds: of the episodes, at least as many as there are rows.
         tell: called with the number of episodes that are finished, whenever one is.
+        sample: is offered the observations of the attacked steps.
 
     Raises:
         ValueRangeError: for observations or returns that are not finite.
     """
     rows, episodes = shell.num_envs, len(seeds)
-    run = Run(np.zeros(episodes), np.zeros(episodes, np.int64))
+    run = Run(np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes, np.int64))
     pilot, gate = Pilot(victim, rows), Busy()
-    meter = Meter(run, shell, tap, pilot)
+    meter = Meter(run, shell, tap, pilot, sample)
     for layer in (*meter.watched, *meter.steered):
         layer.engine.gates.append(gate)
     current, busy, everyone = np.arange(rows), np.ones(rows, bool), True
@@ -73,7 +78,7 @@ def play(shell: Any, tap: Tap, victim: Victim, seeds: list[int], tell: Callable[
     meter.observed()
     while True:
         struck = meter.seen
-        shown, meant = meter.before(obs, busy, everyone)
+        shown, meant = meter.before(obs, busy, everyone, current, length)
         actions = pilot.act(obs)
         obs, rewards, terminated, truncated, _ = shell.step(actions)
         meter.after(shown, meant, actions, busy, struck)
@@ -85,7 +90,7 @@ def play(shell: Any, tap: Tap, victim: Victim, seeds: list[int], tell: Callable[
             continue
         over = done & busy
         which = current[over]
-        run.returns[which], run.lengths[which] = score[over], length[over]
+        run.returns[which], run.lengths[which], run.strikes[which] = score[over], length[over], meter.strikes[over]
         if not np.isfinite(score[over]).all():
             raise ValueRangeError(f"the environment handed out a reward that is not finite: return {score[over]}")
         finished += len(which)
@@ -97,7 +102,7 @@ def play(shell: Any, tap: Tap, victim: Victim, seeds: list[int], tell: Callable[
         busy = current < episodes
         everyone = bool(busy.all())
         gate.rows = True if everyone else busy
-        score[done], length[done] = 0.0, 0
+        score[done], length[done], meter.strikes[done] = 0.0, 0, 0
         fresh = [seeds[e] if e < episodes else None for e in current]
         obs, _ = shell.reset(seed=fresh, options={"reset_mask": done})
         pilot.reset(done, fresh)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from adv_wrappers.actions.worst import WorstAction
+from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.errors import ThreatError
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.presets import as_threat
+from adv_wrappers.timing import Always
 from adv_wrappers.victims.victim import Victim
+
+WORST = WorstAction.name
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,21 @@ def stack(item: Any, victim: Victim) -> Stack:
     transfer = any(not _same(other, victim) for threat in made for other in threat.victims)
     texts = [part if isinstance(part, str) else _text(threat) for part, threat in zip(parts, made, strict=True)]
     return Stack(" + ".join(texts), tuple(threat.against(victim) for threat in made), transfer)
+
+
+def worst(victim: Victim) -> Stack:
+    """The agent that takes the action it values least in every state (Daylight, section 2.5)."""
+    return Stack(WORST, (as_threat(WORST).against(victim),), False)
+
+
+def is_worst(aimed: Stack, victim: Victim) -> bool:
+    """Whether a stack is :func:`worst` under whatever name."""
+    mine = worst(victim).layers[0]
+    one = aimed.layers[0] if len(aimed.layers) == 1 else None
+    return (
+        one is not None and isinstance(one.how, WorstAction) and one.how == mine.how
+        and isinstance(one.budget, Valid) and one.at is None and (one.when is None or isinstance(one.when, Always))
+    )  # fmt: skip
 
 
 def _same(other: Any, victim: Victim) -> bool:

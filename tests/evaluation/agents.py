@@ -1,10 +1,11 @@
-"""Agents that are good at CartPole without training: a linear law with a hand-picked slope."""
+"""Agents that are good at CartPole without training, by a law with a hand-picked slope, and one that sees pictures."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import torch
 from torch import nn
 
@@ -24,3 +25,30 @@ def balancing(kind: str = "logits", select: str = "mode", sharpness: float = 4.0
 def short() -> gym.Env[Any, Any]:
     """CartPole that ends after 100 steps."""
     return gym.make("CartPole-v1", max_episode_steps=100)
+
+
+class Film(gym.Env[Any, Any]):
+    """Random pictures from the seed, for a number of steps that differs from episode to episode."""
+
+    def __init__(self, space: gym.Space[Any] | None = None) -> None:
+        self.observation_space = gym.spaces.Box(0, 255, (2, 12, 16), np.uint8) if space is None else space
+        self.action_space = gym.spaces.Discrete(2)
+
+    def _picture(self) -> Any:
+        drawn = self.np_random.uniform(size=self.observation_space.shape)
+        return (255 * drawn).astype(np.uint8) if self.observation_space.dtype == np.uint8 else drawn.astype(np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.left = int(self.np_random.integers(10, 30))
+        return self._picture(), {}
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        return self._picture(), 1.0, self.left == 0, False, {}
+
+
+def watcher(env: gym.Env[Any, Any]) -> Victim:
+    """Acts by which of the first two pixels is brighter."""
+    spaces: Any = env.observation_space, env.action_space
+    return from_module(lambda x: x.flatten(1)[:, :2], *spaces, "q", dtype=torch.float32)

@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from adv_wrappers.core.errors import AdvWrappersError, ValueRangeError
-from adv_wrappers.evaluation.report import Report, number, revision, versions
+from adv_wrappers.evaluation.provenance import revision, versions
+from adv_wrappers.evaluation.report import Report, number
 
 
 def row(name: str, mean: float) -> dict[str, object]:
@@ -53,7 +54,21 @@ def test_a_report_is_frozen(report: Report) -> None:
         report.seed = 4  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("change", [{"seed": None}, {"extra": 1}, {"threats": 3}, {"threats": [{"no": 1}]}])
+def test_a_report_of_an_older_release_is_read(report: Report) -> None:
+    data = report.to_dict()
+    assert data.pop("minimum") == {"kind": "unknown", "value": None}
+    assert Report.from_dict(data) == report
+    rich = dataclasses.replace(report, minimum={"kind": "argmin-Q agent", "value": -20.9})
+    assert Report.from_dict(json.loads(json.dumps(rich.to_dict()))) == rich != report
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": None}, {"extra": 1}, {"threats": 3}, {"threats": [{"no": 1}]}, {"minimum": 3.0},
+        {"minimum": {"kind": "fixed"}},
+    ],
+)  # fmt: skip
 def test_dictionaries_of_another_form(report: Report, change: dict[str, object]) -> None:
     data = {**report.to_dict(), **change}
     if change == {"seed": None}:
@@ -73,6 +88,9 @@ def test_dataframe(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     pandas = pytest.importorskip("pandas")
     frame = report.to_dataframe()
     assert isinstance(frame, pandas.DataFrame) and frame["mean_return"].tolist() == [10.0, 4.0, -1.0]
+    near = dict(row("near", 5.0), distances={"ssim": 0.9, "psnr": None})
+    wide = dataclasses.replace(report, threats=(*report.threats, near)).to_dataframe()
+    assert wide["ssim"].tolist()[-1] == 0.9 and wide["ssim"].isna().sum() == 3 and "distances" not in wide
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(AdvWrappersError, match="pip install pandas"):
         report.to_dataframe()
@@ -84,6 +102,19 @@ def test_table(report: Report) -> None:
     shown = text.getvalue()
     assert "zoo:[x] on CartPole-v1" in shown and "other (transfer)" in shown and "noise: beware" in shown
     assert "9 .. 12" in shown and "50%" in shown
+
+
+def test_a_table_has_columns_for_two_of_the_distances(report: Report) -> None:
+    rows = [dict(r, distances=None) for r in report.threats]
+    bare = str(dataclasses.replace(report, threats=tuple(rows)))
+    assert bare == str(report)
+    rows[0]["distances"] = {"none": None, "ssim": None, "psnr": None, "lpips": None}
+    rows[1]["distances"] = {"none": None, "ssim": 0.98765, "psnr": 31.23, "lpips": 0.05}
+    rows[1]["threat"] = "max-diff:eps=0.1,scale=victim"
+    shown = str(dataclasses.replace(report, threats=tuple(rows))).splitlines()
+    heads, first = (next(line for line in shown if word in line) for word in ("return", "max-diff"))
+    assert "lpips" not in heads and "none" not in heads and heads.split()[-3:] == ["ssim", "psnr", "ms/step"]
+    assert first.split()[-3:] == ["0.988", "31.2", "0.2"] and max(map(len, shown)) <= 150
 
 
 def test_plot(report: Report, tmp_path: Path) -> None:

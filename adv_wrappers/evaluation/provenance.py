@@ -1,0 +1,34 @@
+"""Where numbers come from: the releases and the revision that made them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, this package and those that numbers depend on; packages that are missing are left out."""
+    root = sys.modules[__name__.partition(".")[0]]
+    found = {"python": platform.python_version(), "adv_wrappers": str(getattr(root, "__version__", "unknown"))}
+    for name in ("gymnasium", "torch", "numpy", "mujoco", "ale-py", "opencv-python"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def revision() -> str | None:
+    """Git revision of this package's sources; None where git does not know this very file (an installed copy)."""
+    here = Path(__file__)
+    how: dict[str, Any] = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10}
+    try:
+        for arguments in (["ls-files", "--error-unmatch", here.name], ["rev-parse", "HEAD"]):
+            done = subprocess.run(["git", *arguments], check=True, **how)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return str(done.stdout).strip() or None
