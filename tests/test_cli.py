@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from adv_wrappers import cli, presets
-from adv_wrappers.cli import main
+from adv_wrappers import presets
+from adv_wrappers.cli import main, runs
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import zoo_names
 
@@ -53,8 +53,36 @@ def test_errors_are_one_clear_line(words: list[str], message: str) -> None:
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, victim, env, threats, _ = cli._DEMO[0]
-    monkeypatch.setattr(cli, "_DEMO", ((name, victim, env, threats[:1], 1),))
+    name, victim, env, threats, _ = runs._DEMO[0]
+    monkeypatch.setattr(runs, "_DEMO", ((name, victim, env, threats[:1], 1),))
     done = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cartpole.json", "cartpole.png"]
+
+
+def test_look_writes_two_figures_and_a_table(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "pong.png"
+    words = ["look", "PongNoFrameskip-v4", "--step", "2", "--threat", "rotation:degrees=4", "--threat", "noise:eps=3"]
+    done = CliRunner().invoke(main, [*words, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "PongNoFrameskip-v4, step 2" in done.output and "rotation degrees=4" in done.output
+    assert "\x1b" not in done.output and "high band" in done.output and " 3 " in done.output
+    assert [p.name for p in sorted(out.parent.iterdir())] == ["pong-spectrum.png", "pong.png"]
+    assert all(p.read_bytes()[1:4] == b"PNG" for p in out.parent.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["CartPole-v1"], "only images can be looked at"),
+        (["CartPole-v1", "--raw"], "Atari"),
+        (["Nothing-v7"], "cannot make the environment"),
+        (["PongNoFrameskip-v4", "--step", "0", "--threat", "fgsm:eps=1"], "needs a victim"),
+        (["PongNoFrameskip-v4", "--step", "0", "--threat", "worst-action"], "perturbs the action"),
+        (["PongNoFrameskip-v4", "--step", "-1"], "--step"),
+    ],
+)
+def test_look_says_what_it_cannot_show(words: list[str], message: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["look", *words, "--out", str(tmp_path / "sheet.png")])
+    assert done.exit_code == 2 and message in done.output and "Traceback" not in done.output
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,51 @@
+"""The group of commands, its errors, and how it prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from adv_wrappers import __version__
+from adv_wrappers.core.errors import AdvWrappersError
+
+_PLAIN = 150  # columns where there is no terminal that has a width
+
+
+class _Clear(click.ClickException):
+    """An error of the package's own: one line, and the exit code of wrong usage."""
+
+    exit_code = 2
+
+
+class _Commands(click.Group):
+    """Commands whose expected errors are one line and exit code 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except AdvWrappersError as error:
+            raise _Clear(" ".join(str(error).split())) from error
+
+
+def console_(stderr: bool = False) -> Console:
+    """A console of the present standard streams: plain and wide enough where no terminal is."""
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=_PLAIN, color_system=None)
+
+
+def table_(*columns: str) -> Table:
+    """A table with these columns."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="adv-wrappers")
+def main() -> None:
+    """Attack reinforcement-learning agents, and measure what they lose."""

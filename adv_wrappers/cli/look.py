@@ -1,0 +1,56 @@
+"""``look``: pictures of what threats do to one observation."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import click
+
+from adv_wrappers.cli.group import console_, main, table_
+from adv_wrappers.evaluation.looks import BANDS, Look
+from adv_wrappers.evaluation.sheet import decibels, number, sheet, spectra
+from adv_wrappers.evaluation.stage import look
+
+
+@main.command("look")
+@click.argument("env")
+@click.option(
+    "--threat",
+    "threats",
+    multiple=True,
+    metavar="TEXT",
+    help="again for more columns; ' + ' between threats makes a stack  [default: the six daylight transforms]",
+)
+@click.option("--victim", metavar="REF", help="who plays, and is attacked  [default: random actions]")
+@click.option("--step", default=100, show_default=True, type=click.IntRange(min=0), help="played before the picture")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
+@click.option("--raw", is_flag=True, help="the colour screen of an Atari game, not what agents are handed")
+@click.option(
+    "--out",
+    default=Path("sheet.png"),
+    show_default=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="a second figure, of the spectra, is put beside it",
+)
+def look_(env: str, threats: tuple[str, ...], victim: str | None, step: int, seed: int, raw: bool, out: Path) -> None:
+    """Show what threats do to one observation of ENV: pictures, spectra and distances."""
+    seen = look(env, list(threats) or None, victim, step=step, seed=seed, raw=raw)
+    spectrum = out.with_name(f"{out.stem}-spectrum{out.suffix}")
+    sheet(seen, out)
+    spectra(seen, spectrum)
+    _show(seen)
+    click.echo(f"wrote {out} and {spectrum}")
+
+
+def _show(seen: Look) -> None:
+    table = table_("threat", "l2", "linf", "ssim", "psnr", *(f"{name} band" for name in BANDS))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for (name, numbers), row, bands in zip(seen.names, seen.distances(), seen.bands(), strict=True):
+        values = [row[key] for key in ("l2", "linf", "ssim", "psnr")]
+        words = ["-" if value is None or math.isinf(value) else number(value) for value in values]
+        table.add_row(" ".join([name, *numbers]), *words, *(decibels(change) for change in bands.values()))
+    console = console_()
+    console.print(f"{seen.title}\n", markup=False)
+    console.print(table)

@@ -1,0 +1,174 @@
+"""The stage of a picture: an environment is played for some steps, and every threat gets the same observation."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from adv_wrappers.core.arrays import fits
+from adv_wrappers.core.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.daylight import SETTINGS
+from adv_wrappers.daylight.images import whole
+from adv_wrappers.evaluation.environments import atari, builder, is_atari
+from adv_wrappers.evaluation.looks import Look
+from adv_wrappers.evaluation.pilot import Pilot
+from adv_wrappers.presets import as_threat
+from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.wrappers.captions import words
+from adv_wrappers.wrappers.panels import Frames
+from adv_wrappers.wrappers.stack import wrap
+
+# For games that the daylight paper does not have: numbers that change something and leave the picture readable.
+_TRANSFORMS = (
+    "brightness:alpha=1.2,beta=40", "median-blur:k=3", "rotation:degrees=3", "shift:dx=2,dy=1", "jpeg:quality=30",
+    "perspective:distance=3",
+)  # fmt: skip
+
+
+class Still(gym.Env[Any, Any]):
+    """An environment of one observation."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
+
+    def __init__(self, observation: NDArray[Any], space: spaces.Box, action_space: spaces.Space[Any]) -> None:
+        self.observation, self.observation_space, self.action_space = observation, space, action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """The observation."""
+        super().reset(seed=seed)
+        return self.observation.copy(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """The observation, and the end."""
+        return self.observation.copy(), 0.0, True, False, {}
+
+
+def look(
+    source: str | gym.Env[Any, Any] | NDArray[Any], threats: Sequence[Any] | None = None,
+    victim: Victim | str | None = None, *, step: int = 100, seed: int = 0, raw: bool = False, layout: str | None = None,
+) -> Look:  # fmt: skip
+    """One observation under each of several threats.
+
+    Every threat is applied to the same observation by a layer of its own, as in an episode that begins with it and
+    has the reset seed ``seed``. Timings are left out: a picture shows a strike.
+
+    Args:
+        source: an id (an Atari game is put behind :func:`adv_wrappers.atari`), an environment, or an observation.
+        threats: as :func:`adv_wrappers.evaluate` takes them, stacks included; None for the six daylight transforms.
+        victim: who plays until then, and whom threats look at that leave it open; without one, actions are random.
+        step: number of steps that are played first.
+        seed: of the episode and of all draws.
+        raw: take the emulator's colour screen, uint8 ``[210, 160, 3]``, at that step instead of the observation.
+        layout: which axis of the observation is what; None infers.
+
+    Raises:
+        SpaceError: for what is not there, or holds no images.
+        AdvWrappersError: one of its kinds, for a threat that does not fit.
+    """
+    agent = load_victim(victim) if isinstance(victim, str) else victim
+    step, seed = whole("step", step, 0, 10**9), whole("seed", seed, 0, 2**63 - 1)
+    name = "an observation"
+    space: Any
+    actions: Any = spaces.Discrete(2) if agent is None else agent.action_space
+    if isinstance(source, np.ndarray):
+        if raw:
+            raise SpaceError("raw=True takes the screen of an Atari game, but an observation was given")
+        high = 255 if source.dtype == np.uint8 else 1
+        true, space = source, spaces.Box(0, high, source.shape, source.dtype.type)
+    else:
+        made = _make(source, agent) if isinstance(source, str) else source
+        name = source if isinstance(source, str) else getattr(made.spec, "id", None) or "an environment"
+        try:
+            true, space, actions = _played(made, agent, step, seed, raw), made.observation_space, made.action_space
+        finally:
+            if isinstance(source, str):
+                made.close()
+        if raw:
+            space, layout = spaces.Box(0, 255, true.shape, np.uint8), None
+    try:
+        Frames(space, layout)
+    except SpaceError as error:
+        raise SpaceError(f"only images can be looked at, {name} has the observations {space}: {error}") from error
+    shown, names = [], []
+    for item in daylight_of(name) if threats is None else threats:
+        stack = [replace(threat, when=None) for threat in _stack(item)]
+        env = wrap(Still(true, space, actions), *stack, victim=agent)
+        shown.append(env.reset(seed=seed)[0])
+        found = [words(layer, when=False) for layer in stack]
+        names.append((" + ".join(part for part, _ in found), tuple(n for _, numbers in found for n in numbers)))
+    title = name if isinstance(source, np.ndarray) else f"{name}, step {step}"
+    return Look(title, space, true, tuple(shown), tuple(names), layout)
+
+
+def daylight_of(id: str) -> tuple[str, ...]:
+    """The six daylight transforms as texts, with a game's own parameters if the daylight paper has it.
+
+    >>> daylight_of("PongNoFrameskip-v4")[3]
+    'daylight:game=Pong,transform=shift'
+    """
+    word = id.split(":")[-1].split("/")[-1].lower()
+    for game, settings in SETTINGS.items():
+        if word.startswith(game.lower()):
+            return tuple(f"daylight:game={game},transform={transform}" for transform in settings)
+    return _TRANSFORMS
+
+
+def _stack(item: Any) -> list[Any]:
+    parts = item.split(" + ") if isinstance(item, str) else item if isinstance(item, (list, tuple)) else [item]
+    made = [as_threat(part) for part in parts]
+    if not made:
+        raise ThreatError("a stack needs at least one threat")
+    for threat in made:
+        if threat.on != "observation":
+            raise ThreatError(f"{threat.label} perturbs the action, which no picture of an observation can show")
+    return made
+
+
+def _make(id: str, victim: Victim | None) -> gym.Env[Any, Any]:
+    if victim is not None:
+        return builder(id, victim)[0]()
+    with contextlib.suppress(ImportError):
+        importlib.import_module("ale_py")  # registers its ids
+    if is_atari(id):
+        return atari(id)
+    try:
+        return gym.make(id)
+    except AdvWrappersError:
+        raise
+    except Exception as error:  # whatever an environment's own constructor may raise
+        raise SpaceError(f"cannot make the environment {id!r}: {error}") from error
+
+
+def _played(env: gym.Env[Any, Any], victim: Victim | None, step: int, seed: int, raw: bool) -> NDArray[Any]:
+    """The observation after some steps, or the emulator's screen; a new episode begins where one ends."""
+    screen = getattr(getattr(env.unwrapped, "ale", None), "getScreenRGB", None)
+    if raw and screen is None:
+        raise SpaceError(f"raw=True takes the screen of an Atari game, {env} has none")
+    if not isinstance(env.observation_space, spaces.Box):
+        raise SpaceError(f"only images can be looked at, these observations are {env.observation_space}")
+    pilot = None
+    if victim is not None:
+        fits(victim, env.observation_space, env.action_space)
+        pilot = Pilot(victim, 1)
+        pilot.reset(None, [seed])
+    obs, _ = env.reset(seed=seed)
+    env.action_space.seed(seed)
+    for _ in range(step):
+        action = env.action_space.sample() if pilot is None else pilot.act(np.asarray(obs)[None])[0]
+        obs, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            obs, _ = env.reset()
+            if pilot is not None:
+                pilot.reset()
+    seen = np.array(screen() if raw and screen is not None else obs)
+    if seen.dtype.kind == "f" and not np.isfinite(seen).all():
+        raise ValueRangeError("the environment handed out an observation that is not finite")
+    return seen
