@@ -17,10 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, number, on_host
+from adv_wrappers.daylight.images import Limits, check_images, choice, limits_of, number, on_host
 from adv_wrappers.daylight.transform import Range, Transform
 
 _RULES = ("clip", "abs")
+_MOST = 1e30  # far from where float32 ends
 
 
 @functools.lru_cache(maxsize=256)
@@ -40,9 +41,27 @@ def _on(alpha: float, beta: float, rule: str, device: torch.device) -> Tensor:
     return torch.from_numpy(table(alpha, beta, rule)).to(device)
 
 
-def brightness(
-    x: Tensor, alpha: float, beta: float, *, rule: str = "clip", limits: Limits | None = None
-) -> Tensor:
+_FEW, _AT_ONCE = 256, 1 << 16
+
+
+@functools.lru_cache(maxsize=256)
+def _vectorised(alpha: float, beta: float, rule: str) -> tuple[int, int | None] | None:
+    """How OpenCV's vector instructions make the table, three times as fast as looking it up; None where they do not.
+
+    Folding by ``convertScaleAbs``; what must not be folded, a run of levels at either end, is masked by a threshold.
+    """
+    levels = np.arange(256, dtype=np.uint8)[None]
+    if not np.array_equal(cv2.convertScaleAbs(levels, None, alpha, beta)[0], table(alpha, beta, "abs")):
+        return None  # a processor without fused multiply-adds
+    if np.array_equal(table(alpha, beta, rule), table(alpha, beta, "abs")):
+        return 0, None
+    negative = np.flatnonzero(np.float64(np.float32(alpha)) * levels[0] + np.float64(np.float32(beta)) < 0)
+    if negative[0] == 0:
+        return int(negative[-1]), cv2.THRESH_BINARY
+    return int(negative[0]) - 1, cv2.THRESH_BINARY_INV
+
+
+def brightness(x: Tensor, alpha: float, beta: float, *, rule: str = "clip", limits: Limits | None = None) -> Tensor:
     """``x * alpha + beta``, clipped to what the images can hold.
 
     Args:
@@ -56,22 +75,32 @@ def brightness(
         Images of the same shape and dtype. uint8 are rounded half to even.
 
     Raises:
-        ValueRangeError: for parameters that are not finite.
+        ValueRangeError: for parameters that are not finite, or beyond 1e30.
 
     >>> brightness(torch.tensor([[[0, 10, 250]]], dtype=torch.uint8), 2.0, -15.0)
     tensor([[[  0,   5, 255]]], dtype=torch.uint8)
     """
-    alpha, beta = number("alpha", alpha), number("beta", beta)
+    alpha, beta = number("alpha", alpha, -_MOST, _MOST), number("beta", beta, -_MOST, _MOST)
     choice("rule", rule, _RULES)
-    batched(x, None if x.dim() > 2 else "HW")
+    check_images(x)
     low, high = limits_of(x, limits)
     if x.dtype != torch.uint8:
         y = (x - low) * alpha + beta * (high - low) / 255
         return ((y.abs() if rule == "abs" else y) + low).clamp_(low, high)
-    if not on_host(x):
+    if not on_host(x) or x.numel() < _FEW:
         return _on(alpha, beta, rule, x.device)[x.long()]
-    source = x.contiguous().numpy()
-    out = cv2.LUT(source.reshape(1, -1), table(alpha, beta, rule))
+    source = x.contiguous().numpy().reshape(1, -1)
+    how = _vectorised(alpha, beta, rule)
+    if how is None:
+        return torch.from_numpy(cv2.LUT(source, table(alpha, beta, rule))).view(x.shape)
+    first, kind = how
+    if kind is None:
+        return torch.from_numpy(cv2.convertScaleAbs(source, None, alpha, beta)).view(x.shape)
+    out, seen = np.empty_like(source), np.empty((1, min(_AT_ONCE, source.shape[1])), np.uint8)
+    for start in range(0, source.shape[1], _AT_ONCE):
+        part, into = source[:, start : start + _AT_ONCE], out[:, start : start + _AT_ONCE]
+        cv2.convertScaleAbs(part, into, alpha, beta)
+        cv2.bitwise_and(into, cv2.threshold(part, first, 255, kind, seen[:, : part.shape[1]])[1], into)
     return torch.from_numpy(out).view(x.shape)
 
 
@@ -97,7 +126,7 @@ class Brightness(Transform):
 
     def validate(self, **parameter: Any) -> None:
         for name, value in parameter.items():
-            number(name, value)
+            number(name, value, -_MOST, _MOST)
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
         return brightness(x, parameters["alpha"], parameters["beta"], rule=self.rule, limits=limits)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.core.errors import SpaceError, ValueRangeError
+from adv_wrappers.daylight.planes import stacked, unstacked
 
 Limits = tuple[float, float]
 LAYOUTS = ("HW", "HWC", "CHW", "FHW", "HWF", "FHWC", "FCHW")
@@ -73,12 +74,17 @@ def _infer(shape: tuple[int, ...]) -> str:
     )
 
 
-def batched(x: Tensor, layout: str | None) -> tuple[Tensor, str, bool]:
-    """``x`` as ``[B, *S]``, its layout, and whether it was one image without a batch (only with a given layout)."""
+def check_images(x: object) -> None:
+    """Raise :class:`SpaceError` unless this is a tensor of uint8 or floats."""
     if not isinstance(x, Tensor):
         raise SpaceError(f"expected a tensor [B, ...], got {type(x).__name__}")
     if x.dtype != torch.uint8 and not x.is_floating_point():
         raise SpaceError(f"expected uint8 or float images, got {x.dtype}")
+
+
+def batched(x: Tensor, layout: str | None) -> tuple[Tensor, str, bool]:
+    """``x`` as ``[B, *S]``, its layout, and whether it was one image without a batch (only with a given layout)."""
+    check_images(x)
     single = layout is not None and x.dim() == len(layout)
     x = x[None] if single else x
     return x, layout_of(tuple(x.shape[1:]), layout), single
@@ -92,19 +98,34 @@ def split(x: Tensor, layout: str, colours: bool = False) -> tuple[Tensor, Callab
         colours: keep the colours of a picture together (K = 3, or 1 for grey), instead of making whatever comes
             before the rows images of its own, which needs no copy.
     """
+    if colours and layout == "HWF" and 1 < x.shape[-1] <= 4 and on_host(x):
+        frames = x.shape[-1]
+        return unstacked(x), lambda y: stacked(y, frames)
+    axes, back, pictures, sizes = _plan(tuple(x.shape[1:]), layout, colours)
+    moved = x if axes is None else x.permute(axes)
+    shape, count = moved.shape, len(x) * pictures
+    if axes is None:
+        return moved.reshape(count, *sizes), lambda y: y.view(shape)
+    return moved.reshape(count, *sizes), lambda y: y.view(shape).permute(back).contiguous()
+
+
+@functools.lru_cache(maxsize=256)
+def _plan(
+    shape: tuple[int, ...], layout: str, colours: bool
+) -> tuple[tuple[int, ...] | None, tuple[int, ...], int, tuple[int, int, int]]:
+    """Order of the axes (None if they stay), the order back, pictures an observation, and the size of a picture."""
+    size = dict(zip(layout, shape, strict=True))
     if colours:
-        last = "C" if "C" in layout and x.shape[1 + layout.index("C")] == 3 else ""
+        last = "C" if size.get("C") == 3 else ""
     else:
         last = layout[layout.index("W") + 1 :]
-        if math.prod(x.shape[1 + layout.index(letter)] for letter in last) > 4:  # more than OpenCV takes at once
+        if math.prod(size[letter] for letter in last) > 4:  # more than OpenCV takes at once
             last = ""
-    order = "".join(letter for letter in layout if letter not in "HW" + last) + "HW" + last
-    axes = [0, *(1 + layout.index(letter) for letter in order)]
-    moved = x.permute(axes)
-    shape, front = moved.shape, order.index("H") + 1
-    images = moved.reshape(math.prod(shape[:front]), *shape[front : front + 2], math.prod(shape[front + 2 :]))
-    back = [axes.index(i) for i in range(len(axes))]
-    return images, lambda y: y.view(shape).permute(back).contiguous()
+    first = "".join(letter for letter in layout if letter not in "HW" + last)
+    axes = (0, *(1 + layout.index(letter) for letter in first + "HW" + last))
+    back = tuple(axes.index(i) for i in range(len(axes)))
+    pictures, channels = (math.prod(size[letter] for letter in letters) for letters in (first, last))
+    return None if axes == back == tuple(range(len(axes))) else axes, back, pictures, (size["H"], size["W"], channels)
 
 
 def on_host(images: Tensor) -> bool:

@@ -16,9 +16,11 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from adv_wrappers.core import keys
+from adv_wrappers.core.arrays import Field
+from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, number, split
+from adv_wrappers.daylight.images import Limits, batched, choice, layout_of, limits_of, number, split
 from adv_wrappers.daylight.projective import Corners, inverse_of
 from adv_wrappers.daylight.transform import Range, Transform
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, perspective_map, warp
@@ -64,9 +66,13 @@ def perspective(
         corners = scaled(PATTERNS[choice("pattern", pattern, tuple(PATTERNS))], norm)
     x, layout, single = batched(x, layout)
     dark, _ = limits_of(x, limits)
+    corners = checked(corners)
+    if not any(map(any, corners)):
+        y = x.clone()  # also of a picture that is too narrow to have four corners
+        return y[0] if single else y
     images, back = split(x, layout)
     height, width = images.shape[1:3]
-    inverse = inverse_of(checked(corners), height, width)
+    inverse = inverse_of(corners, height, width)
     y = back(warp(images, perspective_map(inverse, height, width, interpolation), border, interpolation, dark))
     return y[0] if single else y
 
@@ -129,6 +135,22 @@ class Perspective(Transform):
 
     def validate(self, **parameter: Any) -> None:
         number("distance", parameter["distance"], 0.0)
+
+    def check(self, field: Field, within: Budget) -> None:
+        """Raise also for moves that are too wide for these pictures, which an episode would find out late."""
+        super().check(field, within)
+        layout = layout_of(field.shape, self.layout)
+        height, width = (field.shape[layout.index(letter)] for letter in "HW")
+        far = max(self.distance) if isinstance(self.distance, tuple) else self.distance
+        if self.corners is not None:
+            inverse_of(self.corners, height, width)
+        elif self.pattern != "random" and far > 0:
+            inverse_of(scaled(PATTERNS[self.pattern], far), height, width)
+        elif far > (most := (height - 1) * (width - 1) / (2 * math.hypot(height - 1, width - 1) or 1.0)):
+            raise ValueRangeError(
+                f"corners that move at random by up to {far:g} pixels need not form a convex quadrangle in a picture "
+                f"of {height} x {width} pixels: distance must be at most {most:.3g}"
+            )
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
         return perspective(

@@ -17,6 +17,7 @@ from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.daylight.warp import BORDERS, border_index
 
 _FAR = 32767  # of OpenCV's maps
+_PIXELS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a pixel that are moved as one; black is zero
 
 
 def shift(
@@ -44,12 +45,36 @@ def shift(
     choice("border", border, BORDERS)
     x, layout, single = batched(x, layout)
     dark, _ = limits_of(x, limits)
-    y = x
-    for axis, move in ((1 + layout.index("H"), dy), (1 + layout.index("W"), dx)):
-        if move:
-            y = _along(y, axis, move, border, dark)
-    y = y.clone() if y is x else y
+    moves = ((1 + layout.index("W"), dx), (1 + layout.index("H"), dy))
+    if border in ("replicate", "zero") and all(abs(move) < x.shape[axis] for axis, move in moves) and x.numel():
+        pixels = x.contiguous()
+        kind = _PIXELS.get(x.shape[-1]) if x.dtype == torch.uint8 and layout[-1] not in "HW" else None
+        if kind is not None and pixels.storage_offset() % x.shape[-1] == 0:
+            pixels = pixels.view(kind)
+        y = _at_once(pixels, moves, border, dark).view(x.dtype)
+    else:
+        y = x
+        for axis, move in moves:
+            y = _along(y, axis, move, border, dark) if move else y
+        y = y.clone() if y is x else y
     return y[0] if single else y
+
+
+def _at_once(x: Tensor, moves: tuple[tuple[int, int], ...], border: str, dark: float) -> Tensor:
+    """All memory moved as one piece, which is right wherever a pixel stays; then what enters, columns before rows."""
+    y = torch.empty_like(x)
+    ahead = sum(move * x.stride(axis) for axis, move in moves)
+    stays = x.numel() - abs(ahead)
+    y.view(-1).narrow(0, max(ahead, 0), stays).copy_(x.view(-1).narrow(0, max(-ahead, 0), stays))
+    for axis, move in moves:
+        if move:
+            size, gap = x.shape[axis], abs(move)
+            entering = y.narrow(axis, 0 if move > 0 else size - gap, gap)
+            if border == "zero":
+                entering.fill_(dark)
+            else:
+                entering.copy_(y.narrow(axis, gap if move > 0 else size - gap - 1, 1).expand_as(entering))
+    return y
 
 
 def _along(x: Tensor, axis: int, move: int, border: str, dark: float) -> Tensor:

@@ -55,10 +55,10 @@ class Transform(Perturbation):
                 value = tuple(value)
                 object.__setattr__(self, name, value)
             ends = value if isinstance(value, tuple) else (value,)
-            if isinstance(value, tuple) and (len(value) != 2 or not value[0] <= value[1]):
-                raise ValueRangeError(f"{name} must be a number or a range (low, high), got {value!r}")
             for end in ends:
                 self.validate(**{name: end})
+            if isinstance(value, tuple) and (len(value) != 2 or not value[0] <= value[1]):
+                raise ValueRangeError(f"{name} must be a number or a range (low, high), got {value!r}")
 
     def validate(self, **parameter: Any) -> None:
         """Raise :class:`ValueRangeError` for a parameter out of its range."""
@@ -89,9 +89,12 @@ class Transform(Perturbation):
         if rows is None:
             return self.change(x, layout, limits, **{name: getattr(self, name) for name in self.ranged})
         out = torch.empty_like(x)
-        for given in {tuple(row.items()): row for row in rows}.values():  # rows of equal parameters together
-            which = torch.tensor([i for i, row in enumerate(rows) if row == given], device=x.device)
-            out[which] = self.change(x[which], layout, limits, **given)
+        groups: dict[tuple[Any, ...], list[int]] = {}  # rows of equal parameters together
+        for i, row in enumerate(rows):
+            groups.setdefault(tuple(row.items()), []).append(i)
+        for given, members in groups.items():
+            which = torch.tensor(members, device=x.device)
+            out[which] = self.change(x[which], layout, limits, **dict(given))
         return out
 
     def drawn_from(self, context: Context) -> Tensor:

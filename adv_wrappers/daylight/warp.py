@@ -9,6 +9,7 @@ the host a map, computed once, is handed to it. Elsewhere torch gathers the same
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import cv2
@@ -96,8 +97,25 @@ def warp(images: Tensor, at: Map, border: str, interpolation: str, dark: float =
     whole, fraction = at
     flag = _FLAGS[border]
     if interpolation == "nearest":
-        return each(images, lambda source, out: cv2.remap(source, whole, _NONE, cv2.INTER_NEAREST, out, flag))
-    return each(images, lambda source, out: cv2.remap(source, whole, fraction, cv2.INTER_LINEAR, out, flag))
+        return _in_fours(images, lambda source, out: cv2.remap(source, whole, _NONE, cv2.INTER_NEAREST, out, flag))
+    return _in_fours(images, lambda source, out: cv2.remap(source, whole, fraction, cv2.INTER_LINEAR, out, flag))
+
+
+def _in_fours(images: Tensor, function: Callable[..., object]) -> Tensor:
+    """The function on every image; four grey ones go as the channels of one, which takes half the time."""
+    count = len(images) // 4 * 4
+    if images.shape[-1] != 1 or not count:
+        return each(images, function)
+    planes = images.contiguous().numpy()[..., 0]
+    out = np.empty_like(planes)
+    together = np.empty((2, *planes.shape[1:], 4), np.uint8)
+    for i in range(0, count, 4):
+        cv2.merge(list(planes[i : i + 4]), together[0])
+        function(*together)
+        cv2.split(together[1], list(out[i : i + 4]))
+    for one, into in zip(planes[count:], out[count:], strict=True):
+        function(one, into)
+    return torch.from_numpy(out).view(images.shape)
 
 
 def _gather(images: Tensor, at: Map, border: str, interpolation: str, dark: float) -> Tensor:

@@ -1,0 +1,189 @@
+"""Daylight transforms beside a loop over OpenCV's calls and other libraries, on one thread, interleaved in one run.
+
+    python benchmarks/daylight.py
+
+Every contestant gets uint8 observations in host memory and returns a new uint8 batch: images a second, on noise, with
+the daylight paper's settings for Pong and JPEG quality 30. Layouts: stacks of four frames 84x84x4 as Stable-Baselines3
+has them and 4x84x84 as Gymnasium has them, and colour frames 210x160x3.
+
+The OpenCV loop is the one that a person would write, ``np.stack([call(image) for image in batch])``, with
+``convertScaleAbs`` (so ours has ``rule="abs"``), ``medianBlur``, ``warpAffine`` (for the shift too),
+``warpPerspective``, and ``imencode`` with ``imdecode``. Of 4x84x84 it takes frame by frame; JPEG codes every frame of a
+stack. The loop with ``dst`` hands OpenCV the place of each result, which spares a copy. The column torch is ours as it
+runs on other devices, forced on the host; a shift is the same everywhere.
+
+Peers convert to what they need and back: kornia to float32 ``[N, K, H, W]``, Pillow to images of its own. They do not
+all do the same: Pillow's borders are black, kornia and Albumentations warp by other rules, Albumentations has no
+perspective that is given. A contestant that needs more than a quarter of a second a call is timed on the first images
+of the batch, and its rate is that of those. What a single observation costs beyond the loop is the difference of both
+in their quickest rounds: a few microseconds drown in what else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from daylight_loops import LOOP, OURS, STRICT, TORCH, Call, Images, by_torch, opencv, ours
+from daylight_peers import PACKAGES, PEERS
+from timing import command, interleave, machine, medians, save, table, write
+
+LAYOUTS = {"84x84x4": ("HWF", (84, 84, 4)), "4x84x84": ("FHW", (4, 84, 84)), "210x160x3": ("HWC", (210, 160, 3))}
+TRANSFORMS = ("brightness", "median 3", "median 5", "rotation", "shift", "perspective", "JPEG 30")
+LONGEST = 0.25  # seconds a call
+
+
+def contestants(transform: str, shape_name: str, missing: set[str]) -> dict[str, Call]:
+    """Everyone who has this transform; peers that are not installed are noted in ``missing``."""
+    layout, shape = LAYOUTS[shape_name]
+    calls = {**opencv(transform, layout, shape), OURS: ours(transform, layout)}
+    if transform != "shift":  # the same code anywhere
+        calls[TORCH] = by_torch(transform, layout)
+    for name, make in PEERS.items():
+        try:
+            call = make(transform, layout, shape)
+        except ImportError:
+            missing.add(name)
+            continue
+        if call is not None:
+            calls[name] = call
+    return calls
+
+
+def bound(call: Call, x: Images) -> tuple[Callable[[], object], int]:
+    """The call on as many images as take no longer than allowed, and how many these are."""
+    few = x[:2]
+    call(few)
+    started = time.process_time()
+    call(few)
+    count = max(1, min(len(x), int(LONGEST * len(few) / max(time.process_time() - started, 1e-9))))
+    part = x[:count]
+    return lambda: call(part), count
+
+
+def measure(
+    transform: str, shape_name: str, batch: int, rounds: int, least: float, missing: set[str]
+) -> dict[str, Any]:
+    """One row: images a second of everyone, and their ratio to the OpenCV loop in the same round."""
+    x = np.random.default_rng(0).integers(0, 256, (batch, *LAYOUTS[shape_name][1]), np.uint8)
+    calls = contestants(transform, shape_name, missing)
+    if STRICT in calls:  # noise, of which every value tells
+        assert np.array_equal(calls[LOOP](x), calls[STRICT](x))
+    timed, counts = {}, {}
+    for name, call in calls.items():
+        timed[name], counts[name] = bound(call, x)
+    seconds = interleave(timed, rounds if batch > 1 else 3 * rounds, least)
+    each = {name: [t / counts[name] for t in times] for name, times in seconds.items()}
+    ratios = {name: 1 / value for name, value in medians(each, LOOP).items()}
+    return {
+        "transform": transform, "shape": shape_name, "batch": batch,
+        "per_second": {name: 1 / statistics.median(times) for name, times in each.items()}, "ratio": ratios,
+        "microseconds_over": 1e6 * batch * (min(each[OURS]) - min(each[LOOP])),
+    }  # fmt: skip
+
+
+def goals(rows: list[dict[str, Any]]) -> list[tuple[str, str, bool]]:
+    """What was wanted, what was measured and whether it was met."""
+    found = []
+    for row in rows:
+        transform, where = row["transform"], f"{row['transform']}, {row['shape']}, {row['batch']}"
+        own, rates = row["ratio"][OURS], row["per_second"]
+        if row["batch"] == 1:
+            over = row["microseconds_over"]
+            found.append((f"{where}: within 20 microseconds of the OpenCV loop", f"{over:+.1f}", over <= 20))
+            continue
+        least = 0.95
+        if transform in ("rotation", "perspective"):
+            least = 1.0 if row["shape"] == "210x160x3" else 0.7
+        elif transform == "shift":
+            least = 10.0
+        found.append((f"{where}: at least {least:g} of the OpenCV loop", f"{own:.2f}", own >= least))
+        if "kornia" in rates and transform.split()[0] in ("median", "JPEG"):
+            times = own / row["ratio"]["kornia"]
+            found.append((f"{where}: at least 5 times kornia", f"{times:.0f}", times >= 5))
+    return found
+
+
+def rate(row: dict[str, Any], name: str) -> str:
+    """Images a second, and the ratio to the OpenCV loop."""
+    if name not in row["per_second"]:
+        return ""
+    return f"{row['per_second'][name]:.3g} ({row['ratio'][name]:.2g})".replace("e+0", "e")
+
+
+def versions() -> str:
+    """Names and versions of OpenCV and of the peers that are installed."""
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+def markdown(rows: list[dict[str, Any]], missing: list[str], line: str) -> str:
+    """The whole page."""
+    names = [name for name in (OURS, LOOP, STRICT, TORCH, *PEERS) if any(name in row["per_second"] for row in rows)]
+    body = [[row["transform"], row["shape"], row["batch"], *(rate(row, name) for name in names)] for row in rows]
+    parts = [
+        "# Speed of the daylight transforms",
+        f"Made by `{line}`\n\non {machine()}; {versions()}; one thread of OpenCV. Processor time, medians over the "
+        "rounds of one interleaved run, ratios within a round.",
+        *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
+        "## Images a second (as a share of the OpenCV loop)\n\n"
+        + table(["transform", "images", "batch", *names], body),
+        "## Goals\n\n"
+        + table(["goal", "measured", "met"], [(a, b, "yes" if c else "**no**") for a, b, c in goals(rows)]),
+    ]
+    if missing:
+        parts.append("Not installed, so not measured: " + ", ".join(missing))
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Measure and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--least", type=float, default=0.02, help="seconds a timing lasts at least")
+    parser.add_argument("--only", choices=TRANSFORMS)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    cv2.setNumThreads(1)
+    line = command(sys.argv[1:])
+    print(line)
+    print(f"{machine()}; {versions()}", flush=True)
+    rows: list[dict[str, Any]] = []
+    missing: set[str] = set()
+    for transform in TRANSFORMS if arguments.only is None else (arguments.only,):
+        for shape_name in LAYOUTS:
+            for batch in (1, 64, 256):
+                row = measure(transform, shape_name, batch, arguments.rounds, arguments.least, missing)
+                rows.append(row)
+                rates = "  ".join(f"{name} {rate(row, name)}" for name in row["per_second"])
+                print(
+                    f"{transform:11} {shape_name:9} {batch:3d}  {row['microseconds_over']:+9.1f} us  {rates}",
+                    flush=True,
+                )
+    for goal, text, met in goals(rows):
+        print(f"{'met   ' if met else 'MISSED'} {goal}: {text}")
+    if missing:
+        print("not installed:", ", ".join(sorted(missing)))
+    data = {"command": line, "machine": machine(), "versions": versions(), "rows": rows}
+    save(arguments.out / "daylight_speed.json", data)
+    write(arguments.out / "daylight_speed.md", markdown(rows, sorted(missing), line))
+    print(f"wrote {arguments.out / 'daylight_speed.md'}")
+
+
+if __name__ == "__main__":
+    main()

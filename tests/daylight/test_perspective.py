@@ -1,0 +1,193 @@
+"""Perspective: corners land where they are asked to, patterns and norms are what they say, random ones are drawn."""
+
+from __future__ import annotations
+
+import math
+import types
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from adv_wrappers.core import keys
+from adv_wrappers.core.arrays import Field
+from adv_wrappers.core.budgets import Valid
+from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.daylight import Perspective, perspective
+from adv_wrappers.daylight.perspective import PATTERNS, random_corners
+from adv_wrappers.daylight.projective import inverse_of
+from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS
+from tests.daylight.helpers import at_step, force_torch, pictures
+
+
+def ends(height: int, width: int) -> np.ndarray:
+    return np.array([(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)], np.float64)
+
+
+def moves(count: int, size: tuple[int, int], most: float = 0.2) -> list[tuple[tuple[float, float], ...]]:
+    """Random corners that stay convex, float32."""
+    rng = np.random.default_rng(4)
+    drawn = (rng.uniform(-most, most, (count, 4, 2)) * size[::-1]).astype("f4")
+    return [tuple((float(x), float(y)) for x, y in one) for one in drawn]
+
+
+@pytest.mark.parametrize("size", [(5, 7), (84, 84), (210, 160)])
+def test_corners_land_where_they_are_asked_to(size):
+    for corners in moves(30, size):
+        inverse = np.reshape(inverse_of(corners, *size), (3, 3))
+        target = ends(*size) + np.array(corners)
+        at = np.column_stack([target, np.ones(4)]) @ inverse.T
+        np.testing.assert_allclose(at[:, :2] / at[:, 2:], ends(*size), atol=1e-4)  # float32 corners
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+def test_values_of_the_corners_land_there_too(interpolation):
+    x = pictures(3, 40, 30, 4)
+    for corners in (((2, 3), (-4, 1), (-1, -5), (6, 0)), ((0, 9), (0, 0), (-3, -3), (0, -8))):
+        y = perspective(x, corners=corners, interpolation=interpolation)
+        for (column, row), (right, down) in zip(ends(40, 30).astype(int), corners, strict=True):
+            assert torch.equal(y[:, row + down, column + right], x[:, row, column])
+
+
+def test_the_matrix_is_opencvs():
+    size = (84, 100)
+    for corners in moves(30, size):
+        target = (ends(*size) + np.array(corners)).astype("f4")
+        expected = np.linalg.inv(cv2.getPerspectiveTransform(ends(*size).astype("f4"), target))
+        ours = np.reshape(inverse_of(corners, *size), (3, 3))
+        np.testing.assert_allclose(ours / ours[2, 2], expected / expected[2, 2], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+@pytest.mark.parametrize("border", BORDERS)
+def test_the_backends_agree(monkeypatch, border, interpolation):
+    how = {"border": border, "interpolation": interpolation, "layout": "HWF"}
+    given = [(pictures(2, *size, 4), corners) for size in ((9, 14), (33, 20), (84, 84)) for corners in moves(6, size)]
+    expected = [perspective(x, corners=corners, **how) for x, corners in given]
+    assert not any(torch.equal(x, y) for (x, _), y in zip(given, expected, strict=True))
+    force_torch(monkeypatch)
+    for (x, corners), y in zip(given, expected, strict=True):
+        assert torch.equal(perspective(x, corners=corners, **how), y), (x.shape, corners)
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_norm_of_zero_changes_nothing():
+    for pattern in PATTERNS:
+        for size in ((2, 2), (5, 7), (84, 84), (210, 160)):
+            x = pictures(1, *size, 3)
+            assert torch.equal(perspective(x, 0.0, pattern=pattern), x)
+
+
+def test_a_pattern_shortens_the_side_that_it_names():
+    x = pictures(1, 21, 31)
+    sides = {"top": (0, 0), "bottom": (0, -1), "left": (1, 0), "right": (1, -1)}
+    for pattern, (axis, at) in sides.items():
+        y = perspective(x, 3, pattern=pattern, border="zero")[0]
+        opposite = -1 if at == 0 else 0
+        side = y.select(axis, at)
+        assert (side[:3] == 0).all() and (side[-3:] == 0).all()
+        assert (side[3:-3] != 0).float().mean() > 0.9
+        assert torch.equal(y.select(axis, opposite), x[0].select(axis, opposite)), pattern
+
+
+def test_patterns_are_corners():
+    x = pictures(2, 19, 23)
+    for pattern, corners in PATTERNS.items():
+        assert max(math.hypot(*move) for move in corners) == 1
+        given = tuple((1.5 * right, 1.5 * down) for right, down in corners)
+        assert torch.equal(perspective(x, 1.5, pattern=pattern), perspective(x, corners=given))
+
+
+@pytest.mark.parametrize("corners", [
+    ((42, 0), (-42, 0), (0, 0), (0, 0)), ((0, 0), (0, 0), (0, 0), (100, -100)), ((50, 50), (0, 0), (0, 0), (0, 0)),
+    ((83, 0), (0, 0), (0, 0), (0, 0)),
+])  # fmt: skip
+def test_corners_without_a_convex_quadrangle(corners):
+    with pytest.raises(ValueRangeError, match="no convex quadrangle in a picture of 84 x 84"):
+        perspective(pictures(1, 84, 84), corners=corners)
+
+
+def test_a_norm_too_large_for_the_picture():
+    with pytest.raises(ValueRangeError, match="convex"):
+        perspective(pictures(1, 5, 7), 3)
+    with pytest.raises(ValueRangeError, match="convex"):
+        perspective(pictures(1, 1, 7), 0.5)
+    assert torch.equal(perspective(pictures(1, 1, 7), 0.0), pictures(1, 1, 7))
+
+
+@pytest.mark.parametrize(("how", "fits"), [
+    (Perspective(5.9), True), (Perspective(6), False), (Perspective((1, 7)), False), (Perspective(0), True),
+    (Perspective(4.2, "random"), True), (Perspective(4.3, "random"), False), (Perspective((0, 4.3), "random"), False),
+    (Perspective(corners=((12, 0), (-12, 0), (0, 0), (0, 0))), False),
+])  # fmt: skip
+def test_moves_too_wide_are_refused_at_wrapping(how, fits):
+    field = Field(spaces.Box(0, 255, (13, 13), np.uint8), None, "observation")
+    if fits:
+        how.check(field, Valid())
+    else:
+        with pytest.raises(ValueRangeError, match="convex quadrangle in a picture of 13 x 13"):
+            how.check(field, Valid())
+
+
+def test_random_corners_within_the_limit_are_convex():
+    for seed in range(2000):
+        inverse_of(random_corners(seed, 4.24), 13, 13)
+
+
+@pytest.mark.parametrize("wrong", [
+    {"norm": -1}, {"norm": math.nan}, {"norm": "1"}, {"pattern": "up"}, {"pattern": None}, {"border": "edge"},
+    {"interpolation": "cubic"}, {"corners": ((0, 0),) * 3}, {"corners": ((0, 0, 0),) * 4}, {"corners": 3},
+    {"corners": ((0, math.inf),) * 4}, {"corners": (("1", 0),) * 4},
+])  # fmt: skip
+def test_wrong_parameters(wrong):
+    with pytest.raises(ValueRangeError, match=f"^{next(iter(wrong))} must be"):
+        perspective(pictures(1, 9, 9), **wrong)
+    wrong = {"distance" if name == "norm" else name: value for name, value in wrong.items()}
+    with pytest.raises(ValueRangeError, match=f"^{next(iter(wrong))} must be"):
+        Perspective(**wrong)
+
+
+def test_random_corners_have_the_norm_exactly():
+    drawn = [random_corners(seed, norm) for seed in range(200) for norm in (0.5, 3.0)]
+    for i, corners in enumerate(drawn):
+        longest = max(math.hypot(*move) for move in corners)
+        assert longest == pytest.approx((0.5, 3.0)[i % 2], rel=1e-14)
+    assert len(set(drawn)) == 400
+    angles = np.array([[math.atan2(down, right) for right, down in corners] for corners in drawn])
+    assert abs(np.exp(1j * angles).mean()) < 0.1 and abs(np.exp(2j * angles).mean()) < 0.1  # no direction preferred
+    lengths = np.array([[math.hypot(*move) for move in corners] for corners in drawn[::2]])
+    assert (lengths.argmax(1) == np.arange(4)[:, None]).mean(1).min() > 0.15  # nor a corner
+
+
+def test_a_random_pattern_is_drawn_once_an_episode_or_a_step():
+    x = pictures(1, 30, 40).repeat(6, 1, 1)
+    layer = Perspective(3.0, "random", layout="HW")
+    y = layer(x, at_step(6, 0, 0))
+    assert len({row.numpy().tobytes() for row in y}) == 6
+    assert torch.equal(y, layer(x, at_step(6, 0, 1)))
+    assert not torch.equal(y, layer(x, at_step(6, 1, 0)))
+    assert torch.equal(y[2:4], layer(x[:2], types.SimpleNamespace(episode_key=keys.fold(torch.arange(2, 4), 0))))
+    each = Perspective(3.0, "random", layout="HW", per="step")
+    assert not torch.equal(each(x, at_step(6, 0, 0)), each(x, at_step(6, 0, 1)))
+
+
+def test_random_patterns_of_random_norms():
+    layer, context = Perspective((1.0, 2.0), "random", layout="HW"), at_step(50, 0, 0)
+    rows = layer.draw(context)
+    for row in rows:
+        assert 1 <= row["distance"] <= 2
+        assert max(math.hypot(*move) for move in row["corners"]) == pytest.approx(row["distance"], rel=1e-14)
+    assert len({row["distance"] for row in rows}) == 50
+    x = pictures(50, 30, 40)
+    expected = [perspective(x[i], corners=rows[i]["corners"], layout="HW") for i in range(50)]
+    assert torch.equal(layer(x, context), torch.stack(expected))
+
+
+def test_given_corners_go_before_the_pattern():
+    corners = ((1, 2), (-3, 0.5), (-2.25, -1), (0, -3))
+    x = pictures(3, 30, 40)
+    y = Perspective(9.0, "random", [list(move) for move in corners], "wrap", "nearest")(x, at_step(3, 0, 0))
+    assert torch.equal(y, perspective(x, corners=corners, border="wrap", interpolation="nearest"))
