@@ -1,4 +1,4 @@
-"""Train an agent of the zoo with Stable-Baselines3 and write it as a card.
+"""Train an agent of the zoo, with Stable-Baselines3 or (Atari) the PPO of ``ppo_atari.py``, and write it as a card.
 
     python examples/train_victim.py hopper-ppo --out adv_wrappers/zoo --seed 0
 
@@ -10,24 +10,26 @@ set of evaluation seeds and scored on another, so that the figure in the card is
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from atari_vec_env import AtariVecEnv, Trunk
+from ppo_atari import Agent, ppo
 from safetensors.torch import save_file
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import VecNormalize
 
-from adv_wrappers.evaluation.environments import atari, is_atari
+import adv_wrappers as adv
 
 TANH = {"activation_fn": torch.nn.Tanh, "net_arch": [64, 64]}
 MUJOCO: dict[str, Any] = {
@@ -61,25 +63,24 @@ RECIPES: dict[str, dict[str, Any]] = {
     "hopper-ppo": {"env": "Hopper-v5", "steps": 2_000_000} | MUJOCO,
     "walker2d-ppo": {"env": "Walker2d-v5", "steps": 3_000_000} | MUJOCO,
     "pong-ppo": {
-        "env": "PongNoFrameskip-v4", "rom": "pong", "algorithm": PPO, "num_envs": 16, "steps": 3_000_000, "checks": 8,
-        "anneal": True, "learning_rate": 5e-4, "n_steps": 128, "batch_size": 512, "n_epochs": 3, "gamma": 0.99,
-        "gae_lambda": 0.95, "clip_range": 0.1, "ent_coef": 0.01, "vf_coef": 0.5,
-        "policy_kwargs": {"features_extractor_class": Trunk, "net_arch": []},
+        "env": "PongNoFrameskip-v4", "rom": "pong", "steps": 2_700_000, "checks": 9, "num_envs": 16, "horizon": 128,
+        "minibatches": 8, "epochs": 4, "rate": 4e-4, "entropy": 0.01,
     },
 }  # fmt: skip
 CHOOSE, SCORE = 1_000_000, 2_000_000  # disjoint blocks of evaluation seeds
 
 
-def play(model: BaseAlgorithm, normalizer: VecNormalize | None, env_id: str, episodes: int, seed: int) -> np.ndarray:
-    """Return of each of ``episodes`` episodes, actions by the mode, as a float64 array ``[episodes]``."""
-    env, returns = atari(env_id) if is_atari(env_id) else gym.make(env_id), np.zeros(episodes)
+Act = Callable[[np.ndarray], Any]
+
+
+def play(act: Act, env_id: str, episodes: int, seed: int) -> np.ndarray:
+    """Return of each of ``episodes`` episodes of the agent ``act(observation)``, as a float64 array ``[episodes]``."""
+    env, returns = adv.atari(env_id) if "NoFrameskip" in env_id else gym.make(env_id), np.zeros(episodes)
     for episode in range(episodes):
         obs, _ = env.reset(seed=seed + episode)
         done = False
         while not done:
-            seen = normalizer.normalize_obs(obs) if normalizer else obs
-            action, _ = model.predict(seen, deterministic=True)
-            obs, reward, terminated, truncated, _ = env.step(action)
+            obs, reward, terminated, truncated, _ = env.step(act(obs))
             returns[episode] += float(reward)
             done = terminated or truncated
     return returns
@@ -95,11 +96,74 @@ def layers(prefix: str, *modules: torch.nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def write_card(
-    folder: Path, name: str, model: BaseAlgorithm, normalizer: VecNormalize | None, scores: dict[str, Any]
-) -> None:
+def write_card(folder: Path, name: str, parts: dict[str, Any], scores: dict[str, Any]) -> None:
     """Write ``card.json`` and ``weights.safetensors`` into ``folder``, each atomically."""
-    recipe = RECIPES[name]
+    parts = dict(parts)
+    weights = parts.pop("weights")
+    card = {
+        "name": name, "environment": {"id": RECIPES[name]["env"], "kwargs": {}}, **parts, "measured": [scores],
+        "source": {"script": "examples/train_victim.py", "recipe": name}, "licence": "MIT",
+    }  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(weights, folder / "weights.tmp")
+    (folder / "card.tmp").write_text(json.dumps(card, indent=1) + "\n")
+    os.replace(folder / "weights.tmp", folder / "weights.safetensors")
+    os.replace(folder / "card.tmp", folder / "card.json")
+
+
+class KeepBest:
+    """Every ``every`` steps, plays on the choosing seeds; writes the card when the mean return is a new best.
+
+    Args:
+        act: the agent as it is now, by the mode.
+        parts: network, observation rule, action rule and weights of the card, as they are now.
+    """
+
+    def __init__(
+        self, name: str, folder: Path, every: int, seed: int, episodes: int, act: Act, parts: Callable[[], Any]
+    ) -> None:
+        self.name, self.folder, self.every, self.seed, self.episodes = name, folder, every, seed, episodes
+        self.act, self.parts = act, parts
+        self.next, self.best, self.started = every, -np.inf, time.monotonic()
+
+    def tell(self, step: int, score: float = np.nan) -> None:
+        """``step`` steps are done; ``score`` is the return in training, if it is known."""
+        if step >= self.next:
+            self.next += self.every
+            self.check(step, score)
+
+    def check(self, step: int, score: float = np.nan) -> None:
+        """Play, compare and, on a new best, score on the other seeds and write."""
+        env_id = RECIPES[self.name]["env"]
+        chosen = play(self.act, env_id, self.episodes, CHOOSE)
+        minutes = (time.monotonic() - self.started) / 60
+        training = "" if np.isnan(score) else f", {score:.1f} in training"
+        print(f"{self.name} {step} {chosen.mean():.1f} +- {chosen.std():.1f}{training} ({minutes:.1f} min)", flush=True)
+        if chosen.mean() >= self.best:  # of equals, the longest trained
+            self.best = float(chosen.mean())
+            returns = play(self.act, env_id, 30, SCORE)
+            scores = {
+                "attack": "none", "eps": 0.0, "episodes": len(returns), "mean": round(float(returns.mean()), 1),
+                "std": round(float(returns.std()), 1), "steps": step, "seed": self.seed,
+            }  # fmt: skip
+            print(f"  best so far; on the scoring seeds {scores['mean']} +- {scores['std']}", flush=True)
+            write_card(self.folder / self.name, self.name, self.parts(), scores)
+
+
+class Teller(BaseCallback):
+    """Tells :class:`KeepBest` of SB3's steps."""
+
+    def __init__(self, keep: KeepBest) -> None:
+        super().__init__()
+        self.keep = keep
+
+    def _on_step(self) -> bool:
+        self.keep.tell(self.num_timesteps)
+        return True
+
+
+def sb3_parts(model: BaseAlgorithm, normalizer: VecNormalize | None, hidden: list[int]) -> dict[str, Any]:
+    """The card's parts of an SB3 agent."""
     policy: Any = model.policy
     observation: dict[str, Any] = {"mean": None, "std": None, "clip": None, "rule": "raw"}
     if normalizer:
@@ -111,14 +175,7 @@ def write_card(
             "clip": float(normalizer.clip_obs),
             "rule": "clip((o - mean) / std, -clip, clip)",
         }
-    if "rom" in recipe:
-        kind, activation = "categorical-cnn", "relu"
-        weights = layers("trunk", policy.features_extractor.net)
-        for head, module in (("policy", policy.action_net), ("value", policy.value_net)):
-            weights |= {f"{head}.{key}": value.detach().clone() for key, value in module.named_parameters()}
-        weights = {key: value.contiguous().half() for key, value in weights.items()}
-        observation = {"mean": 0.0, "std": 255.0, "clip": None, "rule": "o / 255"}
-    elif isinstance(model, DQN):
+    if isinstance(model, DQN):
         kind, activation, weights = "q-mlp", "relu", layers("policy", policy.q_net.q_net)
     else:
         extractor = policy.mlp_extractor
@@ -128,54 +185,23 @@ def write_card(
         if isinstance(model.action_space, gym.spaces.Box):
             kind = "gaussian-mlp"
             weights["log_std"] = policy.log_std.detach().clone()
-    card = {
-        "name": name,
-        "environment": {"id": recipe["env"], "kwargs": {}},
-        "network": {"kind": kind, "hidden": recipe["policy_kwargs"]["net_arch"] or [256], "activation": activation},
-        "observation": observation,
-        "action": {"select": "mode", "clip": kind == "gaussian-mlp"},
-        "measured": [scores],
-        "source": {"script": "examples/train_victim.py", "recipe": name},
-        "licence": "MIT",
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(weights, folder / "weights.tmp")
-    (folder / "card.tmp").write_text(json.dumps(card, indent=1) + "\n")
-    os.replace(folder / "weights.tmp", folder / "weights.safetensors")
-    os.replace(folder / "card.tmp", folder / "card.json")
+    return {
+        "network": {"kind": kind, "hidden": hidden, "activation": activation}, "observation": observation,
+        "action": {"select": "mode", "clip": kind == "gaussian-mlp"}, "weights": weights,
+    }  # fmt: skip
 
 
-class KeepBest(BaseCallback):
-    """Every ``every`` steps, plays on the choosing seeds; writes the card when the mean return is a new best."""
-
-    def __init__(self, name: str, folder: Path, every: int, seed: int, episodes: int) -> None:
-        super().__init__()
-        self.name, self.folder, self.every, self.seed, self.episodes = name, folder, every, seed, episodes
-        self.next, self.best, self.started = every, -np.inf, time.monotonic()
-
-    def _on_step(self) -> bool:
-        if self.num_timesteps >= self.next:
-            self.next += self.every
-            self.check()
-        return True
-
-    def check(self) -> None:
-        """Play, compare and, on a new best, score on the other seeds and write."""
-        normalizer, env_id = self.model.get_vec_normalize_env(), RECIPES[self.name]["env"]
-        chosen = play(self.model, normalizer, env_id, self.episodes, CHOOSE)
-        minutes = (time.monotonic() - self.started) / 60
-        if self.model.ep_info_buffer:
-            print(f"  training return {np.mean([e['r'] for e in self.model.ep_info_buffer]):.1f}")
-        print(f"{self.name} {self.num_timesteps} {chosen.mean():.1f} +- {chosen.std():.1f} ({minutes:.1f} min)")
-        if chosen.mean() >= self.best:  # of equals, the longest trained
-            self.best = float(chosen.mean())
-            returns = play(self.model, normalizer, env_id, 30, SCORE)
-            scores = {
-                "attack": "none", "eps": 0.0, "episodes": len(returns), "mean": round(float(returns.mean()), 1),
-                "std": round(float(returns.std()), 1), "steps": self.num_timesteps, "seed": self.seed,
-            }  # fmt: skip
-            print(f"  best so far; on the scoring seeds {scores['mean']} +- {scores['std']}")
-            write_card(self.folder / self.name, self.name, self.model, normalizer, scores)
+def atari_parts(agent: Agent) -> dict[str, Any]:
+    """The card's parts of an Atari agent, its weights in float16."""
+    weights = layers("trunk", agent.trunk)
+    for head in ("policy", "value"):
+        weights |= {f"{head}.{key}": value for key, value in getattr(agent, head).named_parameters()}
+    return {
+        "network": {"kind": "categorical-cnn", "hidden": [256], "activation": "relu", "dtype": "float16 on disk"},
+        "observation": {"mean": 0.0, "std": 255.0, "clip": None, "rule": "o / 255"},
+        "action": {"select": "mode"},
+        "weights": {key: value.detach().half().contiguous() for key, value in weights.items()},
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -189,22 +215,44 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     recipe = dict(RECIPES[arguments.name])
-    algorithm, steps = recipe.pop("algorithm"), arguments.steps or recipe["steps"]
-    checks = recipe.pop("checks", 25)
-    num_envs, env_id, rom = recipe.pop("num_envs"), recipe.pop("env"), recipe.pop("rom", None)
-    env: VecEnv = AtariVecEnv(rom, num_envs, arguments.seed) if rom else make_vec_env(env_id, num_envs, arguments.seed)
-    if recipe.pop("normalize", False):
-        env = VecNormalize(env, gamma=recipe["gamma"])
+    steps = arguments.steps or recipe["steps"]
+    every = max(steps // recipe.pop("checks", 25), 1)
+    del recipe["steps"]
+    best = functools.partial(KeepBest, arguments.name, arguments.out, every, arguments.seed, arguments.episodes)
+    keep = (train_atari if "rom" in recipe else train_sb3)(recipe, steps, arguments.seed, best)
+    keep.check(steps)
+
+
+def train_atari(recipe: dict[str, Any], steps: int, seed: int, best: Callable[..., KeepBest]) -> KeepBest:
+    """Train with the PPO of ``ppo_atari.py``."""
+    torch.manual_seed(seed)
+    agent = Agent(int(adv.atari(recipe.pop("env")).action_space.n))  # type: ignore[attr-defined]
+
+    def act(obs: np.ndarray) -> int:
+        with torch.no_grad():
+            return int(agent(torch.from_numpy(obs)[None])[0].argmax())
+
+    keep = best(act=act, parts=lambda: atari_parts(agent))
+    ppo(recipe.pop("rom"), agent, steps, seed=seed, tell=keep.tell, **recipe)
+    return keep
+
+
+def train_sb3(recipe: dict[str, Any], steps: int, seed: int, best: Callable[..., KeepBest]) -> KeepBest:
+    """Train with Stable-Baselines3."""
+    algorithm, hidden = recipe.pop("algorithm"), recipe["policy_kwargs"]["net_arch"]
+    env: Any = make_vec_env(recipe.pop("env"), n_envs=recipe.pop("num_envs"), seed=seed)
+    normalizer = VecNormalize(env, gamma=recipe["gamma"]) if recipe.pop("normalize", False) else None
     if recipe.pop("anneal", False):
         rate = recipe["learning_rate"]
         recipe["learning_rate"] = lambda remaining: remaining * rate
-    recipe.pop("steps")
-    model = algorithm("CnnPolicy" if rom else "MlpPolicy", env, seed=arguments.seed, device="cpu", **recipe)
-    if rom:
-        model.policy.to(memory_format=torch.channels_last)  # twice as fast on a CPU
-    keep = KeepBest(arguments.name, arguments.out, max(steps // checks, 1), arguments.seed, arguments.episodes)
-    model.learn(steps, callback=keep)
-    keep.check()
+    model = algorithm("MlpPolicy", normalizer or env, seed=seed, device="cpu", **recipe)
+
+    def act(obs: np.ndarray) -> Any:
+        return model.predict(normalizer.normalize_obs(obs) if normalizer else obs, deterministic=True)[0]
+
+    keep = best(act=act, parts=lambda: sb3_parts(model, normalizer, hidden))
+    model.learn(steps, callback=Teller(keep))
+    return keep
 
 
 if __name__ == "__main__":

@@ -1,0 +1,103 @@
+"""PPO (Schulman et al. 2017) on ALE's own vector environment, lean enough for two cores: read it from top to bottom.
+
+Frames stay uint8 until a minibatch needs them, the network computes in bfloat16 where the processor can, and the
+emulator steps all games in one call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode
+from torch import Tensor, nn
+
+
+class Agent(nn.Module):
+    """The trunk of Mnih et al. 2015 with half of its channels; frames uint8 ``[B, 4, 84, 84]`` to logits and values."""
+
+    def __init__(self, actions: int) -> None:
+        super().__init__()
+        convs = [nn.Conv2d(4, 16, 8, 4), nn.Conv2d(16, 32, 4, 2), nn.Conv2d(32, 32, 3)]
+        layers = [layer for conv in convs for layer in (conv, nn.ReLU())]
+        self.trunk = nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * 49, 256), nn.ReLU())
+        self.policy, self.value = nn.Linear(256, actions), nn.Linear(256, 1)
+        for module in self.trunk:
+            if isinstance(module, (nn.Conv2d, nn.Linear)):
+                nn.init.orthogonal_(module.weight, 2**0.5)
+                nn.init.constant_(module.bias, 0.0)  # type: ignore[arg-type]
+        nn.init.orthogonal_(self.policy.weight, 0.01)
+        nn.init.orthogonal_(self.value.weight, 1.0)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # twice as fast on a CPU
+
+    def forward(self, frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities ``[B, A]`` and values ``[B]``, float32."""
+        with torch.autocast(frames.device.type, torch.bfloat16):
+            pixels = frames.to(torch.bfloat16, memory_format=torch.channels_last) / 255
+            features = self.trunk(pixels)
+            logits, values = self.policy(features), self.value(features)
+        return torch.log_softmax(logits.float(), -1), values.float().squeeze(-1)
+
+
+def ppo(
+    rom: str, agent: Agent, steps: int, *, num_envs: int = 32, horizon: int = 128, minibatches: int = 4,
+    epochs: int = 3, rate: float = 5e-4, gamma: float = 0.99, lam: float = 0.95, clip: float = 0.1,
+    entropy: float = 0.01, seed: int = 0, tell: Callable[[int, float], None] = lambda step, score: None,
+) -> None:  # fmt: skip
+    """Train ``agent`` in place for ``steps`` steps of the environment; the rate falls to zero.
+
+    ``tell(step, return of the last 100 episodes)`` is called after every update.
+    """
+    env = AtariVectorEnv(
+        rom, num_envs, num_threads=torch.get_num_threads(), autoreset_mode=AutoresetMode.SAME_STEP
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(agent.parameters(), lr=rate, eps=1e-5)
+    obs = torch.from_numpy(np.array(env.reset(seed=seed)[0]))
+    frames = torch.zeros(horizon, *obs.shape, dtype=torch.uint8)
+    actions = torch.zeros(horizon, num_envs, dtype=torch.int64)
+    logps, values, rewards, ended = (torch.zeros(horizon, num_envs) for _ in range(4))
+    score, scores = np.zeros(num_envs), deque[float](maxlen=100)
+    batch = horizon * num_envs
+    for update in range(1, max(steps // batch, 1) + 1):
+        optimizer.param_groups[0]["lr"] = rate * (1 - (update - 1) * batch / steps)
+        for t in range(horizon):
+            with torch.no_grad():
+                logp, values[t] = agent(obs)
+            frames[t], actions[t] = obs, logp.exp().multinomial(1)[:, 0]
+            logps[t] = logp.gather(1, actions[t, :, None])[:, 0]
+            new, reward, terminated, truncated, _ = env.step(actions[t].numpy())
+            obs, done = torch.from_numpy(np.array(new)), terminated | truncated
+            rewards[t], ended[t] = torch.from_numpy(reward.astype(np.float32)), torch.from_numpy(done).float()
+            score += reward
+            scores.extend(score[done].tolist())
+            score[done] = 0
+        with torch.no_grad():
+            following = agent(obs)[1]
+        advantages, carried = torch.zeros_like(rewards), torch.zeros(num_envs)
+        for t in reversed(range(horizon)):
+            alive = 1 - ended[t]
+            delta = rewards[t] + gamma * alive * (following if t == horizon - 1 else values[t + 1]) - values[t]
+            carried = advantages[t] = delta + gamma * lam * alive * carried
+        returns = advantages + values
+        flat = [part.flatten(0, 1) for part in (frames, actions, logps, advantages, returns)]
+        for rows in _shuffled(batch, minibatches, epochs):
+            x, action, old, advantage, target = (part[rows] for part in flat)
+            logp, value = agent(x)
+            ratio = (logp.gather(1, action[:, None])[:, 0] - old).exp()
+            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+            gain = torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
+            loss = 0.5 * (value - target).square().mean() - gain + entropy * (logp.exp() * logp).sum(-1).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
+            optimizer.step()
+        tell(update * batch, float(np.mean(scores)) if scores else float("nan"))
+    env.close()
+
+
+def _shuffled(batch: int, minibatches: int, epochs: int) -> Iterator[Tensor]:
+    for _ in range(epochs):
+        yield from torch.randperm(batch).chunk(minibatches)
