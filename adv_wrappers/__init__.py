@@ -40,8 +40,11 @@ from adv_wrappers.core.errors import (
     ValueRangeError,
     VictimError,
 )
+from adv_wrappers.core.frames import Newest
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.daylight import JPEG, Brightness, Daylight, MedianBlur, Perspective, Rotation, Shift
+from adv_wrappers.daylight_ids import register_daylight
 from adv_wrappers.evaluation.episodes import evaluate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.presets import presets, threat
@@ -50,10 +53,14 @@ from adv_wrappers.strategic import Strategic
 from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Window
 from adv_wrappers.victims import Victim, from_module, from_sb3, load_victim
 from adv_wrappers.wrappers.action import PerturbAction, VectorPerturbAction
+from adv_wrappers.wrappers.atari import atari, atari_vec
 from adv_wrappers.wrappers.observation import PerturbObservation, VectorPerturbObservation
 from adv_wrappers.wrappers.order import check_order
+from adv_wrappers.wrappers.screens import RawFrames
+from adv_wrappers.wrappers.shrink import ShrinkFrames, VectorShrinkFrames
 from adv_wrappers.wrappers.stack import wrap
 from adv_wrappers.wrappers.timing import ProbabilisticTiming, VectorProbabilisticTiming
+from adv_wrappers.wrappers.view import AttackView
 
 if TYPE_CHECKING:
     from adv_wrappers.wrappers.sb3 import VecPerturbAction, VecPerturbObservation, VecProbabilisticTiming
@@ -81,13 +88,16 @@ def __getattr__(name: str) -> Any:
 
 
 register_presets()
+register_daylight()
 
 __all__ = [
-    "L0", "L2", "ActionFlip", "ActionNoise", "AdvWrappersError", "Always", "AtMost", "Bernoulli", "Budget",
-    "BudgetError", "CardError", "CarliniWagner", "Every", "Linf", "MaxDiff", "MaxWorst", "MinBest", "MinQ", "Momentum",
-    "Never", "Noise", "OrderError", "PerturbAction", "PerturbObservation", "Perturbation", "ProbabilisticTiming",
-    "Report", "RobustSarsa", "SpaceError", "Strategic", "ThreatError", "ThreatModel", "TrustError", "Valid",
+    "JPEG", "L0", "L2", "ActionFlip", "ActionNoise", "AdvWrappersError", "Always", "AtMost", "AttackView", "Bernoulli",
+    "Brightness", "Budget", "BudgetError", "CardError", "CarliniWagner", "Daylight", "Every", "Linf", "MaxDiff",
+    "MaxWorst", "MedianBlur", "MinBest", "MinQ", "Momentum", "Never", "Newest", "Noise", "OrderError", "Perspective",
+    "PerturbAction", "PerturbObservation", "Perturbation", "ProbabilisticTiming", "RawFrames", "Report", "RobustSarsa",
+    "Rotation", "Shift", "ShrinkFrames", "SpaceError", "Strategic", "ThreatError", "ThreatModel", "TrustError", "Valid",
     "ValueRangeError", "VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming", "VectorPerturbAction",
-    "VectorPerturbObservation", "VectorProbabilisticTiming", "Victim", "VictimError", "Window", "WorstAction",
-    "check_order", "evaluate", "from_module", "from_sb3", "load_victim", "presets", "register", "threat", "wrap",
+    "VectorPerturbObservation", "VectorProbabilisticTiming", "VectorShrinkFrames", "Victim", "VictimError", "Window",
+    "WorstAction", "atari", "atari_vec", "check_order", "evaluate", "from_module", "from_sb3", "load_victim", "presets",
+    "register", "threat", "wrap",
 ]  # fmt: skip

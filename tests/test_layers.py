@@ -23,7 +23,7 @@ FLOORS = [
     "presets",
     "wrappers",
     "snapshots",
-    "registration",
+    ("registration", "daylight_ids"),
     "evaluation",
     "certification",
     "training",

@@ -10,14 +10,17 @@ import pytest
 
 import adv_wrappers as adv
 
-BUDGETS = {"Budget", "L0", "L2", "Linf", "Valid"}
+BUDGETS = {"Budget", "L0", "L2", "Linf", "Newest", "Valid"}
 TIMING = {"Always", "AtMost", "Bernoulli", "Every", "Never", "Strategic", "Window"}
 ATTACKS = {"CarliniWagner", "MaxDiff", "MaxWorst", "MinBest", "MinQ", "Momentum", "Noise", "RobustSarsa"}
+DAYLIGHT = {"Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"}
 ACTIONS = {"ActionFlip", "ActionNoise", "WorstAction"}
 THREATS = {"Perturbation", "ThreatModel", "presets", "threat", "wrap", "check_order"}
 SHELLS = {
     f"{v}{n}" for v in ("", "Vector", "Vec") for n in ("PerturbAction", "PerturbObservation", "ProbabilisticTiming")
 }
+ATARI = {"RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"}
+VIEWS = {"AttackView"}
 VICTIMS = {"Victim", "from_module", "from_sb3", "load_victim"}
 RUNS = {"Report", "evaluate", "register"}
 ERRORS = {
@@ -31,7 +34,7 @@ ERRORS = {
     "ValueRangeError",
     "VictimError",
 }
-PUBLIC = BUDGETS | TIMING | ATTACKS | ACTIONS | THREATS | SHELLS | VICTIMS | RUNS | ERRORS
+PUBLIC = BUDGETS | TIMING | ATTACKS | DAYLIGHT | ACTIONS | THREATS | SHELLS | ATARI | VIEWS | VICTIMS | RUNS | ERRORS
 
 
 def test_the_list():

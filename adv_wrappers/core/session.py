@@ -9,6 +9,8 @@ observations 0..t-1, as the agent itself does.
 from __future__ import annotations
 
 import secrets
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,7 +47,7 @@ class Session:
     def __init__(self, rows: int | None) -> None:
         self.rows = rows
         self.roots = [secrets.randbits(64) for _ in range(rows or 1)]  # of the layers' keys, until a reset has a seed
-        self.outermost: Any = None
+        self._outermost: Callable[[], Any] | None = None  # weakly: a stack is freed at once when it is let go
         self.listening = False  # whether any layer needs to know what was handed out
         self.handed: Any = None
         self.due = False
@@ -53,17 +55,27 @@ class Session:
         self._states: dict[int, Any] = {}
         self._before: dict[int, Any] | None = None
 
+    @property
+    def outermost(self) -> Any:
+        """The layer that hands out what the agent gets."""
+        return None if self._outermost is None else self._outermost()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A weak reference has no pickle: the layer itself goes with it."""
+        return {**self.__dict__, "_outermost": self.outermost}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """After unpickling victims are other objects: the tables follow their new identities."""
         moved = {old: id(victim) for old, victim in state["_victims"].items()}
         for name in ("_victims", "_states", "_before"):
             if state[name] is not None:
                 state[name] = {moved[old]: value for old, value in state[name].items()}
-        self.__dict__.update(state)
+        layer = state["_outermost"]
+        self.__dict__.update(state, _outermost=None if layer is None else weakref.ref(layer))
 
     def join(self, layer: Any, victims: list[Any], listen: bool) -> None:
         """Register a layer, which is now the outermost one, and the victims that it watches."""
-        self.outermost = layer
+        self._outermost = weakref.ref(layer)
         self.listening = self.listening or listen
         for victim in victims:
             if victim.recurrent and id(victim) not in self._victims:

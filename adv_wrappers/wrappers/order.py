@@ -2,40 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
+from gymnasium import spaces
 
 from adv_wrappers.core.errors import OrderError
+from adv_wrappers.core.frames import Newest
 from adv_wrappers.wrappers.layer import Layer, chain
 
 # Wrappers that read something else than the observation they are handed: the emulator's screen, the renderer.
 _DEAF = {
     "AtariPreprocessing": "reads the emulator's screen itself",
+    "RawFrames": "reads the emulator's screen itself",
     "AddRenderObservation": "replaces the observation by a rendering",
     "PixelObservationWrapper": "replaces the observation by a rendering",
 }
+_STACKS = ("FrameStackObservation", "FrameStack", "VecFrameStack")  # make a stack of the frames they are handed
+_FILTERS = ("FilterObservation", "VecExtractDictObs")  # hand on some keys of a Dict
 
 
 def check_order(env: Any) -> None:
-    """Raise :class:`OrderError` if a perturbation in this stack can never reach the agent.
+    """Raise :class:`OrderError` if a perturbation in this stack can never reach the agent, or not as it was meant.
+
+    Found are layers inside a wrapper that does not look at what it is handed, layers on a key that a wrapper further
+    out drops, and the budget :class:`adv_wrappers.Newest` where there is no stack of frames yet.
 
     Args:
         env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``; environments of vectors that run in this
             process are looked into as well.
     """
-    shells = chain(env)
-    for i, shell in enumerate(shells):
-        name = type(shell).__name__
-        reason = None if isinstance(shell, Layer) else _DEAF.get(name)
-        if reason is None or (name == "AddRenderObservation" and not getattr(shell, "render_only", True)):
-            continue
-        for inner in shells[i + 1 :]:
-            if isinstance(inner, Layer) and inner.on == "observation":
-                raise OrderError(
-                    f"{name} {reason}, so the {inner.threat.label} layer inside it can never reach the agent: "
-                    f"wrap {name} in the perturbation, not the perturbation in {name}"
-                )
+    for shells in _chains(env, []):
+        for depth, layer in enumerate(shells):
+            if isinstance(layer, Layer) and layer.on == "observation":
+                for outer in shells[:depth]:
+                    _check(layer, outer, shells[depth + 1 :])
+
+
+def _chains(env: Any, outside: list[Any]) -> Iterator[list[Any]]:
+    """Every way from the agent to an environment, outermost shell first."""
+    shells = [*outside, *chain(env)]
+    yield shells
     for one in getattr(shells[-1], "envs", None) or []:
         if isinstance(one, gym.Env):
-            check_order(one)
+            yield from _chains(one, shells)
+
+
+def _check(layer: Any, outer: Any, beneath: list[Any]) -> None:
+    name, label, at = type(outer).__name__, layer.threat.label, layer.threat.at
+    reason = None if isinstance(outer, Layer) else _DEAF.get(name)
+    if reason is not None and not (name == "AddRenderObservation" and isinstance(outer.observation_space, spaces.Dict)):
+        raise OrderError(
+            f"{name} {reason}, so the {label} layer inside it can never reach the agent: wrap {name} in the "
+            f"perturbation, not the perturbation in {name}"
+        )
+    if name in _FILTERS and at is not None and not _kept(outer, {at} if isinstance(at, str) else {*at}):
+        raise OrderError(
+            f"{name} drops {at!r}, so the {label} layer inside it can never reach the agent: perturb what is kept, or "
+            f"keep {at!r}"
+        )
+    if isinstance(layer.threat.budget, Newest) and _stacks(outer) and not any(map(_stacks, beneath)):
+        raise OrderError(
+            f"the budget Newest of the {label} layer is for stacks of frames, and inside {name} there is none yet: "
+            f"leave Newest away, or wrap {name} in the layer"
+        )
+
+
+def _stacks(shell: Any) -> bool:
+    """Whether this shell makes one observation of several frames that it was handed."""
+    return type(shell).__name__ in _STACKS or getattr(shell, "takes_pairs", False)
+
+
+def _kept(shell: Any, keys: set[str]) -> bool:
+    """Whether any of the keys is handed on; those that have other names by then are taken to be."""
+    known = [_keys(one) for one in (shell.__dict__.get("env") or shell.__dict__.get("venv"), shell)]
+    after = {shell.key} if "key" in shell.__dict__ else known[1]  # SB3's takes one leaf out
+    return not keys <= known[0] or bool(keys & after)
+
+
+def _keys(env: Any) -> set[str]:
+    space = getattr(env, "single_observation_space", env.observation_space)
+    return set(space.spaces) if isinstance(space, spaces.Dict) else set()

@@ -28,8 +28,12 @@ class Counter:
         return {"sum": state["sum"] + obs, "n": (state["n"][0] + 1,)}
 
 
+class Shell:
+    """A layer, as far as the session is concerned."""
+
+
 def stack(rows: int | None = ROWS):
-    inner, outer, victim = SimpleNamespace(name="inner"), SimpleNamespace(name="outer"), Counter()
+    inner, outer, victim = Shell(), Shell(), Counter()
     session = Session(rows)
     session.join(inner, [victim], False)
     session.join(outer, [victim], False)
@@ -98,7 +102,7 @@ def test_a_single_environment_is_a_batch_of_one():
 
 
 def test_without_a_recurrent_victim_nothing_is_recorded_unless_asked():
-    session, layer = Session(ROWS), SimpleNamespace()
+    session, layer = Session(ROWS), Shell()
     session.join(layer, [SimpleNamespace(recurrent=False)], False)
     session.hand(layer, np.ones((ROWS, 2)))
     assert session.handed is None and session.state(object()) is None

@@ -7,9 +7,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
-from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TransformObservation
+from gymnasium.wrappers import (
+    AddRenderObservation,
+    AtariPreprocessing,
+    FilterObservation,
+    FlattenObservation,
+    FrameStackObservation,
+    NormalizeObservation,
+    TransformObservation,
+)
 
 import adv_wrappers as adv
+from tests.rigs import RIGS
 
 gym.register_envs(ale_py)
 NOISE = "noise:eps=8"
@@ -38,3 +47,95 @@ def test_outside_and_actions_are_fine():
     bare = FrameStackObservation(AtariPreprocessing(pong()), 4)
     moved = np.abs(env.reset(seed=0)[0].astype(int) - bare.reset(seed=0)[0].astype(int))
     assert 0 < moved.max() <= 8
+
+
+def raw():
+    return adv.RawFrames(gym.make("ALE/Pong-v5", frameskip=1), noop_max=1)
+
+
+def test_inside_raw_frames():
+    """They too read the emulator's own screen."""
+    wrong = adv.ShrinkFrames(adv.RawFrames(adv.wrap(pong(), NOISE)))
+    with pytest.raises(adv.OrderError, match="RawFrames reads the emulator's screen itself"):
+        adv.check_order(wrong)
+    adv.check_order(adv.wrap(adv.ShrinkFrames(adv.wrap(raw(), NOISE)), NOISE))  # beneath and around are fine
+
+
+def test_newest_where_there_is_no_stack_yet():
+    """Two screens, or the rows of one frame, would pass for a stack."""
+    newest = f"{NOISE},newest=true"
+    frames = adv.wrap(AtariPreprocessing(pong()), newest)
+    with pytest.raises(adv.OrderError, match="inside FrameStackObservation there is none yet"):
+        adv.check_order(FrameStackObservation(frames, 4))
+    with pytest.raises(adv.OrderError, match="FrameStackObservation"):
+        adv.wrap(FrameStackObservation(frames, 4), "action-flip")
+    with pytest.raises(adv.OrderError, match="inside ShrinkFrames there is none yet"):
+        adv.check_order(adv.ShrinkFrames(adv.wrap(raw(), newest)))
+    with pytest.raises(adv.OrderError, match="inside ShrinkFrames there is none yet"):
+        adv.check_order(SyncVectorEnv([lambda: adv.ShrinkFrames(adv.wrap(raw(), newest))]))
+    with pytest.raises(adv.OrderError, match="inside VectorShrinkFrames there is none yet"):
+        adv.check_order(adv.ShrinkFrames(adv.wrap(SyncVectorEnv([raw]), newest)))
+    stack = FrameStackObservation(AtariPreprocessing(pong()), 4)
+    adv.check_order(FrameStackObservation(adv.wrap(stack, newest), 2))  # a stack of stacks
+    colours = gym.make_vec("ALE/Pong-v5", 1, "vector_entry_point", grayscale=False, img_height=210, img_width=160)
+    adv.check_order(adv.ShrinkFrames(adv.wrap(colours, newest)))  # which stacks by itself
+
+
+def test_newest_inside_the_stack_of_sb3():
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
+
+    class Channels(gym.ObservationWrapper):
+        def __init__(self, env):
+            super().__init__(env)
+            self.observation_space = gym.spaces.Box(0, 255, (84, 84, 1), np.uint8)
+
+        def observation(self, observation):
+            return observation[..., None]
+
+    def make():
+        return Channels(adv.wrap(AtariPreprocessing(pong()), f"{NOISE},newest=true"))
+
+    with pytest.raises(adv.OrderError, match="inside VecFrameStack there is none yet"):
+        adv.check_order(VecFrameStack(DummyVecEnv([make]), 4))
+
+
+def test_keys_that_are_dropped():
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecExtractDictObs
+
+    rig = RIGS["dict"]
+    key, other = (
+        rig.at if isinstance(rig.at, str) else rig.at[0],
+        next(k for k in rig.space if k not in (rig.at, *rig.at)),
+    )
+    env = adv.wrap(rig.env(), adv.threat("noise", eps=0.1, at=key))
+    vectors = gym.wrappers.vector
+    venv = adv.wrap(SyncVectorEnv([rig.env]), adv.threat("noise", eps=0.1, at=key))
+    for wrong in (
+        FilterObservation(env, [other]),
+        vectors.FilterObservation(venv, [other]),
+        vectors.FilterObservation(SyncVectorEnv([lambda: env]), [other]),
+        VecExtractDictObs(adv.wrap(DummyVecEnv([rig.env]), adv.threat("noise", eps=0.1, at=key)), other),
+    ):
+        with pytest.raises(adv.OrderError, match=f"drops '{key}'"):
+            adv.check_order(wrong)
+    for fine in (
+        FilterObservation(env, [key]),
+        vectors.FilterObservation(venv, [key]),
+        VecExtractDictObs(adv.wrap(DummyVecEnv([rig.env]), adv.threat("noise", eps=0.1, at=key)), key),
+    ):
+        adv.check_order(fine)
+
+
+def test_a_rendering_beside_the_observation_leaves_it_heard():
+    env = adv.wrap(gym.make("ALE/Pong-v5", render_mode="rgb_array"), NOISE)
+    adv.check_order(AddRenderObservation(env, render_only=False))
+    with pytest.raises(adv.OrderError, match="replaces the observation by a rendering"):
+        adv.check_order(AddRenderObservation(env))
+
+
+@pytest.mark.parametrize("name", ["brightness", "median-blur", "rotation", "shift", "jpeg", "perspective"])
+def test_transforms_outside_what_makes_no_image(name):
+    with pytest.raises(adv.SpaceError, match="which axes of an observation of shape"):
+        adv.wrap(FlattenObservation(pong()), name)
+    with pytest.raises(adv.SpaceError, match="float images with finite bounds"):
+        adv.wrap(NormalizeObservation(pong()), name)

@@ -1,0 +1,135 @@
+"""The daylight paper's threats as environment ids: ``adv-daylight/<Game>-<Transform>-v0``, thirty of them.
+
+``gymnasium.make`` gives the game of :func:`adv_wrappers.atari`, ``gymnasium.make_vec`` that of
+:func:`adv_wrappers.atari_vec`, in both cases without sticky actions and under the transform with the paper's
+parameters. Rewards are the game's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+
+from adv_wrappers.core.errors import ThreatError
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.daylight.preset import KINDS, Daylight
+from adv_wrappers.daylight.tables import PROBABILITIES, SETTINGS
+from adv_wrappers.presets import threat
+from adv_wrappers.wrappers.atari import atari, atari_vec
+from adv_wrappers.wrappers.layer import Layer
+
+ROMS = {"JamesBond": "Jamesbond", "RiverRaid": "Riverraid"}  # where ALE spells a game otherwise
+PLACES = ("raw", "frame", "stack")
+_OWN = ("place", "p", "newest")
+_ENV = ("full_action_space", "max_num_frames_per_episode", "repeat_action_probability")
+_SINGLE = ("difficulty", "mode", "render_mode")
+_RENDER = (None, "human", "rgb_array")
+_VECTOR = ("autoreset_mode", "episodic_life", "noop_max", "num_threads", "reward_clipping", "use_fire_reset")
+
+
+class WholeSpec(gym.Wrapper[Any, Any, Any, Any]):
+    """Leaves the id's own spec as it is: that describes all the wrappers inside."""
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        """Spec of the id."""
+        return self.env.unwrapped.spec
+
+
+def make_daylight(
+    game: str, transform: str, place: str = "stack", p: float | str | None = None, newest: bool = False,
+    render_mode: str | None = None, **env_kwargs: Any,
+) -> gym.Env[Any, Any]:  # fmt: skip
+    """One game under one transform.
+
+    Args:
+        game, transform: as :class:`adv_wrappers.Daylight` takes them.
+        place: ``stack``, ``frame`` or ``raw`` (see :func:`adv_wrappers.atari`).
+        p: probability of a strike at a step; ``"paper"`` for that of the paper's table 7; None for every step.
+        newest: at ``stack``, change new frames alone.
+        render_mode: of the game.
+        **env_kwargs: of the game: ``repeat_action_probability``, ``mode``, ``difficulty``, ``full_action_space``,
+            ``max_num_frames_per_episode``.
+
+    Raises:
+        ThreatError: for another argument, before the emulator starts.
+    """
+    given: dict[str, Any] = {place: _threat(game, transform, place, p, newest, env_kwargs, (*_ENV, *_SINGLE))}
+    if render_mode not in _RENDER:
+        raise ThreatError(f"render_mode must be one of {', '.join(map(str, _RENDER))}, got {render_mode!r}")
+    extra: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    env = atari(f"{ROMS.get(game, game)}NoFrameskip-v4", **given, **extra, **env_kwargs)
+    if not isinstance(env, Layer):
+        return WholeSpec(env)
+    env.whole_spec = True  # type: ignore[attr-defined]
+    return env
+
+
+def make_daylight_vec(
+    num_envs: int, game: str, transform: str, place: str = "stack", p: float | str | None = None,
+    newest: bool = False, render_mode: None = None, **env_kwargs: Any,
+) -> gym.vector.VectorEnv[Any, Any, Any]:  # fmt: skip
+    """``num_envs`` games under one transform (see :func:`adv_wrappers.atari_vec`).
+
+    Args:
+        num_envs: number of rows.
+        game, transform, place, p, newest: as for :func:`make_daylight`.
+        render_mode: None.
+        **env_kwargs: of the environment: ``autoreset_mode``, ``repeat_action_probability``, ``full_action_space``,
+            ``max_num_frames_per_episode``; and, unless the place is ``raw``, ``num_threads``, ``noop_max``,
+            ``episodic_life``, ``reward_clipping``, ``use_fire_reset``.
+
+    Raises:
+        ThreatError: for another argument, before the emulator starts.
+    """
+    if render_mode is not None:
+        raise ThreatError(f"ALE's vector environment draws no pictures: render_mode is None, got {render_mode!r}")
+    accepted = (*_ENV, "autoreset_mode") if place == "raw" else (*_ENV, *_VECTOR)
+    given: dict[str, Any] = {place: _threat(game, transform, place, p, newest, env_kwargs, accepted)}
+    name = ROMS.get(game, game)
+    return atari_vec(f"{name}NoFrameskip-v4", num_envs, **given, **env_kwargs)
+
+
+def _threat(
+    game: str, transform: str, place: Any, p: Any, newest: Any, env_kwargs: dict[str, Any], accepted: tuple[str, ...]
+) -> ThreatModel:
+    game = Daylight(game, transform).game
+    unknown = sorted(set(env_kwargs) - set(accepted))
+    if unknown:
+        raise ThreatError(f"this id takes {', '.join((*_OWN, *sorted(accepted)))}, not {', '.join(unknown)}")
+    if place not in PLACES:
+        raise ThreatError(f"place must be one of {', '.join(PLACES)}, got {place!r}")
+    if newest not in (True, False):
+        raise ThreatError(f"newest must be true or false, got {newest!r}")
+    if newest and place != "stack":
+        raise ThreatError(f"newest=True goes with place='stack'; at {place!r} there are new frames only")
+    if p == "paper":
+        p = PROBABILITIES[game]
+    if p is not None and (isinstance(p, (bool, str)) or not isinstance(p, (int, float)) or not 0 <= p <= 1):
+        raise ThreatError(f"p must be a number from 0 to 1, or 'paper' ({PROBABILITIES[game]} for {game}), got {p!r}")
+    return threat(transform, **SETTINGS[game][transform], newest=bool(newest), p=p)
+
+
+def daylight_ids() -> dict[str, dict[str, str]]:
+    """The ids, and the game and transform of each.
+
+    >>> len(daylight_ids()), next(iter(daylight_ids()))
+    (30, 'adv-daylight/BankHeist-Brightness-v0')
+    """
+    return {
+        f"adv-daylight/{game}-{kind.__name__}-v0": {"game": game, "transform": name}
+        for game in SETTINGS
+        for name, kind in KINDS.items()
+    }
+
+
+def register_daylight() -> None:
+    """Register the ids (done on import)."""
+    for id, kwargs in daylight_ids().items():
+        if id not in gym.registry:
+            gym.register(
+                id, entry_point="adv_wrappers.daylight_ids:make_daylight",
+                vector_entry_point="adv_wrappers.daylight_ids:make_daylight_vec",
+                kwargs=dict(kwargs), order_enforce=False, disable_env_checker=True,
+            )  # fmt: skip

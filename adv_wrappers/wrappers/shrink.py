@@ -1,0 +1,132 @@
+"""Screens in colour, made what agents see: grey, the maximum of two, small.
+
+Grey is the rule of the Arcade Learning Environment, ``round(0.2989 r + 0.587 g + 0.114 b)``, which gives every colour
+of its palettes the grey that it has there, and is defined for all other colours too. Only Air Raid shows codes outside
+the palette, for which the emulator's grey and its colours have nothing to do with each other.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import cv2
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from adv_wrappers.core.errors import SpaceError, ValueRangeError
+
+Pixels = NDArray[np.uint8]
+
+# Sums of whole multiples of 1e-4, of which half a level is one: 5e-5 more than that decides every tie upwards, and is
+# more than what float32 loses on the way.
+_GREY = np.array([[0.2989, 0.587, 0.114, 5e-5]], np.float32)
+
+
+def grey(colours: Pixels) -> Pixels:
+    """The emulator's grey of RGB colours, uint8 ``[..., 3]`` to ``[...]``: ``round(0.2989 r + 0.587 g + 0.114 b)``.
+
+    >>> grey(np.array([[[200, 72, 72], [0, 28, 136], [236, 236, 236]]], np.uint8))
+    array([[110,  32, 236]], dtype=uint8)
+    """
+    lines = np.ascontiguousarray(colours).reshape(-1, *colours.shape[-2:])
+    return np.asarray(cv2.transform(lines, _GREY), np.uint8).reshape(colours.shape[:-1])
+
+
+def shrink(pictures: Pixels, size: int) -> Pixels:
+    """Grey pictures uint8 ``[N, H, W]`` at ``[N, size, size]``, every pixel the mean of the area that it covers."""
+    out = np.empty((len(pictures), size, size), np.uint8)
+    for picture, into in zip(pictures, out, strict=True):
+        cv2.resize(picture, (size, size), dst=into, interpolation=cv2.INTER_AREA)
+    return out
+
+
+class ShrinkFrames(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+    """What agents see of the screens of :class:`RawFrames`: grey, the maximum of the two, ``size`` pixels square.
+
+    Around a vector of ``RawFrames`` it does the same for all rows. Around ``AtariVectorEnv(grayscale=False,
+    img_height=210, img_width=160)`` every frame of the stack is made grey and small. That vector environment has taken
+    the maximum already, colour by colour, which is not the maximum of greys: where things move in front of a coloured
+    ground, a few pixels differ from its own grey frames.
+
+    Args:
+        env: an ``Env`` or ``VectorEnv`` whose observations are screens.
+        size: of the picture, height and width.
+
+    Raises:
+        SpaceError: for other observations.
+        ValueRangeError: for a size below 1.
+    """
+
+    __signature__ = inspect.Signature(
+        [inspect.Parameter("env", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+         inspect.Parameter("size", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=84)]
+    )  # fmt: skip
+
+    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return VectorShrinkFrames(env, *args, **kwargs) if isinstance(env, VectorEnv) else super().__new__(cls)
+
+    def __init__(self, env: gym.Env[Any, Any], size: int = 84) -> None:
+        _check(env.observation_space, size, 2)
+        RecordConstructorArgs.__init__(self, size=size)
+        gym.ObservationWrapper.__init__(self, env)
+        self._size, self.takes_pairs = size, True
+        self.observation_space = spaces.Box(0, 255, (size, size), np.uint8)
+
+    def observation(self, observation: Any) -> Any:
+        """Screens uint8 ``[2, H, W, 3]`` to a picture ``[size, size]``."""
+        return shrink(grey(observation).max(0, keepdims=True), self._size)[0]
+
+
+class VectorShrinkFrames(VectorWrapper):
+    """:class:`ShrinkFrames` for a :class:`gymnasium.vector.VectorEnv`."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], size: int = 84) -> None:
+        self.takes_pairs = type(env.unwrapped).__name__ != "AtariVectorEnv"  # whose frames make a stack
+        space = env.single_observation_space
+        _check(space, size, 2 if self.takes_pairs else None)
+        VectorWrapper.__init__(self, env)
+        self._size = size
+        shape = (size, size) if self.takes_pairs else (space.shape[0], size, size)  # type: ignore[index]
+        self.single_observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self.observation_space = batch_space(self.single_observation_space, env.num_envs)
+
+    def _shrink(self, screens: Any) -> Any:
+        pictures = grey(screens)
+        pictures = pictures.max(1) if self.takes_pairs else pictures
+        small = shrink(pictures.reshape(-1, *pictures.shape[-2:]), self._size)
+        return small.reshape(len(screens), *self.single_observation_space.shape)  # type: ignore[misc]
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset all rows, or those of ``options["reset_mask"]``."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._shrink(obs), info
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all rows; SAME_STEP's final observations are shrunk as well."""
+        obs, rewards, terminated, truncated, info = self.env.step(actions)
+        final = info.get("final_obs")
+        if isinstance(final, np.ndarray) and final.dtype == object:
+            rows = np.empty_like(final)
+            for i, row in enumerate(final):
+                rows[i] = None if row is None else self._shrink(row[None])[0]
+            info = {**info, "final_obs": rows}
+        elif final is not None:
+            info = {**info, "final_obs": self._shrink(final)}
+        return self._shrink(obs), rewards, terminated, truncated, info
+
+
+def _check(space: spaces.Space[Any], size: Any, frames: int | None) -> None:
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueRangeError(f"size must be an integer of at least 1, got {size!r}")
+    shape = space.shape or ()
+    if space.dtype != np.uint8 or len(shape) != 4 or shape[3] != 3 or shape[0] != (frames or shape[0]):
+        raise SpaceError(
+            f"ShrinkFrames takes screens in colour, uint8 (2, height, width, 3) of RawFrames or those of "
+            f"AtariVectorEnv(grayscale=False, img_height=210, img_width=160), got {space}"
+        )

@@ -1,0 +1,156 @@
+"""The page of ``daylight.py``: our agents beside the daylight paper's, as far as its tables concern Pong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from figures import of_row, table
+
+from adv_wrappers.daylight.tables import (
+    A3C_PONG_IMPACTS,
+    A3C_PONG_SCORES,
+    FRACTIONS,
+    GENERAL_IMPACTS,
+    IMPACTS,
+    PERCEPTUAL,
+    PROBABILITIES,
+    SCORES,
+    SETTINGS,
+    TIMED_IMPACTS,
+    TRANSFORMS,
+)
+
+P = PROBABILITIES["Pong"]
+ATTACKS = (*TRANSFORMS, "carlini-wagner")
+WITHSTOOD = 0.5  # an impact below which an agent is said to withstand what took at least 0.9 of the paper's
+
+
+def pick(rows: list[dict[str, Any]], attack: str, timed: bool = False) -> dict[str, Any] | None:
+    """The row of an attack, at every step or with the paper's probability."""
+    for row in rows:
+        text = row["threat"]
+        found = f"transform={attack}" in text or text.startswith(attack)
+        if found and (f"p={P}" in text) == timed:
+            return row
+    return None
+
+
+def cell(value: float | None, digits: int = 3) -> str:
+    """A number of a table; empty where nobody measured."""
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def setting(attack: str) -> str:
+    """The paper's parameters in Pong."""
+    return ", ".join(f"{key} {value}" for key, value in SETTINGS["Pong"].get(attack, {}).items())
+
+
+def scores(agents: dict[str, Any], timed: bool) -> str:
+    """Raw scores, one column an agent."""
+    head = ["attack", "setting", *([] if timed else ["paper, DDQN (T 8-13)", "paper, A3C (T 20)"]), *agents]
+    rows = []
+    for attack in ("none", "worst-action", *ATTACKS):
+        if timed and attack in ("none", "worst-action"):
+            continue
+        paper = [] if timed else [cell(SCORES["Pong"].get(attack), 1), cell(A3C_PONG_SCORES.get(attack), 2)]
+        found = [pick(agent["rows"], attack, timed) for agent in agents.values()]
+        rows.append([attack, setting(attack), *paper, *("" if row is None else str(of_row(row)) for row in found)])
+    return table(head, rows)
+
+
+def impacts(agents: dict[str, Any]) -> str:
+    """Impact (equation 2) and generalised impact (equation 4) at every step."""
+    head = ["attack", "paper I", "paper I general", "A3C I general"]
+    for name in agents:
+        head += [f"{name} I", f"{name} I general"]
+    rows = []
+    for attack in ATTACKS:
+        line = [attack, cell(IMPACTS["Pong"][attack]), cell(GENERAL_IMPACTS["Pong"][attack])]
+        line.append(cell(A3C_PONG_IMPACTS.get(attack)))
+        for agent in agents.values():
+            row = pick(agent["rows"], attack) or {}
+            line += [cell(row.get("impact")), cell(row.get("general_impact"))]
+        rows.append(line)
+    return table(head, rows)
+
+
+def timings(agents: dict[str, Any]) -> str:
+    """Impact and attacked fraction with the paper's probability."""
+    head = ["attack", "paper I (T 7)", "paper e_adv (T 21)"]
+    for name in agents:
+        head += [f"{name} I", f"{name} e_adv"]
+    rows = []
+    for attack in ATTACKS:
+        line = [attack, cell(TIMED_IMPACTS["Pong"][attack]), cell(FRACTIONS["Pong"][attack])]
+        for agent in agents.values():
+            row = pick(agent["rows"], attack, True) or {}
+            line += [cell(row.get("impact")), cell(row.get("e_adv"))]
+        rows.append(line)
+    return table(head, rows)
+
+
+def distances(agents: dict[str, Any]) -> str:
+    """How far the attacked stacks are from the true ones."""
+    head = ["attack", "paper LPIPS"]
+    for name in agents:
+        head += [f"{name} l2", "linf", "SSIM", "PSNR"]
+    rows = []
+    for attack in ATTACKS:
+        line = [attack, cell(PERCEPTUAL["Pong"][attack])]
+        for agent in agents.values():
+            row = pick(agent["rows"], attack) or {}
+            more = row.get("distances", {})
+            line += [cell(row.get("l2"), 0), cell(row.get("linf"), 0)]
+            line += [cell(more.get("ssim")), cell(more.get("psnr"), 1)]
+        rows.append(line)
+    return table(head, rows)
+
+
+def withstood(agents: dict[str, Any]) -> list[str]:
+    """Sentences on what took nearly everything from the paper's agent and less than half from one of ours."""
+    found = []
+    for name, agent in agents.items():
+        for attack in ATTACKS:
+            row, paper = pick(agent["rows"], attack), GENERAL_IMPACTS["Pong"][attack]
+            if row is not None and row["general_impact"] < WITHSTOOD and paper >= 0.9:
+                found.append(
+                    f"- **{name} withstands {attack}** ({setting(attack) or 'default quality'}): "
+                    f"{of_row(row)}, generalised impact {row['general_impact']:.3f} where the paper has {paper:.3f}."
+                )
+    return found
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The whole page."""
+    agents = data["agents"]
+    first = next(iter(agents.values()))
+    minima = [
+        f"- {name}: acts by {a['select']}, minimum = {a['minimum']['kind']} ({a['minimum']['value']:.1f}), "
+        f"{a['seconds'] / 60:.0f} minutes"
+        for name, a in agents.items()
+    ]
+    warned = [f"- {name}: {text}" for name, agent in agents.items() for text in agent["warnings"]]
+    parts = [
+        "# Daylight: Pong agents in another light",
+        f"Made by `{data['command']}`\n\non {data['machine']}; ale-py {first['versions'].get('ale-py', '?')}.",
+        f"{first['episodes']} episodes of PongNoFrameskip-v4 a run, the same ones for every run of an agent; mean "
+        "return +- standard deviation, with a 95% bootstrap interval. Transforms act on every frame of the uint8 stack "
+        "of 84x84 frames, with the paper's settings for Pong; what the paper leaves open is the library's default: "
+        f"border replicated, bilinear, JPEG quality 30, the corners of the upper side move. Carlini-Wagner is "
+        f"`{data['cap']}`: its iterations are capped. The paper's agents are a DDQN (tables 1-19 and 21) and an A3C "
+        "(table 20); ours are others, so the comparison is one of orders of magnitude.",
+        "Impact (equation 2) counts from the agent that does its worst in every state; generalised impact (equation 4) "
+        "from -21:\n\n" + "\n".join(minima),
+        "## Raw scores, attacked at every step\n\n" + scores(agents, False),
+        "## Impacts, attacked at every step (tables 1-6, 14-19, 20)\n\n" + impacts(agents),
+        f"## Attacked with probability {P} (tables 7 and 21)\n\n" + timings(agents),
+        f"Raw scores with probability {P}:\n\n" + scores(agents, True),
+        "## Distances of the attacked stacks\n\nMeans over attacked steps. LPIPS needs a trained backbone, which is "
+        "not shipped (see the page on evaluation), so that column has the paper's figures alone.\n\n"
+        + distances(agents),
+    ]  # fmt: skip
+    lines = withstood(agents)
+    parts.append("## What an agent withstands\n\n" + ("\n".join(lines) if lines else "Nothing that broke the paper's."))
+    if warned:
+        parts.append("## Warnings of the evaluations\n\n" + "\n".join(warned))
+    return "\n\n".join(parts) + "\n"
