@@ -24,9 +24,8 @@ WEIGHT = randn(3, 4, seed=1)
 def worst(victim, actions, budget=None, mask=None, **arguments):
     threat = ThreatModel("action", WorstAction(victim, **arguments), budget or Valid())
     made = Perturber(threat, victim.observation_space, victim.action_space, Session(len(actions)), 0)
-    layer = object()
-    made.session.join(layer, [victim], True)
-    made.session.hand(layer, X[: len(actions)].numpy())
+    made.session.join(made, [victim], True)
+    made.session.hand(made, X[: len(actions)].numpy())
     return made.apply(np.asarray(actions, victim.action_space.dtype), True, mask=mask)
 
 
