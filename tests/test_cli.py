@@ -36,9 +36,22 @@ def test_evaluate_writes_a_table_a_report_and_a_figure(tmp_path: Path) -> None:
     assert (tmp_path / "o" / "returns.png").read_bytes()[1:4] == b"PNG"
 
 
+@pytest.mark.parametrize(("given", "kind"), [("worst-action", "argmin-Q agent"), ("3", "fixed"), (None, "fixed")])
+def test_what_impact_counts_from(tmp_path: Path, given: str | None, kind: str) -> None:
+    words = ["evaluate", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--episodes", "1", "--out", str(tmp_path)]
+    done = CliRunner().invoke(main, [*words, *(["--minimum", given] if given else [])])
+    assert done.exit_code == 0, done.output
+    minimum = Report.from_json(tmp_path / "report.json").minimum
+    assert minimum["kind"] == kind and minimum["value"] == {"3": 3, None: 0}.get(given, minimum["value"])
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (
+            ["CartPole-v1", "--victim", "zoo:cartpole-dqn", "--minimum", "low"],
+            "must be a finite return, 'worst-action'",
+        ),
         (["CartPole-v1", "--victim", "zoo:nobody"], "no agent 'nobody'"),
         (["Acrobot-v1", "--victim", "zoo:cartpole-dqn"], "observation space"),
         (["CartPole-v1", "--victim", "zoo:cartpole-dqn", "--threat", "nonsense"], "unknown preset"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -68,16 +69,22 @@ def _show(report: Report) -> None:
 )
 @click.option("--episodes", default=10, show_default=True, type=click.IntRange(min=1))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
+@click.option(
+    "--minimum", metavar="RETURN", help="what impact counts from: a number, or worst-action  [default: the game's own]"
+)
 @click.option("--num-envs", type=click.IntRange(min=1), help="side by side  [default: 32, or 8 for images]")
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="for report.json and returns.png")
 def evaluate_(
-    env: str, victim: str, threats: tuple[str, ...], select: Any, episodes: int, seed: int, num_envs: int | None,
-    device: str | None, out: Path | None,
+    env: str, victim: str, threats: tuple[str, ...], select: Any, episodes: int, seed: int, minimum: str | None,
+    num_envs: int | None, device: str | None, out: Path | None,
 ) -> None:  # fmt: skip
     """Play ENV clean and under each threat, on the same episodes."""
     agent = load_victim(victim, select=select, device=device or "cpu")
-    report = _run(agent, env, threats, episodes=episodes, seed=seed, num_envs=num_envs, out=out)
+    lowest: Any = minimum
+    with contextlib.suppress(TypeError, ValueError):
+        lowest = float(lowest)
+    report = _run(agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs, out=out)
     _show(report)
     if out is not None:
         report.plot(out / "returns.png")
