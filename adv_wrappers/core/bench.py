@@ -55,7 +55,7 @@ class Bench:
         self.field = threat.check(*self.spaces)
         self.threat = threat
         self.budget, victims = plain(threat.budget), threat.victims
-        self.history = History(threat.budget) if isinstance(threat.budget, Newest) else None
+        self.history = History(threat.budget, self.field.shape) if isinstance(threat.budget, Newest) else None
         self._free: Any = None  # elements that are shown for the first time, under Newest
         first = next(iter(victims), None)
         single = torch.float32 if self.field.exact == torch.float16 else self.field.exact

@@ -26,22 +26,24 @@ class Newest(Budget):
 
     Args:
         within: the budget of a new frame (of all new frames together, for L2 and L0).
-        axis: of the frames in the observation, the newest last: 0 for Gymnasium's stacks, -1 for SB3's.
+        axis: of the frames in the observation, the newest last: 0 for Gymnasium's stacks, -1 for SB3's. None takes
+            the first; or the last, where that is shorter.
         size: entries of that axis that make one frame (3 for colour frames stacked along their channels).
 
     Raises:
-        BudgetError: without a budget, and at wrapping for a space whose ``axis`` holds no stack.
+        BudgetError: without a budget, and at wrapping for a space whose ``axis`` holds no stack, or where nobody can
+            tell whether it does: three entries may be colours.
     """
 
     name: ClassVar[str] = "newest"
     within: Budget
-    axis: int = 0
+    axis: int | None = None
     size: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.within, Budget) or isinstance(self.within, Newest):
             raise BudgetError(f"Newest needs the budget of a frame, such as Newest(Linf(1)), got {self.within!r}")
-        for name, value in (("axis", self.axis), ("size", self.size)):
+        for name, value in (("axis", 0 if self.axis is None else self.axis), ("size", self.size)):
             if isinstance(value, bool) or not isinstance(value, int):
                 raise BudgetError(f"{name} must be an integer, got {value!r}")
 
@@ -54,12 +56,28 @@ class Newest(Budget):
         inner = self.within.resolve(victim)
         return self if inner is self.within else replace(self, within=inner)
 
+    def along(self, shape: tuple[int, ...]) -> int:
+        """The axis of the frames in observations of this shape."""
+        if self.axis is not None:
+            return self.axis
+        axis = -1 if len(shape) == 3 and shape[-1] < shape[0] else 0
+        sides = [size for i, size in enumerate(shape) if i != axis % len(shape)]
+        picture = len(shape) == 2 and shape[0] >= shape[1]  # one picture without frames
+        colours = len(shape) == 3 and (shape[axis] % 3 == 0 or shape[axis] > min(sides))
+        if picture or colours:
+            raise BudgetError(
+                f"newest needs a stack of frames, and an observation of shape {shape} need not be one: say which axis "
+                f"holds frames, and how many entries make one, as in within=Newest(..., axis=0, size=3)"
+            )
+        return axis
+
     def check(self, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], grid: bool) -> None:
         shape = low.shape
-        length = shape[self.axis] if -len(shape) <= self.axis < len(shape) else 0
+        axis = self.along(shape)
+        length = shape[axis] if -len(shape) <= axis < len(shape) else 0
         if self.size < 1 or length % self.size or length // self.size < 2:
             raise BudgetError(
-                f"Newest(axis={self.axis}, size={self.size}) needs a stack of at least two frames along that axis, "
+                f"Newest(axis={axis}, size={self.size}) needs a stack of at least two frames along that axis, "
                 f"the observation has the shape {shape}"
             )
         self.within.check(low, high, grid)
@@ -73,8 +91,9 @@ def plain(budget: Budget) -> Budget:
 class History:
     """The last stack of every row, as it was received and as it was shown: tensors ``[B, *S]``."""
 
-    def __init__(self, budget: Newest) -> None:
-        self._axis = budget.axis + 1 if budget.axis >= 0 else budget.axis  # rows come first
+    def __init__(self, budget: Newest, shape: tuple[int, ...]) -> None:
+        axis = budget.along(shape)
+        self._axis = axis + 1 if axis >= 0 else axis  # rows come first
         self._size = budget.size
         self._true: Tensor | None = None
         self._shown: Tensor | None = None

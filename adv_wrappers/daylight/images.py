@@ -60,7 +60,7 @@ def layout_of(shape: tuple[int, ...], given: str | None = None) -> str:
 
 
 def _infer(shape: tuple[int, ...]) -> str:
-    if len(shape) == 2:
+    if len(shape) == 2 and not (shape[1] in (1, 3, 4) and shape[0] >= 16):  # else columns and colours of one picture
         return "HW"
     if len(shape) == 3 and shape[0] != shape[2]:
         first = shape[0] < shape[2]
@@ -69,15 +69,15 @@ def _infer(shape: tuple[int, ...]) -> str:
     if len(shape) == 4 and (shape[3] in (1, 3)) != (shape[1] in (1, 3)):
         return "FHWC" if shape[3] in (1, 3) else "FCHW"
     raise SpaceError(
-        f"cannot tell which axes of an observation of shape {shape} are rows and columns: give layout=, one of "
-        f"{', '.join(LAYOUTS)}"
+        f"cannot tell which axes of an observation of shape {shape} (without the batch, which comes first) are rows "
+        f"and columns: give layout=, one of {', '.join(LAYOUTS)}"
     )
 
 
 def check_images(x: object) -> None:
     """Raise :class:`SpaceError` unless this is a tensor of uint8 or floats."""
     if not isinstance(x, Tensor):
-        raise SpaceError(f"expected a tensor [B, ...], got {type(x).__name__}")
+        raise SpaceError(f"expected a tensor [B, ...], got {type(x).__name__}: torch.as_tensor(...) makes one")
     if x.dtype != torch.uint8 and not x.is_floating_point():
         raise SpaceError(f"expected uint8 or float images, got {x.dtype}")
 
@@ -154,6 +154,8 @@ def limits_of(x: Tensor, limits: Limits | None) -> Limits:
             raise ValueRangeError(f"uint8 images have the limits (0, 255), got {limits}")
         return 0.0, 255.0
     low, high = (0.0, 1.0) if limits is None else limits
+    if limits is None and x.device.type == "cpu" and not bool(((x >= 0) & (x <= 1)).all()):
+        raise ValueRangeError(f"expected float images in [0, 1], got {x.min():g} to {x.max():g}: give their limits=")
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ValueRangeError(f"limits must be two finite numbers, the darkest first, got {limits}")
     return float(low), float(high)

@@ -58,7 +58,10 @@ class Transform(Perturbation):
             for end in ends:
                 self.validate(**{name: end})
             if isinstance(value, tuple) and (len(value) != 2 or not value[0] <= value[1]):
-                raise ValueRangeError(f"{name} must be a number or a range (low, high), got {value!r}")
+                raise ValueRangeError(
+                    f"{name} must be a number, or a range (low, high) with the low end first (low;high in a text), "
+                    f"got {value!r}"
+                )
 
     def validate(self, **parameter: Any) -> None:
         """Raise :class:`ValueRangeError` for a parameter out of its range."""

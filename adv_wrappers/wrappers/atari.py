@@ -18,7 +18,7 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
-from adv_wrappers.core.errors import OrderError, SpaceError, VictimError
+from adv_wrappers.core.errors import OrderError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.core.frames import Newest
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
@@ -100,12 +100,15 @@ def atari_vec(
             ``reward_clipping``; with ``raw`` those of ``gymnasium.make``.
 
     Raises:
+        ValueRangeError: for a number of rows below 1.
         SpaceError: if the id is unknown or no Atari game, or an argument does not suit the environment.
         AdvWrappersError: one of its kinds, as for :func:`atari`.
 
     >>> atari_vec("PongNoFrameskip-v4", 2, stack="rotation:degrees=3,newest=true").observation_space.shape
     (2, 4, 84, 84)
     """
+    if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
+        raise ValueRangeError(f"num_envs must be an integer of at least 1, got {num_envs!r}")  # ALE would crash
     victim = None if victim is None else load_victim(victim)
     inside: dict[str, Any] = {name: _listed(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
     outside = _listed("stack", stack, victim)

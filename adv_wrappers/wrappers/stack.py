@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.presets import as_threat
+from adv_wrappers.victims import load_victim
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.observation import PerturbObservation
 from adv_wrappers.wrappers.order import check_order
 
 
 def wrap(
-    env: Any, *threats: ThreatModel | Perturbation | str | dict[str, Any], victim: Any = None, **options: Any
-) -> Any:
+    env: Any, *threats: ThreatModel | Perturbation | str | dict[str, Any] | list[Any], victim: Any = None,
+    **options: Any,
+) -> Any:  # fmt: skip
     """The environment under several threats, left to right: the last is outermost, nearest the agent.
 
     The last acts last on observations and first on actions. Each budget is relative to what its layer receives.
 
     Args:
         env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``.
-        *threats: threat models, perturbations that bring a budget, texts or dictionaries.
-        victim: fills in threats that were left open.
+        *threats: threat models, perturbations that bring a budget, texts (also with `` + `` between them) or
+            dictionaries; and lists of these.
+        victim: fills in threats that were left open; a reference such as ``"zoo:hopper-ppo"`` will do.
         **options: ``quantize`` and ``keep_true`` of the layers.
 
     Raises:
@@ -32,9 +36,20 @@ def wrap(
     >>> import gymnasium as gym
     >>> env = wrap(gym.make("CartPole-v1"), "noise:eps=0.01", "action-flip:p=0.1")
     """
-    for item in threats:
+    victim = None if victim is None else load_victim(victim)
+    for item in _flat(threats):
         threat = as_threat(item)
         threat = threat.against(victim) if victim is not None else threat
         env = (PerturbObservation if threat.on == "observation" else PerturbAction)(env, threat, **options)
     check_order(env)
     return env
+
+
+def _flat(threats: Iterable[Any]) -> Iterator[Any]:
+    for item in threats:
+        if isinstance(item, str):
+            yield from item.split(" + ")
+        elif isinstance(item, (list, tuple)):
+            yield from _flat(item)
+        else:
+            yield item

@@ -26,12 +26,14 @@ from adv_wrappers.daylight.tables import PROBABILITIES
 AGENTS = ("davide-pong-ppo", "davide-pong-a2c", "zoo:pong-ppo")
 CAP = "carlini-wagner:target=worst,searches=3,steps=20,step=0.1"
 GAME = "PongNoFrameskip-v4"
+QUALITIES = (20, 10, 5)  # of JPEG, beside the default of 30: the paper gives none
 
 
 def threats() -> list[str]:
     """The texts of all runs beside the clean one and the agent that does its worst."""
     always = [f"daylight:game=Pong,transform={name}" for name in TRANSFORMS] + [CAP]
-    return always + [f"{text},p={PROBABILITIES['Pong']}" for text in always]
+    timed = [f"{text},p={PROBABILITIES['Pong']}" for text in always]
+    return always + timed + [f"jpeg:quality={quality}" for quality in QUALITIES]
 
 
 def evaluate(agent: str, victims: Path, out: Path, episodes: int, seed: int) -> dict[str, Any]:

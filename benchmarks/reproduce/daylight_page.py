@@ -58,6 +58,16 @@ def scores(agents: dict[str, Any], timed: bool) -> str:
     return table(head, rows)
 
 
+def qualities(agents: dict[str, Any]) -> str:
+    """Raw scores under other JPEG qualities than the default."""
+    texts = [row["threat"] for row in next(iter(agents.values()))["rows"] if row["threat"].startswith("jpeg:")]
+    rows = []
+    for text in texts:
+        found = [next((r for r in agent["rows"] if r["threat"] == text), None) for agent in agents.values()]
+        rows.append([text, *("" if row is None else str(of_row(row)) for row in found)])
+    return table(["threat", *agents], rows)
+
+
 def impacts(agents: dict[str, Any]) -> str:
     """Impact (equation 2) and generalised impact (equation 4) at every step."""
     head = ["attack", "paper I", "paper I general", "A3C I general"]
@@ -145,6 +155,8 @@ def markdown(data: dict[str, Any]) -> str:
         "## Impacts, attacked at every step (tables 1-6, 14-19, 20)\n\n" + impacts(agents),
         f"## Attacked with probability {P} (tables 7 and 21)\n\n" + timings(agents),
         f"Raw scores with probability {P}:\n\n" + scores(agents, True),
+        "## The quality of compression\n\nThe paper does not say which quality of JPEG it took. At lower ones than the "
+        "default of 30:\n\n" + qualities(agents),
         "## Distances of the attacked stacks\n\nMeans over attacked steps. LPIPS needs a trained backbone, which is "
         "not shipped (see the page on evaluation), so that column has the paper's figures alone.\n\n"
         + distances(agents),

@@ -79,7 +79,7 @@ def test_every_frame_is_new_at_the_start_and_after_a_jump():
 
 
 def wrapped_film(film: list[np.ndarray]) -> object:
-    return adv.PerturbObservation(env(film=film), adv.Brightness(1.0, 7.0), within=adv.Newest(adv.Valid()))
+    return adv.PerturbObservation(env(film=film), adv.Brightness(1.0, 7.0), within=adv.Newest(adv.Valid(), axis=0))
 
 
 def test_a_new_episode_forgets_the_last():
@@ -93,14 +93,14 @@ def test_a_new_episode_forgets_the_last():
 
 def test_frames_of_several_entries():
     film = stacks(9)[::2]  # two frames more at every step
-    shell = adv.PerturbObservation(env(film=film), adv.Brightness(), within=adv.Newest(adv.Valid(), size=2))
+    shell = adv.PerturbObservation(env(film=film), adv.Brightness(), within=adv.Newest(adv.Valid(), 0, size=2))
     seen = play(shell)
     for before, now in itertools.pairwise(seen):
         np.testing.assert_array_equal(now[:2], before[2:])
 
 
 def test_a_mask_keeps_rows_apart():
-    history = History(adv.Newest(adv.Valid()))
+    history = History(adv.Newest(adv.Valid(), axis=0), (4, 3, 5))
     true = torch.from_numpy(np.stack([stacks(3)[0], stacks(3, seed=1)[0]]))
     after = torch.from_numpy(np.stack([stacks(3)[1], stacks(3, seed=1)[1]]))
     history.remember(true, true + 1)
@@ -119,16 +119,41 @@ def test_what_is_no_stack_is_refused():
     for wrong in (
         adv.Newest(adv.Valid(), axis=3),
         adv.Newest(adv.Valid(), axis=1, size=2),
-        adv.Newest(adv.Valid(), size=4),
+        adv.Newest(adv.Valid(), axis=0, size=4),
     ):
         with pytest.raises(adv.BudgetError, match="a stack of at least two frames"):
             adv.PerturbObservation(env(), adv.Brightness(), within=wrong)
     with pytest.raises(adv.BudgetError, match="axis must be an integer"):
         adv.Newest(adv.Valid(), axis=True)
     with pytest.raises(adv.BudgetError, match="below one grey level"):
-        adv.PerturbObservation(env(), adv.Noise(), within=adv.Newest(adv.Linf(0.5)))
+        adv.PerturbObservation(env(), adv.Noise(), within=adv.Newest(adv.Linf(0.5), axis=0))
 
 
 def test_its_dictionary():
     threat = adv.threat("noise", eps=2, newest=True)
     assert adv.ThreatModel.from_dict(threat.to_dict()) == threat
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((4, 84, 84), 0), ((84, 84, 4), -1), ((4,), 0), ((4, 17), 0), ((4, 84, 84, 3), 0), ((2, 210, 160, 3), 0),
+     ((84, 84), None), ((210, 160, 3), None), ((3, 84, 84), None), ((84, 84, 12), None), ((84, 84, 84), None)],
+)  # fmt: skip
+def test_where_the_frames_are(shape, axis):
+    budget = adv.Newest(adv.Valid())
+    if axis is not None:
+        assert budget.along(shape) == axis and adv.Newest(adv.Valid(), axis=1).along(shape) == 1
+        return
+    with pytest.raises(adv.BudgetError, match="say which axis"):
+        budget.along(shape)
+
+
+def test_the_stacks_of_stable_baselines():
+    """Frames last: what is told from the shape is what the axis says."""
+    film = [np.ascontiguousarray(np.moveaxis(np.repeat(obs, 3, 1), 0, -1)) for obs in stacks(6)]
+    seen = []
+    for budget in (adv.Newest(adv.Valid()), adv.Newest(adv.Valid(), axis=-1)):
+        seen.append(play(adv.PerturbObservation(env(film=film), adv.Brightness(), within=budget)))
+        for before, now in itertools.pairwise(seen[-1]):
+            np.testing.assert_array_equal(now[..., :-1], before[..., 1:])
+    np.testing.assert_array_equal(*seen)

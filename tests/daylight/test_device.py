@@ -10,15 +10,15 @@ from tests.attacks.test_cost import NoTrips
 from tests.daylight.helpers import force_torch, pictures
 
 CALLS = {
-    "brightness": lambda x: daylight.brightness(x, 1.7, 40),
-    "median 3": lambda x: daylight.median_blur(x, 3),
-    "median 5": lambda x: daylight.median_blur(x, 5),
-    "rotation": lambda x: daylight.rotate(x, 3),
-    "rotation, black, nearest": lambda x: daylight.rotate(x, 3, border="zero", interpolation="nearest"),
-    "shift": lambda x: daylight.shift(x, 2, 1),
-    "shift, reflected": lambda x: daylight.shift(x, 2, 1, border="reflect"),
-    "jpeg": lambda x: daylight.jpeg(x, 30),
-    "perspective": lambda x: daylight.perspective(x, 3),
+    "brightness": lambda x, k: daylight.brightness(x, 1.7, 40, **k),
+    "median 3": lambda x, k: daylight.median_blur(x, 3),
+    "median 5": lambda x, k: daylight.median_blur(x, 5),
+    "rotation": lambda x, k: daylight.rotate(x, 3, **k),
+    "rotation, black, nearest": lambda x, k: daylight.rotate(x, 3, border="zero", interpolation="nearest", **k),
+    "shift": lambda x, k: daylight.shift(x, 2, 1, **k),
+    "shift, reflected": lambda x, k: daylight.shift(x, 2, 1, border="reflect", **k),
+    "jpeg": lambda x, k: daylight.jpeg(x, 30, **k),
+    "perspective": lambda x, k: daylight.perspective(x, 3, **k),
 }
 
 
@@ -29,8 +29,9 @@ def test_no_trips(monkeypatch, name, shape, kind):
     force_torch(monkeypatch)
     x = pictures(2, *shape)
     x = x if kind == torch.uint8 else x / 255
-    first = CALLS[name](x)  # what is computed once a parameter and device may be
+    limits = {} if kind == torch.uint8 else {"limits": (0.0, 1.0)}  # given: on the host the default is looked over
+    first = CALLS[name](x, limits)  # what is computed once a parameter and device may be
     kept = x.clone()
     with NoTrips():
-        again = CALLS[name](x)
+        again = CALLS[name](x, limits)
     assert torch.equal(first, again) and torch.equal(x, kept) and again.dtype == kind
