@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from adv_wrappers.core.errors import ThreatError
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.presets import as_threat
@@ -50,6 +51,8 @@ def _flat(threats: Iterable[Any]) -> Iterator[Any]:
         if isinstance(item, str):
             yield from item.split(" + ")
         elif isinstance(item, (list, tuple)):
+            if not item:
+                raise ThreatError(f"a stack needs at least one threat, got {item!r}")
             yield from _flat(item)
         else:
             yield item

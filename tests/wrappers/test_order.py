@@ -64,7 +64,9 @@ def test_inside_raw_frames():
 def test_newest_where_there_is_no_stack_yet():
     """Two screens, or the rows of one frame, would pass for a stack."""
     newest = f"{NOISE},newest=true"
-    frames = adv.wrap(AtariPreprocessing(pong()), newest)
+    with pytest.raises(adv.BudgetError, match="say which axis"):
+        adv.wrap(AtariPreprocessing(pong()), newest)
+    frames = adv.wrap(AtariPreprocessing(pong()), adv.threat("noise", within=adv.Newest(adv.Linf(4), axis=0)))
     with pytest.raises(adv.OrderError, match="inside FrameStackObservation there is none yet"):
         adv.check_order(FrameStackObservation(frames, 4))
     with pytest.raises(adv.OrderError, match="FrameStackObservation"):
@@ -93,7 +95,8 @@ def test_newest_inside_the_stack_of_sb3():
             return observation[..., None]
 
     def make():
-        return Channels(adv.wrap(AtariPreprocessing(pong()), f"{NOISE},newest=true"))
+        newest = adv.threat("noise", within=adv.Newest(adv.Linf(4), axis=0))
+        return Channels(adv.wrap(AtariPreprocessing(pong()), newest))
 
     with pytest.raises(adv.OrderError, match="inside VecFrameStack there is none yet"):
         adv.check_order(VecFrameStack(DummyVecEnv([make]), 4))
