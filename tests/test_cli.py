@@ -82,6 +82,14 @@ def test_look_writes_two_figures_and_a_table(tmp_path: Path) -> None:
     assert "\x1b" not in done.output and "high band" in done.output and " 3 " in done.output
     assert [p.name for p in sorted(out.parent.iterdir())] == ["pong-spectrum.png", "pong.png"]
     assert all(p.read_bytes()[1:4] == b"PNG" for p in out.parent.iterdir())
+    assert "as it comes" not in done.output
+
+
+def test_look_says_what_an_environment_has_already(tmp_path: Path) -> None:
+    words = ["look", "adv_wrappers:adv-daylight/Pong-Rotation-v0", "--step", "1", "--threat", "shift"]
+    done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "sheet.png")])
+    assert done.exit_code == 0, done.output
+    assert "as it comes: rotation:degrees=3" in done.output
 
 
 @pytest.mark.parametrize(

@@ -53,4 +53,6 @@ def _show(seen: Look) -> None:
         table.add_row(" ".join([name, *numbers]), *words, *(decibels(change) for change in bands.values()))
     console = console_()
     console.print(f"{seen.title}\n", markup=False)
+    if seen.under:
+        console.print(f"as it comes: {' + '.join(seen.under)}; threats are applied to that\n", markup=False)
     console.print(table)

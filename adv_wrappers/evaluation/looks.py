@@ -29,6 +29,8 @@ class Look:
         true: the observation.
         shown: the observation as each threat hands it out.
         names: of each threat, with its numbers as ``key=value``.
+        layout: which axis of the observation is what; None infers.
+        under: threats that the environment has itself, which the observation came through; captions, innermost first.
     """
 
     title: str
@@ -37,6 +39,12 @@ class Look:
     shown: tuple[NDArray[Any], ...]
     names: tuple[tuple[str, tuple[str, ...]], ...]
     layout: str | None = None
+    under: tuple[str, ...] = ()
+
+    @property
+    def origin(self) -> str:
+        """What the observation is called: ``original``, or ``as it comes`` where it came through threats."""
+        return "as it comes" if self.under else "original"
 
     @property
     def stacked(self) -> bool:

@@ -35,6 +35,7 @@ def _factor(height: int, width: int) -> int:
 def sheet(look: Look, path: str | Path) -> None:
     """Write a PNG: a column for the original and each threat; the frame, its change, its spectrum, and what changed.
 
+    An observation that came through threats of the environment's own is called ``as it comes``, and they are named.
     Below stand the distances of the whole observation (of all frames of a stack). The change of the spectrum is that
     of its logarithm, smoothed over neighbouring frequencies.
 
@@ -47,8 +48,9 @@ def sheet(look: Look, path: str | Path) -> None:
     high, wide = true.shape[0] * factor, true.shape[1] * factor
     column = max(wide, 150)
     count = 1 + len(look.shown)
-    heads = [_lines(numbers, column) for _, numbers in look.names]
-    top = _EDGE + 30 + _HEAD + 6 + max([len(lines) for lines in heads], default=1) * (_BODY + 4) + 6
+    first = [*(_lines(look.under, column) if look.under else []), "newest frame" if look.stacked else ""]
+    heads = [first, *(_lines(numbers, column) for _, numbers in look.names)]
+    top = _EDGE + 30 + _HEAD + 6 + max(len(lines) for lines in heads) * (_BODY + 4) + 6
     rows = [top, top + high + _GAP, top + 2 * high + _GAP + _BODY + 12, top + 3 * high + 2 * _GAP + _BODY + 12]
     height = rows[3] + high + 8 + 3 * (_BODY + 6) + _EDGE
     paper = Paper(2 * _EDGE + _SIDE + count * column + (count - 1) * _GAP, height)
@@ -63,10 +65,10 @@ def sheet(look: Look, path: str | Path) -> None:
     distances = look.distances()
     for i in range(count):
         x = _EDGE + _SIDE + i * (column + _GAP)
-        name = "original" if i == 0 else look.names[i - 1][0]
+        name = look.origin if i == 0 else look.names[i - 1][0]
         size = min(_HEAD, column / (0.7 * len(name)))
         paper.text(x, _EDGE + 30 + _HEAD, name, size, va="bottom", fontweight="bold", color=INK if i else CLEAN)
-        for j, line in enumerate(heads[i - 1] if i else ["newest frame" if look.stacked else ""]):
+        for j, line in enumerate(heads[i]):
             paper.text(x, _EDGE + 36 + _HEAD + j * (_BODY + 4), line, _BODY, color=MUTED)
         frame = true if i == 0 else look.frame(look.shown[i - 1])
         paper.image(x, rows[0], picture(frame), factor)
@@ -166,7 +168,7 @@ def spectra(look: Look, path: str | Path) -> None:
     figure.supxlabel("cycles a pixel", fontsize=9, color=MUTED)
     figure.supylabel("power", fontsize=9, color=MUTED)
     figure.legend(
-        grid[0, 0].lines[:2], ["original", "perturbed"], loc="upper right", ncols=2, frameon=False, fontsize=9
+        grid[0, 0].lines[:2], [look.origin, "perturbed"], loc="upper right", ncols=2, frameon=False, fontsize=9
     )
     save(figure, path)
 

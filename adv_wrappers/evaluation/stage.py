@@ -22,7 +22,8 @@ from adv_wrappers.evaluation.looks import Look
 from adv_wrappers.evaluation.pilot import Pilot
 from adv_wrappers.presets import as_threat
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.wrappers.captions import words
+from adv_wrappers.wrappers.captions import caption, words
+from adv_wrappers.wrappers.layer import layers
 from adv_wrappers.wrappers.panels import Frames
 from adv_wrappers.wrappers.stack import wrap
 
@@ -58,7 +59,8 @@ def look(
     """One observation under each of several threats.
 
     Every threat is applied to the same observation by a layer of its own, as in an episode that begins with it and
-    has the reset seed ``seed``. Timings are left out: a picture shows a strike.
+    has the reset seed ``seed``. Timings are left out: a picture shows a strike. An environment that perturbs its
+    observations itself is played as it is, and the picture says so (``Look.under``).
 
     Args:
         source: an id (an Atari game is put behind :func:`adv_wrappers.atari`), an environment, or an observation.
@@ -76,6 +78,7 @@ def look(
     agent = load_victim(victim) if isinstance(victim, str) else victim
     step, seed = whole("step", step, 0, 10**9), whole("seed", seed, 0, 2**63 - 1)
     name = "an observation"
+    under: tuple[str, ...] = ()
     space: Any
     actions: Any = spaces.Discrete(2) if agent is None else agent.action_space
     if isinstance(source, np.ndarray):
@@ -86,6 +89,8 @@ def look(
     else:
         made = _make(source, agent) if isinstance(source, str) else source
         name = source if isinstance(source, str) else getattr(made.spec, "id", None) or "an environment"
+        # the emulator's screen lies beneath all of them
+        under = () if raw else tuple(caption(each.threat) for each in layers(made) if each.on == "observation")
         try:
             true, space, actions = _played(made, agent, step, seed, raw), made.observation_space, made.action_space
         finally:
@@ -105,7 +110,7 @@ def look(
         found = [words(layer, when=False) for layer in stack]
         names.append((" + ".join(part for part, _ in found), tuple(n for _, numbers in found for n in numbers)))
     title = name if isinstance(source, np.ndarray) else f"{name}, step {step}"
-    return Look(title, space, true, tuple(shown), tuple(names), layout)
+    return Look(title, space, true, tuple(shown), tuple(names), layout, under)
 
 
 def daylight_of(id: str) -> tuple[str, ...]:

@@ -8,13 +8,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
-from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
@@ -24,6 +22,7 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.presets import as_threat
 from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.wrappers.arguments import settle, single_names, vector_names
 from adv_wrappers.wrappers.games import Fire, game, is_atari, known, no_game
 from adv_wrappers.wrappers.screens import RawFrames
 from adv_wrappers.wrappers.shrink import ShrinkFrames
@@ -54,10 +53,10 @@ def atari(
         stack: threats to the stack that the agent receives. These may change old frames again, unless their budget is
             :class:`adv_wrappers.Newest` (``newest=true`` in a text). Attacks that look at a victim belong here.
         victim: fills in threats that were left open; a reference such as ``"card:FOLDER"`` will do.
-        **kwargs: for ``gymnasium.make``.
+        **kwargs: for ``gymnasium.make``, but for ``frameskip`` and ``obs_type``, which are settled here.
 
     Raises:
-        SpaceError: if the id is unknown, or no Atari game.
+        SpaceError: if the id is unknown, or no Atari game; for an unknown argument, or one that is settled.
         VictimError: for a threat at ``raw`` or ``frame`` that looks at a victim of stacks.
         OrderError: for a ``Newest`` budget where there is no stack.
 
@@ -68,6 +67,7 @@ def atari(
     victim = None if victim is None else load_victim(victim)
     inside = {name: _listed(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
     outside = _listed("stack", stack, victim)
+    kwargs = settle("atari", id, kwargs, single_names())
     base = game(id, {"obs_type": "grayscale", **kwargs, "frameskip": 1})
     if inside["raw"]:
         env: Any = ShrinkFrames(wrap(Fire(RawFrames(base, noop_max=30, frame_skip=4)), *inside["raw"]))
@@ -97,7 +97,7 @@ def atari_vec(
         num_envs: number of rows.
         raw, frame, stack, victim: as for :func:`atari`.
         **kwargs: ``autoreset_mode``, and others of ``AtariVectorEnv`` such as ``num_threads``, ``noop_max`` or
-            ``reward_clipping``; with ``raw`` those of ``gymnasium.make``.
+            ``reward_clipping``; with ``raw`` those of ``gymnasium.make``. What the pictures are like is settled.
 
     Raises:
         ValueRangeError: for a number of rows below 1.
@@ -115,12 +115,14 @@ def atari_vec(
     if not is_atari(id):
         raise no_game(known(id).id)
     given = known(id).kwargs
+    takes = vector_names() | (single_names() if inside["raw"] else set())
+    kwargs = settle("atari_vec", id, kwargs, takes)
     if inside["raw"]:
         try:
             mode = AutoresetMode(kwargs.pop("autoreset_mode", AutoresetMode.NEXT_STEP))
         except ValueError as error:
             raise SpaceError(f"autoreset_mode must be one of Gymnasium's: {error}") from error
-        only = sorted(set(kwargs) & set(inspect.signature(AtariVectorEnv).parameters) - {*_KEPT})
+        only = sorted(set(kwargs) & vector_names() - {*_KEPT})
         if only:
             raise SpaceError(f"{', '.join(only)} of AtariVectorEnv cannot be given with raw=, whose rows are atari()")
         rows = SyncVectorEnv([lambda: atari(id, **inside, **kwargs)] * num_envs, autoreset_mode=mode)

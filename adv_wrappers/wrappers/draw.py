@@ -15,6 +15,7 @@ from adv_wrappers.daylight.images import whole
 from adv_wrappers.wrappers import trees
 from adv_wrappers.wrappers.bars import Bars
 from adv_wrappers.wrappers.captions import caption
+from adv_wrappers.wrappers.layer import chain
 from adv_wrappers.wrappers.panels import (
     HIT,
     MARGIN,
@@ -31,6 +32,7 @@ from adv_wrappers.wrappers.panels import (
     largest_change,
     picture,
 )
+from adv_wrappers.wrappers.shrink import shrinking
 
 _QUIET: Colour = (201, 205, 212)
 
@@ -51,6 +53,7 @@ class Drawing:
     """Draws the rows of a stack.
 
     Args:
+        env: the stack.
         found: its layers, innermost first.
         space: of what comes out of the stack, of one row.
         frames, size, gain, layout: see :class:`adv_wrappers.wrappers.view.AttackView`.
@@ -60,7 +63,7 @@ class Drawing:
     """
 
     def __init__(
-        self, found: list[Any], space: Any, frames: str, size: int, gain: float | None, layout: str | None
+        self, env: Any, found: list[Any], space: Any, frames: str, size: int, gain: float | None, layout: str | None
     ) -> None:
         if frames not in ("newest", "all"):
             raise ValueRangeError(f"frames must be newest or all, got {frames!r}")
@@ -77,6 +80,8 @@ class Drawing:
         if keys is not None:  # the image, where there is one among several
             keys = next(((key,) for key in keys if is_image(_space(inner, (key,)), layout)), keys)
         self._keys = keys
+        shells = chain(env)  # screens that were perturbed are small before they are stacked: so is the true one
+        inner, self._shrunk = shrinking(shells[: shells.index(first)] if first is not None else (), inner)
         single = keys is None or len(keys) == 1
         if layout is None and first is not None:
             layout = getattr(first.threat.how, "layout", None)
@@ -107,7 +112,7 @@ class Drawing:
         true = None
         if self._watched:
             tree = self._watched[0].engine.true
-            true = _leaf(tree if row is None else trees.row(tree, row), self._keys)
+            true = self._shrunk(_leaf(tree if row is None else trees.row(tree, row), self._keys))
         header = self._header(row, acted)
         if self._inner is not None and self._outer is not None:
             return compose(header, self._images(true, shown), self._all)

@@ -8,6 +8,7 @@ the palette, for which the emulator's grey and its colours have nothing to do wi
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import cv2
@@ -96,6 +97,10 @@ class VectorShrinkFrames(VectorWrapper):
         self.single_observation_space = spaces.Box(0, 255, shape, np.uint8)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
+    def observation(self, observation: Any) -> Any:
+        """Screens of one row, uint8 ``[F, H, W, 3]``, to what it is handed: ``[size, size]`` or ``[F, size, size]``."""
+        return self._shrink(observation[None])[0]
+
     def _shrink(self, screens: Any) -> Any:
         pictures = grey(screens)
         pictures = pictures.max(1) if self.takes_pairs else pictures
@@ -119,6 +124,17 @@ class VectorShrinkFrames(VectorWrapper):
         elif final is not None:
             info = {**info, "final_obs": self._shrink(final)}
         return self._shrink(obs), rewards, terminated, truncated, info
+
+
+def shrinking(shells: Iterable[Any], space: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """What wrappers make of the screens of one row, uint8 ``[F, H, W, 3]``: the space of the pictures, and how.
+
+    Without a ``ShrinkFrames`` among them ``space`` and observations stay as they are.
+    """
+    for shell in shells:
+        if isinstance(shell, (ShrinkFrames, VectorShrinkFrames)):
+            return getattr(shell, "single_observation_space", shell.observation_space), shell.observation
+    return space, lambda observation: observation
 
 
 def _check(space: spaces.Space[Any], size: Any, frames: int | None) -> None:

@@ -35,7 +35,7 @@ class VectorAttackView(VectorWrapper):
     ) -> None:  # fmt: skip
         VectorWrapper.__init__(self, env)
         self._layers, self._ear = listen(env, VectorEar)
-        self._drawing = Drawing(self._layers, env.single_observation_space, frames, size, gain, layout)
+        self._drawing = Drawing(env, self._layers, env.single_observation_space, frames, size, gain, layout)
         self.metadata = _metadata(env)
         self._obs: Any = None
         self._action: Any = None
@@ -89,7 +89,9 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     the agent's last action and the one that the environment was told. Nothing is drawn before ``render()`` is called,
     so ``gymnasium.wrappers.RecordVideo(AttackView(env), folder)`` films what an agent saw.
 
-    It belongs right outside the layers: preprocessing that comes after them may lie outside the view.
+    It belongs right outside the layers: preprocessing that comes after them may lie outside the view. Around
+    :class:`adv_wrappers.ShrinkFrames`, as in ``atari(raw=...)``, the true screens are made grey and small as well;
+    right around the layers at ``raw`` it shows them in colour.
 
     Args:
         env: a Gymnasium ``Env`` or ``VectorEnv`` (which renders one picture a row) under at least one layer.
@@ -125,7 +127,7 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, frames=frames, size=size, gain=gain, layout=layout)
         gym.Wrapper.__init__(self, env)
         self._layers, self._ear = listen(env, Ear)
-        self._drawing = Drawing(self._layers, env.observation_space, frames, size, gain, layout)
+        self._drawing = Drawing(env, self._layers, env.observation_space, frames, size, gain, layout)
         self.metadata = _metadata(env)
         self.whole_spec = False
         self._obs: Any = None

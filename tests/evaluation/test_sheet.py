@@ -167,6 +167,22 @@ def test_atari(tmp_path):
     assert (page == raw.true[100, 80]).all(-1).any()
 
 
+def test_an_environment_that_is_perturbed_already_is_no_original(monkeypatch, tmp_path):
+    """The first column says what it came through; the emulator's own screen is the original all the same."""
+    written, drawn = [], Paper.text
+    monkeypatch.setattr(Paper, "text", lambda *a, **k: written.append(a[3]) or drawn(*a, **k))
+    space = spaces.Box(0, 255, (12, 12), np.uint8)
+    env = adv.wrap(ReplayEnv(recorded(space), space, spaces.Discrete(2)), "shift:dx=1", "action-flip", "noise:eps=2")
+    seen = look(env, ["shift:dx=1"], step=1)
+    assert seen.under == ("shift:dx=1,dy=0", "noise:eps=2") and seen.origin == "as it comes"
+    sheet(seen, tmp_path / "sheet.png")
+    assert "as it comes" in written and "original" not in written and any("noise:eps=2" in text for text in written)
+    seen = look(adv.PerturbAction(ReplayEnv(recorded(space), space, spaces.Discrete(2)), "action-flip"), ["shift"])
+    assert seen.under == () and seen.origin == "original"
+    raw = look("adv_wrappers:adv-daylight/Pong-Rotation-v0", ["shift"], step=1, raw=True)
+    assert raw.under == () and raw.true.shape == (210, 160, 3)
+
+
 def test_errors():
     for source, message in (("CartPole-v1", "only images"), ("Nothing-v7", "cannot make"), (scene()[0, 0], "images")):
         with pytest.raises(adv.SpaceError, match=message):

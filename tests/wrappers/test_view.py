@@ -130,3 +130,58 @@ def test_rows_of_a_vector_look_like_single_environments():
             assert (frame == env.render()).all(), t
             env.step(1)
         vector.step(np.array([1, 1]))
+
+
+# threats to screens
+
+
+def drawn(env, monkeypatch):
+    """What a view would compose, by title."""
+    seen = []
+    monkeypatch.setattr(draw, "compose", lambda header, panels, down: seen.append(dict(panels)))
+    env.render()
+    return [{title: image[::4, ::4] for title, image in one.items()} for one in seen]
+
+
+@pytest.mark.parametrize("text", ["rotation:degrees=9", "rotation:degrees=9,layout=FHWC"])
+def test_true_screens_are_shown_as_the_agent_would_see_them(monkeypatch, text):
+    """Around ``ShrinkFrames`` what is true has the form of what is handed out, and so there is a difference."""
+    clean, env = adv.atari("PongNoFrameskip-v4"), adv.AttackView(adv.atari("PongNoFrameskip-v4", raw=text))
+    clean.reset(seed=1), env.reset(seed=1)
+    for _ in range(3):
+        true, handed = clean.step(2)[0], env.step(2)[0]
+    (panels,) = drawn(env, monkeypatch)
+    assert (panels["true"] == true[-1][..., None]).all()
+    assert (panels["handed to the agent"] == handed[-1][..., None]).all() and (true[-1] != handed[-1]).any()
+    assert (panels["difference x 1"] == 128).mean() < 0.9
+
+
+def test_true_screens_of_a_vector(monkeypatch):
+    games = [lambda: adv.RawFrames(gym.make("PongNoFrameskip-v4"), noop_max=3)] * 2
+    clean, raw = adv.ShrinkFrames(SyncVectorEnv(games)), adv.wrap(SyncVectorEnv(games), "shift:dx=9")
+    env = adv.AttackView(adv.ShrinkFrames(raw))
+    true, handed = clean.reset(seed=[1, 2])[0], env.reset(seed=[1, 2])[0]
+    for row, panels in enumerate(drawn(env, monkeypatch)):
+        assert (panels["true"] == true[row][..., None]).all()
+        assert (panels["handed to the agent"] == handed[row][..., None]).all()
+        assert any(title.startswith("difference") for title in panels)
+
+
+def test_true_screens_of_ales_vector_environment(monkeypatch):
+    colours = {"grayscale": False, "img_height": 210, "img_width": 160, "num_threads": 1}
+    envs = [gym.make_vec("ALE/Pong-v5", 1, "vector_entry_point", **colours) for _ in range(2)]
+    env = adv.AttackView(adv.ShrinkFrames(adv.wrap(envs[0], "shift:dx=9")))
+    env.reset(seed=1)
+    (panels,) = drawn(env, monkeypatch)
+    assert (panels["true"] == adv.ShrinkFrames(envs[1]).reset(seed=1)[0][0, -1][..., None]).all()
+
+
+def test_right_around_the_layer_screens_are_in_colour(monkeypatch):
+    raw = adv.wrap(adv.RawFrames(gym.make("PongNoFrameskip-v4")), "shift:dx=9")
+    env = adv.AttackView(raw, size=1)
+    env.reset(seed=1)
+    seen = []
+    monkeypatch.setattr(draw, "compose", lambda header, panels, down: seen.extend(panels))
+    env.render()
+    assert [title.split(" x ")[0] for title, _ in seen] == ["true", "handed to the agent", "difference"]
+    assert (seen[0][1] == env.unwrapped.ale.getScreenRGB()).all()
