@@ -1,0 +1,44 @@
+"""How kernels are tested without a GPU: run by Triton's interpreter on tiny shapes, and compiled for a GPU that is not
+there. Both happen in a process of their own, since Triton decides at import which of the two a kernel is for."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+
+
+def interpreted(code: str, timeout: float = 300) -> str:
+    """What ``code`` prints when kernels run in Triton's interpreter on the processor; its failure is the test's."""
+    return _python(code, {"TRITON_INTERPRET": "1"}, timeout)
+
+
+def compiled(code: str, timeout: float = 300) -> str:
+    """What ``code`` prints when kernels are real: they can be compiled (``cubin`` below), not launched."""
+    return _python(_CUBIN + code, {"TRITON_INTERPRET": "0"}, timeout)
+
+
+_CUBIN = """
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+import triton
+
+def cubin(kernel, signature, constexprs, **options):
+    'Machine code for an sm_90 GPU: signature maps every argument to its type, as *u8, i32, fp32 or constexpr.'
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["cubin"]
+"""
+
+
+def _python(code: str, more: dict[str, str], timeout: float) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": "1", **more},
+        capture_output=True, text=True, timeout=timeout, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
