@@ -4,13 +4,13 @@
 
 The floor of a K-step attack is K forward passes and K backward passes to the input alone, weights frozen, by autograd,
 and nothing else: no step is taken. Every contestant gets the labels, starts at the clean point (no random start) and
-takes 10 steps of a quarter of eps in the l-infinity ball, within [0, 1]. Ours is the code that a wrapper runs,
-``ascent.pgd`` with the victim's gradient of a cross-entropy; a second row is the whole attack ``MinBest`` as the engine
-calls it, which finds the labels itself with one more forward pass. Peers get the same module twice: as it comes, and
+takes 10 steps of a quarter of eps in the l-infinity ball, within [0, 1]. Ours is the code that a wrapper runs, the
+attack ``MinBest`` with the labels put in; a second row is ``MinBest`` as it is, which finds the labels itself with one
+more forward pass. Peers get the same module twice: as it comes, and
 with its weights frozen, which their own documentation does not ask for. Foolbox is called through ``run`` and so is
 spared the success check after the attack; ART takes and returns numpy arrays.
 
-Kernels are ATen calls below autograd, views and ``detach`` left out, counted alike for all. A host sync is a call of
+Kernels are ATen calls below autograd, views, ``detach`` and bare allocations left out, counted alike for all. A host sync is a call of
 ``_local_scalar_dense`` or ``nonzero``.
 """
 
@@ -35,7 +35,6 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers import Linf, MinBest, from_module
-from adv_wrappers.attacks.ascent import pgd
 from adv_wrappers.attacks.objectives import CrossEntropy
 from adv_wrappers.core.context import Context
 
@@ -43,7 +42,10 @@ STEPS, EPS, STEP, ACTIONS = 10, 8 / 255, 0.25, 6
 FLOOR, OURS, WHOLE = "floor", "adv_wrappers", "adv_wrappers, MinBest with its label"
 GOALS = {"cnn": 1.05, "mlp": 1.0}
 KERNELS = 1.15
-_NO_KERNEL = ("detach", "alias", "_unsafe_view", "_reshape_alias", "view", "t", "unsqueeze", "squeeze", "expand")
+_NO_KERNEL = (
+    "detach", "alias", "_unsafe_view", "_reshape_alias", "view", "t", "unsqueeze", "squeeze", "expand", "empty",
+    "empty_like", "new_empty",
+)  # fmt: skip
 _SYNCS = ("_local_scalar_dense", "nonzero")
 
 Call = Callable[[], Any]
@@ -89,24 +91,33 @@ def floor(net: nn.Module, x: Tensor, labels: Tensor) -> Call:
     return call
 
 
+class Labelled(MinBest):
+    """The attack with labels that are given, as the peers get them."""
+
+    labels: Tensor
+
+    def objective(self, x: Tensor, bound: Any) -> CrossEntropy:
+        """The cross-entropy of the labels."""
+        return CrossEntropy(self.labels)
+
+
 def ours(net: nn.Module, x: Tensor, labels: Tensor, whole: bool) -> Call:
     """This library's code path: a fresh context a call, as in the engine."""
     shape = tuple(x.shape[1:])
     victim = from_module(net, spaces.Box(0.0, 1.0, shape, np.float32), spaces.Discrete(ACTIONS), "logits")
     budget = Linf(EPS)
     space = (torch.zeros(shape), torch.ones(shape))
-    how = MinBest(victim, steps=STEPS, step=STEP)
+    how = (MinBest if whole else Labelled)(victim, steps=STEPS, step=STEP)
+    if not whole:
+        object.__setattr__(how, "labels", labels)
 
     def context() -> Context:
         low, high = budget.box(x, *space)
-        return Context(x, low, high, space, budget, False, 0, 0, _no_key, None, lambda v: None, None)
+        return Context(x, (low, high), space, budget, False, 0, 0, _no_key, None, lambda v: None, None)
 
     @torch.no_grad()
     def call() -> Tensor:
-        now = context()
-        if whole:
-            return how(x, now)
-        return pgd(now, victim.gradient(CrossEntropy(labels)), STEPS, STEP)
+        return how(x, context())
 
     return call
 

@@ -39,7 +39,14 @@ class Climb(Perturbation):
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
-        return self.climb(context, bound.gradient(self.objective(x, bound)))
+        gradient = bound.gradient(self.objective(x, bound))
+        fold = getattr(gradient, "fold", None)  # some are faster on observations in another layout
+        folded = fold(x) if fold is not None and context.budget.elementwise else None
+        if folded is None:
+            return self.climb(context, gradient)
+        fold, gradient = folded
+        y: Tensor = fold.back(self.climb(context.laid_out(fold), gradient))
+        return y
 
 
 def pgd(
@@ -51,8 +58,9 @@ def pgd(
     Starts at ``start``, a random point of the budget, or the true value.
     """
     y = start if start is not None else context.draw() if random_start else context.x
+    spend = getattr(gradient, "spendable", False)
     for _ in range(steps):
-        y = context.ascend(y, gradient(y), step)
+        y = context.ascend(y, gradient(y), step, spend)
     return y
 
 
@@ -86,7 +94,7 @@ def langevin(context: Context, gradient: Gradient, steps: int, step: float, nois
     factor = noise * math.sqrt(2 * step * getattr(context.budget, "eps", 1.0))
     for i, jitter in enumerate(context.normals(steps)):
         g = context.budget.in_units(gradient(y))
-        y = context.ascend(y, g.add(jitter, alpha=factor / (i + 2)), step)
+        y = context.ascend(y, g.add(jitter, alpha=factor / (i + 2)), step, spend=True)
     return y
 
 

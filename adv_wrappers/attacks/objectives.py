@@ -22,6 +22,11 @@ def _one_hot(target: Tensor, params: Tensor) -> Tensor:
     return torch.zeros_like(params).scatter_(-1, target[:, None], 1.0)
 
 
+def _softmax(params: Tensor) -> Tensor:
+    """``[B, A]``, over the actions; a walk's parameters are the transpose of what is in memory, where this is fast."""
+    return params.t().softmax(0).t()
+
+
 class CrossEntropy:
     """``-log softmax(params)[target]``: up, the target becomes unlikely; with ``toward=True`` the negative of it.
 
@@ -39,7 +44,7 @@ class CrossEntropy:
         """``softmax - one_hot(target)``."""
         if self._hot is None:
             self._hot = _one_hot(self.target, params)
-        slope = params.softmax(-1)
+        slope = _softmax(params)
         return slope.sub_(self._hot) if self.sign > 0 else torch.sub(self._hot, slope, out=slope)
 
 
@@ -92,7 +97,7 @@ class ExpectedQ:
 
     def gradient(self, params: Tensor) -> Tensor:
         """``-pi (Q - E Q)``."""
-        pi = params.softmax(-1)
+        pi = _softmax(params)
         return -pi * (self.q - (pi * self.q).sum(-1, keepdim=True))
 
 

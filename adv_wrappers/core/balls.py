@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adv_wrappers.core import launch
 from adv_wrappers.core.budgets import Budget, Draws, below_one_level, number
 from adv_wrappers.core.errors import BudgetError
 from adv_wrappers.core.euclidean import L2
@@ -87,6 +88,10 @@ class Linf(Budget):
         if grid and 0 < self.eps * unit < 1:
             raise below_one_level(self.eps * unit)
 
+    @property
+    def elementwise(self) -> bool:
+        return not isinstance(self.scale, tuple)
+
     def radius(self, x: Tensor) -> float | Tensor:
         """Largest change of every feature: a number, or ``[*S]``."""
         if isinstance(self.scale, tuple):
@@ -100,20 +105,35 @@ class Linf(Budget):
     def direction(self, gradient: Tensor) -> Tensor:
         return self.in_units(gradient.sign())
 
-    def in_units(self, gradient: Tensor) -> Tensor:
-        if self.scale is None:
-            return gradient
+    def units(self, x: Tensor) -> float | Tensor | None:
+        """The scale of every feature: a number, ``[*S]`` like the rows of ``x``, or None for one."""
         if isinstance(self.scale, tuple):
-            unit = _radius(1.0, self.scale, tuple(gradient.shape[1:]), gradient.dtype, gradient.device)
-            return gradient * unit
-        return gradient * float(self.scale)
+            return _radius(1.0, self.scale, tuple(x.shape[1:]), x.dtype, x.device)
+        return None if self.scale is None else float(self.scale)
+
+    def in_units(self, gradient: Tensor) -> Tensor:
+        units = self.units(gradient)
+        return gradient if units is None else gradient * units
 
     def ascend(
-        self, y: Tensor, gradient: Tensor, length: float | Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool
-    ) -> Tensor:
+        self, y: Tensor, gradient: Tensor, length: float | Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool,
+        spend: bool = False,
+    ) -> Tensor:  # fmt: skip
         if self.eps == 0:
             return x  # to the bit, -0.0 included
-        move = self.direction(gradient)
+        if y.is_cuda and isinstance(length, float) and (kernels := launch.twin("core.balls", y)) is not None:
+            into = gradient if spend else None
+            done: Tensor | None = kernels.ascend(y, gradient, low, high, length, self.units(y), grid, into)
+            if done is not None:
+                return done
+        return self.plainly(y, gradient, length, x, low, high, grid, spend)
+
+    def plainly(
+        self, y: Tensor, gradient: Tensor, length: float | Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool,
+        spend: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """:meth:`ascend` by torch alone, for a radius above zero."""
+        move = self.in_units(gradient.sign_() if spend else gradient.sign())
         if grid and self.scale is not None:  # at least one level, also for features of a small scale
             move = (length * move).abs().clamp_(min=1).mul_(move.sign())
             length = 1.0

@@ -141,7 +141,7 @@ class Bench:
         key, episode_key = self._keys(rows, len(exact), device)
         space_low, space_high = self.field.bounds(torch.device(device))
         context = Context(
-            exact.to(device, dtype, copy=True), low.to(device, dtype), high.to(device, dtype),
+            exact.to(device, dtype, copy=True), (low.to(device, dtype), high.to(device, dtype)),
             (space_low.to(dtype), space_high.to(dtype)), self.budget, self.field.grid,
             pick(self.clock.t), pick(self.clock.spent), key, observation,
             lambda victim: self.session.state(victim, rows, final), fill,

@@ -34,6 +34,11 @@ class Budget(Value):
 
     bounded: ClassVar[bool] = True  # whether the set is bounded even where the space is not
 
+    @property
+    def elementwise(self) -> bool:
+        """Whether an element's part of every function depends on that element alone, and not on where it stands."""
+        return False
+
     def resolve(self, victim: Any) -> Budget:
         """This budget with what it borrows from the victim (its unit) filled in."""
         return self
@@ -72,9 +77,10 @@ class Budget(Value):
         return y + length * direction if isinstance(length, Tensor) else torch.add(y, direction, alpha=length)
 
     def ascend(
-        self, y: Tensor, gradient: Tensor, length: float | Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool
-    ) -> Tensor:
-        """:meth:`move`, then :meth:`project`."""
+        self, y: Tensor, gradient: Tensor, length: float | Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool,
+        spend: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """:meth:`move`, then :meth:`project`; ``spend`` allows to write over the gradient."""
         return self.project(self.move(y, gradient, length, grid), x, low, high, grid)
 
     def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
@@ -89,6 +95,7 @@ class Valid(Budget):
 
     name: ClassVar[str] = "valid"
     bounded: ClassVar[bool] = False
+    elementwise = True
 
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         return torch.minimum(x, low), torch.maximum(x, high)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from adv_wrappers.core import keys
 from adv_wrappers.core.budgets import Budget
 
 Leaves = dict[str, Tensor]
+Box = tuple[Tensor, Tensor]
+Layout = Callable[[Tensor], Tensor]
 
 
 class Bound:
@@ -63,17 +66,49 @@ class Context:
     """
 
     def __init__(
-        self, x: Tensor, low: Tensor, high: Tensor, space: tuple[Tensor, Tensor], budget: Budget, grid: bool,
+        self, x: Tensor, box: Box | Callable[[], Box], space: Box, budget: Budget, grid: bool,
         t: Any, spent: Any, key: Callable[[], Tensor], observation: Any, states: Callable[[Any], Any],
         fill: Callable[[Tensor], Any] | None, memory: Leaves | None = None, mask: Tensor | None = None,
         episode_key: Callable[[], Tensor] | None = None,
     ) -> None:  # fmt: skip
-        self.x, self.low, self.high, self.space, self.budget, self.grid = x, low, high, space, budget, grid
+        self.x, self._box, self.space, self.budget, self.grid = x, box, space, budget, grid
         self.t, self.spent, self.observation, self.memory, self.mask = t, spent, observation, memory, mask
         self._key, self._episode_key, self._draws = key, episode_key or key, 0
         self._keys: Tensor | None = None
-        self._states, self._fill = states, fill
+        self._states, self._fill, self._shape = states, fill, tuple(x.shape[1:])
         self._unit: float | Tensor | None = None
+        self._layout: Layout | None = None
+
+    @property
+    def box(self) -> Box:
+        """Smallest box that contains the budget's set: lower and upper bounds ``[B, *S]``."""
+        if callable(self._box):
+            self._box = self._box()
+        return self._box
+
+    @property
+    def low(self) -> Tensor:
+        """Lower bounds of the box."""
+        return self.box[0]
+
+    @property
+    def high(self) -> Tensor:
+        """Upper bounds of the box."""
+        return self.box[1]
+
+    def laid_out(self, layout: Layout) -> Context:
+        """The same with ``x``, the box and every batch that is drawn in another layout; the rest stays as it is.
+
+        Args:
+            layout: moves the elements of a row without changing them. The budget must be ``elementwise``.
+        """
+        other = copy.copy(self)
+        low, high = self._box() if callable(self._box) else self._box  # not kept in two layouts
+        other.x, other._box, other._layout = layout(self.x), (layout(low), layout(high)), layout
+        return other
+
+    def _lay(self, numbers: Tensor) -> Tensor:
+        return numbers if self._layout is None else self._layout(numbers)
 
     @property
     def key(self) -> Tensor:
@@ -93,19 +128,20 @@ class Context:
 
     def uniform(self) -> Tensor:
         """Numbers in [0, 1) of the shape and dtype of ``x``; every call is a new draw."""
-        return keys.uniform(self._next(), tuple(self.x.shape[1:]), self.x.dtype)
+        return self._lay(keys.uniform(self._next(), self._shape, self.x.dtype))
 
     def normal(self) -> Tensor:
         """Standard normal numbers of the shape and dtype of ``x``."""
-        return keys.normal(self._next(), tuple(self.x.shape[1:]), self.x.dtype)
+        return self._lay(keys.normal(self._next(), self._shape, self.x.dtype))
 
     def normals(self, count: int) -> tuple[Tensor, ...]:
         """``count`` independent draws at once, for the price of one on small batches."""
-        return keys.normal(self._next(), (count, *self.x.shape[1:]), self.x.dtype).unbind(1)
+        draws = keys.normal(self._next(), (count, *self._shape), self.x.dtype).unbind(1)
+        return tuple(self._lay(draw) for draw in draws) if self._layout is not None else draws
 
     def signs(self) -> Tensor:
         """Fair signs of the shape and dtype of ``x``."""
-        return keys.signs(self._next(), tuple(self.x.shape[1:]), self.x.dtype)
+        return self._lay(keys.signs(self._next(), self._shape, self.x.dtype))
 
     def bind(self, victim: Any) -> Bound:
         """The victim at this step: attacks never see a recurrent state."""
@@ -119,17 +155,18 @@ class Context:
         """A random point of the budget."""
         return self.budget.draw(self.x, self.low, self.high, self, self.grid)
 
-    def ascend(self, y: Tensor, gradient: Tensor, fraction: float) -> Tensor:
+    def ascend(self, y: Tensor, gradient: Tensor, fraction: float, spend: bool = False) -> Tensor:
         """``y`` moved up the gradient by ``fraction`` of the budget's radius and projected.
 
-        On an integer grid a step is at least one level: a tenth of eps would be rounded away.
+        On an integer grid a step is at least one level: a tenth of eps would be rounded away. ``spend`` allows to write
+        the result over the gradient.
         """
         if self._unit is None:
             self._unit = self.budget.unit(self.low, self.high)
         step = fraction * self._unit
         if self.grid:
             step = max(step, 1.0) if isinstance(step, float) else step.clamp(min=1.0)
-        return self.budget.ascend(y, gradient, step, self.x, self.low, self.high, self.grid)
+        return self.budget.ascend(y, gradient, step, self.x, *self.box, self.grid, spend)
 
     def noise(self, kind: str) -> Tensor:
         """A random point of the budget: ``uniform`` in it, ``sign`` (the radius up or down) or ``gaussian``.

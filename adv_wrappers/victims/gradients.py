@@ -21,13 +21,7 @@ def gradient(victim: Any, loss: Loss, state: Any, fill: Any) -> Callable[[Tensor
     """
     chain = victim.chain() if fill is None and state is None else None
     if chain is not None:
-        slope = getattr(loss, "gradient", None) or _slope(loss)
-
-        def walk(x: Tensor) -> Tensor:
-            params, tape = chain.forward(x)
-            return chain.backward(slope(params), tape)  # type: ignore[no-any-return]
-
-        return walk
+        return chain.walk(getattr(loss, "gradient", None) or _slope(loss))  # type: ignore[no-any-return]
 
     def differentiate(x: Tensor) -> Tensor:
         with torch.enable_grad():

@@ -32,7 +32,7 @@ def context(
         box = box[0].ceil(), box[1].floor()
     row_keys = keys.fold(torch.arange(len(x)), seed)
     more = {"observation": x, "states": lambda victim: None, "fill": None, **more}
-    return Context(x, *box, space, budget, grid, 0, 0, lambda: row_keys, **more)
+    return Context(x, box, space, budget, grid, 0, 0, lambda: row_keys, **more)
 
 
 def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -160,3 +160,13 @@ def test_first_numbers_of_adjacent_seeds_are_uniform():
     first = torch.tensor([keys.uniform_of(keys.fold(keys.root(seed), 0)) for seed in range(5000)], dtype=torch.float64)
     gap = (first.sort().values - (torch.arange(5000) + 0.5) / 5000).abs().max()
     assert gap < 1.95 / math.sqrt(5000)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("draw", ["uniform", "normal", "signs"])
+def test_large_draws_are_made_in_blocks(monkeypatch, draw, dtype):
+    row_keys = keys.fold(torch.arange(7), 5)
+    whole = getattr(keys, draw)(row_keys, (5, 9), dtype)
+    for block in (1, 44, 45, 46, 100, 314):
+        monkeypatch.setattr(keys, "_BLOCK", block)
+        assert torch.equal(getattr(keys, draw)(row_keys, (5, 9), dtype), whole)

@@ -34,27 +34,46 @@ NETS = {
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_chain_is_autograd(name):
+def test_walk_is_autograd(name):
     torch.manual_seed(0)
     net = NETS[name]().double().requires_grad_(False)
-    x = torch.randn(5, *((2, 10, 10) if name == "cnn" else (4,)), dtype=torch.float64)
-    before, weight = x.clone(), {k: v.clone() for k, v in net.state_dict().items()}
-    out, tape = chain_of(net).forward(x)
-    torch.testing.assert_close(out, net(x), rtol=1e-12, atol=1e-12)
-    slope = torch.randn_like(out)
-    (expected,) = torch.autograd.grad((net(x.requires_grad_()) * slope).sum(), x)
-    assert expected.abs().max() > 0
-    torch.testing.assert_close(chain_of(net).backward(slope, tape), expected, rtol=1e-12, atol=1e-12)
-    assert torch.equal(x, before)
+    weight = {k: v.clone() for k, v in net.state_dict().items()}
+    seen, slopes = [], []
+
+    def slope(params):
+        seen.append(params.clone())
+        slopes.append(torch.randn_like(params))
+        return slopes[-1]
+
+    walk = chain_of(net).walk(slope)
+    kept = []
+    for rows in (5, 5, 3):  # on used memory, and with another number of rows
+        x = torch.randn(rows, *((2, 10, 10) if name == "cnn" else (4,)), dtype=torch.float64)
+        before = x.clone()
+        kept.append(walk(x))
+        given = slopes[-1].clone()
+        torch.testing.assert_close(seen[-1], net(x), rtol=1e-12, atol=1e-12)
+        assert torch.equal(x, before) and torch.equal(slopes[-1], given)
+        (expected,) = torch.autograd.grad((net(x.requires_grad_()) * given).sum(), x)
+        assert expected.abs().max() > 0
+        torch.testing.assert_close(kept[-1], expected, rtol=1e-12, atol=1e-12)
+    assert walk.spendable and kept[0].data_ptr() != kept[1].data_ptr()
     assert all(torch.equal(v, weight[k]) for k, v in net.state_dict().items())
 
 
-def test_chain_follows_the_weights():
+def test_what_a_slope_returns_is_not_spent():
+    walk = chain_of(nn.Sequential(nn.Flatten())).walk(lambda params: params)
+    assert not walk.spendable
+
+
+def test_walk_follows_the_weights():
     net = nn.Sequential(nn.Linear(2, 2))
     chain = chain_of(net)
     with torch.no_grad():
-        net[0].weight.zero_()
-    assert torch.equal(chain.forward(torch.ones(1, 2))[0], net[0].bias[None])
+        net[0].weight.fill_(3.0)
+    assert torch.equal(chain.walk(torch.ones_like)(torch.ones(1, 2)), torch.tensor([[6.0, 6.0]]))
+    net[0].weight = nn.Parameter(torch.zeros(2, 2))
+    assert torch.equal(chain.walk(torch.ones_like)(torch.ones(1, 2)), torch.zeros(1, 2))
 
 
 class Doubled(nn.Sequential):
