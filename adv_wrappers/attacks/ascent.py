@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,18 +17,31 @@ from torch import Tensor
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.victims.precision import check_precision
 
 Gradient = Callable[[Tensor], Tensor]
 
 
+@dataclass(frozen=True)
 class Climb(Perturbation):
-    """Base of the attacks that are an objective times an ascent; a subclass is a frozen dataclass with these fields."""
+    """Base of the attacks that are an objective times an ascent: frozen dataclasses with a victim, steps and a step.
+
+    Args:
+        precision: what gradients are computed in: None for the victim's own, ``"bf16"`` or ``"tf32"`` for less
+            (see :mod:`adv_wrappers.victims.precision`).
+    """
 
     search: ClassVar[bool] = True
     needs_victim: ClassVar[bool] = True
-    victim: Any
-    steps: int
-    step: float
+    if TYPE_CHECKING:
+        victim: Any
+        steps: int
+        step: float
+    precision: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps, self.step)
+        check_precision(self.precision)
 
     def objective(self, x: Tensor, bound: Any) -> Any:
         """What is maximised, a loss on parameters ``[B, K] -> [B]``; ``bound`` is the victim at this step."""
@@ -39,7 +53,7 @@ class Climb(Perturbation):
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
-        gradient = bound.gradient(self.objective(x, bound))
+        gradient = bound.gradient(self.objective(x, bound), self.precision)
         fold = getattr(gradient, "fold", None)  # some are faster on observations in another layout
         folded = fold(x) if fold is not None and context.budget.elementwise else None
         if folded is None:

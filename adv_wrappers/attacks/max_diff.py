@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import Climb, Gradient, check_steps, langevin
+from adv_wrappers.attacks.ascent import Climb, Gradient, langevin
 from adv_wrappers.attacks.objectives import Divergence
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
@@ -41,7 +41,7 @@ class MaxDiff(Climb):
     noise: float | None = None
 
     def __post_init__(self) -> None:
-        check_steps(self.steps, self.step)
+        super().__post_init__()
         expect_victim(self.name, self.victim)
         if self.noise is None:
             return

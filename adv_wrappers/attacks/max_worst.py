@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import Climb, check_steps
+from adv_wrappers.attacks.ascent import Climb
 from adv_wrappers.attacks.objectives import classifier, need_discrete
 from adv_wrappers.core.errors import ValueRangeError, VictimError
 
@@ -38,7 +38,7 @@ class MaxWorst(Climb):
     loss: str | None = None
 
     def __post_init__(self) -> None:
-        check_steps(self.steps, self.step)
+        super().__post_init__()
         classifier(self.loss, "")
         if self.by not in (None, "q", "policy"):
             raise ValueRangeError(f"by must be 'q' or 'policy', got {self.by!r}")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import Climb, check_steps
+from adv_wrappers.attacks.ascent import Climb
 from adv_wrappers.attacks.objectives import classifier, leave_best, need_discrete
 
 
@@ -39,7 +39,7 @@ class MinBest(Climb):
     loss: str | None = None
 
     def __post_init__(self) -> None:
-        check_steps(self.steps, self.step)
+        super().__post_init__()
         classifier(self.loss, "")
         need_discrete(self.name, self.victim, "use max-diff")
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import Climb, check_steps
+from adv_wrappers.attacks.ascent import Climb
 from adv_wrappers.attacks.objectives import CriticOfMode, ExpectedQ
 from adv_wrappers.core.errors import VictimError
 from adv_wrappers.core.threat import expect_victim
@@ -37,7 +37,7 @@ class MinQ(Climb):
     random_start: bool = False
 
     def __post_init__(self) -> None:
-        check_steps(self.steps, self.step)
+        super().__post_init__()
         expect_victim(self.name, self.victim)
         if self.victim is not None and not self.victim.has_q:
             instead = "min-best or max-diff" if self.victim.discrete else "max-diff, or robust-sarsa with a critic"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import Climb, Gradient, check_steps, momentum
+from adv_wrappers.attacks.ascent import Climb, Gradient, momentum
 from adv_wrappers.attacks.objectives import classifier, leave_best, need_discrete
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
@@ -41,7 +41,7 @@ class Momentum(Climb):
     loss: str | None = None
 
     def __post_init__(self) -> None:
-        check_steps(self.steps, self.step)
+        super().__post_init__()
         classifier(self.loss, "")
         if isinstance(self.decay, bool) or not isinstance(self.decay, (int, float)) or not 0 <= self.decay <= 1:
             raise ValueRangeError(f"decay must lie in [0, 1], got {self.decay!r}")

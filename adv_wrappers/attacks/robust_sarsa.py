@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import Climb, check_steps
+from adv_wrappers.attacks.ascent import Climb
 from adv_wrappers.attacks.objectives import CriticOfMode
 from adv_wrappers.core.errors import VictimError
 from adv_wrappers.core.threat import expect_victim
@@ -40,7 +40,7 @@ class RobustSarsa(Climb):
     random_start: bool = False
 
     def __post_init__(self) -> None:
-        check_steps(self.steps, self.step)
+        super().__post_init__()
         expect_victim(self.name, self.victim)
         if self.victim is None:
             return

@@ -24,6 +24,7 @@ from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.session import select
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.values import encode
+from adv_wrappers.evaluation.flips import MOST
 from adv_wrappers.evaluation.metrics import interval
 from adv_wrappers.victims.victim import Victim
 
@@ -41,6 +42,7 @@ class Outcome:
         struck: steps at which an observation was struck; ``still`` of these handed it out unchanged.
         slopes: observations at which an attack's gradient was looked at; at ``flat`` of these it is zero.
         grid: whether the observation is made of integers.
+        flipped: share of observations at which the victim acts otherwise in the precision of the attack.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Outcome:
     slopes: int = 0
     flat: int = 0
     grid: bool = False
+    flipped: float = 0.0
 
 
 def slopes(engine: Perturber, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
@@ -115,6 +118,11 @@ def unmoved(outcome: Outcome) -> list[str]:
             found.append(f"{outcome.name}: {where}: lost by rounding to integers; raise eps or use quantize=False")
         else:
             found.append(f"{outcome.name}: {where}")
+    if outcome.flipped > MOST:
+        found.append(
+            f"{outcome.name}: in the precision of the attack the victim acts otherwise at {outcome.flipped:.1%} of the "
+            f"observations: compare with the attack in full precision"
+        )
     return found
 
 

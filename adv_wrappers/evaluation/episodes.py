@@ -125,9 +125,9 @@ def evaluate(
             rows.append(lines.row(aimed, run, sample, taken))
             if isinstance(minimum, str) and is_worst(aimed, victim):
                 lowest = rows[-1]["mean_return"]
-            outcomes.append(
-                Outcome(aimed.name, aimed.layers, run.returns, run.moved, run.still, run.slopes, run.flat, run.grid)
-            )
+            share = run.flipped / max(run.lowered, 1)
+            seen = (run.moved, run.still, run.slopes, run.flat, run.grid, share)
+            outcomes.append(Outcome(aimed.name, aimed.layers, run.returns, *seen))
             report = Report(
                 **about, warnings=tuple(check(outcomes, victim)), threats=lines.compared(rows, lowest, fixed),
                 minimum=lines.about_minimum(minimum, victim, lowest),

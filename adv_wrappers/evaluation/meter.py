@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from adv_wrappers.core.session import select
 from adv_wrappers.evaluation.checks import slopes
 from adv_wrappers.evaluation.distances import Sample
+from adv_wrappers.evaluation.flips import flips
 from adv_wrappers.evaluation.pilot import Pilot
 from adv_wrappers.wrappers.layer import layers
 
@@ -35,6 +36,8 @@ class Run:
     still: int = 0  # struck observations that came out as they went in
     slopes: int = 0  # observations at which the gradient of an attack was looked at
     flat: int = 0  # of these, those where it is zero
+    lowered: int = 0  # observations that an attack in lower precision was made at
+    flipped: int = 0  # of these, those where the agent would act otherwise in that precision
     seconds: float = 0.0
     grid: bool = False  # whether a perturbed observation is made of integers
 
@@ -110,6 +113,9 @@ class Meter:
                 looked, flat = slopes(layer.engine, true, (np.arange(len(busy)) if rows is None else rows)[:8])
                 run.slopes, run.flat = run.slopes + looked, run.flat + flat
         self._looks += 1
+        for layer in self.watched:
+            lowered, flipped = flips(layer.engine, true, np.arange(len(busy)) if rows is None else rows)
+            run.lowered, run.flipped = run.lowered + lowered, run.flipped + flipped
         return rows, self.pilot.would(true, rows)
 
     def after(self, rows: Any, meant: Any, actions: NDArray[Any], busy: NDArray[np.bool_], struck: Any) -> None:

@@ -39,11 +39,13 @@ class Report:
             ``attacked_fraction`` (of all steps), ``e_adv`` and ``e_adv_std`` (mean and deviation over the episodes of
             the attacked share of an episode), ``action_change`` (of the attacked steps: the environment was told
             something else than the agent would do on the true observation; a continuous action by at least 5% of its
-            range), ``l2`` and ``linf`` (mean distance over the attacked steps, of observations, or of continuous
-            actions where those alone are attacked, in the units of the environment), ``distances`` (by name, the mean
-            of every other distance over a sample of ``distance_images`` attacked steps, where it is finite; None where
-            there is none), ``ms_per_step`` (wall clock, of one environment), ``episodes``, ``mean_length``, and per
-            episode ``returns``, ``lengths`` and ``attacked_fractions``.
+            range), ``flipped_actions`` (of the attacked steps: where an attack computes in lower precision, the agent
+            would act otherwise in it; None for full precision), ``l2`` and ``linf`` (mean distance over the attacked
+            steps, of observations, or of continuous actions where those alone are attacked, in the units of the
+            environment), ``distances`` (by name, the mean of every other distance over a sample of
+            ``distance_images`` attacked steps, where it is finite; None where there is none), ``ms_per_step`` (wall
+            clock, of one environment), ``episodes``, ``mean_length``, and per episode ``returns``, ``lengths`` and
+            ``attacked_fractions``.
         minimum: the return that ``impact`` counts from: its ``value``, or None, and its ``kind``: ``"fixed"`` (given,
             or that of the game's rules), ``"argmin-Q agent"`` or ``"least likely action"`` (the mean return of the
             run ``worst-action``, of an agent with or without Q), or ``"unknown"``.

@@ -16,8 +16,9 @@ from adv_wrappers.victims.victim import Victim
 
 COLUMNS = (
     "threat", "mean_return", "low", "high", "std", "median", "min", "max", "regret", "impact", "general_impact",
-    "attacked_fraction", "e_adv", "e_adv_std", "action_change", "l2", "linf", "distances", "distance_images",
-    "ms_per_step", "episodes", "mean_length", "transfer", "layers", "returns", "lengths", "attacked_fractions",
+    "attacked_fraction", "e_adv", "e_adv_std", "action_change", "flipped_actions", "l2", "linf", "distances",
+    "distance_images", "ms_per_step", "episodes", "mean_length", "transfer", "layers", "returns", "lengths",
+    "attacked_fractions",
 )  # fmt: skip
 
 
@@ -29,6 +30,7 @@ def row(aimed: Stack, run: Run, sample: Sample | None, distances: Mapping[str, D
         "attacked_fraction": run.struck / run.steps, "e_adv": float(fractions.mean()),
         "e_adv_std": float(fractions.std(ddof=1)) if len(fractions) > 1 else 0.0,
         "action_change": run.changed / run.struck if run.struck else None,
+        "flipped_actions": run.flipped / run.lowered if run.lowered else None,
         "l2": run.l2 / run.moved if run.moved else None, "linf": run.linf / run.moved if run.moved else None,
         "distances": sample.means(distances) if sample is not None else {},
         "distance_images": len(sample) if sample is not None else 0,

@@ -7,7 +7,8 @@ time (``benchmarks/attacks.py``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,8 +56,11 @@ def _flat(module: nn.Module) -> Iterator[nn.Module]:
         yield module
 
 
-def chain_of(module: nn.Module) -> Chain | None:
-    """The chain of a module, or None if it holds a layer that is not written out here."""
+def chain_of(module: nn.Module, frozen: bool = False) -> Chain | None:
+    """The chain of a module, or None if it holds a layer that is not written out here.
+
+    ``frozen`` promises that its weights never change, so what is made of them is made once.
+    """
     layers = list(_flat(module))
     for layer in layers:
         if type(layer) not in _KNOWN or layer._forward_hooks or layer._forward_pre_hooks:
@@ -65,15 +69,30 @@ def chain_of(module: nn.Module) -> Chain | None:
             return None
         if isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1):
             return None
-    return Chain(layers)
+    return Chain(layers, frozen)
 
 
 class Chain:
     """A list of layers that a walk can be made of; weights are read from the modules when it is made."""
 
-    def __init__(self, layers: list[nn.Module]) -> None:
+    def __init__(self, layers: list[nn.Module], frozen: bool = False) -> None:
         self.layers = [layer for layer in layers if not isinstance(layer, nn.Identity)]
+        self._made: dict[Hashable, Tensor] | None = {} if frozen else None
 
-    def walk(self, slope: Callable[[Tensor], Tensor]) -> Walk:
-        """``x -> d loss(params(x)).sum() / dx`` from ``slope``, the gradient of the loss at parameters ``[B, K]``."""
-        return Walk(self.layers, slope)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_made": None if self._made is None else {}}
+
+    def walk(self, slope: Callable[[Tensor], Tensor], dtype: torch.dtype | None = None) -> Walk:
+        """``x -> d loss(params(x)).sum() / dx`` from ``slope``, the gradient of the loss at parameters ``[B, K]``.
+
+        ``dtype`` is what layers compute in, by default that of their weights.
+        """
+        return Walk(self.layers, slope, dtype=dtype, make=self.make)
+
+    def make(self, key: Hashable, function: Callable[[], Tensor]) -> Tensor:
+        """What ``function`` makes of the weights; of frozen ones once."""
+        if self._made is None:
+            return function()
+        if key not in self._made:
+            self._made[key] = function()
+        return self._made[key]

@@ -17,20 +17,25 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Fold:
-    """Squares of ``side`` x ``side`` pixels as channels: ``[N, C, H, W]`` to ``[N, C side^2, H / side, W / side]``."""
+    """Squares of ``side`` x ``side`` pixels as channels: ``[N, C, H, W]`` to ``[N, C side^2, H / side, W / side]``.
+
+    In memory channels are last, which convolutions prefer.
+    """
 
     side: int
 
     def __call__(self, x: Tensor) -> Tensor:
         n, c, h, w = x.shape
         s = self.side
-        return x.view(n, c, h // s, s, w // s, s).permute(0, 1, 3, 5, 2, 4).reshape(n, c * s * s, h // s, w // s)
+        squares = x.view(n, c, h // s, s, w // s, s).permute(0, 2, 4, 1, 3, 5)
+        return squares.reshape(n, h // s, w // s, c * s * s).permute(0, 3, 1, 2)
 
     def back(self, y: Tensor) -> Tensor:
         """The inverse."""
         n, c, h, w = y.shape
         s = self.side
-        return y.view(n, c // (s * s), s, s, h, w).permute(0, 1, 4, 2, 5, 3).reshape(n, c // (s * s), h * s, w * s)
+        squares = y.permute(0, 2, 3, 1).reshape(n, h, w, c // (s * s), s, s).permute(0, 3, 1, 4, 2, 5)
+        return squares.reshape(n, c // (s * s), h * s, w * s)
 
 
 def fold_of(layers: list[nn.Module], shape: tuple[int, ...]) -> Fold | None:

@@ -10,30 +10,40 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.core.errors import VictimError
+from adv_wrappers.victims.compiled import compiled
+from adv_wrappers.victims.precision import lowered
 
 Loss = Callable[[Tensor], Tensor]
 
 
-def gradient(victim: Any, loss: Loss, state: Any, fill: Any) -> Callable[[Tensor], Tensor]:
+def gradient(victim: Any, loss: Loss, state: Any, fill: Any, precision: str | None) -> Callable[[Tensor], Tensor]:
     """``x -> d loss(params(x)).sum() / dx``; see :meth:`adv_wrappers.victims.victim.Victim.gradient`.
 
-    A chain is walked by hand; anything else, and what is recurrent or part of a larger observation, is differentiated.
+    A chain is walked by hand; anything else, and what is recurrent or part of a larger observation, is differentiated,
+    by compiled code where the victim was made with ``compile=True``.
     """
-    chain = victim.chain() if fill is None and state is None else None
+    chain = victim.chain() if fill is None and state is None and precision != "tf32" else None
     if chain is not None:
-        return chain.walk(getattr(loss, "gradient", None) or _slope(loss))  # type: ignore[no-any-return]
+        dtype = torch.bfloat16 if precision == "bf16" else None
+        return chain.walk(getattr(loss, "gradient", None) or _slope(loss), dtype)  # type: ignore[no-any-return]
 
     def differentiate(x: Tensor) -> Tensor:
         with torch.enable_grad():
             x = x.detach().requires_grad_()
-            total = loss(victim.params(x if fill is None else fill(x), state)).sum()
+            with lowered(precision, x.device):
+                params = victim.params(x if fill is None else fill(x), state)
+            total = loss(params if precision is None else params.to(x.dtype)).sum()
             if not total.requires_grad:
                 raise VictimError(
                     "the victim's output carries no gradient to the observation: its module must not detach, run under "
                     "no_grad, or choose actions itself"
                 )
-            return torch.autograd.grad(total, x)[0]
+            with lowered(precision, x.device):
+                return torch.autograd.grad(total, x)[0]
 
+    # a loss that is a function of its own would be compiled anew at every attack
+    if victim.compile and fill is None and state is None and precision is None and hasattr(loss, "gradient"):
+        return compiled(victim, loss, differentiate)
     return differentiate
 
 

@@ -23,7 +23,7 @@ def from_module(
     value: Net | None = None, critic: Net | None = None, robust_sarsa: Net | None = None,
     initial_state: Callable[[int], State] | None = None, select: Select = "mode", clip: bool = False,
     scale: Tensor | None = None, device: torch.device | str | None = None, dtype: torch.dtype | None = None,
-    live: bool = False, ref: str | None = None,
+    live: bool = False, compile: bool = False, ref: str | None = None,
 ) -> ModuleVictim:  # fmt: skip
     """A victim from a module or function that maps raw observations ``[B, *S]`` to what ``kind`` says.
 
@@ -40,6 +40,8 @@ def from_module(
         clip: clip continuous actions to the action box, as most agents do when they act.
         scale: the victim's own unit of every feature, for ``Linf(eps, scale="victim")``.
         live: follow the module's weights as they are trained, instead of a frozen copy.
+        compile: gradients of networks that are not walked by hand (see :mod:`adv_wrappers.victims.chain`) go through
+            ``torch.compile``, where a compiler is there: seconds at the first attack, then faster for small networks.
 
     Raises:
         VictimError: if the output does not have the shape that the action space asks for, and for a ``live`` module
@@ -77,8 +79,9 @@ def from_module(
         raise VictimError(f"the module returns {size[1]} numbers a row; {final} over {action_space} needs {expected}")
     victim.net, victim.value_net, victim.critic, victim.robust_sarsa = module, value, critic, robust_sarsa
     victim.start, victim.recurrent, victim.live, victim.clip = initial_state, initial_state is not None, live, clip
+    victim.compile = compile
     if isinstance(module, nn.Module) and initial_state is None and not isinstance(observation_space, spaces.Dict):
-        victim.plain = chain_of(module)
+        victim.plain = chain_of(module, frozen=not live)
     return victim
 
 

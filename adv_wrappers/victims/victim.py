@@ -46,6 +46,7 @@ class Victim:
     """
 
     recurrent = False
+    compile = False  # whether gradients that are not walked by hand are compiled
     card: dict[str, Any] | None = None
     critic: Any = None  # (obs, native actions) -> Q of continuous actions, where the victim has one
     robust_sarsa: Any = None  # the same, trained for the attack of that name
@@ -159,19 +160,25 @@ class Victim:
             raise VictimError("this victim samples its actions: act needs a key a row")
         return self.native(self.family.sample(params, key))
 
-    def gradient(self, loss: Loss, state: State = None, fill: Any = None) -> Callable[[Tensor], Tensor]:
+    def gradient(
+        self, loss: Loss, state: State = None, fill: Any = None, precision: str | None = None
+    ) -> Callable[[Tensor], Tensor]:
         """``x -> d loss(params(x)).sum() / dx``: the sum, so that a row does not depend on its batch.
 
         ``loss`` maps parameters ``[B, K]`` to ``[B]``; one with a ``gradient`` method in closed form is not
-        differentiated. ``fill`` completes ``x`` to a whole observation. Weights receive no gradient.
+        differentiated. ``fill`` completes ``x`` to a whole observation. Weights receive no gradient. ``precision`` is
+        ``"bf16"``, ``"tf32"`` or None (see :mod:`adv_wrappers.victims.precision`).
         """
-        return gradient(self, loss, state, fill)
+        return gradient(self, loss, state, fill, precision)
 
     def fingerprint(self) -> str:
         """sha256 over names, shapes and bytes of all weights (hexadecimal)."""
         if self._fingerprint is None:
             self._fingerprint = digest(self.modules())
         return self._fingerprint
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_compiled"}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Victim:
         return self  # Gymnasium's spec machinery copies arguments; a victim is a frozen value
