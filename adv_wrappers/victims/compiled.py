@@ -1,7 +1,7 @@
 """Gradients through ``torch.compile``, for networks that are not walked by hand: one compiled function a victim.
 
 What is compiled is the gradient, not the network: that a forward and a backward pass become one piece of code is where
-small networks gain (``benchmarks/compiled.py``). It takes a C++ compiler on a processor, Triton on a GPU; without one,
+small networks gain (``benchmarks/options.py``). It takes a C++ compiler on a processor, Triton on a GPU; without one,
 or where tracing fails, a warning is given once and the gradient is computed as usual.
 """
 

@@ -1,0 +1,169 @@
+"""What the options of attacks give: compiled gradients, lower precision, and the actions that the latter flips.
+
+    python benchmarks/options.py
+
+PGD-10 as a wrapper runs it (``MinBest``, 10 steps of a quarter of eps), on one thread, interleaved in one run, ratios
+within a round. The first table has a network that is not walked by hand (layer normalisation and GELU), by autograd
+and with ``from_module(..., compile=True)``; the first attack with a new shape compiles, which is timed apart. The
+second has the MLP 17-64-64-6 and the Atari network in float32 and with ``precision="bf16"``; "same" is the share of
+elements that end where those of the attack in float32 do. The third plays each agent of the zoo for some episodes and
+says at how many of its observations its action flips in bfloat16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from attacks import ACTIONS, EPS, STEP, STEPS, cnn, mlp
+from gymnasium import spaces
+from timing import command, interleave, machine, medians, save, table, write
+from torch import Tensor, nn
+
+import adv_wrappers as adv
+from adv_wrappers import Linf, MinBest, from_module, load_victim
+from adv_wrappers.core.arrays import to_victim
+from adv_wrappers.core.context import Context
+from adv_wrappers.victims.precision import flipped
+
+AGENTS = {
+    "zoo:cartpole-ppo": "CartPole-v1", "zoo:cartpole-a2c": "CartPole-v1", "zoo:cartpole-dqn": "CartPole-v1",
+    "zoo:mountaincar-dqn": "MountainCar-v0", "zoo:hopper-ppo": "Hopper-v5", "zoo:walker2d-ppo": "Walker2d-v5",
+    "zoo:pong-ppo": "PongNoFrameskip-v4",
+}  # fmt: skip
+
+
+def normed() -> nn.Module:
+    """17-64-64-6 with layer normalisation and GELU."""
+    inner = (nn.Linear(17, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU())
+    return nn.Sequential(*inner, nn.Linear(64, ACTIONS))
+
+
+def attack(net: nn.Module, x: Tensor, precision: str | None = None, **more: Any) -> Callable[[], Tensor]:
+    """A call of PGD-10 around ``x``."""
+    shape = tuple(x.shape[1:])
+    victim = from_module(net, spaces.Box(0.0, 1.0, shape, np.float32), spaces.Discrete(ACTIONS), "logits", **more)
+    how, budget = MinBest(victim, steps=STEPS, step=STEP, precision=precision), Linf(EPS)
+    space = torch.zeros(shape), torch.ones(shape)
+
+    @torch.no_grad()
+    def call() -> Tensor:
+        return how(x, Context(x, budget.box(x, *space), space, budget, False, 0, 0, _none, None, _none, None))
+
+    return call
+
+
+def _none(*nothing: Any) -> Any:
+    return None
+
+
+def compare(rounds: int, least: float) -> list[dict[str, Any]]:
+    """A row a network, batch and option, beside the same attack without it."""
+    rows = []
+    cases: list[tuple[str, Callable[[], nn.Module], str, dict[str, Any], tuple[int, ...], tuple[int, ...]]] = [
+        ("layer norm", normed, "compile=True", {"compile": True}, (17,), (1, 64, 1024)),
+        ("mlp", mlp, 'precision="bf16"', {"precision": "bf16"}, (17,), (1, 64, 1024)),
+        ("cnn", cnn, 'precision="bf16"', {"precision": "bf16"}, (4, 84, 84), (1, 8, 64)),
+    ]
+    for network, make, option, more, shape, batches in cases:
+        torch.manual_seed(0)
+        net = make().eval()
+        for batch in batches:
+            x = torch.rand(batch, *shape)
+            calls = {"plain": attack(net, x), "option": attack(net, x, **more)}
+            started = time.perf_counter()
+            end = calls["option"]()
+            first = time.perf_counter() - started
+            same = float((end - calls["plain"]()).abs().le(1e-6).float().mean())
+            seconds = interleave(calls, rounds, least)
+            row = {
+                "network": network, "batch": batch, "option": option, "ratio": medians(seconds, "plain")["option"],
+                "plain_ms": 1000 * statistics.median(seconds["plain"]),
+                "option_ms": 1000 * statistics.median(seconds["option"]), "first_s": first, "same": same,
+            }  # fmt: skip
+            print(row, flush=True)
+            rows.append(row)
+    return rows
+
+
+def observed(ref: str, env_id: str, steps: int) -> tuple[Any, Tensor]:
+    """An agent and the observations of its first ``steps`` steps, ``[steps, *S]``."""
+    victim = load_victim(ref)
+    env = adv.atari(env_id) if len(victim.observation_space.shape or ()) == 3 else gym.make(env_id)
+    obs, _ = env.reset(seed=0)
+    seen = []
+    for _ in range(steps):
+        seen.append(np.array(obs))
+        x = to_victim(obs, victim.dtype, victim.device, False)
+        with torch.no_grad():
+            action = victim.mode(victim.params(x))[0].numpy()
+        obs, _, terminated, truncated, _ = env.step(action if action.shape else action.item())
+        if terminated or truncated:
+            obs, _ = env.reset()
+    env.close()
+    return victim, to_victim(np.stack(seen), victim.dtype, victim.device, True)
+
+
+def flips(steps: int) -> list[dict[str, Any]]:
+    """A row an agent: the share of its observations at which bfloat16 flips its action."""
+    rows = []
+    for ref, env_id in AGENTS.items():
+        victim, x = observed(ref, env_id, steps)
+        share = float(torch.cat([flipped(victim, part, "bf16") for part in x.split(256)]).float().mean())
+        rows.append({"agent": ref, "kind": victim.kind, "observations": len(x), "flipped": share})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def markdown(rows: list[dict[str, Any]], agents: list[dict[str, Any]], line: str) -> str:
+    """The whole page."""
+    header = ["network", "batch", "option", "times without it", "ms without", "ms with", "first call, s", "same"]
+    body = [
+        [
+            r["network"], r["batch"], f"`{r['option']}`", f"{r['ratio']:.2f}", f"{r['plain_ms']:.3f}",
+            f"{r['option_ms']:.3f}", f"{r['first_s']:.1f}", f"{r['same']:.2%}",
+        ]
+        for r in rows
+    ]  # fmt: skip
+    text = [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
+    parts = [
+        "# Options of attacks: compiled gradients and lower precision",
+        f"Made by `{line}`\n\non {machine()}. Processor time, medians over the rounds of one interleaved run.",
+        *text,
+        table(header, body),
+        "## Actions that flip in bfloat16",
+        table(
+            ["agent", "kind", "observations", "flipped"],
+            [[r["agent"], r["kind"], r["observations"], f"{r['flipped']:.2%}"] for r in agents],
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Measure and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--least", type=float, default=0.05, help="seconds a timing lasts at least")
+    parser.add_argument("--steps", type=int, default=2000, help="observations of every agent")
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    line = command(sys.argv[1:])
+    rows = compare(arguments.rounds, arguments.least)
+    agents = flips(arguments.steps)
+    save(arguments.out / "options.json", {"command": line, "machine": machine(), "rows": rows, "agents": agents})
+    write(arguments.out / "options.md", markdown(rows, agents, line))
+    print(f"wrote {arguments.out / 'options.md'}")
+
+
+if __name__ == "__main__":
+    main()
