@@ -64,7 +64,10 @@ def inline(text: str) -> str:
     out = []
     for piece in pieces:
         link = re.fullmatch(r"\[([^\]]+)\]\(([^)]+)\)", piece)
-        if link:
+        page = re.fullmatch(r"results/(\w+)\.md", link[2]) if link else None
+        if link and page:
+            out.append(f":doc:`{link[1]} </_generated/results/{page[1]}>`")
+        elif link:
             out.append(f"`{link[1]} <{link[2]}>`__")
         elif re.fullmatch(r"`[^`]+`", piece):
             out.append(f"`{piece}`")
@@ -137,6 +140,8 @@ def help_of(command: click.Command, name: str) -> str:
 
 def generate(app: Any) -> None:
     """Write ``docs/_generated`` before the sources are read."""
+    text = (HERE / "performance.md").read_text(encoding="utf-8")
+    write(GENERATED / "performance.rst", markdown(re.sub(r"<!--.*?-->\n", "", text)))
     found = sorted((HERE / "results").glob("*.md"))
     for path in found:
         write(GENERATED / "results" / f"{path.stem}.rst", markdown(path.read_text(encoding="utf-8")))

@@ -7,6 +7,7 @@ equal to OpenCV to the bit on the host, and to themselves on every device.
 
 from adv_wrappers.daylight.blur import MedianBlur, median_blur
 from adv_wrappers.daylight.brightness import Brightness, brightness
+from adv_wrappers.daylight.compose import compose
 from adv_wrappers.daylight.jpeg import JPEG, jpeg
 from adv_wrappers.daylight.perspective import Perspective, perspective
 from adv_wrappers.daylight.preset import Daylight
@@ -16,5 +17,5 @@ from adv_wrappers.daylight.tables import PROBABILITIES, SETTINGS
 
 __all__ = [
     "JPEG", "PROBABILITIES", "SETTINGS", "Brightness", "Daylight", "MedianBlur", "Perspective", "Rotation", "Shift",
-    "brightness", "jpeg", "median_blur", "perspective", "rotate", "shift",
+    "brightness", "compose", "jpeg", "median_blur", "perspective", "rotate", "shift",
 ]  # fmt: skip

@@ -1,7 +1,8 @@
 """Median blur: every pixel becomes the median of its k x k neighbourhood (daylight paper, section 3.2, table 2).
 
 The border is replicated and every colour or frame is blurred on its own, as ``cv2.medianBlur`` does; on the host that
-function is called, elsewhere the median is found with minima and maxima (k = 3) or by sorting.
+function is called, on CUDA a kernel (``blur_triton``), elsewhere the median is found with minima and maxima (k = 3) or
+by sorting.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import cv2
 import torch
 from torch import Tensor
 
+from adv_wrappers.core import launch
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.daylight.images import Limits, batched, each, on_host, split, whole
+from adv_wrappers.daylight.passes import Median, Piece
 from adv_wrappers.daylight.transform import Transform, WholeRange
 
 _AT_ONCE = 1 << 24  # neighbours held in memory at once
@@ -53,7 +56,8 @@ def median_blur(x: Tensor, k: int, *, layout: str | None = None) -> Tensor:
     if on_host(images) and images.shape[-1] != 2:  # OpenCV knows one, three and four channels
         y = each(images, lambda source, out: cv2.medianBlur(source, k, out))
     else:
-        y = _median(images, k)
+        fast = launch.twin("daylight.blur", images) if images.dtype == torch.uint8 else None
+        y = _median(images, k) if fast is None else fast.median(images, k)
     return back(y)[0] if single else back(y)
 
 
@@ -96,6 +100,7 @@ class MedianBlur(Transform):
     name: ClassVar[str] = "median-blur"
     ranged: ClassVar[tuple[str, ...]] = ("k",)
     stride: ClassVar[float] = 2
+    fusible: ClassVar[bool] = True
     k: WholeRange = 3
 
     def validate(self, **parameter: Any) -> None:
@@ -103,3 +108,6 @@ class MedianBlur(Transform):
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
         return median_blur(x, parameters["k"], layout=layout)
+
+    def pieces(self, height: int, width: int) -> tuple[Piece, ...]:
+        return (Median(_size(self.k)),)

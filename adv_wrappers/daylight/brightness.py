@@ -17,7 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adv_wrappers.core import launch
+from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, check_images, choice, limits_of, number, on_host
+from adv_wrappers.daylight.passes import Piece, Table
 from adv_wrappers.daylight.transform import Range, Transform
 
 _RULES = ("clip", "abs")
@@ -39,6 +42,13 @@ def table(alpha: float, beta: float, rule: str) -> NDArray[np.uint8]:
 @functools.lru_cache(maxsize=64)
 def _on(alpha: float, beta: float, rule: str, device: torch.device) -> Tensor:
     return torch.from_numpy(table(alpha, beta, rule)).to(device)
+
+
+def tables(alpha: Tensor, beta: Tensor, rule: str) -> Tensor:
+    """The same tables, uint8 ``[B, 256]``, of parameters float64 ``[B]``, on their device."""
+    levels = torch.arange(256, dtype=torch.float64, device=alpha.device)
+    values = (levels * alpha.float().double()[:, None] + beta.float().double()[:, None]).float()
+    return (values.abs() if rule == "abs" else values).round().clamp(0, 255).to(torch.uint8)
 
 
 _FEW, _AT_ONCE = 256, 1 << 16
@@ -88,7 +98,8 @@ def brightness(x: Tensor, alpha: float, beta: float, *, rule: str = "clip", limi
         y = (x - low) * alpha + beta * (high - low) / 255
         return ((y.abs() if rule == "abs" else y) + low).clamp_(low, high)
     if not on_host(x) or x.numel() < _FEW:
-        return _on(alpha, beta, rule, x.device)[x.long()]
+        levels, fast = _on(alpha, beta, rule, x.device), launch.twin("daylight.brightness", x)
+        return levels[x.long()] if fast is None else fast.look_up(x, levels)
     source = x.contiguous().numpy().reshape(1, -1)
     how = _vectorised(alpha, beta, rule)
     if how is None:
@@ -116,6 +127,7 @@ class Brightness(Transform):
 
     name: ClassVar[str] = "brightness"
     ranged: ClassVar[tuple[str, ...]] = ("alpha", "beta")
+    fusible: ClassVar[bool] = True
     alpha: Range = 1.0
     beta: Range = 40.0
     rule: str = "clip"
@@ -130,3 +142,15 @@ class Brightness(Transform):
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
         return brightness(x, parameters["alpha"], parameters["beta"], rule=self.rule, limits=limits)
+
+    def pieces(self, height: int, width: int) -> tuple[Piece, ...]:
+        alpha, beta = self.numbers().values()
+        return (Table(table(float(alpha), float(beta), self.rule)),)
+
+    def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
+        fast = launch.twin("daylight.brightness", x) if self.drawn else None
+        if fast is None:
+            return None
+        key = self.drawn_from(context).to(x.device)
+        alpha, beta = (torch.zeros(len(x), dtype=torch.float64, device=x.device) + c for c in self.columns(key))
+        return fast.look_up(x, tables(alpha, beta, self.rule))  # type: ignore[no-any-return]

@@ -16,10 +16,10 @@ from torch import Tensor
 
 BLOCK = 8
 
-_BITS, _KEPT = 13, 2  # of the constants; of the first pass's result below the unit
+BITS, KEPT = 13, 2  # of the constants; of the first pass's result below the unit
 
 # sqrt(8) * 2^13 times the cosines. The library adds up rounded constants: hence the entries that are off by one.
-_COSINES = (
+COSINES = (
     (8192, 8192, 8192, 8192, 8192, 8192, 8192, 8192),
     (11363, 9633, 6437, 2260, -2260, -6437, -9633, -11363),
     (10703, 4433, -4433, -10703, -10703, -4433, 4433, 10703),
@@ -62,14 +62,14 @@ def quantisers(quality: int, chroma: bool = False) -> Tensor:
 @functools.lru_cache(maxsize=16)
 def _passes(device: torch.device) -> tuple[Tensor, ...]:
     """Matrices of the four passes and what is added before rounding down, both divided by the shift (exactly)."""
-    cosines = torch.tensor(_COSINES, dtype=torch.float64)
+    cosines = torch.tensor(COSINES, dtype=torch.float64)
     half = torch.full((BLOCK,), 0.5, dtype=torch.float64)
     # Grey levels are coded from -128 on, which only the sum of a row sees.
-    level = half - torch.tensor([128 * BLOCK << _KEPT] + [0] * (BLOCK - 1), dtype=torch.float64)
-    forward_rows = cosines.T / 2 ** (_BITS - _KEPT)
-    forward_columns = cosines / 2 ** (_BITS + _KEPT)  # leaves the coefficients 8 times as large
-    back_columns = cosines.T / 2 ** (_BITS - _KEPT)
-    back_rows = cosines / 2 ** (_BITS + _KEPT + 3)
+    level = half - torch.tensor([128 * BLOCK << KEPT] + [0] * (BLOCK - 1), dtype=torch.float64)
+    forward_rows = cosines.T / 2 ** (BITS - KEPT)
+    forward_columns = cosines / 2 ** (BITS + KEPT)  # leaves the coefficients 8 times as large
+    back_columns = cosines.T / 2 ** (BITS - KEPT)
+    back_rows = cosines / 2 ** (BITS + KEPT + 3)
     passes = (forward_rows, level, forward_columns, back_columns, back_rows, half + 128)
     return tuple(one.contiguous().to(device) for one in passes)
 

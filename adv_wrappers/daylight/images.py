@@ -101,7 +101,7 @@ def split(x: Tensor, layout: str, colours: bool = False) -> tuple[Tensor, Callab
     if colours and layout == "HWF" and 1 < x.shape[-1] <= 4 and on_host(x):
         frames = x.shape[-1]
         return unstacked(x), lambda y: stacked(y, frames)
-    axes, back, pictures, sizes = _plan(tuple(x.shape[1:]), layout, colours)
+    axes, back, pictures, sizes = _plan(tuple(x.shape[1:]), layout, colours, x.is_cuda)
     moved = x if axes is None else x.permute(axes)
     shape, count = moved.shape, len(x) * pictures
     if axes is None:
@@ -111,7 +111,7 @@ def split(x: Tensor, layout: str, colours: bool = False) -> tuple[Tensor, Callab
 
 @functools.lru_cache(maxsize=256)
 def _plan(
-    shape: tuple[int, ...], layout: str, colours: bool
+    shape: tuple[int, ...], layout: str, colours: bool, kernels: bool
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...], int, tuple[int, int, int]]:
     """Order of the axes (None if they stay), the order back, pictures an observation, and the size of a picture."""
     size = dict(zip(layout, shape, strict=True))
@@ -119,7 +119,7 @@ def _plan(
         last = "C" if size.get("C") == 3 else ""
     else:
         last = layout[layout.index("W") + 1 :]
-        if math.prod(size[letter] for letter in last) > 4:  # more than OpenCV takes at once
+        if math.prod(size[letter] for letter in last) > 4 and not kernels:  # more than OpenCV takes at once
             last = ""
     first = "".join(letter for letter in layout if letter not in "HW" + last)
     axes = (0, *(1 + layout.index(letter) for letter in first + "HW" + last))
@@ -131,6 +131,11 @@ def _plan(
 def on_host(images: Tensor) -> bool:
     """Whether OpenCV can be called: uint8 in host memory."""
     return images.dtype == torch.uint8 and images.device.type == "cpu"
+
+
+def aligned(x: Tensor, size: int) -> bool:
+    """Whether bytes can be read ``size`` at once, as words."""
+    return x.data_ptr() % size == 0 and x.storage_offset() % size == 0
 
 
 def each(images: Tensor, function: Callable[[NDArray[np.uint8], NDArray[np.uint8]], object]) -> Tensor:

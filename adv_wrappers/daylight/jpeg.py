@@ -3,7 +3,8 @@
 The paper gives no quality, so it is a parameter, 30 by default; nor does it say whether frames or stacks are coded.
 Here every grey frame of a stack is a JPEG of its own, and a colour axis makes one JPEG. Everything else is OpenCV's
 default: the tables of Annex K, colour differences halved in both directions (4:2:0), libjpeg-turbo's accurate integer
-transform and smooth spreading of the colours. On the host OpenCV is called; elsewhere torch does the same to the bit.
+transform and smooth spreading of the colours. On the host OpenCV is called; elsewhere Triton's kernels or torch do the
+same to the bit.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adv_wrappers.core import launch
 from adv_wrappers.daylight.images import Limits, batched, choice, each, limits_of, on_host, split, whole
 from adv_wrappers.daylight.jpeg_colour import SUBSAMPLINGS, jpeg_torch
 from adv_wrappers.daylight.transform import Transform, WholeRange
@@ -67,8 +69,12 @@ def jpeg(
         # In float32 at least: float16 does not hold the fractions of 255 that decide the rounding.
         exact = torch.promote_types(x.dtype, torch.float32)
         levels = ((x.to(exact) - low) / (high - low) * 255).round_().clamp_(0, 255).to(torch.uint8)
-    images, back = split(levels, layout, colours=True)
-    y = back((_opencv if on_host(images) else jpeg_torch)(images, quality, subsampling, order))
+    kernels = launch.twin("daylight.jpeg", levels)
+    if kernels is not None:
+        y: Tensor = kernels.round_trip(levels, layout, quality, subsampling, order)
+    else:
+        images, back = split(levels, layout, colours=True)
+        y = back((_opencv if on_host(images) else jpeg_torch)(images, quality, subsampling, order))
     if x.dtype != torch.uint8:
         y = (y.to(exact) / 255 * (high - low) + low).to(x.dtype).clamp_(low, high)
     return y[0] if single else y

@@ -22,15 +22,15 @@ _AT_ONCE = {"cpu": 1 << 17}
 _ELSEWHERE = 1 << 24
 
 # JFIF's weights times 2^16, rounded: of R, G, B in brightness, blue and red; of blue and red in R, G, B.
-_TO_YCC = ((19595, 38470, 7471), (-11059, -21709, 32768), (32768, -27439, -5329))
-_TO_RGB = ((0, 91881), (-22554, -46802), (116130, 0))
+TO_YCC = ((19595, 38470, 7471), (-11059, -21709, 32768), (32768, -27439, -5329))
+TO_RGB = ((0, 91881), (-22554, -46802), (116130, 0))
 
 
 @functools.lru_cache(maxsize=16)
 def _colours(device: torch.device) -> tuple[Tensor, ...]:
     """Both matrices, and what is added before rounding down, divided by 2^16."""
     one = 2.0**-16
-    to_ycc, to_rgb = (torch.tensor(m, dtype=torch.float64) * one for m in (_TO_YCC, _TO_RGB))
+    to_ycc, to_rgb = (torch.tensor(m, dtype=torch.float64) * one for m in (TO_YCC, TO_RGB))
     add_ycc = torch.tensor([[0.5], [128.5 - one], [128.5 - one]], dtype=torch.float64)
     add_rgb = 0.5 - 128 * to_rgb.sum(1, keepdim=True)
     return tuple(part.to(device) for part in (to_ycc, add_ycc, to_rgb, add_rgb))

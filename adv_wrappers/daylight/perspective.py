@@ -8,20 +8,21 @@ four corners themselves are given. Equal to OpenCV 4.x's ``warpPerspective`` of 
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
-from adv_wrappers.core import keys
+from adv_wrappers.core import keys, launch
 from adv_wrappers.core.arrays import Field
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.daylight.images import Limits, batched, choice, layout_of, limits_of, number, split
-from adv_wrappers.daylight.projective import Corners, inverse_of
+from adv_wrappers.daylight.passes import Piece, warped
+from adv_wrappers.daylight.projective import Corners, inverse_of, random_corners, scaled
 from adv_wrappers.daylight.transform import Range, Transform
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, perspective_map, warp
 
@@ -61,12 +62,9 @@ def perspective(
     """
     choice("border", border, BORDERS)
     choice("interpolation", interpolation, INTERPOLATIONS)
-    if corners is None:
-        norm = number("norm", norm, 0.0)
-        corners = scaled(PATTERNS[choice("pattern", pattern, tuple(PATTERNS))], norm)
+    corners = _moves(norm, pattern, corners)
     x, layout, single = batched(x, layout)
     dark, _ = limits_of(x, limits)
-    corners = checked(corners)
     if not any(map(any, corners)):
         y = x.clone()  # also of a picture that is too narrow to have four corners
         return y[0] if single else y
@@ -77,9 +75,11 @@ def perspective(
     return y[0] if single else y
 
 
-def scaled(corners: Corners, norm: float) -> Corners:
-    """Every move times ``norm``."""
-    return tuple((float(x) * norm, float(y) * norm) for x, y in corners)
+def _moves(norm: float, pattern: str, corners: Corners | None) -> Corners:
+    if corners is not None:
+        return checked(corners)
+    norm = number("norm", norm, 0.0)
+    return checked(scaled(PATTERNS[choice("pattern", pattern, tuple(PATTERNS))], norm))
 
 
 def checked(corners: Any) -> Corners:
@@ -91,18 +91,6 @@ def checked(corners: Any) -> Corners:
     if len(pairs) != 4:
         raise ValueRangeError(f"corners must be four moves (right, down), got {len(pairs)}")
     return pairs
-
-
-@functools.lru_cache(maxsize=4096)
-def random_corners(seed: int, norm: float) -> Corners:
-    """Four directions and lengths that a key stands for, scaled so that the largest move is ``norm``."""
-    draws = [keys.uniform_of(keys.fold(seed, i)) for i in range(8)]
-    moves = [
-        (r * math.cos(2 * math.pi * u), r * math.sin(2 * math.pi * u))
-        for r, u in zip(draws[:4], draws[4:], strict=True)
-    ]
-    longest = max(draws[:4]) or 1.0
-    return scaled(tuple(moves), norm / longest)
 
 
 @dataclass(frozen=True)
@@ -119,6 +107,7 @@ class Perspective(Transform):
 
     name: ClassVar[str] = "perspective"
     ranged: ClassVar[tuple[str, ...]] = ("distance",)
+    fusible: ClassVar[bool] = True
     distance: Range = 1.0
     pattern: str = "top"
     corners: Corners | None = None
@@ -158,11 +147,46 @@ class Perspective(Transform):
             border=self.border, interpolation=self.interpolation, layout=layout, limits=limits,
         )  # fmt: skip
 
+    @property
+    def random(self) -> bool:
+        """Whether corners are drawn."""
+        return self.pattern == "random" and self.corners is None
+
+    @property
+    def drawn(self) -> bool:
+        """Whether anything is: a range, or corners."""
+        return self.random or super().drawn
+
+    def settled(self) -> Transform:
+        if self.random:
+            raise ValueRangeError("pattern must be a side of the picture outside episodes, got random of perspective")
+        return super().settled()
+
+    def pieces(self, height: int, width: int) -> tuple[Piece, ...]:
+        (distance,) = self.numbers().values()
+        corners = _moves(distance, self.pattern, self.corners)
+        if not any(map(any, corners)):
+            return ()
+        at = perspective_map(inverse_of(corners, height, width), height, width, self.interpolation)
+        return (warped(at, self.border, self.interpolation),)
+
     def draw(self, context: Context) -> list[dict[str, Any]] | None:
         """As every transform does; the random pattern also draws corners."""
         rows = super().draw(context)
-        if self.pattern != "random" or self.corners is not None:
+        if rows is None or not self.random:
             return rows
-        seeds = [seed & ((1 << 64) - 1) for seed in keys.fold(self.drawn_from(context), 0).tolist()]
-        far = [row["distance"] for row in rows] if rows else [self.distance] * len(seeds)
-        return [{"distance": d, "corners": random_corners(seed, d)} for seed, d in zip(seeds, far, strict=True)]
+        seeds = [seed & ((1 << 64) - 1) for seed in keys.fold(self.drawn_from(context).cpu(), 0).tolist()]
+        return [
+            {**row, "corners": random_corners(seed, row["distance"])} for seed, row in zip(seeds, rows, strict=True)
+        ]
+
+    def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
+        fast = launch.twin("daylight.rows", x) if self.drawn else None
+        rows = None if fast is None else self.draw(context)
+        if fast is None or rows is None:
+            return None
+        images, back = split(x, layout)
+        moves = (_moves(row["distance"], self.pattern, row.get("corners", self.corners)) for row in rows)
+        matrices = [inverse_of(corners, *images.shape[1:3]) for corners in moves]
+        given = torch.tensor(matrices, dtype=torch.float64).to(x.device)
+        return back(fast.warp(images, given, False, self.border, self.interpolation))

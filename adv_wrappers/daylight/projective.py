@@ -6,21 +6,44 @@ Plain arithmetic on eight unknowns: its last bit depends on nothing but IEEE 754
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 
+from adv_wrappers.core import keys
 from adv_wrappers.core.errors import ValueRangeError
 
 Corners = tuple[tuple[float, float], ...]  # moves of top left, top right, bottom right, bottom left: (right, down)
+
+
+def scaled(corners: Corners, norm: float) -> Corners:
+    """Every move times ``norm``."""
+    return tuple((float(x) * norm, float(y) * norm) for x, y in corners)
+
+
+@functools.lru_cache(maxsize=4096)
+def random_corners(seed: int, norm: float) -> Corners:
+    """Four directions and lengths that a key stands for, scaled so that the largest move is ``norm``."""
+    draws = [keys.uniform_of(keys.fold(seed, i)) for i in range(8)]
+    moves = [
+        (r * math.cos(2 * math.pi * u), r * math.sin(2 * math.pi * u))
+        for r, u in zip(draws[:4], draws[4:], strict=True)
+    ]
+    longest = max(draws[:4]) or 1.0
+    return scaled(tuple(moves), norm / longest)
 
 
 @functools.lru_cache(maxsize=256)
 def inverse_of(corners: Corners, height: int, width: int) -> tuple[float, ...]:
     """Matrix from destination to source, 9 numbers row by row, of the picture whose corners make these moves.
 
+    Corners that do not move make the identity, also of a picture that is too narrow to have four.
+
     Raises:
         ValueRangeError: if the corners end up in no convex quadrangle, which no perspective makes of a picture.
     """
+    if not any(map(any, corners)):
+        return 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0
     right, bottom = float(width - 1), float(height - 1)
     source = ((0.0, 0.0), (right, 0.0), (right, bottom), (0.0, bottom))
     target = tuple(

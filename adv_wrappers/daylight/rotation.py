@@ -11,11 +11,15 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
+from adv_wrappers.core import launch
+from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, number, split
+from adv_wrappers.daylight.passes import Piece, warped
 from adv_wrappers.daylight.transform import Range, Transform
-from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Matrix, affine_map, warp
+from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, Matrix, affine_map, inverted, warp
 
 
 @functools.lru_cache(maxsize=256)
@@ -61,10 +65,18 @@ def rotate(
     dark, _ = limits_of(x, limits)
     images, back = split(x, layout)
     height, width = images.shape[1:3]
-    middle = ((width - 1) / 2, (height - 1) / 2) if center is None else center
-    matrix = rotation_matrix(degrees, (number("center", middle[0]), number("center", middle[1])))
-    y = back(warp(images, affine_map(matrix, height, width, interpolation), border, interpolation, dark))
+    y = back(warp(images, _map(degrees, center, height, width, interpolation), border, interpolation, dark))
     return y[0] if single else y
+
+
+def _map(degrees: float, center: tuple[float, float] | None, height: int, width: int, interpolation: str) -> Map:
+    x, y = _middle(height, width) if center is None else center
+    matrix = rotation_matrix(degrees, (number("center", x), number("center", y)))
+    return affine_map(matrix, height, width, interpolation)
+
+
+def _middle(height: int, width: int) -> tuple[float, float]:
+    return (width - 1) / 2, (height - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -78,6 +90,7 @@ class Rotation(Transform):
 
     name: ClassVar[str] = "rotation"
     ranged: ClassVar[tuple[str, ...]] = ("degrees",)
+    fusible: ClassVar[bool] = True
     degrees: Range = 3.0
     border: str = "replicate"
     interpolation: str = "bilinear"
@@ -94,3 +107,19 @@ class Rotation(Transform):
         return rotate(
             x, parameters["degrees"], border=self.border, interpolation=self.interpolation, layout=layout, limits=limits
         )
+
+    def pieces(self, height: int, width: int) -> tuple[Piece, ...]:
+        (degrees,) = self.numbers().values()
+        at = _map(number("degrees", degrees), None, height, width, self.interpolation)
+        return (warped(at, self.border, self.interpolation),)
+
+    def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
+        fast = launch.twin("daylight.rows", x) if self.drawn else None
+        rows = None if fast is None else self.draw(context)
+        if fast is None or rows is None:
+            return None
+        images, back = split(x, layout)
+        middle = _middle(*images.shape[1:3])
+        matrices = [(*inverted(rotation_matrix(row["degrees"], middle)), 0.0, 0.0, 0.0) for row in rows]
+        given = torch.tensor(matrices, dtype=torch.float64).to(x.device)
+        return back(fast.warp(images, given, True, self.border, self.interpolation))

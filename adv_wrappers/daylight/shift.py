@@ -12,7 +12,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, whole
+from adv_wrappers.core import launch
+from adv_wrappers.core.context import Context
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, split, whole
+from adv_wrappers.daylight.passes import Piece, moved
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.daylight.warp import BORDERS, border_index
 
@@ -45,6 +48,11 @@ def shift(
     choice("border", border, BORDERS)
     x, layout, single = batched(x, layout)
     dark, _ = limits_of(x, limits)
+    fast = launch.twin("daylight.shift", x) if x.dtype == torch.uint8 else None
+    if fast is not None:
+        images, back = split(x, layout)
+        y = back(fast.shift(images, fast.move(dx, dy, x.device), border))
+        return y[0] if single else y
     moves = ((1 + layout.index("W"), dx), (1 + layout.index("H"), dy))
     if border in ("replicate", "zero") and all(abs(move) < x.shape[axis] for axis, move in moves) and x.numel():
         pixels = x.contiguous()
@@ -110,6 +118,7 @@ class Shift(Transform):
     name: ClassVar[str] = "shift"
     ranged: ClassVar[tuple[str, ...]] = ("dx", "dy")
     stride: ClassVar[float] = 1
+    fusible: ClassVar[bool] = True
     dx: WholeRange = 1
     dy: WholeRange = 0
     border: str = "replicate"
@@ -124,3 +133,18 @@ class Shift(Transform):
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
         return shift(x, **parameters, border=self.border, layout=layout, limits=limits)
+
+    def pieces(self, height: int, width: int) -> tuple[Piece, ...]:
+        dx, dy = (whole(name, value, -_FAR, _FAR) for name, value in self.numbers().items())
+        return (moved(dx, dy, self.border, height, width),)
+
+    def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
+        fast = launch.twin("daylight.shift", x) if self.drawn else None
+        if fast is None:
+            return None
+        key = self.drawn_from(context).to(x.device)
+        moves = torch.zeros(len(x), 2, dtype=torch.int32, device=x.device)
+        for i, column in enumerate(self.columns(key)):
+            moves[:, i] = column
+        images, back = split(x, layout)
+        return back(fast.shift(images, moves, self.border))

@@ -1,7 +1,10 @@
 """The base of the daylight transforms: parameters that are numbers, or ranges drawn once an episode or once a step.
 
 A camera that hangs crooked by an unknown angle is ``Rotation((-5, 5))``: the angle is drawn from the layer's keys, so
-it follows the reset seed, and is the same whatever the number of environments or the device.
+it follows the reset seed, and is the same whatever the number of environments or the device. On CUDA brightness and
+shift of uint8 are drawn on the device; every other range is drawn on the host, which waits for the device, because maps
+are to be the same to the bit everywhere, and sines and cosines are not. Rotations and perspectives of uint8 then take
+one kernel for all rows, the others one call for each value that was drawn.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from adv_wrappers.core.errors import SpaceError, ValueRangeError
 from adv_wrappers.core.frames import plain
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.daylight.images import Limits, choice, layout_of
+from adv_wrappers.daylight.passes import Piece
 
 Range = float | tuple[float, float]
 WholeRange = int | tuple[int, int]
@@ -43,6 +47,7 @@ class Transform(Perturbation):
     within: ClassVar[Budget | None] = Valid()
     ranged: ClassVar[tuple[str, ...]] = ()  # the parameters that may be ranges
     stride: ClassVar[float] = 0.0  # drawn values lie this far apart, from the low end on; 0 for any number
+    fusible: ClassVar[bool] = False  # whether ``pieces`` are known, for ``compose``
 
     layout: str | None = field(default=None, kw_only=True)
     per: str = field(default="episode", kw_only=True)
@@ -71,6 +76,29 @@ class Transform(Perturbation):
         """The transform of a batch with the parameters of ``ranged``, each a number."""
         raise NotImplementedError
 
+    def settled(self) -> Transform:
+        """What is to be done where there are no episodes: itself.
+
+        Raises:
+            ValueRangeError: if a parameter has to be drawn.
+        """
+        for name in self.ranged:
+            if isinstance(value := getattr(self, name), tuple):
+                raise ValueRangeError(f"{name} must be a number outside episodes, got the range {value} of {self.name}")
+        return self
+
+    def numbers(self) -> dict[str, Any]:
+        """The parameters of ``ranged``, for :meth:`change`."""
+        return {name: getattr(self, name) for name in self.ranged}
+
+    def pieces(self, height: int, width: int) -> tuple[Piece, ...]:
+        """The steps of which passes are made, on pictures of this size."""
+        raise NotImplementedError
+
+    def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
+        """The transform of uint8 by a kernel that takes drawn parameters row by row; None where there is none."""
+        return None
+
     def label(self, within: Budget) -> str:
         """The name; under any other budget than the space itself this is not the transform, but a clipped one."""
         return self.name if isinstance(plain(within), Valid) else f"clipped-{self.name}"
@@ -88,9 +116,11 @@ class Transform(Perturbation):
         if x.dtype != torch.uint8:
             low, high = context.space
             limits = (float(low.min()), float(high.max()))
+        elif x.is_cuda and (y := self.by_row(x, layout, context)) is not None:
+            return y
         rows = self.draw(context)
         if rows is None:
-            return self.change(x, layout, limits, **{name: getattr(self, name) for name in self.ranged})
+            return self.change(x, layout, limits, **self.numbers())
         out = torch.empty_like(x)
         groups: dict[tuple[Any, ...], list[int]] = {}  # rows of equal parameters together
         for i, row in enumerate(rows):
@@ -101,25 +131,34 @@ class Transform(Perturbation):
         return out
 
     def drawn_from(self, context: Context) -> Tensor:
-        """The keys ``[B]`` that parameters are drawn from, on the host."""
-        key = context.episode_key if self.per == "episode" else context.key
-        return key.cpu()
+        """The keys ``[B]`` that parameters are drawn from."""
+        return context.episode_key if self.per == "episode" else context.key
 
     def draw(self, context: Context) -> list[dict[str, Any]] | None:
         """The parameters of every row, or None if they are fixed."""
-        ranges = {name: getattr(self, name) for name in self.ranged}
-        if not any(isinstance(value, tuple) for value in ranges.values()):
+        if not self.drawn:
             return None
-        key = self.drawn_from(context)
+        key = self.drawn_from(context).cpu()
+        columns = [
+            column.tolist() if isinstance(column, Tensor) else [column] * len(key) for column in self.columns(key)
+        ]
+        return [dict(zip(self.ranged, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    @property
+    def drawn(self) -> bool:
+        """Whether any parameter is a range."""
+        return any(isinstance(value, tuple) for value in self.numbers().values())
+
+    def columns(self, key: Tensor) -> list[Any]:
+        """The parameters of every row, float64 ``[B]`` on the device of the keys; a number that is not drawn stays."""
         columns = []
-        for i, value in enumerate(ranges.values()):
+        for i, value in enumerate(self.numbers().values()):
             if isinstance(value, tuple):
                 low, high = value
                 u = keys.uniform_of(keys.fold(key, i + 1))
                 steps = (
                     (u * ((high - low) // self.stride + 1)).floor() * self.stride if self.stride else u * (high - low)
                 )
-                columns.append((low + steps).tolist())
-            else:
-                columns.append([value] * len(key))
-        return [dict(zip(ranges, row, strict=True)) for row in zip(*columns, strict=True)]
+                value = low + steps
+            columns.append(value)
+        return columns

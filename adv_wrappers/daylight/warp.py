@@ -3,14 +3,15 @@
 A map says where each pixel of the result comes from, in 1/32 of a pixel: ``coordinate >> 5`` and five bits of fraction.
 A bilinear value is ``(sum of the four neighbours times (32 - f)(32 - g) * 32 + 2^14) >> 15``. Later versions of OpenCV
 warp with float32 instead, whose last bit depends on the processor; their ``remap`` still takes fixed-point maps, so on
-the host a map, computed once, is handed to it. Elsewhere torch gathers the same four neighbours.
+the host a map, computed once, is handed to it. Elsewhere the same four neighbours are gathered, by a kernel on CUDA
+(``warp_triton``) and else by torch; what they need of a map stays on the device.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adv_wrappers.core import launch
 from adv_wrappers.daylight.images import each, on_host
 
 BORDERS = ("replicate", "zero", "reflect", "wrap")
@@ -29,8 +31,22 @@ _FLAGS = {
 _NONE: Any = None  # instead of fractions, for nearest
 _BITS = 10  # fraction bits of affine coordinates before they are rounded to five
 
+_CORNERS = {"bilinear": ((0, 0), (0, 1), (1, 0), (1, 1)), "nearest": ((0, 0),)}  # (down, right) of the neighbours
+
 Matrix = tuple[float, ...]
-Map = tuple[NDArray[np.int16], NDArray[np.uint16]]  # [H, W, 2]: column and row; [H, W]: row fraction * 32 + column's
+
+
+class Map(NamedTuple):
+    """Where each pixel comes from. A map is equal to itself alone: what devices keep of it is found by identity."""
+
+    whole: NDArray[np.int16]  # [H, W, 2]: column and row
+    fraction: NDArray[np.uint16]  # [H, W]: the row's fraction * 32 + the column's
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
 
 
 def border_index(where: Any, size: int, border: str) -> Any:
@@ -47,17 +63,27 @@ def border_index(where: Any, size: int, border: str) -> Any:
 def _coded(x: NDArray[np.int64], y: NDArray[np.int64]) -> Map:
     """A map from coordinates in 1/32 pixels, saturated to int16 as OpenCV's are."""
     whole = np.stack([x >> 5, y >> 5], -1).clip(-32768, 32767).astype(np.int16)
-    return whole, ((y & 31) * 32 + (x & 31)).astype(np.uint16)
+    return Map(whole, ((y & 31) * 32 + (x & 31)).astype(np.uint16))
+
+
+def inverted(matrix: Matrix) -> Matrix:
+    """The affine transform back, ``[a, b, c, d, e, f]``."""
+    a, b, c, d, e, f = matrix
+    det = a * e - b * d
+    det = 1 / det if det != 0 else 0.0
+    a, b, d, e = e * det, b * -det, d * -det, a * det
+    return a, b, -a * c - b * f, d, e, -d * c - e * f
+
+
+def together(height: int, width: int) -> int:
+    """Columns of a block, from whose start OpenCV sums perspective coordinates: the last bit follows it."""
+    return min(1024 // min(16, height), width)
 
 
 @functools.lru_cache(maxsize=256)
 def affine_map(matrix: Matrix, height: int, width: int, interpolation: str) -> Map:
     """Map of the affine transform ``[a, b, c, d, e, f]`` (source to destination), as ``warpAffine`` inverts it."""
-    a, b, c, d, e, f = matrix
-    det = a * e - b * d
-    det = 1 / det if det != 0 else 0.0
-    a, b, d, e = e * det, b * -det, d * -det, a * det
-    c, f = -a * c - b * f, -d * c - e * f
+    a, b, c, d, e, f = inverted(matrix)
     scale = 1 << _BITS
     column, row = np.arange(width, dtype=np.float64), np.arange(height, dtype=np.float64)
 
@@ -77,10 +103,9 @@ def affine_map(matrix: Matrix, height: int, width: int, interpolation: str) -> M
 def perspective_map(inverse: Matrix, height: int, width: int, interpolation: str) -> Map:
     """Map of a perspective transform whose INVERSE (destination to source) is given row by row, 9 numbers."""
     m = inverse
-    block = min(1024 // min(16, height), width)  # OpenCV sums from the start of a block: the last bit follows it
     row = np.arange(height, dtype=np.float64)[:, None]
     column = np.arange(width, dtype=np.float64)[None]
-    inner = column % block
+    inner = column % together(height, width)
     start = column - inner
     x, y, w = ((m[i] * start + m[i + 1] * row + m[i + 2]) + m[i] * inner for i in (0, 3, 6))
     unit = 1.0 if interpolation == "nearest" else 32.0
@@ -93,6 +118,9 @@ def perspective_map(inverse: Matrix, height: int, width: int, interpolation: str
 def warp(images: Tensor, at: Map, border: str, interpolation: str, dark: float = 0.0) -> Tensor:
     """Images ``[N, H, W, K]`` seen through a map; ``dark`` is what stands outside for the border ``zero``."""
     if not on_host(images):
+        fast = launch.twin("daylight.warp", images) if images.dtype == torch.uint8 else None
+        if fast is not None:
+            return fast.warp(images, at, border, interpolation)  # type: ignore[no-any-return]
         return _gather(images, at, border, interpolation, dark)
     whole, fraction = at
     flag = _FLAGS[border]
@@ -121,7 +149,7 @@ def _in_fours(images: Tensor, function: Callable[..., object]) -> Tensor:
 def _gather(images: Tensor, at: Map, border: str, interpolation: str, dark: float) -> Tensor:
     """The same by torch: four neighbours, their weights, one sum."""
     n, height, width, channels = images.shape
-    indices, weights = _taps(at, height, width, border, interpolation, images.device)
+    indices, weights = _taps(at, border, interpolation, images.device)
     flat = images.reshape(n, height * width, channels)
     grid = images.dtype == torch.uint8
     kind = torch.int32 if grid else images.dtype
@@ -136,17 +164,27 @@ def _gather(images: Tensor, at: Map, border: str, interpolation: str, dark: floa
     return total.to(images.dtype).view(n, height, width, channels)
 
 
-def _taps(at: Map, height: int, width: int, border: str, interpolation: str, device: torch.device) -> Any:
-    """Flat indices of the neighbours, int64 ``[4, H * W]`` (one for nearest), and their weights out of 2^15."""
-    whole, fraction = (torch.from_numpy(part.astype(np.int64)).to(device) for part in at)
-    column, row = whole[..., 0].reshape(-1), whole[..., 1].reshape(-1)
-    f, g = (fraction & 31).reshape(-1), (fraction >> 5).reshape(-1)
-    indices, weights = [], []
-    for down, right in ((0, 0),) if interpolation == "nearest" else ((0, 0), (0, 1), (1, 0), (1, 1)):
+def neighbours(at: Map, border: str, interpolation: str) -> NDArray[np.int64]:
+    """Flat indices of the pixels behind each value, int64 ``[4, H * W]`` (one for nearest); -1 is the dark outside."""
+    height, width = at.fraction.shape
+    column, row = at.whole.reshape(-1, 2).astype(np.int64).T
+    found = []
+    for down, right in _CORNERS[interpolation]:
         y, x = row + down, column + right
-        weight = (g if down else 32 - g) * (f if right else 32 - f) * 32
+        index = border_index(y, height, border) * width + border_index(x, width, border)
         if border == "zero":
-            weight = weight * ((x >= 0) & (x < width) & (y >= 0) & (y < height))
-        indices.append(border_index(y, height, border) * width + border_index(x, width, border))
-        weights.append(weight)
-    return torch.stack(indices), torch.stack(weights)
+            index = np.where((x >= 0) & (x < width) & (y >= 0) & (y < height), index, -1)
+        found.append(index)
+    return np.stack(found)
+
+
+@functools.lru_cache(maxsize=16)
+def _taps(at: Map, border: str, interpolation: str, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The neighbours' indices and their weights out of 2^15, int64 ``[4, H * W]`` (one for nearest)."""
+    indices = neighbours(at, border, interpolation)
+    fraction = at.fraction.reshape(-1).astype(np.int64)
+    f, g = fraction & 31, fraction >> 5
+    weights = np.stack(
+        [(g if down else 32 - g) * (f if right else 32 - f) * 32 for down, right in _CORNERS[interpolation]]
+    ) * (indices >= 0)
+    return torch.from_numpy(indices.clip(0)).to(device), torch.from_numpy(weights).to(device)

@@ -1,0 +1,124 @@
+"""The kernels of brightness, shift, blur and warp compiled for a GPU that is not there, and the networks of medians."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from adv_wrappers import daylight
+from adv_wrappers.daylight.brightness import table, tables
+from adv_wrappers.daylight.networks import MEDIAN, MIDDLE, SORTED
+from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS
+from tests.daylight.helpers import pictures
+from tests.daylight.test_triton import STACKS, code_of, kernels, twin
+from tests.triton_tools import compiled, needs_triton
+
+
+def compiling():
+    """From here on kernels are compiled where they would be launched, for sm_90; the list that they are put into."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+    from triton.runtime.jit import JITFunction
+
+    run, made = JITFunction.run, {}
+
+    def compiled_only(self, *args, **options):
+        kernel = run(self, *args, **{**options, "warmup": True})
+        made[id(kernel)] = kernel
+        return kernel
+
+    JITFunction.run = compiled_only
+    driver.set_active(
+        SimpleNamespace(
+            get_current_device=lambda: 0, get_current_stream=lambda device: 0,
+            get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        )
+    )  # fmt: skip
+    return made
+
+
+def launch_all():
+    """Every kernel in every form that functions ask for, and some stacks as they are composed."""
+    size, flags = (84, 84), [False, True]
+    level, codes = torch.zeros(256, dtype=torch.uint8), torch.zeros(84 * 84, dtype=torch.int32)
+    fractions = torch.zeros(84 * 84, dtype=torch.int16)
+    twin("brightness").look_up(pictures(2, *size), level)
+    for border, channels in itertools.product(BORDERS, (1, 2, 3, 4, 8)):
+        twin("shift").shift(pictures(2, *size, channels), codes[:2].view(1, 2), border)
+    matrices = torch.zeros(2, 9, dtype=torch.float64)
+    for affine, interpolation, border in itertools.product(flags, INTERPOLATIONS, BORDERS):
+        for channels in (1, 3, 4) if border == "replicate" else (1,):
+            twin("rows").warp(pictures(2, *size, channels), matrices, affine, border, interpolation)
+    for channels, before in itertools.product((1, 3, 4), (None, level)):
+        x = pictures(2, *size, channels)
+        twin("warp").gather(x, codes[None], None, before)
+        for after in (None, level):
+            twin("warp").gather(x, codes.expand(4, -1).contiguous(), fractions, before, after)
+    for k, where, before, after in itertools.product((3, 5), (None, codes), (None, level), (None, level)):
+        twin("blur").median(pictures(2, *size, 1), k, where, before, after)
+    for after in (None, level):
+        twin("blur").median(pictures(2, *size, 3), 7, None, None, after)
+    for k in (3, 5, 7):
+        twin("blur").median(pictures(2, *size, 1), k, rows=12)
+    twin("warp").gather(pictures(2, *size, 4), codes.expand(4, -1).contiguous(), fractions, level, level, per=8)
+    with kernels():
+        for steps, _ in STACKS:
+            daylight.compose(pictures(2, *size, 4), *steps, layout="HWF")
+
+
+def check_machine_code():
+    """All compile, and none has so many values at once that some have to wait in memory."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    made = compiling()
+    launch_all()
+    for kernel in made.values():
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(kernel.asm["cubin"])
+            file.flush()
+            shown = subprocess.run(
+                [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
+            ).stdout
+        assert "STACK:0 " in shown and "LOCAL:0 " in shown, (kernel.metadata.name, shown)
+        print(kernel.metadata.name, *(word for word in shown.split() if word.startswith("REG")))
+
+
+@needs_triton
+def test_compiled_for_a_gpu():
+    """Registers: a median of seven rows keeps 42 values and works on 49."""
+    shown = [line.split(" REG:") for line in compiled(code_of("check_machine_code()", __name__)).splitlines()]
+    assert {name for name, _ in shown} == {"_look_up", "_shift", "_gather", "_warp", "_median"}
+    assert len(shown) >= 1 + 20 + 18 + 20 + 18
+    assert max(int(count) for _, count in shown) <= 128
+
+
+@pytest.mark.parametrize("k", [3, 5, 7])
+def test_the_networks_are_right_on_all_zeros_and_ones(k):
+    for row in itertools.product([0, 1], repeat=k):
+        assert exchanged(list(row), SORTED[k]) == sorted(row)
+    ones = np.stack(np.meshgrid(*[np.arange(k + 1)] * k, indexing="ij")).reshape(k, -1)  # in every row
+    wires = [row >= k - j for row in ones for j in range(k)]
+    assert np.array_equal(exchanged(wires, MEDIAN[k])[MIDDLE[k]], ones.sum(0) > k * k // 2)
+
+
+def exchanged(values, network):
+    for i, j in network:
+        values[i], values[j] = values[i] & values[j], values[i] | values[j]
+    return values
+
+
+def test_tables_of_rows_are_the_tables_of_numbers():
+    rng = np.random.default_rng(0)
+    alpha, beta = rng.normal(0, 2, 200) * 2.0 ** rng.integers(-9, 9, 200), rng.normal(0, 100, 200)
+    alpha[:4], beta[:4] = (0.5, 1.5, 1 / 3, 1e30), (0.5, -0.5, 1 / 6, -1e30)
+    for rule in ("clip", "abs"):
+        expected = [table(a, b, rule) for a, b in zip(alpha.tolist(), beta.tolist(), strict=True)]
+        assert np.array_equal(tables(torch.from_numpy(alpha), torch.from_numpy(beta), rule).numpy(), np.stack(expected))
