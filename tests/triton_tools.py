@@ -7,6 +7,9 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,6 +36,42 @@ def cubin(kernel, signature, constexprs, **options):
     source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["cubin"]
 """
+
+
+def compiling():
+    """From here on kernels are compiled where they would be launched, for sm_90; the list that they are put into."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+    from triton.runtime.jit import JITFunction
+
+    run, made = JITFunction.run, {}
+
+    def compiled_only(self, *args, **options):
+        kernel = run(self, *args, **{**options, "warmup": True})
+        made[id(kernel)] = kernel
+        return kernel
+
+    JITFunction.run = compiled_only
+    driver.set_active(
+        SimpleNamespace(
+            get_current_device=lambda: 0, get_current_stream=lambda device: 0,
+            get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        )
+    )  # fmt: skip
+    return made
+
+
+def resources(kernel):
+    """Registers and bytes of stack a thread: a stack is where values wait for which there is no register."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        shown = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    found = dict(word.split(":") for word in shown.split() if word.count(":") == 1 and word.split(":")[1].isdigit())
+    return int(found["REG"]), int(found["STACK"])
 
 
 def _python(code: str, more: dict[str, str], timeout: float) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from adv_wrappers.attacks.fused import fused
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.perturbation import Perturbation
@@ -53,7 +54,12 @@ class Climb(Perturbation):
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
-        gradient = bound.gradient(self.objective(x, bound), self.precision)
+        objective = self.objective(x, bound)
+        if x.is_cuda and self.precision is None and type(self).climb is Climb.climb:
+            done = fused(context, bound, objective, self.steps, self.step, getattr(self, "random_start", False))
+            if done is not None:
+                return done
+        gradient = bound.gradient(objective, self.precision)
         fold = getattr(gradient, "fold", None)  # some are faster on observations in another layout
         folded = fold(x) if fold is not None and context.budget.elementwise else None
         if folded is None:

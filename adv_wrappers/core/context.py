@@ -33,6 +33,10 @@ class Bound:
         """Parameters of the action distribution ``[B, K]`` at ``x``, or at the observation as this layer got it."""
         return self.victim.params(self.full(x), self._state)  # type: ignore[no-any-return]
 
+    def chain(self) -> Any:
+        """The victim's chain (:mod:`adv_wrappers.victims.chain`), where that and ``x`` alone make its parameters."""
+        return self.victim.chain() if self._fill is None and self._state is None else None
+
     def policy(self, x: Tensor | None = None) -> torch.distributions.Distribution:
         """Action distribution at ``x``."""
         return self.victim.policy(self.full(x), self._state)  # type: ignore[no-any-return]

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import tempfile
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,30 +14,7 @@ from adv_wrappers.daylight.networks import MEDIAN, MIDDLE, SORTED
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS
 from tests.daylight.helpers import pictures
 from tests.daylight.test_triton import STACKS, code_of, kernels, twin
-from tests.triton_tools import compiled, needs_triton
-
-
-def compiling():
-    """From here on kernels are compiled where they would be launched, for sm_90; the list that they are put into."""
-    from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver
-    from triton.runtime.jit import JITFunction
-
-    run, made = JITFunction.run, {}
-
-    def compiled_only(self, *args, **options):
-        kernel = run(self, *args, **{**options, "warmup": True})
-        made[id(kernel)] = kernel
-        return kernel
-
-    JITFunction.run = compiled_only
-    driver.set_active(
-        SimpleNamespace(
-            get_current_device=lambda: 0, get_current_stream=lambda device: 0,
-            get_current_target=lambda: GPUTarget("cuda", 90, 32),
-        )
-    )  # fmt: skip
-    return made
+from tests.triton_tools import compiled, compiling, needs_triton, resources
 
 
 def launch_all():
@@ -75,20 +48,12 @@ def launch_all():
 
 def check_machine_code():
     """All compile, and none has so many values at once that some have to wait in memory."""
-    import triton
-
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     made = compiling()
     launch_all()
     for kernel in made.values():
-        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-            file.write(kernel.asm["cubin"])
-            file.flush()
-            shown = subprocess.run(
-                [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
-            ).stdout
-        assert "STACK:0 " in shown and "LOCAL:0 " in shown, (kernel.metadata.name, shown)
-        print(kernel.metadata.name, *(word for word in shown.split() if word.startswith("REG")))
+        registers, stack = resources(kernel)
+        assert stack == 0, kernel.metadata.name
+        print(f"{kernel.metadata.name} REG:{registers}")
 
 
 @needs_triton

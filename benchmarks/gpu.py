@@ -1,0 +1,273 @@
+"""Attacks and transforms on a GPU beside their goals, the limits of the machine and other libraries, in one run.
+
+    python benchmarks/gpu.py
+
+Batches live on the device and results stay there. Ours is recorded as a CUDA graph of one call (ten for batches below
+1024, which are otherwise done before the next is launched) and replayed; plain torch is the same without Triton's
+kernels, recorded too. Peers launch themselves, as their documentation has it. Times are those of CUDA events, medians
+over rounds in which everyone takes a turn, each beginning one place later than in the round before.
+
+The goals are for one H200. A limit is measured in the same run: transforms beside a copy of 1 GiB, of which they could
+at best have the rate (every byte read once and written once), attacks beside a product of two matrices of 8192 x 8192
+in their own precision (a product and a sum for every weight and position, there and back, at every step).
+
+Results are compared with those of the processor on the first 64 rows: transforms are to be equal to the bit, of attacks
+the share of elements within 1e-6 is given, since an element whose gradient is within rounding of zero may step the
+other way. Attacks take 10 steps of a quarter of 8/255 and are given the labels; transforms take stacks of four frames
+84x84x4 with the daylight paper's settings for Pong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from gpu_rows import OURS, ROWS, SIZES, TORCH, TRANSFORMS, Call, Row, inputs, ours, peers, plain
+from timing import command, interleave, machine, save, table, write
+
+CLOSE = 0.99  # share of elements at which an attack counts as the same
+FEW = 64
+
+
+def gpu() -> dict[str, str]:
+    """Name, driver and versions."""
+    import triton
+
+    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        driver = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        driver = "unknown"
+    name = torch.cuda.get_device_name()
+    return {"gpu": name, "driver": driver, "CUDA": str(torch.version.cuda), "Triton": triton.__version__}
+
+
+def recorded(call: Call, device: torch.device, count: int) -> Call:
+    """A replay of ``count`` calls; the calls themselves on a processor."""
+
+    def several() -> Any:
+        for _ in range(count - 1):
+            call()
+        return call()
+
+    if device.type != "cuda":
+        return several
+    from adv_wrappers.core.graphs import CudaRecorder
+
+    replay: Call = CudaRecorder(device).record(several)
+    return replay
+
+
+def clocked(contestants: Mapping[str, Call], rounds: int, least: float, device: torch.device) -> dict[str, list[float]]:
+    """Seconds a call of every contestant in each round, by events on the device."""
+    if device.type != "cuda":
+        return interleave(contestants, rounds, least)
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def lasting(call: Call, count: int) -> float:
+        start.record()
+        for _ in range(count):
+            call()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1000 / count
+
+    repeats = {}
+    for name, call in contestants.items():
+        lasting(call, 3)
+        repeats[name] = max(1, round(least / lasting(call, 1)))
+    names, seconds = list(contestants), {name: [] for name in contestants}  # type: dict[str, list[float]]
+    for i in range(rounds):
+        at = i % len(names)
+        for name in names[at:] + names[:at]:
+            seconds[name].append(lasting(contestants[name], repeats[name]))
+    return seconds
+
+
+def limits(rounds: int, least: float, device: torch.device, side: int = 8192) -> dict[str, float]:
+    """Bytes a second of a copy, and floating-point operations a second of a product in both precisions."""
+    source = torch.zeros(side * side * 16, dtype=torch.uint8, device=device)
+    target, a = torch.empty_like(source), torch.rand(side, side, device=device)
+    out = torch.empty_like(a)
+    before, found = torch.get_float32_matmul_precision(), {}
+    calls: dict[str, tuple[str, Call, float]] = {
+        "copy": (before, lambda: target.copy_(source), 2.0 * source.numel()),
+        "fp32": ("highest", lambda: torch.mm(a, a, out=out), 2.0 * side**3),
+        "tf32": ("high", lambda: torch.mm(a, a, out=out), 2.0 * side**3),
+    }
+    for name, (precision, call, work) in calls.items():
+        torch.set_float32_matmul_precision(precision)
+        found[name] = work / statistics.median(clocked({name: call}, rounds, least, device)[name])
+    torch.set_float32_matmul_precision(before)
+    return found
+
+
+def agreement(row: Row, got: torch.Tensor, expected: torch.Tensor) -> float:
+    """Share of equal elements: to the bit for transforms, within 1e-6 for attacks."""
+    if row.kind in TRANSFORMS:
+        return float((got.cpu() == expected.cpu()).float().mean())
+    return float(((got.cpu() - expected.cpu()).abs() <= 1e-6).float().mean())
+
+
+def agreed(row: dict[str, Any]) -> bool:
+    """Whether processor and plain torch agree with this row as they are to (tf32 is not to agree with fp32)."""
+    least = 0.0 if row["precision"] else 1.0 if row["name"] in TRANSFORMS else CLOSE
+    return bool(min(row["same_as_cpu"], row["same_as_torch"]) >= least)
+
+
+def measure(
+    row: Row, size: int, device: torch.device, rounds: int, least: float, others: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """One row at one size; without rounds it is only compared."""
+    host = inputs(row.kind, size)
+    given = tuple(tensor.to(device) for tensor in host)
+    own, missing = ours(row, given), []
+    calls = {OURS: own, TORCH: plain(own)}
+    few = tuple(tensor[:FEW] for tensor in host)
+    ends = {name: call()[:FEW].clone() for name, call in calls.items()}
+    found: dict[str, Any] = {
+        "name": row.name, "size": size, "precision": row.precision,
+        "same_as_cpu": agreement(row, ends[OURS], ours(row, few)()),
+        "same_as_torch": agreement(row, ends[OURS], ends[TORCH]), "seconds": {},
+    }  # fmt: skip
+    if rounds:
+        count = 10 if size < 1024 and device.type == "cuda" else 1
+        timed: dict[str, Callable[[], Any]] = {name: recorded(call, device, count) for name, call in calls.items()}
+        counts = dict.fromkeys(timed, count)
+        if others:
+            elsewhere, missing = peers(row, given)
+            missing += [f"{name}, {row.name}, {size}: {why}" for name, why in failing(elsewhere).items()]
+            timed |= elsewhere
+            counts |= dict.fromkeys(elsewhere, 1)
+        times = clocked(timed, rounds, least, device)
+        found["seconds"] = {name: statistics.median(times[name]) / counts[name] for name in timed}
+    return found, missing
+
+
+def failing(calls: dict[str, Call]) -> dict[str, str]:
+    """Takes out the calls that fail (a batch may be too large for a peer), and says why."""
+    found = {}
+    for name in list(calls):
+        try:
+            calls[name]()
+        except (RuntimeError, ValueError) as error:  # out of memory among them
+            found[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            del calls[name]
+    return found
+
+
+def share(row: dict[str, Any], found: dict[str, float]) -> str:
+    """How much of the limit it has: of the copy's rate, or of the product's."""
+    line = next(r for r in ROWS if r.name == row["name"])
+    work, limit = (line.bytes, "copy") if line.bytes else (line.flops, line.precision or "fp32")
+    return f"{work * row['size'] / row['seconds'][OURS] / found[limit]:.1%} of {limit}"
+
+
+def goals(rows: list[dict[str, Any]]) -> list[tuple[str, str, bool]]:
+    """What was wanted, what was measured and whether it was met."""
+    found = []
+    for row in rows:
+        line, where = next(r for r in ROWS if r.name == row["name"]), f"{row['name']}, {row['size']}"
+        goal, took = line.goals[SIZES.index(row["size"])], row["seconds"][OURS]
+        found.append((f"{where}: at most {duration(goal)}", duration(took), took <= goal))
+        beside = {name: t for name, t in row["seconds"].items() if name not in (OURS, TORCH)}
+        if beside:
+            best = min(beside, key=lambda name: beside[name])
+            text = f"{duration(took)} against {duration(beside[best])} ({best})"
+            found.append((f"{where}: faster than every peer", text, took < beside[best]))
+        text = f"{row['same_as_cpu']:.4%} as on the processor, {row['same_as_torch']:.4%} as plain torch"
+        if not row["precision"]:
+            found.append((f"{where}: the same everywhere", text, agreed(row)))
+    return found
+
+
+def duration(seconds: float) -> str:
+    """Microseconds below a millisecond."""
+    return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The whole page."""
+    rows, found = data["rows"], data["limits"]
+    names = list(dict.fromkeys(name for row in rows for name in row["seconds"]))
+    body = [
+        [
+            row["name"], row["size"], *(duration(row["seconds"][n]) if n in row["seconds"] else "" for n in names),
+            share(row, found), f"{row['same_as_cpu']:.4%}", f"{row['same_as_torch']:.4%}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    device = ", ".join(f"{key} {value}" for key, value in data["device"].items())
+    parts = [
+        "# Attacks and transforms on a GPU",
+        f"Made by `{data['command']}`\n\non {device}; {data['machine']}.",
+        *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
+        f"Limits: a copy of {found['copy'] / 1e12:.3g} TB/s, products of {found['fp32'] / 1e12:.3g} TFLOP/s in fp32 "
+        f"and {found['tf32'] / 1e12:.3g} in tf32.",
+        "## Goals\n\n"
+        + table(["goal", "measured", "met"], [(a, b, "yes" if c else "**no**") for a, b, c in goals(rows)]),
+        "## Everyone\n\n"
+        + table(["row", "batch", *names, "share of the limit", "as on the processor", "as plain torch"], body),
+    ]
+    if data["dry"]:
+        parts.insert(1, "**A dry run on a processor: these are no figures of a GPU, and the goals do not apply.**")
+    if data["missing"]:
+        parts.append("Not installed, or failed, so not measured: " + "; ".join(data["missing"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> int:
+    """Measure and write the page; the exit code is 1 where results disagree, and 2 without CUDA."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--least", type=float, default=0.02, help="seconds a timing lasts at least")
+    parser.add_argument("--only", choices=[row.name for row in ROWS], action="append")
+    parser.add_argument("--check-only", action="store_true", help="compare results at 1 and 64, time and write nothing")
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: a dry run at N = 1, with --out")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        print("benchmarks/gpu.py needs CUDA, and torch finds none here (--device cpu is a dry run)", file=sys.stderr)
+        return 2
+    dry = device.type == "cpu"
+    if dry and arguments.out is None and not arguments.check_only:
+        parser.error("a dry run needs --out: its page is not one of results")
+    torch.backends.cudnn.allow_tf32 = False  # torch's own default lets convolutions round
+    rounds = 0 if arguments.check_only else arguments.rounds
+    sizes = SIZES[:1] if dry else SIZES[:2] if arguments.check_only else SIZES
+    data: dict[str, Any] = {
+        "command": command(sys.argv[1:]), "dry": dry, "machine": machine(), "device": {"gpu": "none"} if dry else gpu(),
+        "limits": limits(rounds, arguments.least, device, 256 if dry else 8192) if rounds else {}, "missing": [],
+        "rows": [],
+    }  # fmt: skip
+    print(data["command"], data["device"], data["machine"], data["limits"], sep="\n", flush=True)
+    missing: set[str] = set()
+    for row in ROWS:
+        for size in sizes if arguments.only is None or row.name in arguments.only else ():
+            found, absent = measure(row, size, device, rounds, arguments.least, arguments.peers)
+            data["rows"].append(found)
+            missing.update(absent)
+            times = "  ".join(f"{name} {duration(seconds)}" for name, seconds in found["seconds"].items())
+            same = f"{found['same_as_cpu']:.4%} {found['same_as_torch']:.4%}"
+            print(f"{row.name:24} {size:6d} same {same}  {times}", flush=True)
+            if not dry:
+                torch.cuda.empty_cache()
+    data["missing"] = sorted(missing)
+    if rounds:
+        out = arguments.out or Path("docs/results")
+        save(out / "gpu.json", data)
+        write(out / "gpu.md", markdown(data))
+        print(f"wrote {out / 'gpu.md'}")
+    return 0 if all(map(agreed, data["rows"])) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""What ``benchmarks/gpu.py`` times: attacks and transforms on batches that live on the device, here and elsewhere."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from attacks import ACTIONS, EPS, STEP, STEPS, Labelled, cnn, foolbox, mlp, torchattacks
+from daylight_loops import ALPHA, BETA, DEGREES, DX, DY, NORM, QUALITY, projective
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from adv_wrappers import Linf, daylight, from_module
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.launch import SWITCH
+
+OURS, TORCH = "adv_wrappers", "adv_wrappers, plain torch"
+SIZES = (1, 64, 1024, 16384)
+FRAME = 84 * 84 * 4
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table: its goals in seconds at each of ``SIZES``, and what an image costs at least."""
+
+    name: str
+    kind: str  # cnn, mlp, or the key of a transform
+    goals: tuple[float, ...]
+    precision: str | None = None
+    flops: float = 0.0  # of an image
+    bytes: float = 0.0  # read and written
+
+
+def _us(*numbers: float) -> tuple[float, ...]:
+    return tuple(number * 1e-6 for number in numbers)
+
+
+_CNN, _MLP = 4 * 9_344_576.0 * STEPS, 4 * 5_568.0 * STEPS  # a product and a sum, there and back, every step
+_SHIFTS = {"goals": _us(8, 8, 20, 250), "bytes": 2.0 * FRAME}
+_WARPS = {"goals": _us(8, 10, 40, 430), "bytes": 2.0 * FRAME}
+ROWS = (
+    Row("PGD-10 Nature-CNN, fp32", "cnn", _us(600, 1000, 12e3, 183e3), None, _CNN),
+    Row("PGD-10 Nature-CNN, tf32", "cnn", _us(600, 700, 4e3, 61e3), "tf32", _CNN),
+    Row("PGD-10 MLP 17-64-64-6", "mlp", _us(50, 50, 70, 220), None, _MLP),
+    Row("brightness", "brightness", **_SHIFTS),  # type: ignore[arg-type]
+    Row("shift", "shift", **_SHIFTS),  # type: ignore[arg-type]
+    Row("rotation", "rotation", **_WARPS),  # type: ignore[arg-type]
+    Row("perspective", "perspective", **_WARPS),  # type: ignore[arg-type]
+    Row("median 3", "median 3", _us(8, 12, 70, 860), bytes=2.0 * FRAME),
+    Row("median 5", "median 5", _us(15, 30, 350, 4700), bytes=2.0 * FRAME),
+    Row("JPEG 30", "JPEG 30", _us(15, 25, 220, 3100), bytes=2.0 * FRAME),
+)
+
+TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "brightness": lambda x: daylight.brightness(x, ALPHA, BETA),
+    "shift": lambda x: daylight.shift(x, DX, DY, layout="HWF"),
+    "rotation": lambda x: daylight.rotate(x, DEGREES, layout="HWF"),
+    "perspective": lambda x: daylight.perspective(x, NORM, layout="HWF"),
+    "median 3": lambda x: daylight.median_blur(x, 3, layout="HWF"),
+    "median 5": lambda x: daylight.median_blur(x, 5, layout="HWF"),
+    "JPEG 30": lambda x: daylight.jpeg(x, QUALITY, layout="HWF"),
+}
+
+
+def inputs(kind: str, size: int) -> tuple[Tensor, ...]:
+    """A batch on the host: observations and labels for an attack, images for a transform."""
+    rng = torch.Generator().manual_seed(0)
+    if kind not in ("cnn", "mlp"):
+        return (torch.randint(0, 256, (size, 84, 84, 4), dtype=torch.uint8, generator=rng),)
+    x = torch.rand(size, *((4, 84, 84) if kind == "cnn" else (17,)), generator=rng)
+    return x, torch.arange(size) % ACTIONS
+
+
+def network(kind: str) -> nn.Module:
+    """The network under attack."""
+    torch.manual_seed(0)
+    return {"cnn": cnn, "mlp": mlp}[kind]().eval().requires_grad_(False)
+
+
+def ours(row: Row, given: tuple[Tensor, ...]) -> Call:
+    """This library's call on a batch that lies where it is to be computed."""
+    if row.kind in TRANSFORMS:
+        return lambda: TRANSFORMS[row.kind](given[0])
+    x, labels = given
+    net, shape, budget = network(row.kind).to(x.device), tuple(x.shape[1:]), Linf(EPS)
+    victim = from_module(net, spaces.Box(0.0, 1.0, shape, np.float32), spaces.Discrete(ACTIONS), "logits")
+    how = Labelled(victim, steps=STEPS, step=STEP, precision=row.precision)
+    object.__setattr__(how, "labels", labels)
+    space = torch.zeros(shape, device=x.device), torch.ones(shape, device=x.device)
+
+    @torch.no_grad()
+    def call() -> Tensor:
+        now = Context(x, budget.box(x, *space), space, budget, False, 0, 0, _none, None, lambda victim: None, None)
+        return how(x, now)
+
+    return call
+
+
+def _none() -> Tensor:
+    raise AssertionError("nothing is drawn here")
+
+
+def plain(call: Call) -> Call:
+    """The same without Triton's kernels."""
+
+    def without() -> Any:
+        before = os.environ.get(SWITCH)
+        os.environ[SWITCH] = "0"
+        try:
+            return call()
+        finally:
+            del os.environ[SWITCH]
+            if before is not None:
+                os.environ[SWITCH] = before
+
+    return without
+
+
+def kornia(kind: str, x: Tensor) -> Call:
+    """kornia's functions, from uint8 to uint8; its JPEG knows colours alone, so a grey frame goes in three times."""
+    from kornia.enhance import adjust_brightness, adjust_contrast, jpeg_codec_differentiable
+    from kornia.filters import median_blur
+    from kornia.geometry.transform import rotate, translate, warp_perspective
+
+    angle, move = torch.tensor([DEGREES], device=x.device), torch.tensor([[float(DX), float(DY)]], device=x.device)
+    matrix = torch.from_numpy(projective(84, 84)).float()[None].to(x.device)
+    quality = torch.tensor([float(QUALITY)], device=x.device)
+
+    def jpeg(planes: Tensor) -> Any:
+        colours = planes.flatten(0, 1)[:, None].expand(-1, 3, -1, -1)
+        return jpeg_codec_differentiable(colours, quality)[:, :1].reshape(planes.shape)
+
+    call: Callable[[Tensor], Any] = {
+        "brightness": lambda p: adjust_brightness(adjust_contrast(p, ALPHA), BETA / 255),
+        "shift": lambda p: translate(p, move.expand(len(p), 2), padding_mode="border"),
+        "rotation": lambda p: rotate(p, angle.expand(len(p)), padding_mode="border"),
+        "perspective": lambda p: warp_perspective(p, matrix.expand(len(p), 3, 3), (84, 84), padding_mode="border"),
+        "median 3": lambda p: median_blur(p, 3),
+        "median 5": lambda p: median_blur(p, 5),
+        "JPEG 30": jpeg,
+    }[kind]
+
+    def batch() -> Tensor:
+        y = call(x.movedim(-1, 1).float() / 255).mul(255).round_().clamp_(0, 255).to(torch.uint8)
+        return y.movedim(1, -1).contiguous()
+
+    return batch
+
+
+def peers(row: Row, given: tuple[Tensor, ...]) -> tuple[dict[str, Call], list[str]]:
+    """Calls of other libraries, launched as they launch themselves, and those that are not installed."""
+    makers: dict[str, Callable[[], Call]] = {}
+    if row.kind in TRANSFORMS:
+        makers["kornia"] = lambda: kornia(row.kind, given[0])
+    elif row.precision is None:
+        net = network(row.kind).to(given[0].device)
+        makers["torchattacks"] = lambda: torchattacks(copy.deepcopy(net), *given)
+        makers["foolbox"] = lambda: foolbox(copy.deepcopy(net), *given)
+    calls, missing = {}, []
+    for name, make in makers.items():
+        try:
+            calls[name] = make()
+        except ImportError as error:
+            missing.append(f"{name}: {error}")
+    return calls, missing

@@ -1,0 +1,55 @@
+"""The page of the GPU's benchmark, made without a GPU."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+def run(*arguments):
+    command = [sys.executable, str(FOLDER / "gpu.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here")
+def test_without_cuda_there_is_one_line_and_no_page(tmp_path):
+    done = run("--out", str(tmp_path))
+    assert done.returncode == 2 and "CUDA" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not done.stdout and not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_says_so_and_has_every_part(tmp_path):
+    rows = ("brightness", "PGD-10 MLP 17-64-64-6")
+    only = [word for row in rows for word in ("--only", row)]
+    done = run("--device", "cpu", "--rounds", "1", "--least", "0", "--no-peers", *only, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    data, page = json.loads((tmp_path / "gpu.json").read_text()), (tmp_path / "gpu.md").read_text()
+    assert data["dry"] and "**A dry run on a processor" in page
+    assert {row["name"] for row in data["rows"]} == {*rows} and {row["size"] for row in data["rows"]} == {1}
+    for row in data["rows"]:
+        assert row["same_as_cpu"] == row["same_as_torch"] == 1 and min(row["seconds"].values()) > 0
+        assert f"| {row['name']} | 1 |" in page
+    assert "% of copy" in page and "% of fp32" in page and "## Goals" in page
+
+
+def test_goals_and_shares(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    gpu = importlib.import_module("gpu")
+    row = {
+        "name": "brightness", "size": 1024, "precision": None, "same_as_cpu": 1.0, "same_as_torch": 1.0,
+        "seconds": {"adv_wrappers": 28.9e-6, "adv_wrappers, plain torch": 1e-6, "kornia": 1e-3},
+    }  # fmt: skip
+    assert [met for _, _, met in gpu.goals([row])] == [False, True, True]
+    assert gpu.share(row, {"copy": 4e12}) == "50.0% of copy"
+    assert not gpu.agreed(row | {"same_as_cpu": 0.9999}) and gpu.agreed(row | {"name": "x", "same_as_cpu": 0.9999})
+    assert gpu.agreed(row | {"precision": "tf32", "same_as_cpu": 0.5})
+    calls = {"fails": lambda: torch.zeros(2).view(3), "works": lambda: None}
+    assert list(gpu.failing(calls)) == ["fails"] and list(calls) == ["works"]
