@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ RUNS = {
     "train_under_attack.py": ["--steps", "600", "--episodes", "2"],
     "evaluate_cleanrl.py": ["--steps", "2000", "--episodes", "2"],
     "register_and_make_vec.py": ["--num-envs", "2", "--episodes", "2"],
+    "on_device.py": ["--num-envs", "4", "--steps", "22"],
     "train_victim.py": ["cartpole-dqn", "--steps", "1200", "--episodes", "1", "--out", "zoo"],
 }
 
@@ -41,7 +43,7 @@ def test_every_example_is_run():
     assert {*RUNS, "ppo_atari.py"} == {path.name for path in EXAMPLES.glob("*.py")}  # train_victim.py imports that
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if name != "train_victim.py"])
+@pytest.mark.parametrize("name", [name for name in RUNS if name not in ("train_victim.py", "on_device.py")])
 def test_example(name, tmp_path):
     if name == "train_under_attack.py":
         pytest.importorskip("stable_baselines3")
@@ -53,6 +55,16 @@ def test_saved_weights_are_loaded_instead_of_training_again(tmp_path):
     written = (tmp_path / "cleanrl-agent.pt").stat().st_mtime_ns
     assert run("evaluate_cleanrl.py", tmp_path) == first
     assert (tmp_path / "cleanrl-agent.pt").stat().st_mtime_ns == written
+
+
+def test_nothing_leaves_the_device(tmp_path):
+    """PGD works, and of the kernels that were watched none makes a trip."""
+    rows = [line.split() for line in run("on_device.py", tmp_path).splitlines()[1:]]
+    jax = importlib.util.find_spec("jax") and importlib.util.find_spec("flax")
+    assert [row[0] for row in rows] == ["torch", "jax"][: 2 if jax else 1]
+    for _, device, clean, _, pgd, trips, _, kernels, _ in rows:
+        assert device == "cpu" or device.startswith("cuda")
+        assert float(clean) == 22 > float(pgd) and trips == "0" and int(kernels) > 500
 
 
 def test_trained_victim_is_a_card_that_loads(tmp_path):

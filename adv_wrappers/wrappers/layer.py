@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from adv_wrappers.core.arrays import Field
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.errors import BudgetError, ThreatError
+from adv_wrappers.core.errors import BudgetError, SpaceError, ThreatError
 from adv_wrappers.core.perturbation import How, On, When
 from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.session import Session
@@ -66,6 +66,16 @@ def autoreset_mode(env: Any) -> AutoresetMode:
     """The mode of a vector environment, from the environment itself: ``AtariVectorEnv`` shares its metadata."""
     mode = getattr(env.unwrapped, "autoreset_mode", None) or (env.metadata or {}).get("autoreset_mode")
     return AutoresetMode(mode) if mode is not None else AutoresetMode.NEXT_STEP
+
+
+def understood(obs: Any) -> None:
+    """Raise :class:`SpaceError` for the arrays of other libraries, which would be copied to the host without a word."""
+    leaf = next(iter(obs.values())) if isinstance(obs, dict) else obs
+    if hasattr(leaf, "__dlpack__") and not isinstance(leaf, (np.ndarray, np.generic, torch.Tensor)):
+        raise SpaceError(
+            f"expected numpy arrays or torch tensors, the environment hands out {type(leaf).__module__}."
+            f"{type(leaf).__qualname__}: wrap it in Gymnasium's JaxToTorch or ArrayConversion first"
+        )
 
 
 class Layer:

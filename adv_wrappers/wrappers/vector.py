@@ -16,7 +16,7 @@ from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers import trees
-from adv_wrappers.wrappers.layer import LAYERS, Layer, autoreset_mode, floated
+from adv_wrappers.wrappers.layer import LAYERS, Layer, autoreset_mode, floated, understood
 
 
 class VectorLayer(Layer, VectorWrapper):
@@ -64,16 +64,18 @@ class VectorLayer(Layer, VectorWrapper):
         """Reset all rows, or those of ``options["reset_mask"]``; the other rows keep what they were handed."""
         mask: Any = None
         if options and options.get("reset_mask") is not None:
-            mask = np.array(options["reset_mask"], dtype=bool)
-            options = {**options, "reset_mask": mask.copy()}
+            mask = options["reset_mask"]
+            if self.engine.clock.device is None or not isinstance(mask, torch.Tensor):
+                mask = np.array(mask, dtype=bool)
+            options = {**options, "reset_mask": trees.copy(mask)}
         seeds = self.engine.clock.check(seed, mask)
         obs, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         self._settle(obs)
         engine, device = self.engine, self.engine.clock.device
         engine.true = None
         if mask is not None and device is not None:
-            mask = torch.as_tensor(mask, device=device)
-        engine.clock.reset(seeds, mask)
+            mask = torch.as_tensor(mask, dtype=torch.bool, device=device)
+        engine.clock.reset(None if seed is None else seeds, mask)  # the check of seeds looks into the mask
         engine.forget(mask)
         engine.session.reset(mask)
         if mask is None:
@@ -90,10 +92,11 @@ class VectorLayer(Layer, VectorWrapper):
 
     def _settle(self, obs: Any) -> None:
         """On the first observation: is this environment on a device?"""
+        understood(obs)
         device = trees.device(obs)
         if device is not None and self.engine.clock.device is None:
             self.engine.settle(device)
-            self._finished = torch.zeros(self.num_envs, dtype=torch.bool, device=device)
+            self._finished, self._every = self._rows(False), self._rows(True)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """One step of every row under attack."""
@@ -148,8 +151,8 @@ class VectorLayer(Layer, VectorWrapper):
 
     def _rows(self, struck: Any) -> Any:
         if isinstance(struck, bool):
-            full, device = np.full(self.num_envs, struck), self.engine.clock.device
-            return full if device is None else torch.as_tensor(full, device=device)
+            rows, device = self.num_envs, self.engine.clock.device
+            return np.full(rows, struck) if device is None else torch.full((rows,), struck, device=device)
         return struck
 
     def _note(self, info: dict[str, Any], struck: Any, true: Any) -> dict[str, Any]:
@@ -177,13 +180,11 @@ class VectorLayer(Layer, VectorWrapper):
         final = info.get("final_obs")
         if final is None or self.on == "action":
             return info
-        batch = trees.copy(obs)
         ragged = isinstance(final, np.ndarray) and final.dtype == object
+        batch = trees.copy(obs) if ragged else final
         if ragged:
             for row in np.flatnonzero(done):
                 trees.put(batch, int(row), final[row])
-        else:
-            batch = final
         batch, _ = self._observe(batch, done, True, False)
         if not ragged:
             return {**info, "final_obs": batch}

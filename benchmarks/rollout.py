@@ -1,0 +1,232 @@
+"""End to end: environment steps a second of an agent at play, clean and under attack, and where the time goes.
+
+    python benchmarks/rollout.py --victims FOLDER
+
+Pong is ALE's vector environment (``adv.atari_vec``) with zoo:pong-ppo, under PGD-10 (one grey level), a rotation by 3
+degrees and JPEG at the daylight paper's quality, each on the stack of frames. HalfCheetah-v5 is a ``SyncVectorEnv``
+with the card of a halfcheetah in FOLDER under MaxDiff of 10 steps at the card's own eps, which is the PGD-10 of
+continuous actions; daylight is for images. Without ``--victims`` it is Hopper-v5 with zoo:hopper-ppo. Actions come from
+the pilot that ``evaluate`` plays with; of a recurrent agent it computes every step twice, once for the action and once
+for the next state.
+
+A threat plays in blocks of about the same time, and every round has one block of every threat to the same environment
+and size, beginning one place later than in the round before. Ratios and shares are taken within a round, a step, and
+given as medians over the rounds. Attacked games take other turns than clean ones: the states are not the same.
+
+Steps a second are by the clock on the wall, and count every row of the batch. ALE plays its games in threads of its
+own, one a core, while this process waits, so the environment's part is by the clock on the wall for Pong. All else is
+done by the one thread of torch and MuJoCo, and is timed by that thread's own processor time, which does not run
+while the machine serves somebody else. The attack is the call of the perturbation itself. The rest of the wrapper is
+what ``step`` spends beside the environment and the attack: taking observations in, the budget, projecting, clocks,
+infos. What the parts add up to is set beside the time on the wall (``accounted``): far below 100%, the machine was
+busy with something else, and the steps a second are too low.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import gymnasium as gym
+import torch
+from gymnasium.vector import SyncVectorEnv
+from timing import command, machine, save, table, write
+
+import adv_wrappers as adv
+from adv_wrappers.evaluation.pilot import Pilot
+
+CLEAN = "clean"
+PARTS = ("environment", "agent", "attack", "rest")
+
+
+class Meter:
+    """Seconds by name: on the wall, and of this thread's own."""
+
+    def __init__(self) -> None:
+        self.wall: Counter[str] = Counter()
+        self.own: Counter[str] = Counter()
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function``, whose calls are counted under ``name``."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            wall, own = time.perf_counter(), time.thread_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.own[name] += time.thread_time() - own
+                self.wall[name] += time.perf_counter() - wall
+
+        return call
+
+
+class Row:
+    """An agent at play in ``rows`` environments under one threat, or under none."""
+
+    def __init__(self, env: Any, victim: adv.Victim, threat: adv.ThreatModel | None, threads: bool) -> None:
+        self.meter, self.rows, self.threads = Meter(), env.num_envs, threads
+        self.kind: Any = None  # of perturbation
+        env.step = self.meter.timed("environment", env.step)
+        if threat is not None:
+            env = adv.wrap(env, threat)
+            self.kind = type(env.threat.how)
+        self.env, self.pilot = env, Pilot(victim, self.rows)
+        self.pilot.reset(seeds=0)
+        self.obs = env.reset(seed=0)[0]
+        self.act, self.step = self.meter.timed("agent", self.pilot.act), self.meter.timed("step", env.step)
+
+    def play(self, steps: int) -> dict[str, float]:
+        """Seconds a step of each part, and on the wall altogether."""
+        self.meter.wall.clear()
+        self.meter.own.clear()
+        watch: Any = contextlib.nullcontext()
+        if self.kind is not None:
+            watch = mock.patch.object(self.kind, "__call__", self.meter.timed("attack", self.kind.__call__))
+        with watch:
+            started = time.perf_counter()
+            for _ in range(steps):
+                self.obs, _, terminated, truncated, _ = self.step(self.act(self.obs))
+                over = terminated | truncated
+                if over.any():
+                    self.pilot.reset(over)
+            wall = time.perf_counter() - started
+        own = self.meter.own
+        found = {
+            "environment": (self.meter.wall if self.threads else own)["environment"], "agent": own["agent"],
+            "attack": own["attack"], "rest": own["step"] - own["environment"] - own["attack"], "wall": wall,
+        }  # fmt: skip
+        return {name: seconds / steps for name, seconds in found.items()}
+
+
+def measure(rows: dict[str, Row], rounds: int, least: float) -> list[dict[str, Any]]:
+    """One environment and size: a line a threat."""
+    steps = {}
+    for name, row in rows.items():
+        row.play(3)
+        steps[name] = max(2, round(least / row.play(3)["wall"]))
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in rows}
+    names = list(rows)
+    for i in range(rounds):
+        at = i % len(names)
+        for name in names[at:] + names[:at]:
+            found[name].append(rows[name].play(steps[name]))
+
+    def median(name: str, value: Callable[[dict[str, float]], float]) -> float:
+        return statistics.median(value(block) for block in found[name])
+
+    def walls(name: str) -> list[float]:
+        return [block["wall"] for block in found[name]]
+
+    def parts(block: dict[str, float]) -> float:
+        return sum(block[part] for part in PARTS)
+
+    return [
+        {
+            "threat": name, "num_envs": row.rows, "steps_a_block": steps[name],
+            "steps_per_second": row.rows / median(name, lambda block: block["wall"]),
+            "of_clean": statistics.median(c / b for c, b in zip(walls(CLEAN), walls(name), strict=True)),
+            "milliseconds": {part: 1000 * median(name, lambda block, part=part: block[part]) for part in PARTS},
+            "shares": {part: median(name, lambda block, part=part: block[part] / parts(block)) for part in PARTS},
+            "accounted": median(name, lambda block: parts(block) / block["wall"]),
+        }
+        for name, row in rows.items()
+    ]  # fmt: skip
+
+
+def pong(count: int) -> dict[str, Row]:
+    """Pong's rows, of ``count`` games each."""
+    victim = adv.load_victim("zoo:pong-ppo")
+    threats = {
+        CLEAN: None, "PGD-10": adv.threat("pgd", victim, eps=1), "rotation": adv.threat("rotation", degrees=3),
+        "JPEG": adv.threat("jpeg"),
+    }  # fmt: skip
+    return {n: Row(adv.atari_vec("PongNoFrameskip-v4", count), victim, t, True) for n, t in threats.items()}
+
+
+def runner(victim: adv.Victim, env_id: str, count: int) -> dict[str, Row]:
+    """The rows of an agent that runs."""
+    eps = float(((victim.card or {}).get("attack") or {}).get("eps", 0.075))
+    threats = {CLEAN: None, "MaxDiff-10": adv.threat("max-diff", victim, eps=eps, scale="victim", steps=10)}
+    rows = {name: SyncVectorEnv([lambda: gym.make(env_id)] * count) for name in threats}
+    return {name: Row(rows[name], victim, threat, False) for name, threat in threats.items()}
+
+
+def victim_of(folder: Path | None) -> tuple[adv.Victim, str]:
+    """The agent that runs, and its environment."""
+    found = sorted(folder.glob("*halfcheetah*/card.json")) if folder else []
+    if not found:
+        return adv.load_victim("zoo:hopper-ppo"), "Hopper-v5"
+    return adv.load_victim(f"card:{found[0].parent}"), "HalfCheetah-v5"
+
+
+def markdown(lines: list[dict[str, Any]], line: str) -> str:
+    """The whole page."""
+    header = [
+        "environment", "rows", "threat", "steps a second", "of clean", "environment, ms", "agent, ms", "attack, ms",
+        "rest of the wrapper, ms", "share of the attack", "accounted",
+    ]  # fmt: skip
+    body = [
+        [
+            r["environment"], r["num_envs"], r["threat"], f"{r['steps_per_second']:.0f}", f"{r['of_clean']:.0%}",
+            *(f"{r['milliseconds'][part]:.2f}" for part in PARTS), f"{r['shares']['attack']:.0%}",
+            f"{r['accounted']:.0%}",
+        ]
+        for r in lines
+    ]  # fmt: skip
+    played = {r["environment"]: r["agent"] for r in lines}
+    agents = ", ".join(f"{name} is played by {agent}" for name, agent in played.items())
+    return "\n\n".join([
+        "# Rollouts under attack, end to end",
+        f"Made by `{line}`\n\non {machine()}; {agents}. Milliseconds are those of one step of the whole batch.",
+        *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
+        "## Where the time goes\n\n" + table(header, body),
+    ]) + "\n"  # fmt: skip
+
+
+def main() -> None:
+    """Measure and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--victims", type=Path, help="folder of cards; None takes zoo:hopper-ppo")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--least", type=float, default=0.5, help="seconds a block lasts at least")
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    line = command(sys.argv[1:])
+    print(line)
+    print(machine(), flush=True)
+    runs, env_id = victim_of(arguments.victims)
+    agent = (runs.card or {}).get("name", runs.ref)
+    jobs: list[tuple[str, str, Callable[[], dict[str, Row]]]] = [
+        *(("Pong", "zoo:pong-ppo", lambda count=count: pong(count)) for count in (8, 32, 128)),
+        *((env_id, str(agent), lambda count=count: runner(runs, env_id, count)) for count in (8, 32)),
+    ]
+    lines: list[dict[str, Any]] = []
+    for name, who, make in jobs:
+        rows = make()
+        for found in measure(rows, arguments.rounds, arguments.least):
+            lines.append({"environment": name, "agent": who, **found})
+            parts = "  ".join(f"{part} {found['milliseconds'][part]:8.2f}" for part in PARTS)
+            print(
+                f"{name:15} x {found['num_envs']:3} {found['threat']:10} {found['steps_per_second']:7.0f} steps/s "
+                f"{found['of_clean']:5.0%} of clean   ms: {parts}   attack {found['shares']['attack']:4.0%}   "
+                f"accounted {found['accounted']:4.0%}",
+                flush=True,
+            )
+        for row in rows.values():
+            row.env.close()
+    save(arguments.out / "rollout.json", {"command": line, "machine": machine(), "rows": lines})
+    write(arguments.out / "rollout.md", markdown(lines, line))
+    print(f"wrote {arguments.out / 'rollout.md'}")
+
+
+if __name__ == "__main__":
+    main()
