@@ -78,6 +78,8 @@ def pgd(
     Starts at ``start``, a random point of the budget, or the true value.
     """
     y = start if start is not None else context.draw() if random_start else context.x
+    del start
+    _ = context.box  # made while there is no gradient beside it
     spend = getattr(gradient, "spendable", False)
     for _ in range(steps):
         y = context.ascend(y, gradient(y), step, spend)
@@ -91,12 +93,15 @@ def momentum(
 
     ``nesterov`` looks one step ahead along the accumulated direction (NI-FGSM, Lin et al. 2020, algorithm 1).
     """
-    y, total = context.x, torch.zeros_like(context.x)
+    _ = context.box
+    y = context.x
+    total = torch.zeros_like(y)
     for _ in range(steps):
         ahead = context.ascend(y, total, step * decay) if nesterov else y
         g = gradient(ahead)
-        length = g.abs().flatten(1).sum(1).clamp(min=torch.finfo(g.dtype).tiny)
-        total = total * decay + g / length.view(-1, *[1] * (g.dim() - 1))
+        length = torch.linalg.vector_norm(g.flatten(1), 1, dim=1).clamp(min=torch.finfo(g.dtype).tiny)
+        total.mul_(decay).addcdiv_(g, length.view(-1, *[1] * (g.dim() - 1)))
+        del g
         y = context.ascend(y, total, step)
     return y
 
@@ -112,9 +117,12 @@ def langevin(context: Context, gradient: Gradient, steps: int, step: float, nois
     if noise == 0:
         return pgd(context, gradient, steps, step, start=y)
     factor = noise * math.sqrt(2 * step * getattr(context.budget, "eps", 1.0))
+    spend = getattr(gradient, "spendable", False) and getattr(context.budget, "scale", None) is None
     for i, jitter in enumerate(context.normals(steps)):
         g = context.budget.in_units(gradient(y))
-        y = context.ascend(y, g.add(jitter, alpha=factor / (i + 2)), step, spend=True)
+        g = (g.add_ if spend else g.add)(jitter, alpha=factor / (i + 2))
+        del jitter
+        y = context.ascend(y, g, step, spend=True)
     return y
 
 

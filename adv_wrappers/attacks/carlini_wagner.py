@@ -45,6 +45,7 @@ class CarliniWagner(Perturbation):
     name: ClassVar[str] = "carlini-wagner"
     search: ClassVar[bool] = True
     needs_victim: ClassVar[bool] = True
+    capturable: ClassVar[bool] = True
     within: ClassVar[Budget | None] = Valid()
     victim: Any = None
     target: int | str | None = None

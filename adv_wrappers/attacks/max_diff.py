@@ -35,6 +35,7 @@ class MaxDiff(Climb):
     """
 
     name: ClassVar[str] = "max-diff"
+    capturable: ClassVar[bool] = True
     victim: Any = None
     steps: int = 10
     step: float = 0.1

@@ -31,6 +31,7 @@ class MaxWorst(Climb):
     """
 
     name: ClassVar[str] = "max-worst"
+    capturable: ClassVar[bool] = True
     victim: Any = None
     by: str | None = None
     steps: int = 10

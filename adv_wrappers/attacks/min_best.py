@@ -32,6 +32,7 @@ class MinBest(Climb):
     """
 
     name: ClassVar[str] = "min-best"
+    capturable: ClassVar[bool] = True
     victim: Any = None
     steps: int = 1
     step: float = 1.0

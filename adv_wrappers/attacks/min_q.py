@@ -31,6 +31,7 @@ class MinQ(Climb):
     """
 
     name: ClassVar[str] = "min-q"
+    capturable: ClassVar[bool] = True
     victim: Any = None
     steps: int = 10
     step: float = 0.1

@@ -33,6 +33,7 @@ class Momentum(Climb):
     """
 
     name: ClassVar[str] = "momentum"
+    capturable: ClassVar[bool] = True
     victim: Any = None
     steps: int = 10
     step: float = 0.1

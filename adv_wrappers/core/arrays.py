@@ -7,6 +7,7 @@ integers exactly): a float64 space that is projected in float32 would not contai
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -81,16 +82,14 @@ class Field:
         self.exact = torch.float64 if wide else torch.float16 if self.dtype == np.float16 else torch.float32
         self._exact_np = np.dtype(str(self.exact).removeprefix("torch."))
         self._on: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        # whether the space is all values of its dtype: full uint8 images
+        self.whole = self.dtype == np.uint8 and bool((self.low == 0).all() and (self.high == 255).all())
+        finite = np.isfinite(np.stack([self.low, self.high]).astype(np.float64))
+        self.bounded, self._open = bool(finite.all()), not finite.any()  # every feature, and none
 
-    @property
-    def bounded(self) -> bool:
-        """Whether every feature has finite bounds."""
-        return bool(np.isfinite(self.low.astype(np.float64)).all() and np.isfinite(self.high.astype(np.float64)).all())
-
-    @property
-    def whole(self) -> bool:
-        """Whether every value of the dtype lies in the space, which holds nothing else: full uint8 images."""
-        return self.dtype == np.uint8 and bool((self.low == 0).all() and (self.high == 255).all())
+    def holds(self, part: Any) -> bool:
+        """Whether a part of this dtype cannot lie outside of the space."""
+        return self._open or (self.whole and part.dtype in (np.uint8, torch.uint8))
 
     def bounds(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Bounds of the space in the exact dtype, ``[*S]`` twice."""
@@ -164,12 +163,15 @@ def _single(like: Any, value: Any) -> Any:
     return type(like)(value)
 
 
-def to_victim(obs: Any, dtype: torch.dtype, device: torch.device, batched: bool) -> Any:
-    """A native observation (or Dict of them) as tensors ``[B, *S]`` in a victim's dtype and on its device."""
+def to_victim(
+    obs: Any, dtype: torch.dtype, device: torch.device, batched: bool,
+    lift: Callable[[Any], Tensor] = lambda array: torch.from_numpy(np.array(array, order="C")),
+) -> Any:  # fmt: skip
+    """An observation (or Dict of them) as tensors ``[B, *S]`` in a victim's dtype and on its device."""
     if isinstance(obs, dict):
-        return {key: to_victim(value, dtype, device, batched) for key, value in obs.items()}
-    tensor = obs if isinstance(obs, Tensor) else torch.from_numpy(np.array(obs, order="C"))
-    tensor = tensor.to(device=device, dtype=dtype)
+        return {key: to_victim(value, dtype, device, batched, lift) for key, value in obs.items()}
+    tensor = obs if isinstance(obs, Tensor) else lift(obs)
+    tensor = tensor.to(device).to(dtype)  # at once torch would convert first, and send bytes as floats
     return tensor if batched else tensor[None]
 
 

@@ -100,7 +100,8 @@ class Linf(Budget):
 
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         radius = self.radius(x)
-        return torch.maximum(x - radius, low), torch.minimum(x + radius, high)
+        lower, upper = x - radius, x + radius
+        return torch.maximum(lower, low, out=lower), torch.minimum(upper, high, out=upper)
 
     def direction(self, gradient: Tensor) -> Tensor:
         return self.in_units(gradient.sign())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core import keys
+from adv_wrappers.core import graphs, keys, recorder, transfer
 from adv_wrappers.core.arrays import finite, to_victim
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.clock import Clock
@@ -17,13 +16,14 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import SpaceError, ValueRangeError
 from adv_wrappers.core.frames import History, Newest, plain
 from adv_wrappers.core.memory import Memory
+from adv_wrappers.core.moment import Moment, Timeless, place
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.session import Session, select
 from adv_wrappers.core.threat import ThreatModel
 
 _GATES = 1 << 40  # streams of ProbabilisticTiming, apart from those of layers
 _TIMING = 1 << 20  # draws of a timing, apart from those of its perturbation
-_EPISODE = 1 << 41  # draws that hold for an episode, apart from those of its steps
+EPISODE = 1 << 41  # draws that hold for an episode, apart from those of its steps
 
 
 class Bench:
@@ -47,6 +47,8 @@ class Bench:
         self.gates: list[When] = []
         self.true: Any = None  # the value that came in last, and which rows were struck: read by evaluations
         self.struck: Any = False
+        self.graphs: graphs.Graphs | None = None
+        self._how: Any = None
         self.arm(threat)
 
     def arm(self, threat: ThreatModel) -> None:
@@ -66,21 +68,33 @@ class Bench:
         # a native perturbation of whole uint8 images cannot leave its space: nothing to search, nothing to project
         self.whole = self.native and isinstance(self.budget, Valid) and self.field.whole and not victims
         self.watches = threat.on == "action" and bool(victims)
+        self.gentle: bool = getattr(threat.how, "capturable", False)  # and so promises to write to nothing
+        self._equip()
 
     def settle(self, device: torch.device) -> None:
         """Move to a device, on which the environment turned out to live: clock and schedule live there too."""
         self.clock = Clock(self.session.rows, device, self.session.roots)
         self.device = self.device or device
+        self._equip()
 
-    @property
-    def t(self) -> Any:
-        """Step within the episode."""
-        return self.clock.t
+    def _equip(self) -> None:
+        """What speeds up a strike on this device."""
+        how, device, before = self.threat.how, self.device, self.graphs
+        host = self.clock.device is None
+        # devices other than CUDA may lack the dtype of true values, which then stay where they are
+        self.home = device if device is not None and device.type == "cuda" else None
+        self.transfer = transfer.between(device) if host and device is not None else None
+        able = getattr(how, "capturable", False) and self.memory.leaves is None and not self.whole
+        able = able and (self.transfer is not None or not host)
+        able = able and not any(getattr(v, "compile", False) for v in self.threat.victims)  # cannot be watched
+        record = recorder.recorder_for(device) if able and device is not None else None
+        self.graphs = None if record is None else graphs.Graphs(record, self.threat.label, self.threat.victims)
+        if self.graphs is not None and before is not None and self._how is how:
+            self.graphs.fault = before.fault  # another budget does not mend an attack
+        self._how = how
 
-    @property
-    def spent(self) -> Any:
-        """Strikes of this episode."""
-        return self.clock.spent
+    t = property(lambda self: self.clock.t, doc="Step within the episode.")
+    spent = property(lambda self: self.clock.spent, doc="Strikes of this episode.")
 
     def chance(self, path: int, stream: int | None = None) -> Any:
         """Uniform number in [0, 1) a row, from the layer's stream or from a gate's."""
@@ -88,21 +102,26 @@ class Bench:
             return keys.uniform_of(keys.fold(self.clock.key(), _GATES + stream))
         return keys.uniform_of(keys.fold(keys.fold(self.clock.key(), self.stream), _TIMING + path))
 
-    def _native(self, part: Any, rows: Any) -> Tensor:
-        part = part if rows is None else part[rows]
-        tensor = tensor_of(part)
-        return tensor.to(self.device or tensor.device)
+    def _lift(self, leaf: Any, rows: Any = None) -> Any:
+        """Rows of a batch, on the device where the strike is computed."""
+        if self.transfer is not None and leaf is not None:
+            return self.transfer.up(leaf.numpy() if isinstance(leaf, Tensor) else leaf, rows)
+        leaf = select(leaf, rows)
+        return leaf if self.home is None or leaf is None else leaf.to(self.home)
 
-    def _box(self, exact: Tensor, rows: Any) -> tuple[Tensor, Tensor]:
+    def _box(self, exact: Tensor, moment: Moment) -> tuple[Tensor, Tensor]:
         """The box around the true values: the space widened to contain them, met with the ball, rounded inwards."""
         low, high = self.field.bounds(exact.device)
-        low, high = self.budget.box(exact, torch.minimum(low, exact), torch.maximum(high, exact))
+        if not self.field.holds(moment.part):
+            low, high = torch.minimum(low, exact), torch.maximum(high, exact)
+        low, high = self.budget.box(exact, low, high)
+        if low.shape != exact.shape:  # a budget of somebody's own may hand the bounds of the space back
+            low, high = low.expand_as(exact).clone(), high.expand_as(exact).clone()
         if self.field.grid:
             low, high = low.ceil_(), high.floor_()
-        if self._free is None:
-            return low, high
-        free = select(self._free, rows)  # what was shown before has no room left
-        return torch.where(free, low, exact), torch.where(free, high, exact)
+        if moment.free is not None:  # what was shown before has no room left
+            low, high = torch.where(moment.free, low, exact), torch.where(moment.free, high, exact)
+        return low, high
 
     def _expected(self, part: Any) -> Any:
         if tuple(part.shape) != (expected := (self.session.rows or 1, *self.field.shape)):
@@ -113,43 +132,68 @@ class Bench:
         """Functions that make the layer's keys of this step and of this episode, int64 ``[count]``."""
 
         def made(key: Any) -> Tensor:
-            key = key if rows is None or not self.batched else key[rows]
-            return keys.as_tensor(keys.fold(key, self.stream), count, device)
+            key = keys.fold(key if rows is None or not self.batched else key[rows], self.stream)
+            if self.transfer is None:
+                return keys.as_tensor(key, count, device).to(device)
+            return self.transfer.up(keys.as_tensor(key, count, torch.device("cpu")).numpy())
 
         clock = self.clock
-        return lambda: made(clock.key()), lambda: made(keys.fold(clock.episode_key(), _EPISODE))
+        return lambda: made(clock.key()), lambda: made(keys.fold(clock.episode_key(), EPISODE))
 
-    def _context(self, value: Any, rows: Any, final: bool, mask: Any) -> tuple[Context, Tensor, Any]:
+    def _moment(self, value: Any, rows: Any, final: bool, mask: Any) -> tuple[Moment, Any]:
+        """What a strike on some rows (None for all) is made of, and the part of ``value`` that it perturbs."""
         part = self._expected(self.field.take(value, self.batched))
-        exact = self.field.exactly(part if rows is None else part[rows])
-        if self.clock.device is None and not self.field.grid and not finite(exact):
-            raise ValueRangeError(f"{self.threat.label} was handed an {self.threat.on} that is not finite: {part}")
+        own = rows if self.batched else None  # of leaves without a first axis in single environments
+        action, victims = self.threat.on == "action", self.threat.victims
+        seen = self.session.handed if action else value
+        if victims and not action and self.field.keys is None:
+            seen = None
+        else:
+            seen = select(seen, own)
+            if victims and seen is not None:
+                lift = {} if self.transfer is None else {"lift": self.transfer.up}
+                seen = to_victim(seen, self.dtype, self.device or place(part), self.batched, **lift)
+        if self.transfer is not None:
+            self.field.exactly(part[:0])  # raises for arrays of anything but numbers
+            self.sound(part if rows is None else part[rows])
+        device = self.device or place(part)
+        return Moment(
+            self._lift(part, rows), *self._keys(rows, len(part) if rows is None else len(rows), device), seen,
+            lambda victim: self.session.state(victim, rows if self.transfer is None else self._lift(rows), final),
+            self._lift(self._free, rows), None if mask is None else self._lift(mask, rows).to(device),
+            select(self.clock.t, own), select(self.clock.spent, own), self.memory.recall(rows),
+        ), part  # fmt: skip
+
+    def _context(self, moment: Moment) -> tuple[Context, Tensor]:
+        """The context of a strike, and the true values in the space's own precision.
+
+        ``context.x`` is the latter themselves where the two are of one dtype and the perturbation writes to neither.
+        """
+        exact = self.field.exactly(moment.part)
+        if self.transfer is None:
+            self.sound(exact)
         dtype, device = self.dtype, self.device or exact.device
-        action = self.threat.on == "action"
-        observation = select(self.session.handed if action else value, rows if self.batched else None)
-        fill = None
-        if not action and self.field.keys is not None:
-            full = to_victim(observation, dtype, device, self.batched)
-            fill = lambda x: self.field.give(full, x, True)  # noqa: E731
-        if self.threat.victims and observation is not None:
-            observation = to_victim(observation, dtype, device, self.batched)
+        x, gentle = exact.to(device, dtype), self.gentle and not exact.is_inference()
+        if x is exact and not gentle:
+            x = exact.clone()
+        seen, fill = moment.seen, None
+        if seen is None and self.threat.on == "observation":
+            seen = x if gentle else x.clone()
+        elif self.threat.on == "observation" and self.field.keys is not None:
+            fill = lambda part: self.field.give(moment.seen, part, True)  # noqa: E731
 
-        def pick(a: Any) -> Any:
-            return a if rows is None or not self.batched else a[rows]
+        def box() -> tuple[Tensor, Tensor]:
+            low, high = self._box(exact, moment)
+            return low.to(device, dtype), high.to(device, dtype)
 
-        low, high = self._box(exact, rows)
-        key, episode_key = self._keys(rows, len(exact), device)
-        space_low, space_high = self.field.bounds(torch.device(device))
-        context = Context(
-            exact.to(device, dtype, copy=True), (low.to(device, dtype), high.to(device, dtype)),
-            (space_low.to(dtype), space_high.to(dtype)), self.budget, self.field.grid,
-            pick(self.clock.t), pick(self.clock.spent), key, observation,
-            lambda victim: self.session.state(victim, rows, final), fill,
-            self.memory.recall(rows), None if mask is None else select(mask, rows).to(device), episode_key,
+        low, high = self.field.bounds(torch.device(device))
+        context = (Context if moment.t is not None else Timeless)(
+            x, box, (low.to(dtype), high.to(dtype)), self.budget, self.field.grid, moment.t, moment.spent, moment.key,
+            seen, moment.states, fill, moment.memory, moment.mask, moment.episode_key,
         )  # fmt: skip
-        return context, exact, part
+        return context, exact
 
-
-def tensor_of(part: Any) -> Tensor:
-    """An array (copied: it may be the environment's own memory) or a tensor, as a tensor."""
-    return part if isinstance(part, Tensor) else torch.from_numpy(np.array(part, order="C"))
+    def sound(self, values: Any) -> None:
+        """Raise :class:`ValueRangeError` unless the values of a host environment are finite; no device is asked."""
+        if self.clock.device is None and not self.field.grid and not finite(torch.as_tensor(values)):
+            raise ValueRangeError(f"{self.threat.label} was handed an {self.threat.on} that is not finite: {values}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 
 from adv_wrappers.core import keys
 from adv_wrappers.core.budgets import Budget
+
+_TOGETHER = 1 << 15  # elements that are drawn at once
 
 Leaves = dict[str, Tensor]
 Box = tuple[Tensor, Tensor]
@@ -86,6 +89,7 @@ class Context:
         self._states, self._fill, self._shape = states, fill, tuple(x.shape[1:])
         self._unit: float | Tensor | None = None
         self._layout: Layout | None = None
+        self._origin = x
 
     @property
     def box(self) -> Box:
@@ -111,8 +115,10 @@ class Context:
             layout: moves the elements of a row without changing them. The budget must be ``elementwise``.
         """
         other = copy.copy(self)
-        low, high = self._box() if callable(self._box) else self._box  # not kept in two layouts
-        other.x, other._box, other._layout = layout(self.x), (layout(low), layout(high)), layout
+        other.__class__ = _Laid
+        sides = list(self._box() if callable(self._box) else self._box)  # let go one by one: not held in two layouts
+        other._box = (layout(sides.pop(0)), layout(sides.pop(0)))
+        other._layout, other._origin = layout, other.__dict__.pop("x")
         return other
 
     def _lay(self, numbers: Tensor) -> Tensor:
@@ -142,10 +148,14 @@ class Context:
         """Standard normal numbers of the shape and dtype of ``x``."""
         return self._lay(keys.normal(self._next(), self._shape, self.x.dtype))
 
-    def normals(self, count: int) -> tuple[Tensor, ...]:
-        """``count`` independent draws at once, for the price of one on small batches."""
-        draws = keys.normal(self._next(), (count, *self._shape), self.x.dtype).unbind(1)
-        return tuple(self._lay(draw) for draw in draws) if self._layout is not None else draws
+    def normals(self, count: int) -> Iterator[Tensor]:
+        """``count`` independent draws, one after the other; small batches have them for the price of one."""
+        key, size = self._next(), max(math.prod(self._shape), 1)
+        together = min(max(_TOGETHER // (size * max(len(key), 1)), 1), count)
+        for i in range(0, count, together):
+            part = min(together, count - i)
+            draws = keys.normal(key, (part, *self._shape), self.x.dtype, i * size)
+            yield from (self._lay(draw) for draw in draws.unbind(1))
 
     def signs(self) -> Tensor:
         """Fair signs of the shape and dtype of ``x``."""
@@ -174,7 +184,9 @@ class Context:
         step = fraction * self._unit
         if self.grid:
             step = max(step, 1.0) if isinstance(step, float) else step.clamp(min=1.0)
-        return self.budget.ascend(y, gradient, step, self.x, *self.box, self.grid, spend)
+        # in another layout the true values are not kept, and nobody asks for them: a radius of zero stays where it is
+        x = self.x if self._layout is None else y
+        return self.budget.ascend(y, gradient, step, x, *self.box, self.grid, spend)
 
     def noise(self, kind: str) -> Tensor:
         """A random point of the budget: ``uniform`` in it, ``sign`` (the radius up or down) or ``gaussian``.
@@ -186,6 +198,17 @@ class Context:
         if kind == "sign":
             return self.ascend(self.x, self.signs(), 1.0)
         return self.project(self.x + self.budget.spread(self.x, self.low, self.high) * self.normal())
+
+
+class _Laid(Context):
+    """A context in another layout; its true values are laid out when they are asked for, and not held."""
+
+    _origin: Tensor
+
+    @property
+    def x(self) -> Tensor:  # type: ignore[override]
+        """The true values."""
+        return self._lay(self._origin)
 
 
 class Deferred(Context):

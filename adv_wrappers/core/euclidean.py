@@ -46,7 +46,8 @@ def _whole(delta: Tensor, length: float | Tensor) -> Tensor:
     more = delta.round().abs() > base.abs()
     order = _rows(torch.where(more, (shrunk - base).abs(), -1.0)).argsort(dim=1, descending=True, stable=True)
     price = _rows(torch.where(more, 2 * base.abs() + 1, 0.0)).gather(1, order)
-    room = torch.as_tensor(length, dtype=delta.dtype, device=delta.device).reshape(-1, 1) ** 2 * (1 + 1e-6)
+    many = isinstance(length, Tensor)
+    room = (length.reshape(-1, 1) if many else delta.new_full((1, 1), length)) ** 2 * (1 + 1e-6)  # type: ignore[union-attr,arg-type]
     paid = (price.cumsum(1) <= room - _rows(base).square().sum(1, keepdim=True)).to(delta.dtype)
     return base + delta.sign() * more * torch.zeros_like(paid).scatter_(1, order, paid).view(delta.shape)
 

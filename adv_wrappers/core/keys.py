@@ -21,6 +21,7 @@ from torch import Tensor
 Key: TypeAlias = Any  # int | NDArray[np.uint64] | Tensor(int64): one key, or one a row
 
 _BLOCK = 1 << 15  # 64-bit draws that are made at once: with their scratch half a megabyte
+_ELSEWHERE = 1 << 22  # the same where memory is scarce and caches are none: 64 megabytes
 _MASK = (1 << 64) - 1
 _GOLDEN, _C1, _C2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _U_GOLDEN, _U_C1, _U_C2 = np.uint64(_GOLDEN), np.uint64(_C1), np.uint64(_C2)
@@ -109,20 +110,24 @@ def _counter(count: int, device: torch.device) -> Tensor:
     return torch.arange(1, count + 1, dtype=torch.int64, device=device) * _S_GOLDEN
 
 
-def _draw(keys: Tensor, shape: tuple[int, ...], dtype: torch.dtype, finish: Callable[[Tensor], Tensor]) -> Tensor:
+def _draw(
+    keys: Tensor, shape: tuple[int, ...], dtype: torch.dtype, finish: Callable[[Tensor], Tensor], start: int = 0
+) -> Tensor:
     """What ``finish`` makes, in place, of 64 random bits an element, ``[B, *shape]`` as numbers of ``dtype``.
 
-    On a processor large draws are made block by block, each within the cache: half the time for stacks of frames.
+    ``start`` leaves out as many elements of a row before the first.
+
+    Large draws are made block by block: within a processor's cache that takes half the time for stacks of frames.
     """
     count = math.prod(shape)
-    counter = _counter(count, keys.device)
-    if keys.device.type != "cpu" or len(keys) * count <= _BLOCK:
+    counter = _counter(start + count, keys.device)[start:]
+    block = _BLOCK if keys.device.type == "cpu" else _ELSEWHERE
+    if len(keys) * count <= block:
         return finish(_mix_(keys[:, None] + counter)).to(dtype).view(len(keys), *shape)
-    out, rows = torch.empty(len(keys), count, dtype=dtype), max(1, _BLOCK // max(count, 1))
+    out, rows = keys.new_empty((len(keys), count), dtype=dtype), max(1, block // max(count, 1))
     for i in range(0, len(keys), rows):
-        for j in range(0, count, _BLOCK):
-            part = finish(_mix_(keys[i : i + rows, None] + counter[j : j + _BLOCK]))
-            out[i : i + rows, j : j + _BLOCK] = part
+        for j in range(0, count, block):
+            out[i : i + rows, j : j + block] = finish(_mix_(keys[i : i + rows, None] + counter[j : j + block]))
     return out.view(len(keys), *shape)
 
 
@@ -131,12 +136,12 @@ def bits(keys: Tensor, shape: tuple[int, ...]) -> Tensor:
     return _draw(keys, shape, torch.int64, lambda z: z)
 
 
-def uniform(keys: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def uniform(keys: Tensor, shape: tuple[int, ...], dtype: torch.dtype, start: int = 0) -> Tensor:
     """Uniform numbers in [0, 1), ``[B, *shape]``: 24 bits in float32, 53 in float64; equal to the bit on any device."""
     drop, scale = (11, 2.0**-53) if dtype == torch.float64 else (40, 2.0**-24)
     kind = torch.float64 if dtype == torch.float64 else torch.float32
     mask = (1 << (64 - drop)) - 1
-    return _draw(keys, shape, kind, lambda z: z.bitwise_right_shift_(drop).bitwise_and_(mask)).mul_(scale)
+    return _draw(keys, shape, kind, lambda z: z.bitwise_right_shift_(drop).bitwise_and_(mask), start).mul_(scale)
 
 
 def signs(keys: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -144,8 +149,11 @@ def signs(keys: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return _draw(keys, shape, dtype, lambda z: z.bitwise_right_shift_(63).bitwise_and_(1)).mul_(2).sub_(1)
 
 
-def normal(keys: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Standard normal numbers by inversion, ``[B, *shape]``; equal between devices up to the rounding of ``erfinv``."""
+def normal(keys: Tensor, shape: tuple[int, ...], dtype: torch.dtype, start: int = 0) -> Tensor:
+    """Standard normal numbers by inversion, ``[B, *shape]``; equal between devices up to the rounding of ``erfinv``.
+
+    ``start``: so many elements of a row come before them, in a larger draw of which this is a part.
+    """
     # the middle of a cell: never -1 or 1, whose inverse is infinite
     half = 2.0**-53 if dtype == torch.float64 else 2.0**-24
-    return uniform(keys, shape, dtype).mul_(2).sub_(1).add_(half).erfinv_().mul_(2.0**0.5)
+    return uniform(keys, shape, dtype, start).mul_(2).sub_(1).add_(half).erfinv_().mul_(2.0**0.5)

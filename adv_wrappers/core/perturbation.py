@@ -24,12 +24,18 @@ class Perturbation(Value):
     ``x`` is float, in the units of the space; or, if the class declares ``native = True``, in the space's own dtype and
     possibly the environment's own memory, not to be written to. The engine projects whatever comes back, so a
     perturbation need not respect its own budget.
+
+    A class that declares ``capturable = True`` promises that its call is the same kernels at every call of one shape:
+    no branch on data, nothing that waits for a device, no look at ``t``, ``spent`` or ``memory``, and no writing to
+    what it is given. It then works on fewer copies, and on CUDA it is recorded once as a graph and replayed
+    (:mod:`adv_wrappers.core.graphs`).
     """
 
     on: ClassVar[On] = "observation"
     native: ClassVar[bool] = False
     search: ClassVar[bool] = False  # walks or samples the budget, which must then be bounded
     needs_victim: ClassVar[bool] = False
+    capturable: ClassVar[bool] = False
     within: ClassVar[Budget | None] = None  # budget where none is given
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:

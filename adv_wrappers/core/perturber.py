@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,15 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core.arrays import finite
-from adv_wrappers.core.bench import Bench, tensor_of
+from adv_wrappers.core.bench import EPISODE, Bench
 from adv_wrappers.core.context import Deferred
 from adv_wrappers.core.errors import OrderError, ThreatError
+from adv_wrappers.core.keys import fold
+from adv_wrappers.core.moment import Moment, padded, tensor_of
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.session import select
+
+_INPUTS = ("part", "key", "episode_key", "seen", "free", "mask")  # of a recorded strike, with the hidden states
 
 
 class Perturber(Bench):
@@ -52,11 +57,12 @@ class Perturber(Bench):
             return struck & when.decide(self)
         if not isinstance(struck, Tensor) and not np.any(struck):
             return struck
-        context, _, _ = self._context(value, None, final, None)
+        context, _ = self._context(self._moment(value, None, final, None)[0])
         seen = when.look(context.x, context, self) if isinstance(when, When) else when(context.x, context)
         if isinstance(seen, bool):
             return struck & seen
-        seen = seen.cpu().numpy() if isinstance(seen, Tensor) and self.clock.device is None else seen
+        if isinstance(seen, Tensor) and self.clock.device is None:
+            seen = seen.numpy() if self.transfer is None else self.transfer.down(seen)[0].copy()
         if getattr(seen, "dtype", None) not in (np.bool_, torch.bool) or tuple(seen.shape) != (len(context.x),):
             raise ThreatError(f"a timing must return a bool, or one a row ({len(context.x)}), got {seen!r:.80}")
         return struck & (seen if self.batched else bool(seen[0]))
@@ -77,56 +83,110 @@ class Perturber(Bench):
         y, part = self._strike(value, True, rows, final, mask)
         if rows is not None:
             out = part.copy()
-            out[rows] = self.field.native(y, part)
+            out[rows] = y
         else:
-            out = self.field.native(y, part)
+            out = y
         return self.field.give(value, out, self.batched)
 
     def _on_device(self, value: Any, struck: Any, final: bool, mask: Any) -> Any:
-        y, part = self._strike(value, struck, None, final, mask)
-        out = self.field.native(y, part)
+        out, part = self._strike(value, struck, None, final, mask)
         if struck is not True:
             out = torch.where(struck.view(-1, *[1] * (out.dim() - 1)), out, part)
         return self.field.give(value, out, self.batched)
 
-    def _strike(self, value: Any, struck: Any, rows: Any, final: bool, mask: Any) -> tuple[Tensor, Any]:
+    def _strike(self, value: Any, struck: Any, rows: Any, final: bool, mask: Any) -> tuple[Any, Any]:
+        """The struck rows perturbed, and all rows as they came in; both in the kind and dtype of ``value``."""
         if self.device is not None and self.device.type == "cuda" and torch.cuda._is_in_bad_fork():
             raise OrderError(
                 f"{self.threat.label} computes on {self.device} inside a forked worker, where CUDA does not work: wrap "
                 f"the vector environment in this process instead (one batched attack), or use context='spawn'"
             )
-        how = self.threat.how
-        if self.whole:
-            return self._transform(how, value, struck, rows, final, mask)
-        context, exact, part = self._context(value, rows, final, mask)
         with torch.no_grad():
-            y = how(self._native(part, rows) if self.native else context.x, context)
-            self._check(y, tuple(context.x.shape))
-            low, high = self._box(exact, rows)
-            y = y.to(device=exact.device, dtype=exact.dtype)
-            if self.clock.device is None and not finite(y):
-                raise ThreatError(f"{self.threat.label} returned values that are not finite")
-            y = self.budget.project(y, exact, low, high, self.field.grid)
-        if context.memory is not None:
-            self.memory.remember(context.memory, struck if rows is None else rows)
+            if self.whole:
+                return self._transform(value, struck, rows, final, mask)
+            count = None if rows is None else len(rows)
+            if self.graphs is not None and rows is not None:
+                rows = padded(rows, self.session.rows or 1)
+            moment, part = self._moment(value, rows, final, mask)
+            if self.graphs is None:
+                y, top, memory = self._perturb(moment)
+            else:
+                # rows that were struck are chosen into new memory, or copied to the host; else the result is handed out
+                keep = self.clock.device is not None and struck is True
+                y, top = self.graphs(self._replayed, self._tree(moment), lambda: self._perturb(moment)[:2], keep)
+            if self.transfer is not None and top is not None:
+                y, largest = self.transfer.down(y, top)
+                self._sane(math.isfinite(float(largest)))
+                y = y[:count] if count is not None else y.astype(part.dtype)
+            elif isinstance(part, Tensor):
+                y = self.field.native(y, part)
+        if self.graphs is None and memory is not None:
+            self.memory.remember(memory, struck if rows is None else rows)
         return y, part
 
-    def _transform(self, how: Any, value: Any, struck: Any, rows: Any, final: bool, mask: Any) -> tuple[Tensor, Any]:
+    def _perturb(self, moment: Moment) -> tuple[Any, Tensor | None, Any]:
+        """The perturbed rows, their largest absolute value where it has to be looked at later, and the new memory."""
+        context, exact = self._context(moment)
+        trusted = context.x is exact
+        version = exact._version if trusted else 0
+        y = self.threat.how(tensor_of(moment.part, self.device) if self.native else context.x, context)
+        if trusted and exact._version != version:  # a network may well scale its input in place: it gets copies now
+            self.gentle = False
+            return self._perturb(moment)
+        self._check(y, tuple(context.x.shape))
+        low, high = context.box if trusted else self._box(exact, moment)
+        memory = None if moment.memory is None else context.memory
+        del context
+        y = y.to(device=exact.device, dtype=exact.dtype)
+        top = None
+        if self.transfer is not None:
+            top = torch.linalg.vector_norm(y, torch.inf) if y.numel() else y.sum()
+        elif self.clock.device is None:
+            self._sane(finite(y))
+        y = self.budget.project(y, exact, low, high, self.field.grid)
+        del low, high
+        return self.field.native(y, moment.part), top, memory
+
+    def _tree(self, moment: Moment) -> dict[str, Any]:
+        """Everything that a strike depends on and that differs from step to step."""
+        states = {id(v): moment.states(v) for v in self.threat.victims if v.recurrent}
+        tree = {name: getattr(moment, name) for name in _INPUTS} | {"states": states}
+        if not self.threat.victims and self.field.keys is None:
+            tree["seen"] = None  # that is the part
+        clock = self.clock
+        if clock.device == self.device:  # keys are made in the graph: they are thirty kernels
+            tree["key"] = tree["episode_key"] = None
+            tree["clock"] = lambda: clock.root, lambda: clock.episode, lambda: clock.t
+        return tree
+
+    def _replayed(self, tree: dict[str, Any]) -> tuple[Any, Tensor | None]:
+        tree = dict(tree)
+        states, clock = tree.pop("states"), tree.pop("clock", None)
+        if clock is not None:
+            root, episode, t = clock
+            tree["key"] = lambda: fold(fold(fold(root(), episode()), t()), self.stream)
+            tree["episode_key"] = lambda: fold(fold(fold(root(), episode()), EPISODE), self.stream)
+        return self._perturb(Moment(**tree, states=lambda victim: states.get(id(victim))))[:2]
+
+    def _sane(self, finite: bool) -> None:
+        if not finite:
+            raise ThreatError(f"{self.threat.label} returned values that are not finite")
+
+    def _transform(self, value: Any, struck: Any, rows: Any, final: bool, mask: Any) -> tuple[Any, Any]:
         """A strike on whole images, in their own dtype from end to end."""
         part = self.field.take(value, self.batched)
-        x = self._native(self._expected(part), rows)
+        x = tensor_of(self._expected(part) if rows is None else self._expected(part)[rows], self.device)
         key, episode_key = self._keys(rows, len(x), x.device)
-        context = Deferred(lambda: self._context(value, rows, final, mask)[0], key, episode_key)
-        with torch.no_grad():
-            y = how(x, context)
-            self._check(y, tuple(x.shape))
-            if y.dtype != x.dtype:
-                raise ThreatError(f"{self.threat.label} is native, so it must return {x.dtype}, got {y.dtype}")
-            if self._free is not None:
-                y = torch.where(select(self._free, rows), y, x)
+        context = Deferred(lambda: self._context(self._moment(value, rows, final, mask)[0])[0], key, episode_key)
+        y = self.threat.how(x, context)
+        self._check(y, tuple(x.shape))
+        if y.dtype != x.dtype:
+            raise ThreatError(f"{self.threat.label} is native, so it must return {x.dtype}, got {y.dtype}")
+        if self._free is not None:
+            y = torch.where(select(self._free, rows), y, x)
         if self.memory.leaves is not None and context.memory is not None:
             self.memory.remember(context.memory, struck if rows is None else rows)
-        return y, part
+        return self.field.native(y, part), part
 
     def _check(self, y: Any, shape: tuple[int, ...]) -> None:
         if not isinstance(y, Tensor) or y.shape != shape or y.is_complex():

@@ -14,8 +14,8 @@ from adv_wrappers.core.session import select
 from adv_wrappers.evaluation.checks import slopes
 from adv_wrappers.evaluation.distances import Sample
 from adv_wrappers.evaluation.flips import flips
-from adv_wrappers.evaluation.pilot import Pilot
 from adv_wrappers.wrappers.layer import layers
+from adv_wrappers.wrappers.pilot import Pilot
 
 _LOOKS = (0, 16, 64)  # steps of a run at which gradients are looked at
 MOVED = 0.05  # of the range of an action: from here on a continuous action counts as changed

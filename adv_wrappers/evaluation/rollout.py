@@ -17,8 +17,8 @@ from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.evaluation.distances import Sample
 from adv_wrappers.evaluation.meter import Meter, Run
-from adv_wrappers.evaluation.pilot import Pilot
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.pilot import Pilot
 
 
 class Tap(VectorWrapper):

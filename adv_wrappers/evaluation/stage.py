@@ -19,12 +19,12 @@ from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.daylight.images import whole
 from adv_wrappers.evaluation.environments import atari, builder, is_atari
 from adv_wrappers.evaluation.looks import Look
-from adv_wrappers.evaluation.pilot import Pilot
 from adv_wrappers.presets import as_threat
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.captions import caption, words
 from adv_wrappers.wrappers.layer import layers
 from adv_wrappers.wrappers.panels import Frames
+from adv_wrappers.wrappers.pilot import Pilot
 from adv_wrappers.wrappers.stack import wrap
 
 # For games that the daylight paper does not have: numbers that change something and leave the picture readable.

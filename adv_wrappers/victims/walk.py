@@ -54,7 +54,8 @@ class _Linear(_Link):
         if len(x) != self.rows:
             self.rows = len(x)
             shape = (len(self.weight), len(x)) if self.last else (len(x), len(self.weight))
-            self.out, self.slope = x.new_empty(shape), x.new_empty(x.shape)
+            self.out = x.new_empty(shape)
+            self.slope = self.out if self.first else x.new_empty(x.shape)
             self.shown = self.out.t()
         if self.last:
             torch.addmm(self.bias, self.weight, x.t(), out=self.out)

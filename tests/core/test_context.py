@@ -17,7 +17,7 @@ def test_every_draw_is_new_and_none_needs_the_others():
     draws = [made.uniform(), made.uniform(), made.normal(), made.signs()]
     assert all(d.shape == x.shape and d.dtype == x.dtype for d in draws) and not torch.equal(draws[0], draws[1])
     assert torch.equal(draws[1], keys.uniform(keys.fold(made.key, 2), (3,), x.dtype))
-    many = made.normals(4)
+    many = list(made.normals(4))
     assert len(many) == 4 and many[0].shape == x.shape and not torch.equal(many[0], many[1])
 
 

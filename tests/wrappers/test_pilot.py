@@ -9,8 +9,20 @@ import torch
 from torch import nn
 
 from adv_wrappers.core.errors import ValueRangeError
-from adv_wrappers.evaluation.pilot import Pilot
 from adv_wrappers.victims import Victim, from_module
+from adv_wrappers.wrappers.pilot import Pilot
+from tests.evaluation.agents import balancing
+
+
+@pytest.fixture
+def victim():
+    return balancing("q")
+
+
+@pytest.fixture
+def sampler():
+    return balancing("logits", "sample", 1.0)
+
 
 OBS = np.random.default_rng(0).normal(size=(6, 4))
 

@@ -1,0 +1,99 @@
+"""Host to device and back: through pinned memory, without waiting, but for one event a step.
+
+Copies from pageable memory wait for the device. Here a batch goes through a pinned buffer in its own dtype, bytes as
+bytes, and becomes floats on the device; so does the result on its way back. The host waits once, for the event behind
+the result, and by then everything that was sent has long arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def pinned(size: int) -> Tensor:
+    """Host memory that a device copies from and to by itself: uint8 ``[size]``."""
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+
+def fence(device: torch.device) -> Callable[[], None]:
+    """A function that waits until the device has done all it was given so far."""
+    event = torch.cuda.Event()
+
+    def wait() -> None:
+        event.record(torch.cuda.current_stream(device))
+        event.synchronize()
+
+    return wait
+
+
+class Transfer:
+    """Pinned buffers between the host and one device, kept for the next step.
+
+    A buffer holds a power of two of bytes, so that batches of every size share a handful.
+
+    Args:
+        device: where data goes and comes from.
+        pin: makes a buffer of a size.
+        fence: makes a function that waits for the device.
+    """
+
+    def __init__(
+        self, device: torch.device, pin: Callable[[int], Tensor] = pinned,
+        fence: Callable[[torch.device], Callable[[], None]] = fence,
+    ) -> None:  # fmt: skip
+        self.device, self._pin, self._fence = device, pin, fence
+        self._wait: Callable[[], None] | None = None
+        self._free: dict[int, list[Tensor]] = {}
+        self._taken: list[Tensor] = []
+
+    def _buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        room = 1 << max(size - 1, 63).bit_length()
+        waiting = self._free.setdefault(room, [])
+        buffer = waiting.pop() if waiting else self._pin(room)
+        self._taken.append(buffer)
+        return buffer[:size].view(dtype).view(shape)
+
+    def up(self, array: Any, rows: NDArray[np.intp] | None = None) -> Tensor:
+        """An array, or some of its rows, as a new tensor of the same dtype on the device; the host does not wait."""
+        array = np.asarray(array)
+        kind = torch.from_numpy(np.empty(0, array.dtype)).dtype
+        buffer = self._buffer(array.shape if rows is None else (len(rows), *array.shape[1:]), kind)
+        if rows is None:
+            np.copyto(buffer.numpy(), array)
+        else:  # the numbers are those of rows, and any other mode would go through more memory
+            np.take(array, rows, 0, buffer.numpy(), mode="clip")
+        return torch.empty(buffer.shape, dtype=kind, device=self.device).copy_(buffer, non_blocking=True)
+
+    def down(self, *tensors: Tensor) -> list[NDArray[Any]]:
+        """Tensors as arrays, in memory that the next :meth:`up` may take; waits for them once."""
+        out = []
+        for tensor in tensors:
+            buffer = self._buffer(tuple(tensor.shape), tensor.dtype)
+            self.send(buffer, tensor)
+            out.append(buffer.numpy())
+        if self._wait is None:
+            self._wait = self._fence(self.device)
+        self._wait()
+        for buffer in self._taken:
+            self._free[len(buffer)].append(buffer)
+        self._taken.clear()
+        return out
+
+    def send(self, buffer: Tensor, tensor: Tensor) -> None:
+        """Begin to copy a tensor into a buffer, which holds it at the next fence."""
+        buffer.copy_(tensor, non_blocking=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_wait": None, "_free": {}, "_taken": []}
+
+
+def between(device: torch.device) -> Transfer | None:
+    """What carries data between the host and a device; None where they are one, or nobody has measured it."""
+    return Transfer(device) if device.type == "cuda" else None

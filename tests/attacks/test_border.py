@@ -1,0 +1,144 @@
+"""A device from which nothing can be read: what attacks and the engine around them never do on a device.
+
+Tensors on torch's device ``meta`` have shapes and no numbers, so whatever waits for one, takes it to the host or makes
+a shape of it fails here as it would break a graph on CUDA; and every kernel that a device would be given is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from adv_wrappers import presets
+from adv_wrappers.core.balls import L0, L2, Linf
+from adv_wrappers.core.perturber import Perturber
+from adv_wrappers.core.session import Session
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.watch import tensors
+from adv_wrappers.victims import from_module
+from tests.attacks.test_cost import KINDS, NoTrips, Untaped, arm, critic
+from tests.core.helpers import mlp
+
+META = torch.device("meta")
+RECORDED = [name for name, preset in presets.items() if preset.kind.capturable]
+SPACES = {"floats": spaces.Box(-5, 5, (4,), np.float64), "bytes": spaces.Box(0, 255, (4,), np.uint8)}
+
+
+class Abroad(NoTrips):
+    """Also fails on every tensor on the host but numbers, and counts the kernels that a device would be given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launches = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = super().__torch_dispatch__(function, types, args, kwargs)
+        name = function.name().removeprefix("aten::")
+        for tensor in tensors((args, kwargs, out)):
+            assert tensor.device == META or (tensor.dim() == 0 and "copy" not in name), f"{name} on the host"
+        returns = function._schema.returns
+        views = all(value.alias_info is not None and not value.alias_info.is_write for value in returns)
+        made = any(tensor.device == META for tensor in tensors(out)) and not name.startswith(("empty", "new_empty"))
+        self.launches += made and not views
+        return out
+
+
+class Numbers(TorchFunctionMode):
+    """Fails where a tensor on the device is made of numbers on the host: the other two do not see that copy."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        if getattr(function, "__name__", "") in ("tensor", "as_tensor", "asarray", "from_numpy", "new_tensor"):
+            assert out.device != META or isinstance(args[0], torch.Tensor), function.__name__
+        return out
+
+
+def engine(how, budget, space, victim=None, rows=5):
+    """A layer around an environment whose tensors, like the victim's, are on a device that holds nothing."""
+    actions = spaces.Discrete(3) if victim is None else victim.action_space
+    made = Perturber(ThreatModel("observation", how, budget), space, actions, Session(rows), 0)
+    made.settle(META)
+    return made
+
+
+def watched(made, struck):
+    """One step of the engine under watch: decision, strike, clock."""
+    x = torch.empty(5, 4, dtype=made.field.exact if not made.field.grid else torch.uint8, device=META)
+    made.apply(x, struck)  # what is computed once a budget and device may be
+    with Numbers(), Abroad() as border:
+        decided = made.decide(x, struck)
+        y = made.apply(x, decided)
+        made.clock.pay(decided)
+        made.clock.tick()
+    assert y.shape == x.shape and y.dtype == x.dtype and y.device == META
+    return border.launches
+
+
+def test_the_border_is_watched():
+    x = torch.empty(3, device=META)
+    for trip in (lambda: torch.ones(3).to(META), lambda: torch.tensor(1.0).to(META), lambda: x.copy_(torch.ones(3))):
+        with pytest.raises(AssertionError, match="on the host"), Abroad():
+            trip()
+    for trip in (lambda: torch.as_tensor(np.ones(3), device=META), lambda: torch.tensor(1.0, device=META)):
+        with pytest.raises(AssertionError, match="tensor"), Numbers():
+            trip()
+    with Abroad() as border:
+        x.mul(2).view(3, 1).add_(1)
+    assert border.launches == 2
+
+
+def short(how):
+    """The same with fewer steps."""
+    fewer = {"steps": 2, "searches": 2} if hasattr(how, "searches") else {"steps": 2} if hasattr(how, "steps") else {}
+    return replace(how, **fewer)
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_attacks_never_leave_the_device(name, space):
+    """Driven through the engine, on a device from which nothing can be read."""
+    grid, defined = space == "bytes", 0
+    radius = 2.0 if grid else 0.3
+    budgets = [Linf(radius), Linf(radius, (1.0, 2.0, 0.0, 1.5)), L0(2)]
+    if not grid:  # on whole numbers L2 sends its radius from the host
+        budgets.append(L2(radius))
+    for kind, wrap in [*((kind, nn.Sequential) for kind in KINDS), ("q", Untaped), ("mean", Untaped)]:
+        victim = abroad(kind, wrap, SPACES[space])
+        how = arm(presets[name], victim)
+        for budget in budgets if how is not None else ():
+            made = engine(short(how), budget, SPACES[space], victim)
+            for struck in (True, torch.empty(5, dtype=torch.bool, device=META)):
+                watched(made, struck)
+            defined += 1
+    assert defined
+
+
+def abroad(kind, wrap, space):
+    """A victim of a kind on the device."""
+    values = critic(mlp(7, 1).to(META))
+    nets = {"mean": 3, "gaussian": 6, "multi": 5}
+    actions = spaces.Discrete(3) if kind in ("q", "logits") else spaces.Box(-1, 1, (3,), np.float64)
+    actions = spaces.MultiDiscrete([2, 3]) if kind == "multi" else actions
+    more = {"critic": values, "robust_sarsa": values} if kind == "mean" else {}
+    net = wrap(mlp(4, nets.get(kind, 3)))
+    return from_module(net, space, actions, "logits" if kind == "multi" else kind, device="meta", **more)
+
+
+# kernels of a step of the engine around a network of three layers, within Linf: what a graph makes one launch of
+LAUNCHES = {
+    "noise": 55, "min-best": 30, "fgsm": 30, "pgd": 201, "max-worst": 156, "momentum": 217, "min-q": 163,
+    "max-diff": 220, "robust-sarsa": 210,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_launches(name):
+    victim = abroad("mean" if name == "robust-sarsa" else "q", nn.Sequential, SPACES["floats"])
+    launches = watched(engine(arm(presets[name], victim), Linf(0.3), SPACES["floats"], victim), True)
+    assert LAUNCHES[name] / 2 < launches <= LAUNCHES[name], f"{name} launches {launches} kernels"
