@@ -49,13 +49,15 @@ class Bench:
         self.struck: Any = False
         self.graphs: graphs.Graphs | None = None
         self._how: Any = None
+        self.when: Any = None
         self.arm(threat)
 
     def arm(self, threat: ThreatModel) -> None:
         """Take a threat, after checking that it can work here."""
         threat = threat.against(None)
         self.field = threat.check(*self.spaces)
-        self.threat = threat
+        self.threat, self.when = threat, threat.when  # looked up once: a step that is not struck does little else
+        self.blind = isinstance(self.when, When) and self.when.blind
         self.budget, victims = plain(threat.budget), threat.victims
         self.history = History(threat.budget, self.field.shape) if isinstance(threat.budget, Newest) else None
         self._free: Any = None  # elements that are shown for the first time, under Newest

@@ -30,7 +30,8 @@ class Perturber(Bench):
         Under Newest the frames of the past come out as they were shown, whether a row is struck or not.
         """
         if self.history is None:
-            struck = self.decide(value, eligible, final)
+            alone = self.blind and eligible is True and not self.gates
+            struck = self.when.decide(self) if alone else self.decide(value, eligible, final)
             if struck is False:
                 self.true, self.struck = value, False
                 return value, False
@@ -50,10 +51,10 @@ class Perturber(Bench):
         struck = eligible
         for gate in self.gates:
             struck = struck & gate.decide(self)
-        when = self.threat.when
+        when = self.when
         if when is None or struck is False:
             return struck
-        if isinstance(when, When) and when.blind:
+        if self.blind:
             return struck & when.decide(self)
         if not isinstance(struck, Tensor) and not np.any(struck):
             return struck
