@@ -1,0 +1,9 @@
+"""Adversaries that learn: actors, and trained policies that steer them."""
+
+from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.director import Director
+from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.adversaries.pa_ad import PAAD
+from adv_wrappers.adversaries.sa_rl import SARL
+
+__all__ = ["PAAD", "SARL", "Actor", "Director", "Learned"]

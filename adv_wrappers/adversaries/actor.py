@@ -1,0 +1,83 @@
+"""Actors: what turns an adversary's decision, the steer, into a perturbation.
+
+An adversary that learns does not choose pixels or joints one by one. At every step it chooses a steer, an element of a
+small space, and its actor moves the observation accordingly inside the budget. Two adversaries differ in their actors
+and in nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import ThreatError
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.values import Value
+
+Steers = spaces.Box | spaces.Discrete
+
+
+class Actor(Value):
+    """``(x [B, *S], steer [B, *A], context) -> [B, *S]``; a subclass is a frozen dataclass with a ``name``.
+
+    Attributes:
+        victim: whose policy the actor looks at; None until it is filled in.
+    """
+
+    needs_victim: ClassVar[bool] = True
+    victim: Any
+
+    def steer_space(self, shape: tuple[int, ...]) -> Steers:
+        """The steers for observations ``[*S]``: a box within [-1, 1], or a number of choices."""
+        raise NotImplementedError
+
+    def __call__(self, x: Tensor, steer: Tensor, context: Context) -> Tensor:
+        """The perturbed batch; the engine projects it."""
+        raise NotImplementedError
+
+
+def unit_box(*shape: int) -> spaces.Box:
+    """[-1, 1] of a shape, float32."""
+    return spaces.Box(-1.0, 1.0, shape, np.float32)
+
+
+@dataclass(frozen=True)
+class Steered(Perturbation):
+    """An actor whose steers come from outside, a row at a time: what an adversary's environment strikes with.
+
+    They wait in the layer's memory, under ``steer``, so that each row finds its own.
+
+    Args:
+        actor: what turns a steer into a perturbation.
+        shape: of the observations, ``[*S]``.
+    """
+
+    name: ClassVar[str] = "steered"
+    search: ClassVar[bool] = True
+    actor: Any
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.actor, Actor):
+            raise ThreatError(f"expected an actor such as SARL() or PAAD(victim), got {self.actor!r}")
+
+    @property
+    def victim(self) -> Any:
+        """The actor's."""
+        return self.actor.victim
+
+    def initial_memory(self, rows: int) -> dict[str, Tensor]:
+        space = self.actor.steer_space(self.shape)
+        if isinstance(space, spaces.Discrete):
+            return {"steer": torch.zeros(rows, dtype=torch.int64)}
+        return {"steer": torch.zeros(rows, *space.shape)}
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        assert context.memory is not None
+        return self.actor(x, context.memory["steer"].to(x.device), context)  # type: ignore[no-any-return]

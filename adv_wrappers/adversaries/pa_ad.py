@@ -1,0 +1,138 @@
+"""PA-AD (Sun et al. 2022, "Who Is the Strongest Enemy?", section 4): a director steers the policy, an actor the state.
+
+The director proposes in which direction the victim's policy should change; the actor finds, by gradient ascent inside
+the budget, a state at which it does (equation G of the paper). The four forms:
+
+- ``direction`` of a stochastic policy over n actions: d has n numbers with sum zero, n - 1 of them are the steer;
+  maximised is ``||pi(s~) - pi(s)|| + weight cos(pi(s~) - pi(s), d)``.
+- ``target`` of a deterministic policy over n actions (DQN): the steer is an action, whose lead is maximised.
+- ``direction`` of continuous actions: the same with the mean instead of pi, the steer is d.
+- ``target`` of continuous actions: the mean is brought to the steer, scaled to the range of actions; with
+  ``variance`` (the C-PAMDP) the policy is brought to a Normal whose log standard deviations are steered too.
+
+Taken literally the first objective degenerates: from a small random start the norm pushes wherever the start happened
+to point, and with two actions the cosine has no gradient, so that the steer is ignored. So the first step here climbs
+``d . (pi(s~) - pi(s))`` from the true state, and those after it the objective. ``variant="literal"`` starts at random
+as the paper has it; ``variant="released"`` takes the released code's single step from noise of a tenth of the radius,
+which by an error of sign descends.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from adv_wrappers.adversaries.actor import Actor, Steers, unit_box
+from adv_wrappers.adversaries.steering import Along, Toward, TowardPolicy, Turned
+from adv_wrappers.attacks.ascent import check_steps, pgd
+from adv_wrappers.attacks.objectives import Margin
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import ValueRangeError, VictimError
+from adv_wrappers.core.threat import expect_victim
+
+VARIANTS = ("linear-first", "literal", "released")
+
+
+@dataclass(frozen=True)
+class PAAD(Actor):
+    """The steer is a direction in the space of policies, or a policy to bring the victim to.
+
+    Args:
+        victim: of any kind but with one action at a time.
+        form: ``"direction"`` or ``"target"``; None takes the paper's, ``target`` for Q-values and else ``direction``.
+        steps, step: of the actor's ascent, the length a fraction of the budget's radius; one step of 1 is the paper's
+            FGSM, 30 steps of 0.1 its attack on robust agents.
+        weight: of the cosine (lambda), at least 0.
+        variance: steer log standard deviations as well (continuous actions, ``target``).
+        variant: see the head of this file.
+
+    Raises:
+        VictimError: for a victim with several discrete actions at once.
+    """
+
+    name: ClassVar[str] = "pa-ad"
+    victim: Any = None
+    form: str | None = None
+    steps: int = 5
+    step: float = 0.4
+    weight: float = 1.0
+    variance: bool = False
+    variant: str = "linear-first"
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps, self.step)
+        expect_victim(self.name, self.victim)
+        if self.form not in (None, "direction", "target"):
+            raise ValueRangeError(f"form must be 'direction' or 'target', got {self.form!r}")
+        if self.variant not in VARIANTS:
+            raise ValueRangeError(f"variant must be one of {', '.join(VARIANTS)}, got {self.variant!r}")
+        if (
+            isinstance(self.weight, bool)
+            or not isinstance(self.weight, (int, float))
+            or not 0 <= self.weight < math.inf
+        ):
+            raise ValueRangeError(f"weight must be a finite number of at least 0, got {self.weight!r}")
+        if self.victim is None:
+            return
+        space = self.victim.action_space
+        if not isinstance(space, (spaces.Discrete, spaces.Box)):
+            raise VictimError(f"pa-ad steers one discrete action or continuous ones, this victim acts in {space}")
+        if self.variance and (self.victim.kind != "gaussian" or self.manner != "target"):
+            raise ValueRangeError("variance goes with Gaussian policies and form='target'")
+
+    @property
+    def manner(self) -> str:
+        """``direction`` or ``target``."""
+        return self.form or ("target" if self.victim.kind == "q" else "direction")
+
+    def steer_space(self, shape: tuple[int, ...]) -> Steers:
+        expect_victim(self.name, self.victim)
+        space = self.victim.action_space
+        if isinstance(space, spaces.Discrete):
+            return spaces.Discrete(int(space.n)) if self.manner == "target" else unit_box(int(space.n) - 1)
+        return unit_box(math.prod(space.shape) * (2 if self.variance else 1))
+
+    def __call__(self, x: Tensor, steer: Tensor, context: Context) -> Tensor:
+        bound = context.bind(self.victim)
+        if self.manner == "target":
+            toward = bound.gradient(self._toward(steer.to(x.dtype) if steer.is_floating_point() else steer))
+            return pgd(context, toward, self.steps, self.step, start=self._start(context))
+        params, wanted = bound.params(x), self._wanted(steer).to(x.dtype)
+        turned = bound.gradient(Turned(self.victim, params, wanted, self.weight))
+        if self.variant == "released":
+            start = self._start(context)
+            return context.ascend(start, -turned(start), 1.0)
+        if self.variant == "literal":
+            return pgd(context, turned, self.steps, self.step, start=self._start(context))
+        start = context.ascend(x, bound.gradient(Along(self.victim, params, wanted))(x), self.step)
+        return pgd(context, turned, self.steps - 1, self.step, start=start) if self.steps > 1 else start
+
+    def _start(self, context: Context) -> Tensor:
+        """The true state, or a random one nearby."""
+        if self.variant == "linear-first":
+            return context.x
+        return context.project(context.x + 0.1 * (context.draw() - context.x))
+
+    def _wanted(self, steer: Tensor) -> Tensor:
+        """The direction ``[B, K]`` of length one that a steer stands for."""
+        d = steer.flatten(1)
+        if self.victim.kind in ("q", "logits"):
+            d = torch.cat([d, -d.sum(-1, keepdim=True)], -1)
+        return d / d.norm(dim=-1, keepdim=True).clamp(min=1e-12)  # type: ignore[no-any-return]
+
+    def _toward(self, steer: Tensor) -> Margin | Toward | TowardPolicy:
+        if isinstance(self.victim.action_space, spaces.Discrete):
+            return Margin(steer, toward=True)
+        space, size = self.victim.action_space, math.prod(self.victim.action_space.shape)
+        low, high = (
+            torch.as_tensor(end, dtype=steer.dtype, device=steer.device).view(-1) for end in (space.low, space.high)
+        )
+        goal = (low + high) / 2 + steer[:, :size] * (high - low) / 2
+        if not self.variance:
+            return Toward(self.victim, goal)
+        return TowardPolicy(self.victim, torch.cat([goal, steer[:, size:]], -1))  # log standard deviations in [-1, 1]

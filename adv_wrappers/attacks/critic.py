@@ -1,0 +1,133 @@
+"""Trained critics as folders of data: ``card.json`` and ``weights.safetensors``, which hold no code."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from adv_wrappers.core.errors import CardError, ThreatError, VictimError
+from adv_wrappers.core.values import Value
+from adv_wrappers.victims.card_nets import Critic as CriticNet
+from adv_wrappers.victims.chain import Normalize
+from adv_wrappers.victims.gradients import digest
+from adv_wrappers.victims.weights import Weights
+
+
+@dataclass(frozen=True)
+class Critic(Value):
+    """A trained critic, read from its folder: ``(observations [B, n], native actions [B, D]) -> Q [B]``.
+
+    Args:
+        folder: holds ``card.json`` and ``weights.safetensors``.
+        sha256: what the folder's hash must be, if given; it covers both files.
+
+    Attributes:
+        card: the parsed ``card.json``: network, victim (``ref`` and ``sha256``), environment and ``training``.
+        net: the network.
+
+    Raises:
+        CardError: for files that are missing, malformed, of two different moments, or changed since ``sha256``.
+    """
+
+    name: ClassVar[str] = "critic"
+    folder: str | None
+    sha256: str | None = None
+    card: dict[str, Any] = field(init=False, repr=False, compare=False)
+    net: CriticNet = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.folder, (str, Path)):
+            raise CardError(f"a critic is read from a folder, got {self.folder!r:.80}")
+        where, expected = str(self.folder), self.sha256
+        try:
+            text, stored = (Path(where, name).read_bytes() for name in ("card.json", "weights.safetensors"))
+            card, tensors = json.loads(text), load(stored)
+            sha256 = hashlib.sha256(text).hexdigest()  # the card holds the hash of the weights
+            if expected is not None and sha256 != expected:
+                raise CardError(f"the critic {where} changed: expected sha256 {expected[:12]}, got {sha256[:12]}")
+            if card["weights_sha256"] != hashlib.sha256(stored).hexdigest():
+                raise CardError(f"{where}: the weights are not those that card.json describes")
+            network, clip = card["network"], card["observation"]["clip"]
+            features, actions = int(network["features"]), int(network["actions"])
+            if clip is not None and not float(clip) > 0:
+                raise CardError(f"{where}: observation.clip must be a number above 0 or null, got {clip!r}")
+        except (OSError, ValueError, RecursionError, SafetensorError, KeyError, TypeError) as error:
+            if isinstance(error, CardError):
+                raise
+            raise CardError(f"cannot read a critic from {where}: {type(error).__name__}: {error}") from error
+        weights = Weights(tensors, where)
+        mean, std = (weights.take(name, features).data for name in ("mean", "std"))
+        if not (std > 0).all():
+            raise CardError(f"{where}: std must be above 0")
+        net = CriticNet(Normalize(mean, std, clip), weights.mlp("critic", network, features + actions, 1)).eval()
+        weights.finish()
+        self._fill(folder=where, sha256=sha256, card=card, net=net)
+
+    def _fill(self, **values: Any) -> None:
+        for name, value in {**values, "_nets": {}}.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, net: CriticNet, card: dict[str, Any]) -> Critic:
+        """A critic that is in no folder yet, around ``net`` itself; it has no JSON form before :meth:`save`."""
+        critic = object.__new__(cls)
+        critic._fill(folder=None, sha256=digest([net]), card=card, net=net.eval().requires_grad_(False))
+        return critic
+
+    def save(self, folder: str | Path) -> Critic:
+        """Write both files, each all at once, and read them back."""
+        folder, rule = Path(folder), self.net.normalise
+        layers = {f"critic.{name}": value for name, value in self.net.net.state_dict().items()}
+        tensors = {**layers, "mean": rule.mean, "std": rule.std}
+        stored = save({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
+        card = {**self.card, "weights_sha256": hashlib.sha256(stored).hexdigest()}
+        write(folder / "weights.safetensors", stored)
+        write(folder / "card.json", (json.dumps(card, indent=1, allow_nan=False) + "\n").encode())
+        return Critic(str(folder))
+
+    def to_dict(self) -> dict[str, Any]:
+        if self.folder is None:
+            raise ThreatError("this critic is in no folder and has no JSON form: train it with out=, or save(folder)")
+        return {"type": self.name, "folder": self.folder, "sha256": self.sha256}
+
+    def __call__(self, obs: Tensor, act: Tensor) -> Tensor:
+        """Q ``[B]``, in the units of the environment's return, in the dtype and on the device of ``act``."""
+        nets: dict[Any, nn.Module] = self.__dict__["_nets"]
+        key = act.dtype, act.device
+        if key not in nets:
+            nets[key] = copy.deepcopy(self.net).to(dtype=act.dtype, device=act.device)
+        return nets[key](obs, act)  # type: ignore[no-any-return]
+
+    def check(self, victim: Any) -> None:
+        """Raise :class:`VictimError` unless a victim's observations and actions are as long as this critic's."""
+        network = self.card["network"]
+        own = (network["features"],), (network["actions"],)
+        shapes = victim.observation_space.shape, victim.action_space.shape
+        if own != shapes:
+            raise VictimError(f"the critic takes observations and actions of shapes {own}, this victim has {shapes}")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Critic:
+        return self  # as a victim: a frozen value
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file all at once: it has the old bytes or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

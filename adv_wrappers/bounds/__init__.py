@@ -1,0 +1,7 @@
+"""Bounds on what a network can answer anywhere in a box: pure torch on modules."""
+
+from __future__ import annotations
+
+from adv_wrappers.bounds.interval import interval, joined, known, monotone, rule
+
+__all__ = ["interval", "joined", "known", "monotone", "rule"]

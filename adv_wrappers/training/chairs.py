@@ -1,0 +1,68 @@
+"""Many of an adversary's chairs as the vector environment that Stable-Baselines3 trains in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.vec_env import VecEnv
+
+from adv_wrappers.core.errors import SpaceError
+from adv_wrappers.wrappers.adversary import VectorAdversaryEnv
+
+
+class Chairs(VecEnv):
+    """A :class:`VectorAdversaryEnv` in SAME_STEP mode, which is the mode of SB3: all rows attacked as one batch.
+
+    Every finished row's ``info`` holds ``terminal_observation``, ``TimeLimit.truncated`` and, as SB3's Monitor writes
+    it, ``episode`` with the adversary's return ``r`` and the length ``l``.
+    """
+
+    def __init__(self, env: VectorAdversaryEnv) -> None:
+        if env.mode != AutoresetMode.SAME_STEP:
+            raise SpaceError(f"expected a vector environment in SAME_STEP mode, got {env.mode}")
+        self.env = env
+        super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
+        self._returns, self._lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
+        self._actions: Any = None
+
+    def reset(self) -> Any:
+        seeds = [None if seed is None else int(seed) for seed in self._seeds]
+        obs, _ = self.env.reset(seed=seeds if any(seed is not None for seed in seeds) else None)
+        self._reset_seeds()
+        self._returns[:], self._lengths[:] = 0.0, 0
+        return np.array(obs)
+
+    def step_async(self, actions: Any) -> None:
+        self._actions = actions
+
+    def step_wait(self) -> Any:
+        obs, rewards, terminated, truncated, info = self.env.step(self._actions)
+        self._returns += rewards
+        self._lengths += 1
+        done = terminated | truncated
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for row in np.flatnonzero(done).tolist():
+            infos[row] = {
+                "terminal_observation": info["final_obs"][row],
+                "TimeLimit.truncated": bool(truncated[row] and not terminated[row]),
+                "episode": {"r": float(self._returns[row]), "l": int(self._lengths[row]), "t": 0.0},
+            }
+        self._returns[done], self._lengths[done] = 0.0, 0
+        return np.array(obs), np.asarray(rewards, np.float32), done, infos
+
+    def close(self) -> None:
+        self.env.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        return [getattr(self.env, attr_name, None)] * len(list(self._get_indices(indices)))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        setattr(self.env, attr_name, value)
+
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+        raise SpaceError(f"rows of a batch have no method of their own: {method_name}")
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        return [False] * len(list(self._get_indices(indices)))
