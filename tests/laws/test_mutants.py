@@ -13,7 +13,7 @@ from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.timing import Bernoulli
+from adv_wrappers.timing import Bernoulli, Never
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.env import EnvLayer
 from adv_wrappers.wrappers.vector import VectorLayer
@@ -81,6 +81,7 @@ def test_law_2_unstruck_rows_make_the_float_round_trip(monkeypatch):
 
 def test_law_2_a_timing_that_is_ignored(monkeypatch):
     monkeypatch.setattr(Perturber, "decide", lambda self, value, eligible=True, final=False: eligible)
+    monkeypatch.setattr(Never, "decide", lambda self, moment, path=0: True)
     fails(checks.check_identity, case("noise", "q"), "env")
 
 

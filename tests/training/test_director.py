@@ -12,7 +12,7 @@ from adv_wrappers.adversaries.learned import Learned
 
 pytest.importorskip("stable_baselines3")
 
-from adv_wrappers.training.director import train_adversary  # noqa: E402
+from adv_wrappers.training.director import train_adversary
 
 QUICK = {"num_envs": 4, "checks": 2, "episodes": 3, "n_steps": 32, "batch_size": 64, "n_epochs": 2}
 
