@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from adv_wrappers.core.errors import CardError
+from adv_wrappers.core.files import write
 from adv_wrappers.victims.chain import Normalize
 from adv_wrappers.victims.gradients import digest
 from adv_wrappers.victims.weights import Weights
@@ -49,7 +49,6 @@ def save_director(folder: str | Path, director: Director, about: Mapping[str, An
         about: what the card says beside the network: ``actor``, ``within``, ``victim``, ``training``.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Tensor] = {}
     layers = list(director.net)
     card: dict[str, Any] = {"format": FORMAT, "kind": "adversary", "discrete": director.discrete, **about}
@@ -62,12 +61,9 @@ def save_director(folder: str | Path, director: Director, about: Mapping[str, An
         if isinstance(layer, nn.Linear):
             tensors |= {f"policy.{i}.weight": layer.weight, f"policy.{i}.bias": layer.bias}
     card["network"] = {"activation": "relu" if any(isinstance(layer, nn.ReLU) for layer in layers) else "tanh"}
-    beside = folder / "weights.safetensors.part"
-    save_file({name: tensor.detach().cpu().float().contiguous() for name, tensor in tensors.items()}, beside)
-    os.replace(beside, folder / "weights.safetensors")
-    beside = folder / "card.json.part"
-    beside.write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-    os.replace(beside, folder / "card.json")
+    stored = save({name: tensor.detach().cpu().float().contiguous() for name, tensor in tensors.items()})
+    write(folder / "weights.safetensors", stored)
+    write(folder / "card.json", (json.dumps(card, indent=2) + "\n").encode())
 
 
 def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:

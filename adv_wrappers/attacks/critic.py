@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,6 +14,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from adv_wrappers.core.errors import CardError, ThreatError, VictimError
+from adv_wrappers.core.files import write
 from adv_wrappers.core.values import Value
 from adv_wrappers.victims.card_nets import Critic as CriticNet
 from adv_wrappers.victims.chain import Normalize
@@ -117,17 +117,3 @@ class Critic(Value):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Critic:
         return self  # as a victim: a frozen value
-
-
-def write(path: Path, data: bytes) -> None:
-    """Write a file all at once: it has the old bytes or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -86,10 +86,9 @@ class Context:
         self.t, self.spent, self.observation, self.memory, self.mask = t, spent, observation, memory, mask
         self._key, self._episode_key, self._draws = key, episode_key or key, 0
         self._keys: Tensor | None = None
-        self._states, self._fill, self._shape = states, fill, tuple(x.shape[1:])
+        self._states, self._fill, self._shape, self._dtype = states, fill, tuple(x.shape[1:]), x.dtype
         self._unit: float | Tensor | None = None
         self._layout: Layout | None = None
-        self._origin = x
 
     @property
     def box(self) -> Box:
@@ -118,7 +117,8 @@ class Context:
         other.__class__ = _Laid
         sides = list(self._box() if callable(self._box) else self._box)  # let go one by one: not held in two layouts
         other._box = (layout(sides.pop(0)), layout(sides.pop(0)))
-        other._layout, other._origin = layout, other.__dict__.pop("x")
+        other._layout = layout
+        other.__dict__["_origin"] = other.__dict__.pop("x")
         return other
 
     def _lay(self, numbers: Tensor) -> Tensor:
@@ -142,11 +142,11 @@ class Context:
 
     def uniform(self) -> Tensor:
         """Numbers in [0, 1) of the shape and dtype of ``x``; every call is a new draw."""
-        return self._lay(keys.uniform(self._next(), self._shape, self.x.dtype))
+        return self._lay(keys.uniform(self._next(), self._shape, self._dtype))
 
     def normal(self) -> Tensor:
         """Standard normal numbers of the shape and dtype of ``x``."""
-        return self._lay(keys.normal(self._next(), self._shape, self.x.dtype))
+        return self._lay(keys.normal(self._next(), self._shape, self._dtype))
 
     def normals(self, count: int) -> Iterator[Tensor]:
         """``count`` independent draws, one after the other; small batches have them for the price of one."""
@@ -154,12 +154,12 @@ class Context:
         together = min(max(_TOGETHER // (size * max(len(key), 1)), 1), count)
         for i in range(0, count, together):
             part = min(together, count - i)
-            draws = keys.normal(key, (part, *self._shape), self.x.dtype, i * size)
+            draws = keys.normal(key, (part, *self._shape), self._dtype, i * size)
             yield from (self._lay(draw) for draw in draws.unbind(1))
 
     def signs(self) -> Tensor:
         """Fair signs of the shape and dtype of ``x``."""
-        return self._lay(keys.signs(self._next(), self._shape, self.x.dtype))
+        return self._lay(keys.signs(self._next(), self._shape, self._dtype))
 
     def bind(self, victim: Any) -> Bound:
         """The victim at this step: attacks never see a recurrent state."""

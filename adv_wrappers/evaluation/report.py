@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import io
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
@@ -17,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from adv_wrappers.core.errors import AdvWrappersError, ValueRangeError
+from adv_wrappers.core.files import write
 
 
 @dataclass(frozen=True)
@@ -89,17 +89,7 @@ class Report:
 
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON: all of it, or nothing (a file beside it takes its place at the end)."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with beside.open("w", encoding="utf-8") as file:
-                json.dump(self.to_dict(), file, indent=1, allow_nan=False)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, path)
-        finally:
-            beside.unlink(missing_ok=True)
+        write(Path(path), json.dumps(self.to_dict(), indent=1, allow_nan=False).encode())
 
     @staticmethod
     def from_json(path: str | Path) -> Report:

@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from adv_wrappers.attacks.critic import Critic, write
+from adv_wrappers.attacks.critic import Critic
+from adv_wrappers.core.files import write
 from adv_wrappers.training.sarsa import Learner, Returns, Rule, network
 from adv_wrappers.training.transitions import Collector, Transitions
 from adv_wrappers.victims.card_nets import Critic as CriticNet

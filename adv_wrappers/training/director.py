@@ -31,7 +31,10 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.balls import Linf
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import ThreatError, ValueRangeError
+from adv_wrappers.core.files import write
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.episodes import evaluate
+from adv_wrappers.training.chairs import Chairs
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.chain import Normalize
 from adv_wrappers.wrappers.adversary import VectorAdversaryEnv, actor_of
@@ -89,8 +92,6 @@ def train_adversary(
         return gym.make(env, **(env_kwargs or {})) if isinstance(env, str) else env()
 
     vector = SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
-    from adv_wrappers.training.chairs import Chairs
-
     chairs = Chairs(VectorAdversaryEnv(vector, victim, actor, budget, when))
     run = _Run(actor, budget, victim, env, env_kwargs, when, episodes, max(steps // checks, 1), seed, out, progress)
     try:
@@ -152,11 +153,9 @@ class _Run(BaseCallback):
     def _check(self) -> None:
         """Play the deterministic director, keep it if it is the strongest so far, and write what there is."""
         learned = Learned(director_of(self.model), self.actor)
-        threat = {"how": learned, "within": self.budget, "when": self.when}
-        from adv_wrappers.core.threat import ThreatModel
-
+        threat = ThreatModel("observation", learned, self.budget, self.when)
         report = evaluate(
-            self.victim, self.env, [ThreatModel("observation", **threat)], self.episodes, CHOOSING + self.seed,
+            self.victim, self.env, [threat], self.episodes, CHOOSING + self.seed,
             env_kwargs=self.env_kwargs,
         )  # fmt: skip
         left = float(report.threats[1]["mean_return"])
@@ -177,10 +176,8 @@ class _Run(BaseCallback):
         os.replace(self.out / "model.part.zip", self.out / "model.zip")
         self.model.get_vec_normalize_env().save(str(self.out / "normaliser.part"))  # type: ignore[union-attr]
         os.replace(self.out / "normaliser.part", self.out / "normaliser.pkl")
-        beside = self.out / "state.json.part"
         state = {"best": self.best, "next": self.next, "record": self.record}
-        beside.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
-        os.replace(beside, self.out / "state.json")
+        write(self.out / "state.json", (json.dumps(state, indent=1) + "\n").encode())
 
     def _recall(self, state: dict[str, Any]) -> None:
         self.best, self.next, self.record = float(state["best"]), int(state["next"]), list(state["record"])

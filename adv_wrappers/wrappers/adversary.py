@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -21,7 +22,6 @@ from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.adversaries.actor import Actor, Steered
 from adv_wrappers.core.arrays import Field, fits
-from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.core.perturbation import On, When
 from adv_wrappers.core.threat import ThreatModel
@@ -56,22 +56,10 @@ def actor_of(actor: Actor | str | Mapping[str, Any], victim: Victim) -> Actor:
         raise ThreatError(
             f"expected an actor such as SARL() or PAAD(victim), its name or dictionary, got {actor!r:.80}"
         )
-    if found.victim is not None:
-        return found
-    threat = ThreatModel("observation", Steered(found, ()), _NOWHERE).against(victim)
-    return threat.how.actor  # type: ignore[union-attr,no-any-return]
+    return found if found.victim is not None else replace(found, victim=victim)  # type: ignore[type-var]
 
 
-class _Nowhere(Budget):
-    """A budget that nobody spends."""
-
-
-_NOWHERE = _Nowhere()
-
-
-def _threat(
-    env: Any, space: spaces.Space[Any], victim: Victim, actor: Any, within: Any, when: Any
-) -> tuple[ThreatModel, Any]:
+def _threat(space: spaces.Space[Any], victim: Victim, actor: Any, within: Any, when: Any) -> tuple[ThreatModel, Any]:
     """The threat of an adversary's environment, and the space of its steers."""
     actor = actor_of(actor, victim)
     shape = Field(space, None, "observation").shape
@@ -107,7 +95,7 @@ class VectorAdversaryEnv(VectorLayer):
         if not isinstance(env, VectorEnv):
             raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
         fits(victim, env.single_observation_space, env.single_action_space)
-        threat, steers = _threat(env, env.single_observation_space, victim, actor, within, when)
+        threat, steers = _threat(env.single_observation_space, victim, actor, within, when)
         super().__init__(env, threat)
         self.victim, self.reward_of, self.steers = victim, reward, steers
         self.single_action_space, self.action_space = steers, batch_space(steers, env.num_envs)
@@ -219,7 +207,7 @@ class AdversaryEnv(EnvLayer):
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}")
         fits(victim, env.observation_space, env.action_space)
-        threat, steers = _threat(env, env.observation_space, victim, actor, within, when)
+        threat, steers = _threat(env.observation_space, victim, actor, within, when)
         self.victim, self.reward_of, self.steers = victim, reward, steers
         super().__init__(env, threat)
         self.action_space = steers
