@@ -14,12 +14,15 @@ single environments, vectors and SB3 ``VecEnv``s alike::
 from __future__ import annotations
 
 import difflib
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from adv_wrappers.actions.flip import ActionFlip
 from adv_wrappers.actions.noise import ActionNoise
 from adv_wrappers.actions.worst import WorstAction
+from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Actor, Director, Hybrid, Learned
 from adv_wrappers.attacks.carlini_wagner import CarliniWagner
+from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.attacks.max_worst import MaxWorst
 from adv_wrappers.attacks.min_best import MinBest
@@ -51,8 +54,10 @@ from adv_wrappers.presets import presets, threat
 from adv_wrappers.registration import register, register_presets
 from adv_wrappers.strategic import Strategic
 from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Window
+from adv_wrappers.training import scan_critics, train_critic
 from adv_wrappers.victims import Victim, from_module, from_sb3, load_victim
 from adv_wrappers.wrappers.action import PerturbAction, VectorPerturbAction
+from adv_wrappers.wrappers.adversary import AdversaryEnv, VectorAdversaryEnv
 from adv_wrappers.wrappers.atari import atari, atari_vec
 from adv_wrappers.wrappers.observation import PerturbObservation, VectorPerturbObservation
 from adv_wrappers.wrappers.order import check_order
@@ -63,19 +68,28 @@ from adv_wrappers.wrappers.timing import ProbabilisticTiming, VectorProbabilisti
 from adv_wrappers.wrappers.view import AttackView
 
 if TYPE_CHECKING:
+    from adv_wrappers.training.director import train_adversary
     from adv_wrappers.wrappers.sb3 import VecPerturbAction, VecPerturbObservation, VecProbabilisticTiming
+    from adv_wrappers.wrappers.sb3_adversary import VecAdversaryEnv
 
 __version__ = "0.1.0"
 
-_SB3 = ("VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming")
+_SB3 = {  # imported when they are asked for: Stable-Baselines3 is an extra
+    "VecAdversaryEnv": "wrappers.sb3_adversary", "VecPerturbAction": "wrappers.sb3",
+    "VecPerturbObservation": "wrappers.sb3", "VecProbabilisticTiming": "wrappers.sb3",
+    "train_adversary": "training.director",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """The SB3 shells, imported when they are asked for: Stable-Baselines3 is an extra."""
+    """What needs Stable-Baselines3."""
     if name in _SB3:
-        from adv_wrappers.wrappers import sb3
-
-        return getattr(sb3, name)
+        try:
+            return getattr(importlib.import_module(f"adv_wrappers.{_SB3[name]}"), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "stable_baselines3":
+                raise
+            raise ImportError(f"{name} needs Stable-Baselines3: pip install 'adv_wrappers[sb3]'") from error
     word = name.lower().replace("_", "-")
     close = difflib.get_close_matches(word, [public.lower() for public in __all__], n=1)
     if word in presets:
@@ -91,13 +105,15 @@ register_presets()
 register_daylight()
 
 __all__ = [
-    "JPEG", "L0", "L2", "ActionFlip", "ActionNoise", "AdvWrappersError", "Always", "AtMost", "AttackView", "Bernoulli",
-    "Brightness", "Budget", "BudgetError", "CardError", "CarliniWagner", "Daylight", "Every", "Linf", "MaxDiff",
-    "MaxWorst", "MedianBlur", "MinBest", "MinQ", "Momentum", "Never", "Newest", "Noise", "OrderError", "Perspective",
+    "JPEG", "L0", "L2", "PAAD", "SARL", "ActionFlip", "ActionNoise", "ActionPAAD", "Actor", "AdvWrappersError",
+    "AdversaryEnv", "Always", "AtMost", "AttackView", "Bernoulli", "Brightness", "Budget", "BudgetError", "CardError",
+    "CarliniWagner", "Critic", "Daylight", "Director", "Every", "Hybrid", "Learned", "Linf", "MaxDiff", "MaxWorst",
+    "MedianBlur", "MinBest", "MinQ", "Momentum", "Never", "Newest", "Noise", "OrderError", "Perspective",
     "PerturbAction", "PerturbObservation", "Perturbation", "ProbabilisticTiming", "RawFrames", "Report", "RobustSarsa",
     "Rotation", "Shift", "ShrinkFrames", "SpaceError", "Strategic", "ThreatError", "ThreatModel", "TrustError", "Valid",
-    "ValueRangeError", "VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming", "VectorPerturbAction",
-    "VectorPerturbObservation", "VectorProbabilisticTiming", "VectorShrinkFrames", "Victim", "VictimError", "Window",
-    "WorstAction", "atari", "atari_vec", "check_order", "evaluate", "from_module", "from_sb3", "load_victim", "presets",
-    "register", "threat", "wrap",
+    "ValueRangeError", "VecAdversaryEnv", "VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming",
+    "VectorAdversaryEnv", "VectorPerturbAction", "VectorPerturbObservation", "VectorProbabilisticTiming",
+    "VectorShrinkFrames", "Victim", "VictimError", "Window", "WorstAction", "atari", "atari_vec", "check_order",
+    "evaluate", "from_module", "from_sb3", "load_victim", "presets", "register", "scan_critics", "threat",
+    "train_adversary", "train_critic", "wrap",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Any
 from adv_wrappers.actions.flip import ActionFlip
 from adv_wrappers.actions.noise import ActionNoise
 from adv_wrappers.actions.worst import WorstAction
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.carlini_wagner import CarliniWagner
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.attacks.max_worst import MaxWorst
@@ -73,11 +74,13 @@ presets: dict[str, Preset] = {
     "jpeg": Preset(JPEG),
     "perspective": Preset(Perspective),
     "daylight": Preset(Daylight),
+    "learned": Preset(Learned),
     "action-noise": Preset(ActionNoise),
     "action-flip": Preset(ActionFlip),
     "worst-action": Preset(WorstAction),
 }
 
+_TEXTS = ("when", "victim", "card", "critic")  # values that are never numbers
 _COMMON = ("eps", "norm", "scale", "newest", "victim", "when", "p", "at")
 
 
@@ -121,7 +124,7 @@ def threat(
     timing = parse_when(when) if isinstance(when, str) else when
     if p is not None:
         timing = Bernoulli(p) if timing is None else And(Bernoulli(p), timing)
-    made = ThreatModel(preset.on, how, budget, timing, at)
+    made = ThreatModel(how.on, how, budget, timing, at)
     return made.against(victim) if victim is not None else made
 
 
@@ -174,7 +177,7 @@ def parse_threat(text: str, **given: Any) -> ThreatModel:
             raise ThreatError(f"cannot read {piece!r} in {text!r}: expected key=value")
         if key in arguments:
             raise ThreatError(f"{key} is given twice in {text!r}")
-        arguments[key] = value.strip().strip("'\"") if key in ("when", "victim") else value_of(value.strip())
+        arguments[key] = value.strip().strip("'\"") if key in _TEXTS else value_of(value.strip())
     return threat(name.strip(), **{**arguments, **{k: v for k, v in given.items() if v is not None}})
 
 
@@ -202,6 +205,11 @@ def as_threat(
             raise ThreatError(f"{how!r:.80} does not say what it perturbs: ThreatModel('observation', it, within=...)")
         raise ThreatError(f"expected a threat, a perturbation or a text, got {how!r:.80}")
     return ThreatModel(target, how, within, when, at)
+
+
+def parts_of(threat: ThreatModel) -> list[ThreatModel]:
+    """The threats that a threat stands for, one a layer, innermost first; more than one for a hybrid adversary."""
+    return threat.how.layers(threat) if isinstance(threat.how, Learned) else [threat]
 
 
 def names(on: On | None = None, where: Callable[[Preset], bool] = lambda preset: True) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.presets import as_threat, names, parse_threat
+from tests.laws.checks import adversary_of
 from tests.rigs import RIGS
 
 
@@ -13,6 +14,7 @@ def test_the_same_arguments_mean_the_same_everywhere():
     victim = RIGS["q"].victim()
     for name in names("observation"):
         own = {"game": "Pong", "transform": "jpeg"} if name == "daylight" else {}
+        own |= {"card": adversary_of("q")} if name == "learned" else {}
         try:
             made = adv.threat(name, victim, eps=0.25, when="every(2)", p=0.5, at="a", **own)
         except adv.VictimError:

@@ -16,8 +16,12 @@ ATTACKS = {"CarliniWagner", "MaxDiff", "MaxWorst", "MinBest", "MinQ", "Momentum"
 DAYLIGHT = {"Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"}
 ACTIONS = {"ActionFlip", "ActionNoise", "WorstAction"}
 THREATS = {"Perturbation", "ThreatModel", "presets", "threat", "wrap", "check_order"}
+ACTORS = {"PAAD", "SARL", "ActionPAAD", "Actor", "Director", "Hybrid", "Learned"}
+TRAINING = {"Critic", "scan_critics", "train_adversary", "train_critic"}
 SHELLS = {
-    f"{v}{n}" for v in ("", "Vector", "Vec") for n in ("PerturbAction", "PerturbObservation", "ProbabilisticTiming")
+    f"{v}{n}"
+    for v in ("", "Vector", "Vec")
+    for n in ("AdversaryEnv", "PerturbAction", "PerturbObservation", "ProbabilisticTiming")
 }
 ATARI = {"RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"}
 VIEWS = {"AttackView"}
@@ -34,7 +38,22 @@ ERRORS = {
     "ValueRangeError",
     "VictimError",
 }
-PUBLIC = BUDGETS | TIMING | ATTACKS | DAYLIGHT | ACTIONS | THREATS | SHELLS | ATARI | VIEWS | VICTIMS | RUNS | ERRORS
+PUBLIC = (
+    BUDGETS
+    | TIMING
+    | ATTACKS
+    | DAYLIGHT
+    | ACTIONS
+    | THREATS
+    | SHELLS
+    | ATARI
+    | VIEWS
+    | VICTIMS
+    | RUNS
+    | ERRORS
+    | ACTORS
+    | TRAINING
+)
 
 
 def test_the_list():

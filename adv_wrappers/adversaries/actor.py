@@ -7,7 +7,7 @@ and in nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ThreatError
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import On, Perturbation
 from adv_wrappers.core.values import Value
 
 Steers = spaces.Box | spaces.Discrete
@@ -30,6 +30,7 @@ class Actor(Value):
         victim: whose policy the actor looks at; None until it is filled in.
     """
 
+    on: ClassVar[On] = "observation"
     needs_victim: ClassVar[bool] = True
     victim: Any
 
@@ -37,9 +38,24 @@ class Actor(Value):
         """The steers for observations ``[*S]``: a box within [-1, 1], or a number of choices."""
         raise NotImplementedError
 
+    def open(self) -> Actor:
+        """The same without its victim."""
+        return replace(self, victim=None)  # type: ignore[type-var]
+
+    def against(self, victim: Any) -> Actor:
+        """The same with ``victim`` where none was filled in."""
+        return self if self.victim is not None else replace(self, victim=victim)  # type: ignore[type-var]
+
     def __call__(self, x: Tensor, steer: Tensor, context: Context) -> Tensor:
         """The perturbed batch; the engine projects it."""
         raise NotImplementedError
+
+
+def goal_of(space: spaces.Box, steer: Tensor) -> Tensor:
+    """Steers ``[B, D]`` in [-1, 1] as actions ``[B, D]``: the middle of the range and its ends."""
+    low, high = (torch.as_tensor(end, dtype=steer.dtype, device=steer.device) for end in (space.low, space.high))
+    low, high = low.view(-1), high.view(-1)
+    return (low + high) / 2 + steer * (high - low) / 2
 
 
 def unit_box(*shape: int) -> spaces.Box:
@@ -59,13 +75,14 @@ class Steered(Perturbation):
     """
 
     name: ClassVar[str] = "steered"
-    search: ClassVar[bool] = True
     actor: Any
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
         if not isinstance(self.actor, Actor):
             raise ThreatError(f"expected an actor such as SARL() or PAAD(victim), got {self.actor!r}")
+        object.__setattr__(self, "on", self.actor.on)
+        object.__setattr__(self, "search", self.actor.on == "observation")  # every action may be taken
 
     @property
     def victim(self) -> Any:
@@ -81,3 +98,13 @@ class Steered(Perturbation):
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         assert context.memory is not None
         return self.actor(x, context.memory["steer"].to(x.device), context)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Unmoved(Perturbation):
+    """Nothing: what stands for the observations of an adversary that acts on actions alone."""
+
+    name: ClassVar[str] = "unmoved"
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        return x

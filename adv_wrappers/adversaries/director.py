@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,24 +19,38 @@ from adv_wrappers.victims.gradients import digest
 from adv_wrappers.victims.weights import Weights
 
 FORMAT = 1
+_LAYERS: dict[str, type[nn.Module]] = {
+    "normalize": Normalize, "linear": nn.Linear, "conv": nn.Conv2d, "flatten": nn.Flatten, "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+}  # fmt: skip
 
 
 class Director(nn.Module):
     """A network whose deterministic answer is the steer.
 
     Args:
-        net: float observations ``[B, n]`` to numbers ``[B, A]``: what a box of steers holds, or one a choice.
+        net: float observations ``[B, *S]`` to numbers ``[B, A]``: what a box of steers holds, or one a choice.
         discrete: the steer is the number of the largest output, int64 ``[B]``; else outputs are clipped to [-1, 1].
     """
 
     def __init__(self, net: nn.Sequential, discrete: bool) -> None:
         super().__init__()
         self.net, self.discrete = net.eval().requires_grad_(False), discrete
+        self._elsewhere: dict[torch.device, nn.Sequential] = {}
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.net(x.flatten(1).float())
+        out: Tensor = self._on(x.device)(x.float())
         return out.argmax(-1) if self.discrete else out.clamp(-1, 1)
+
+    def _on(self, device: torch.device) -> nn.Sequential:
+        """The network where the observations are: a threat does not know beforehand on which device it strikes."""
+        weight = next(self.net.parameters(), None)
+        if weight is None or weight.device == device:
+            return self.net
+        if device not in self._elsewhere:
+            self._elsewhere[device] = copy.deepcopy(self.net).to(device)
+        return self._elsewhere[device]
 
     def fingerprint_of_weights(self) -> str:
         """sha256 over names, shapes and bytes of all weights (hexadecimal)."""
@@ -50,17 +65,20 @@ def save_director(folder: str | Path, director: Director, about: Mapping[str, An
     """
     folder = Path(folder)
     tensors: dict[str, Tensor] = {}
-    layers = list(director.net)
-    card: dict[str, Any] = {"format": FORMAT, "kind": "adversary", "discrete": director.discrete, **about}
-    if layers and isinstance(layers[0], Normalize):
-        first = layers.pop(0)
-        assert isinstance(first, Normalize)
-        tensors |= {"normalize.mean": first.mean, "normalize.std": first.std}
-        card["clip"] = first.clip
-    for i, layer in enumerate(layers):
-        if isinstance(layer, nn.Linear):
-            tensors |= {f"policy.{i}.weight": layer.weight, f"policy.{i}.bias": layer.bias}
-    card["network"] = {"activation": "relu" if any(isinstance(layer, nn.ReLU) for layer in layers) else "tanh"}
+    layers: list[dict[str, Any]] = []
+    for i, layer in enumerate(director.net):
+        kind = next((name for name, known in _LAYERS.items() if type(layer) is known), None)
+        if kind is None:
+            raise CardError(f"a director of {', '.join(_LAYERS)} can be saved, this one has {type(layer).__name__}")
+        more: dict[str, Any] = {}
+        if isinstance(layer, Normalize):
+            tensors |= {f"net.{i}.mean": layer.mean, f"net.{i}.std": layer.std}
+            more = {"clip": layer.clip}
+        elif isinstance(layer, (nn.Linear, nn.Conv2d)):
+            tensors |= {f"net.{i}.weight": layer.weight, f"net.{i}.bias": layer.bias}
+            more = {"stride": layer.stride[0]} if isinstance(layer, nn.Conv2d) else {}
+        layers.append({"kind": kind, **more})
+    card = {"format": FORMAT, "kind": "adversary", "discrete": director.discrete, "network": layers, **about}
     stored = save({name: tensor.detach().cpu().float().contiguous() for name, tensor in tensors.items()})
     write(folder / "weights.safetensors", stored)
     write(folder / "card.json", (json.dumps(card, indent=2) + "\n").encode())
@@ -81,13 +99,29 @@ def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:
     if not isinstance(card, dict) or card.get("kind") != "adversary" or card.get("format") != FORMAT:
         kind = card.get("kind") if isinstance(card, dict) else type(card).__name__
         raise CardError(f"{folder}: expected a card of kind 'adversary', format {FORMAT}, got {kind!r}")
-    if not isinstance(card.get("network"), dict) or not isinstance(card.get("actor"), dict):
-        raise CardError(f"{folder}: the card must have sections network and actor")
+    if not isinstance(card.get("network"), list) or not isinstance(card.get("actor"), dict):
+        raise CardError(f"{folder}: the card must have a list network and a section actor")
     weights = Weights(tensors, str(folder))
-    layers: list[nn.Module] = []
-    if weights.has("normalize"):
-        mean = weights.take("normalize.mean", None)
-        layers.append(Normalize(mean.detach(), weights.take("normalize.std", len(mean)).detach(), card.get("clip")))
-    policy = weights.mlp("policy", card["network"])
+    net = nn.Sequential(*(_layer(weights, f"net.{i}", layer) for i, layer in enumerate(card["network"])))
     weights.finish()
-    return Director(nn.Sequential(*layers, *policy), bool(card.get("discrete"))), card
+    return Director(net, bool(card.get("discrete"))), card
+
+
+def _layer(weights: Weights, prefix: str, about: Any) -> nn.Module:
+    kind = about.get("kind") if isinstance(about, dict) else None
+    if kind not in _LAYERS:
+        raise CardError(f"{weights.where}: expected layers of the kinds {', '.join(_LAYERS)}, got {about!r:.80}")
+    if kind == "normalize":
+        clip = about.get("clip")
+        if clip is not None and (isinstance(clip, bool) or not isinstance(clip, (int, float)) or not clip > 0):
+            raise CardError(f"{weights.where}: clip must be a number above 0 or null, got {clip!r}")
+        mean = weights.take(f"{prefix}.mean", None).detach()
+        return Normalize(mean, weights.take(f"{prefix}.std", len(mean)).detach(), clip)
+    if kind == "linear":
+        return weights.linear(prefix)
+    if kind == "conv":
+        stride = about.get("stride")
+        if isinstance(stride, bool) or not isinstance(stride, int) or stride < 1:
+            raise CardError(f"{weights.where}: stride must be an integer of at least 1, got {stride!r}")
+        return weights.conv(prefix, None, stride)
+    return _LAYERS[kind]()

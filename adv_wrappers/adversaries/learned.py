@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
+from gymnasium import spaces
 from torch import Tensor
+from torch.nn import functional
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import Director, load_director, save_director
+from adv_wrappers.adversaries.hybrid import Hybrid
+from adv_wrappers.core.arrays import Field
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import CardError, ThreatError
-from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.values import decode
+from adv_wrappers.core.errors import CardError, OrderError, ThreatError
+from adv_wrappers.core.perturbation import On, Perturbation
+from adv_wrappers.core.threat import ThreatModel, expect_victim
+from adv_wrappers.core.values import decode, encode
+
+VIEWS = ("state", "state+action")
 
 
 @dataclass(frozen=True)
@@ -23,9 +31,14 @@ class Learned(Perturbation):
 
     Args:
         director: a module from observations ``[B, *S]`` to steers ``[B, *A]``; None to load ``card``.
-        actor: what the director steers.
-        card: a folder that :meth:`save` wrote, or a training.
+        actor: what the director steers, an :class:`Actor` or a :class:`Hybrid`.
+        card: a folder that :meth:`save` or a training wrote.
         sha256: of the weights; a folder with others is refused. Filled in from the folder.
+        observe: what the director sees: ``"state"``, or ``"state+action"``, the victim's action beside it
+            (:func:`beside`).
+        victim: whom the actor looks at; None for the actor's own, or the one of the card.
+        part: of a hybrid, ``"observation"`` or ``"action"``. A hybrid is two layers: ``wrap`` and ``evaluate`` make
+            them of the whole (None), a single wrapper takes a part.
 
     Raises:
         CardError: for a folder that holds no adversary, or another one than ``sha256`` says.
@@ -33,62 +46,113 @@ class Learned(Perturbation):
     """
 
     name: ClassVar[str] = "learned"
-    search: ClassVar[bool] = True
-    director: Any = None
+    director: Any = field(default=None, compare=False)
     actor: Any = None
     card: str | None = None
     sha256: str | None = None
+    observe: str | None = None
+    part: str | None = None
+    victim: Any = None
+    _weights: Any = field(default=None, init=False, repr=False)  # what tells two directors apart
 
     def __post_init__(self) -> None:
+        put: Any = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
         if self.card is not None and self.director is None:
             director, card = load_director(self.card)
             found = director.fingerprint_of_weights()
             if self.sha256 not in (None, found):
                 raise CardError(f"the adversary in {self.card} changed: expected {self.sha256:.12}, got {found:.12}")
-            object.__setattr__(self, "director", director)
-            object.__setattr__(self, "sha256", found)
+            put("director", director)
+            put("sha256", found)
+            put("observe", self.observe or card.get("observe"))
             if self.actor is None:
-                object.__setattr__(self, "actor", decode(card["actor"]))
-            object.__setattr__(self, "_within", decode(card["within"]) if card.get("within") else None)
-        if not callable(self.director) or not isinstance(self.actor, Actor):
+                put("actor", decode(card["actor"]))
+            put("_within", decode(card["within"]) if card.get("within") else None)
+        put("observe", self.observe or VIEWS[0])
+        if not callable(self.director) or not isinstance(self.actor, (Actor, Hybrid)):
             raise ThreatError(
                 f"learned needs a director and an actor, or a card: got {self.director!r:.40} and {self.actor!r:.40}"
             )
-
-    @property
-    def victim(self) -> Any:
-        """The actor's."""
-        return self.actor.victim
-
-    @property
-    def needs_victim(self) -> bool:  # type: ignore[override]
-        """Whether the actor looks at one."""
-        return self.actor.needs_victim  # type: ignore[no-any-return]
+        if self.observe not in VIEWS:
+            raise ThreatError(f"observe must be {' or '.join(map(repr, VIEWS))}, got {self.observe!r}")
+        expect_victim(self.name, self.victim)
+        put("actor", self.actor if self.victim is None else self.actor.open().against(self.victim))
+        put("victim", self.actor.victim)
+        put("_weights", self.sha256 or id(self.director))
+        hybrid = isinstance(self.actor, Hybrid)
+        if self.part not in (None, "observation", "action") or (self.part and not hybrid):
+            raise ThreatError(f"part is 'observation' or 'action', of a hybrid; got {self.part!r}")
+        on: On = "action" if "action" in (self.part, getattr(self.actor, "on", None)) else "observation"
+        put("on", on)
+        put("needs_victim", bool(self.actor.needs_victim or self.observe != VIEWS[0]))
+        put("search", on == "observation")
+        put("shares", hybrid and on == "observation")
+        put("reads", None if on == "observation" else "shared" if hybrid else "handed")
 
     @property
     def within(self) -> Budget | None:  # type: ignore[override]
         """The budget that it was trained with, where a card says so."""
         return getattr(self, "_within", None)
 
+    def check(self, field: Field, within: Budget) -> None:
+        """Raise :class:`OrderError` for a whole hybrid, which no single layer can be."""
+        super().check(field, within)
+        if isinstance(self.actor, Hybrid) and self.part is None:
+            raise OrderError("a hybrid adversary is two layers: wrap(env, it) or evaluate(..., [it]), or give part=")
+
+    def layers(self, threat: ThreatModel) -> list[ThreatModel]:
+        """The threats that a threat with this adversary stands for, innermost first: two for a hybrid."""
+        if not isinstance(self.actor, Hybrid) or self.part is not None:
+            return [threat]
+        action, state = (replace(self, part=part) for part in ("action", "observation"))
+        return [
+            ThreatModel("action", action, self.actor.reach, threat.when),
+            replace(threat, how=state),
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         if self.card is None:
             raise ThreatError("an adversary without a folder has no JSON form: save(folder) returns one that has")
-        return {"type": self.name, "card": self.card, "sha256": self.sha256}
+        data = {"type": self.name, "card": self.card, "sha256": self.sha256}
+        data |= {} if self.victim is None else {"victim": encode(self.victim)}
+        return data if self.part is None else {**data, "part": self.part}
 
     def save(self, folder: str | Path, within: Budget | None = None, training: dict[str, Any] | None = None) -> Learned:
         """Write the adversary to a folder, with the budget and a record of its training; what was saved.
+
+        A victim without a reference cannot be named in a file: the saved adversary leaves it open, and ``evaluate``
+        and ``wrap`` fill it in.
 
         Raises:
             CardError: for a director that is not a :class:`Director`.
         """
         if not isinstance(self.director, Director):
             raise CardError(f"only a Director can be saved, got {type(self.director).__name__}")
+        victim = self.victim
         about = {
-            "actor": self.actor.to_dict(), "within": None if within is None else within.to_dict(),
-            "training": training or {},
+            "observe": self.observe,
+            "actor": (self.actor if victim is None or victim.ref else self.actor.open()).to_dict(),
+            "victim": None if victim is None else {"ref": victim.ref, "sha256": victim.fingerprint()},
+            "within": None if within is None else within.to_dict(), "training": training or {},
         }  # fmt: skip
         save_director(folder, self.director, about)
         return Learned(card=str(folder))
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        return self.actor(x, self.director(x), context)  # type: ignore[no-any-return]
+        actor = (
+            getattr(self.actor, {"observation": "state"}.get(self.part or "", "action")) if self.part else self.actor
+        )
+        seen = x if self.on == "observation" else context.observation
+        if self.observe != "state":
+            alone = self.reads == "handed"  # then the action is the one that is perturbed
+            bound = context.bind(self.victim)
+            action = x if alone else self.victim.mode(bound.params(None if self.on == "observation" else seen))
+            seen = beside(seen, action, self.victim.action_space)
+        return actor(x, self.director(seen), context)  # type: ignore[no-any-return]
+
+
+def beside(x: Tensor, action: Tensor, space: spaces.Space[Any]) -> Tensor:
+    """Observations ``[B, n]`` with native actions ``[B, ...]`` beside them, discrete ones as one of ``space.n``."""
+    if isinstance(space, spaces.Discrete):
+        action = functional.one_hot(action.long().view(-1) - int(space.start), int(space.n))
+    return torch.cat([x.flatten(1), action.flatten(1).to(x.dtype)], -1)

@@ -27,7 +27,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.adversaries.actor import Actor, Steers, unit_box
+from adv_wrappers.adversaries.actor import Actor, Steers, goal_of, unit_box
 from adv_wrappers.adversaries.steering import Along, Toward, TowardPolicy, Turned
 from adv_wrappers.attacks.ascent import check_steps, pgd
 from adv_wrappers.attacks.objectives import Margin
@@ -128,11 +128,8 @@ class PAAD(Actor):
     def _toward(self, steer: Tensor) -> Margin | Toward | TowardPolicy:
         if isinstance(self.victim.action_space, spaces.Discrete):
             return Margin(steer, toward=True)
-        space, size = self.victim.action_space, math.prod(self.victim.action_space.shape)
-        low, high = (
-            torch.as_tensor(end, dtype=steer.dtype, device=steer.device).view(-1) for end in (space.low, space.high)
-        )
-        goal = (low + high) / 2 + steer[:, :size] * (high - low) / 2
+        size = math.prod(self.victim.action_space.shape)
+        goal = goal_of(self.victim.action_space, steer[:, :size])
         if not self.variance:
             return Toward(self.victim, goal)
         return TowardPolicy(self.victim, torch.cat([goal, steer[:, size:]], -1))  # log standard deviations in [-1, 1]

@@ -13,7 +13,7 @@ from adv_wrappers.core.arrays import finite, to_victim
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import SpaceError, ValueRangeError
+from adv_wrappers.core.errors import OrderError, SpaceError, ValueRangeError
 from adv_wrappers.core.frames import History, Newest, plain
 from adv_wrappers.core.memory import Memory
 from adv_wrappers.core.moment import Moment, Timeless, place
@@ -69,7 +69,9 @@ class Bench:
         self.native = isinstance(threat.how, Perturbation) and threat.how.native
         # a native perturbation of whole uint8 images cannot leave its space: nothing to search, nothing to project
         self.whole = self.native and isinstance(self.budget, Valid) and self.field.whole and not victims
-        self.watches = threat.on == "action" and bool(victims)
+        self.reads = getattr(threat.how, "reads", None) if threat.on == "action" else None
+        self.shares = getattr(threat.how, "shares", False)
+        self.watches = threat.on == "action" and (bool(victims) or self.reads is not None)
         self.gentle: bool = getattr(threat.how, "capturable", False)  # and so promises to write to nothing
         self._equip()
 
@@ -147,7 +149,11 @@ class Bench:
         part = self._expected(self.field.take(value, self.batched))
         own = rows if self.batched else None  # of leaves without a first axis in single environments
         action, victims = self.threat.on == "action", self.threat.victims
-        seen = self.session.handed if action else value
+        seen = value
+        if action:
+            seen = self.session.shared if self.reads == "shared" else self.session.handed
+            if seen is None and self.reads == "shared":
+                raise OrderError(f"{self.threat.label} shares its steers with a layer around it, and there is none")
         if victims and not action and self.field.keys is None:
             seen = None
         else:

@@ -37,6 +37,8 @@ class Perturbation(Value):
     needs_victim: ClassVar[bool] = False
     capturable: ClassVar[bool] = False
     within: ClassVar[Budget | None] = None  # budget where none is given
+    shares: ClassVar[bool] = False  # lets action layers beneath know the observation that this layer received
+    reads: ClassVar[str | None] = None  # of an action: "handed", what the agent acted on, or "shared", what is shared
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         """The perturbed batch."""

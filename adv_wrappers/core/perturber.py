@@ -29,6 +29,8 @@ class Perturber(Bench):
 
         Under Newest the frames of the past come out as they were shown, whether a row is struck or not.
         """
+        if self.shares and not final:
+            self.session.shared = value
         if self.history is None:
             alone = self.blind and eligible is True and not self.gates
             struck = self.when.decide(self) if alone else self.decide(value, eligible, final)

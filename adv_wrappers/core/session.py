@@ -50,6 +50,7 @@ class Session:
         self._outermost: Callable[[], Any] | None = None  # weakly: a stack is freed at once when it is let go
         self.listening = False  # whether any layer needs to know what was handed out
         self.handed: Any = None
+        self.shared: Any = None  # what an observation layer received that shares it
         self.due = False
         self._victims: dict[int, Any] = {}
         self._states: dict[int, Any] = {}

@@ -39,7 +39,7 @@ def evaluate(
     num_envs: int | None = None, device: Any = None, *, env_kwargs: Mapping[str, Any] | None = None,
     make: Make | None = None, minimum: float | str | None = None,
     distances: Sequence[str | Callable[..., Any]] | None = None, progress: Progress | None = None,
-    out: str | Path | None = None,
+    out: str | Path | None = None, quantize: bool = True,
 ) -> Report:  # fmt: skip
     """Evaluate an agent without an attack and under each threat, on the same episodes.
 
@@ -67,6 +67,7 @@ def evaluate(
             :class:`adv_wrappers.evaluation.lpips.Lpips`, on at most 256 attacked steps of a run. None takes ssim and
             psnr where observations are images of uint8.
         progress: called as ``progress(threat, episodes finished, episodes)``.
+        quantize: False hands out integer observations as float32, so that budgets below one grey level have room.
         out: a folder; after every run ``report.json`` in it holds all rows so far.
 
     Raises:
@@ -103,13 +104,19 @@ def evaluate(
             torch.set_num_threads(1)
         check_order(venv)
         fits(victim, venv.single_observation_space, venv.single_action_space)
+        if not quantize and distances is None:  # those of images compare whole grey levels
+            distances = ()
         taken = chosen(distances, venv.single_observation_space, lines.COLUMNS)
         fixed = minimum_of(name) if minimum is None or isinstance(minimum, str) else float(minimum)
         lowest = None if isinstance(minimum, str) else fixed
+
+        def shell_of(tap: Tap, aimed: Stack) -> Any:
+            return wrap(tap, *aimed.layers, victim=victim, quantize=quantize) if aimed.layers else tap
+
         runs: list[tuple[Stack, Tap, Any]] = []
         for aimed in stacks:  # all of them are built before anything is spent
             tap = Tap(venv)
-            runs.append((aimed, tap, wrap(tap, *aimed.layers, victim=victim) if aimed.layers else tap))
+            runs.append((aimed, tap, shell_of(tap, aimed)))
         about: dict[str, Any] = {
             "versions": versions(), "seed": int(seed), "episode_seeds": tuple(seeds), "git": revision(),
             "device": str(victim.device), "env": {"id": name, "kwargs": kwargs}, "episodes": int(episodes),

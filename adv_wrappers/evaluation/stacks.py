@@ -10,7 +10,7 @@ from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.errors import ThreatError
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.presets import as_threat
+from adv_wrappers.presets import as_threat, parts_of
 from adv_wrappers.timing import Always
 from adv_wrappers.victims.victim import Victim
 
@@ -40,7 +40,8 @@ def stack(item: Any, victim: Victim) -> Stack:
     made = [as_threat(part) for part in parts]
     transfer = any(not _same(other, victim) for threat in made for other in threat.victims)
     texts = [part if isinstance(part, str) else _text(threat) for part, threat in zip(parts, made, strict=True)]
-    return Stack(" + ".join(texts), tuple(threat.against(victim) for threat in made), transfer)
+    layers = (layer for threat in made for layer in parts_of(threat.against(victim)))
+    return Stack(" + ".join(texts), tuple(layers), transfer)
 
 
 def worst(victim: Victim) -> Stack:

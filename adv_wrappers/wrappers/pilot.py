@@ -74,6 +74,12 @@ class Pilot:
         """What :meth:`act` would answer at ``obs`` now, for some rows (None for all); nothing goes by."""
         return self._play(self._see(select(obs, rows)), select(self.state, rows), rows)
 
+    def mode(self, obs: Any) -> NDArray[Any]:
+        """The most likely native actions ``[rows, ...]`` at ``obs`` now; nothing goes by."""
+        with torch.no_grad():
+            action = self.victim.mode(self.victim.params(self._see(obs), self.state))
+        return action.cpu().numpy().astype(self._dtype, copy=False)
+
     def _see(self, obs: Any) -> Any:
         for leaf in obs.values() if isinstance(obs, dict) else (obs,):
             # the sum of finite numbers is finite but for overflow, which the second look settles

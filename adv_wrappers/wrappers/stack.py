@@ -8,7 +8,7 @@ from typing import Any
 from adv_wrappers.core.errors import ThreatError
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.presets import as_threat
+from adv_wrappers.presets import as_threat, parts_of
 from adv_wrappers.victims import load_victim
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.observation import PerturbObservation
@@ -41,7 +41,11 @@ def wrap(
     for item in _flat(threats):
         threat = as_threat(item)
         threat = threat.against(victim) if victim is not None else threat
-        env = (PerturbObservation if threat.on == "observation" else PerturbAction)(env, threat, **options)
+        for part in parts_of(threat):
+            if part.on == "observation":
+                env = PerturbObservation(env, part, **options)
+            else:  # quantize is about observations
+                env = PerturbAction(env, part, **{key: value for key, value in options.items() if key != "quantize"})
     check_order(env)
     return env
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import dataclasses
+import functools
 import json
 import pickle
+import shutil
+import tempfile
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +20,7 @@ import torch
 from gymnasium.utils.env_checker import check_env
 
 import adv_wrappers as adv
+from adv_wrappers.adversaries import PAAD, SARL, Director, Learned
 from adv_wrappers.core.context import Bound
 from adv_wrappers.core.errors import AdvWrappersError
 from tests.rigs import RIGS, ReplayEnv, Rig, make_victim, recorded, run, same, same_bytes, tensors, vector
@@ -51,6 +56,8 @@ class Case:
     @property
     def quick(self) -> dict[str, Any]:
         """Arguments that a preset needs, and those that make a slow search short: fewer and longer steps."""
+        if self.preset == "learned":
+            return {"card": adversary_of(self.rig.name)}
         if self.preset == "daylight":
             return {"game": "Pong", "transform": "brightness"}
         slow = "searches" in {field.name for field in dataclasses.fields(adv.presets[self.preset].kind)}
@@ -59,7 +66,7 @@ class Case:
     @property
     def exact(self) -> bool:
         """Whether results are equal to the bit whatever the batch: nothing but keys and elementwise arithmetic."""
-        return not adv.presets[self.preset].kind.needs_victim
+        return not adv.presets[self.preset].kind.needs_victim and self.preset != "learned"
 
     def budget(self, name: str, eps: float | None = None) -> dict[str, Any]:
         """Arguments of ``threat`` for a budget of this case's leaf."""
@@ -87,6 +94,32 @@ class Case:
         made = adv.threat(self.preset, self.rig.victim(dtype, live), at=self.at, **sized, **{**self.quick, **kwargs})
         made.check(self.rig.space, self.rig.actions)
         return made
+
+
+@functools.cache
+def adversary_of(rig: str) -> str:
+    """The folder of an adversary against a rig's victim: PA-AD where observations are flat, else SA-RL."""
+    space = RIGS[rig].space if RIGS[rig].at is None else RIGS[rig].space[RIGS[rig].at]
+    victim = make_victim(rig, torch.float32, False)
+    flat = len(space.shape) == 1 and RIGS[rig].at is None
+    return adversary_for(space, PAAD(victim) if flat else SARL())
+
+
+def adversary_for(space: Any, actor: Any) -> str:
+    """The folder of an adversary with one random layer, for observations of ``space``."""
+    steers = actor.steer_space(space.shape)
+    discrete = isinstance(steers, gym.spaces.Discrete)
+    state = torch.random.get_rng_state()
+    torch.manual_seed(11)
+    size = int(steers.n) if discrete else int(np.prod(steers.shape))
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(int(np.prod(space.shape)), size))
+    torch.random.set_rng_state(state)
+    if space.dtype == np.uint8:  # pixels saturate every steer
+        net[1].weight.data *= 0.02
+    folder = tempfile.mkdtemp(prefix="adversary-")
+    atexit.register(shutil.rmtree, folder, True)
+    Learned(Director(net, discrete), actor).save(folder)
+    return folder
 
 
 def fitting(case: Case) -> list[str]:

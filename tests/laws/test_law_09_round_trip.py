@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 from safetensors.torch import save_file
 
 import adv_wrappers as adv
-from tests.laws.checks import cases, check_round_trip, check_spec
+from tests.laws.checks import adversary_for, cases, check_round_trip, check_spec
 from tests.rigs import same_bytes
 
 
@@ -60,6 +60,8 @@ def _arguments(preset, refs):
     """An environment and arguments that a preset works with: discrete if it can."""
     for env, ref in refs.items():
         kwargs = {"game": "Pong", "transform": "jpeg"} if preset == "daylight" else {}
+        if preset == "learned" and ref:
+            kwargs = {"card": adversary_for(gym.make(env).observation_space, adv.PAAD(adv.load_victim(ref)))}
         kwargs |= {"victim": ref} if ref else {}
         if adv.presets[preset].on == "observation" and ref:
             kwargs["eps"] = 0.05

@@ -15,10 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries.director import Director
-from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.adversaries.pa_ad import PAAD
-from adv_wrappers.adversaries.sa_rl import SARL
+from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Director, Hybrid, Learned
 from adv_wrappers.wrappers.adversary import AdversaryEnv
 from adv_wrappers.wrappers.pilot import Pilot
 
@@ -52,12 +49,12 @@ def victim(kind: str = "logits", select: str = "sample"):
     )
 
 
-def director(actor) -> Director:
+def director(actor, inputs: int = 4) -> Director:
     torch.manual_seed(1)
-    space = actor.steer_space((4,))
+    space = actor.steer_space((inputs,))
     discrete = isinstance(space, spaces.Discrete)
     outputs = int(space.n) if discrete else space.shape[0]
-    return Director(nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, outputs)), discrete)
+    return Director(nn.Sequential(nn.Linear(inputs, 16), nn.Tanh(), nn.Linear(16, outputs)), discrete)
 
 
 ACTORS = {
@@ -66,13 +63,25 @@ ACTORS = {
     "target": lambda v: PAAD(v, form="target", steps=2),
     "literal": lambda v: PAAD(v, variant="literal", steps=2),
     "released": lambda v: PAAD(v, variant="released"),
+    "pa-ad-action": lambda v: ActionPAAD(v),
+    "hybrid": lambda v: Hybrid(PAAD(v, form="target"), ActionPAAD(v), adv.Valid()),
 }
 CASES = [
     (kind, name)
     for kind in ("logits", "q", "recurrent")
     for name in ACTORS
-    if kind == "logits" or name in ("sa-rl", "pa-ad")
+    if kind == "logits" or name in ("sa-rl", "pa-ad", "hybrid")
 ]
+
+
+def budget_of(name: str):
+    return adv.Valid() if name == "pa-ad-action" else BUDGET
+
+
+def deploy(env, learned, name: str, when=WHEN):
+    """The adversary as whoever trained it deploys it; a hybrid is two layers."""
+    on = "action" if name == "pa-ad-action" else "observation"
+    return adv.wrap(env, adv.ThreatModel(on, learned, budget_of(name), when))
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
@@ -80,15 +89,15 @@ def test_single(kind, name):
     agent = victim(kind)
     actor = ACTORS[name](agent)
     steering = director(actor)
-    deployed = adv.PerturbObservation(gym.make("CartPole-v1"), Learned(steering, actor), BUDGET, WHEN)
-    chair = AdversaryEnv(gym.make("CartPole-v1"), agent, actor, BUDGET, WHEN)
+    deployed = deploy(gym.make("CartPole-v1"), Learned(steering, actor), name)
+    chair = AdversaryEnv(gym.make("CartPole-v1"), agent, actor, budget_of(name), WHEN)
     pilot = Pilot(agent, 1)
     moved = False
     for seed in (3, None, 7, None):
         obs, _ = deployed.reset(seed=seed)
         true, _ = chair.reset(seed=seed)
         pilot.reset(seeds=None if seed is None else [seed])
-        moved = moved or not np.array_equal(obs, true)
+        moved = moved or name == "pa-ad-action" or not np.array_equal(obs, true)
         earned = lost = 0.0
         over = False
         while not over:
@@ -106,7 +115,7 @@ def test_single(kind, name):
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize(("kind", "name"), [c for c in CASES if c[1] in ("sa-rl", "pa-ad")])
+@pytest.mark.parametrize(("kind", "name"), [c for c in CASES if c[1] not in ("target", "literal", "released")])
 def test_vector(mode, kind, name):
     agent = victim(kind)
     actor = ACTORS[name](agent)
@@ -115,13 +124,13 @@ def test_vector(mode, kind, name):
     def vector():
         return SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3, autoreset_mode=mode)
 
-    deployed = adv.PerturbObservation(vector(), Learned(steering, actor), BUDGET, WHEN)
-    chair = AdversaryEnv(vector(), agent, actor, BUDGET, WHEN)
+    deployed = deploy(vector(), Learned(steering, actor), name)
+    chair = AdversaryEnv(vector(), agent, actor, budget_of(name), WHEN)
     pilot = Pilot(agent, 3)
     obs, _ = deployed.reset(seed=5)
     true, _ = chair.reset(seed=5)
     pilot.reset(seeds=5)
-    assert not np.array_equal(obs, true)
+    assert name == "pa-ad-action" or not np.array_equal(obs, true)
     finished, ended = np.zeros(3, bool), 0
     for _ in range(60):
         obs, reward, terminated, truncated, _ = deployed.step(pilot.act(obs))
@@ -142,3 +151,103 @@ def test_vector(mode, kind, name):
             true, _ = chair.reset(options={"reset_mask": done.copy()})
             pilot.reset(done)
     assert ended > 3
+
+
+class Push(gym.Env):
+    """Two numbers that the agent is to keep near zero, and that its own noise drives away."""
+
+    observation_space = spaces.Box(-10.0, 10.0, (2,), np.float64)
+    action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.t = self.np_random.normal(size=2), 0
+        return self.x.copy(), {}
+
+    def step(self, action):
+        self.t += 1
+        self.x = np.clip(
+            0.95 * self.x + 0.5 * np.asarray(action, np.float64) + 0.1 * self.np_random.normal(size=2), -10, 10
+        )
+        return self.x.copy(), float(-np.square(self.x).sum()), False, self.t == 20, {}
+
+
+def pusher(kind: str, select: str = "mode"):
+    torch.manual_seed(2)
+    net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 4 if kind == "gaussian" else 2)).double()
+    return adv.from_module(net, Push.observation_space, Push.action_space, kind, select=select)
+
+
+CONTINUOUS = {
+    "sa-rl": lambda v: (SARL(), BOX),
+    "direction": lambda v: (PAAD(v), BOX),
+    "target": lambda v: (PAAD(v, form="target"), BOX),
+    "pa-ad-action": lambda v: (ActionPAAD(v), adv.Linf(0.3)),
+    "pa-ad-action target": lambda v: (ActionPAAD(v, form="target"), adv.L2(0.3)),
+    "hybrid": lambda v: (Hybrid(PAAD(v), ActionPAAD(v), adv.Linf(0.2)), BOX),
+}
+BOX = adv.Linf(0.3)
+
+
+@pytest.mark.parametrize("observe", ["state", "state+action"])
+@pytest.mark.parametrize("kind", ["mean", "gaussian"])
+@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("shell", ["env", "vector", "sb3"])
+def test_continuous_actions(shell, name, kind, observe):
+    agent = pusher(kind, "sample" if kind == "gaussian" else "mode")
+    actor, within = CONTINUOUS[name](agent)
+    steers = actor.steer_space((2,))
+    torch.manual_seed(1)
+    size = 2 if observe == "state" else 4
+    steering = Director(nn.Sequential(nn.Linear(size, 8), nn.Tanh(), nn.Linear(8, steers.shape[0])), False)
+    on = "action" if name.startswith("pa-ad-action") else "observation"
+    threat = adv.ThreatModel(on, Learned(steering, actor, observe=observe), within)
+    losses = chair_losses(shell, lambda env: AdversaryEnv(env, agent, actor, within, observe=observe), steering)
+    report = adv.evaluate(agent, Push, [threat], episodes=3, num_envs=1 if shell == "env" else 3, seed=4)
+    seeds = report.episode_seeds
+    assert losses(seeds) == pytest.approx(
+        [-r for r in report.threats[1]["returns"]], rel=1e-5 if shell == "sb3" else 1e-12
+    )
+    assert report.threats[1]["returns"] != report.threats[0]["returns"]
+
+
+def chair_losses(shell, sit, steering):
+    """Plays one episode a seed from the chair of a shell; what the adversary earns in each."""
+
+    def steer(obs):
+        return steering(torch.from_numpy(np.array(obs))).numpy()
+
+    def single(seeds):
+        env, earned = sit(Push()), []
+        for seed in seeds:
+            obs, _ = env.reset(seed=seed)
+            earned.append(0.0)
+            over = False
+            while not over:
+                obs, reward, _, over, _ = env.step(steer(obs[None])[0])
+                earned[-1] += reward
+        return earned
+
+    def vector(seeds):
+        env = sit(SyncVectorEnv([Push] * 3, autoreset_mode=AutoresetMode.DISABLED))
+        obs, _ = env.reset(seed=list(seeds))
+        earned = np.zeros(3)
+        for _ in range(20):
+            obs, rewards, _, over, _ = env.step(steer(obs))
+            earned += rewards
+        assert over.all()
+        return earned.tolist()
+
+    def sb3(seeds):
+        from stable_baselines3.common.vec_env import DummyVecEnv
+
+        env = sit(DummyVecEnv([Push] * 3))
+        env.venv.unwrapped._seeds = list(seeds)
+        obs, earned = env.reset(), np.zeros(3)
+        for _ in range(20):
+            obs, rewards, over, _ = env.step(steer(obs))
+            earned += rewards
+        assert over.all()
+        return earned.tolist()
+
+    return {"env": single, "vector": vector, "sb3": sb3}[shell]

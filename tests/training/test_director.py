@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries.learned import Learned
+from tests.rigs import RIGS, ReplayEnv
 
 pytest.importorskip("stable_baselines3")
 
@@ -24,7 +27,7 @@ def test_what_is_trained_is_a_threat(kind, tmp_path):
         kind, "CartPole-v1", "zoo:cartpole-a2c", 0.05, 256, out=tmp_path, progress=lambda *at: told.append(at), **QUICK
     )
     assert isinstance(learned, Learned) and learned.within == adv.Linf(0.05)
-    assert [steps for steps, _ in told] == [128, 256, 256] and all(0 < left <= 500 for _, left in told)
+    assert [steps for steps, _ in told] == [128, 256] and all(0 < left <= 500 for _, left in told)
     state = json.loads((tmp_path / "state.json").read_text())
     assert state["best"] == min(left for _, left in told)
     threat = adv.ThreatModel("observation", learned, adv.Linf(0.05))
@@ -58,7 +61,7 @@ def test_a_changed_folder_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
-        ({"kind": "pa-bd"}, adv.ThreatError, "unknown actor 'pa-bd'; known: pa-ad, sa-rl"),
+        ({"kind": "pa-bd"}, adv.ThreatError, "unknown actor 'pa-bd'; known: pa-ad, pa-ad-action, sa-rl"),
         ({"eps": None}, adv.ThreatError, "needs a budget"),
         ({"steps": 0}, adv.ValueRangeError, "steps must be a whole number"),
         ({"algorithm": "acktr"}, adv.ThreatError, "algorithm must be 'ppo'"),
@@ -76,3 +79,91 @@ def test_what_cannot_work(arguments, error, match):
     }
     with pytest.raises(error, match=match):
         train_adversary(**given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "within"),
+    [
+        ("pa-ad-action", None),
+        (adv.Hybrid(adv.PAAD(form="target"), adv.ActionPAAD(), adv.Valid()), adv.Linf(0.05)),
+    ],
+    ids=["action", "hybrid"],
+)
+@pytest.mark.parametrize("observe", ["state", "state+action"])
+def test_actions_too(kind, within, observe, tmp_path):
+    learned = train_adversary(
+        kind, "CartPole-v1", "zoo:cartpole-dqn", within=within, steps=256, out=tmp_path, observe=observe, **QUICK
+    )
+    report = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", [learned, f"learned:card={tmp_path}"], episodes=3)
+    clean, trained, loaded = report.threats
+    assert trained["returns"] == loaded["returns"] != clean["returns"] and learned.observe == observe
+
+
+def test_a2c_trains_too():
+    learned = train_adversary("pa-ad", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 160, "a2c", 4, checks=1, episodes=2)
+    assert learned.director.net[-1].out_features == 1
+
+
+def test_a_victim_without_a_reference_is_left_open(tmp_path):
+    rig = RIGS["gaussian"]
+    victim = rig.victim()
+    learned = train_adversary(
+        "pa-ad", rig.env, victim, 0.2, 64, out=tmp_path, num_envs=2, n_steps=16, checks=1, episodes=2
+    )
+    assert learned.victim is None
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert card["victim"] == {"ref": None, "sha256": victim.fingerprint()} and "victim" not in card["actor"]
+    report = adv.evaluate(victim, rig.env, [learned], episodes=2)
+    assert report.threats[1]["attacked_fraction"] == 1 and not report.threats[1]["transfer"]
+
+
+def test_images(tmp_path):
+    """A director of convolutions, below one grey level, deployed from its folder."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4 * 84 * 84, 3))
+    rng = np.random.default_rng(0)
+    space, acts = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), gym.spaces.Discrete(3)
+    victim = adv.from_module(net, space, acts, "logits")
+    frames = [[rng.integers(0, 256, space.shape).astype(np.uint8) for _ in range(5)] for _ in range(2)]
+
+    def make():
+        return ReplayEnv(frames, space, acts)
+
+    learned = train_adversary(
+        "pa-ad", make, victim, 0.3, 32, num_envs=2, n_steps=8, checks=1, episodes=2, out=tmp_path, quantize=False
+    )
+    kinds = [layer["kind"] for layer in json.loads((tmp_path / "card.json").read_text())["network"]]
+    assert kinds[:2] == ["normalize", "conv"] and kinds[-1] == "linear"
+    report = adv.evaluate(victim, make, [learned], episodes=2, quantize=False)
+    assert 0 < report.threats[1]["linf"] <= 0.3 + 1e-4
+    with pytest.raises(adv.BudgetError):
+        train_adversary("pa-ad", make, victim, 0.3, 32, num_envs=2)
+
+
+def test_a_folder_of_another_training_is_refused(tmp_path):
+    given = ("sa-rl", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 128)
+    train_adversary(*given, out=tmp_path, **QUICK)
+    with pytest.raises(adv.ValueRangeError, match="holds another training: seed 0 and not 1"):
+        train_adversary(*given, out=tmp_path, seed=1, **QUICK)
+    (tmp_path / "state.json").write_text("{")
+    with pytest.raises(adv.CardError, match="cannot read"):
+        train_adversary(*given, out=tmp_path, **QUICK)
+
+
+def test_tensorboard_and_the_record(tmp_path):
+    pytest.importorskip("tensorboard")
+    train_adversary(
+        "sa-rl",
+        "CartPole-v1",
+        "zoo:cartpole-a2c",
+        0.05,
+        256,
+        out=tmp_path / "a",
+        tensorboard=tmp_path / "logs",
+        **QUICK,
+    )
+    assert list((tmp_path / "logs").rglob("events.*"))
+    record = json.loads((tmp_path / "a" / "state.json").read_text())["record"]
+    assert [set(point) for point in record] == [
+        {"steps", "mean_return", "std", "median", "in_training", "seconds"}
+    ] * 2 and record[1]["seconds"] >= record[0]["seconds"] > 0

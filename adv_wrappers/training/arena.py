@@ -1,0 +1,53 @@
+"""The arena: episodes on seeds of their own, on which checkpoints of a training are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from numpy.typing import NDArray
+
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.evaluation.rollout import Tap, play
+from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.stack import wrap
+
+CHOOSING = 7919  # added to the seed of a training: what it chooses checkpoints on is not what anybody evaluates on
+
+
+class Arena:
+    """Plays the same episodes under one threat after another.
+
+    Args:
+        one: makes one environment.
+        episodes: of every comparison.
+        seed: of the training.
+        quantize: as for :func:`adv_wrappers.evaluate`.
+    """
+
+    def __init__(self, one: Callable[[], gym.Env[Any, Any]], episodes: int, seed: int, quantize: bool = True) -> None:
+        self.seeds = [int(s) for s in np.random.SeedSequence(CHOOSING + seed).generate_state(episodes)]
+        self.quantize = quantize
+        self.env = SyncVectorEnv([one] * min(episodes, 32), autoreset_mode=AutoresetMode.DISABLED)
+
+    def play(self, victim: Victim, *threats: ThreatModel) -> NDArray[np.float64]:
+        """What the victim earns in each episode, ``[episodes]``.
+
+        Raises:
+            ValueRangeError: for observations or returns that are not finite.
+        """
+        tap, threads = Tap(self.env), torch.get_num_threads()
+        torch.set_num_threads(1)  # small networks are slower on several
+        try:
+            shell = wrap(tap, *threats, victim=victim, quantize=self.quantize) if threats else tap
+            return play(shell, tap, victim, self.seeds).returns
+        finally:
+            torch.set_num_threads(threads)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()

@@ -1,0 +1,226 @@
+"""The adversary's chair: spaces, rewards, what the adversary sees, Gymnasium's checker, specs, and bad input."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import adv_wrappers as adv
+from adv_wrappers.presets import parts_of
+from tests.rigs import RIGS, TensorVector
+
+BUDGET = adv.Linf(0.05)
+HYBRID = adv.Hybrid(adv.PAAD(form="target"), adv.ActionPAAD(), adv.Valid())
+
+
+def cart():
+    return gym.make("CartPole-v1")
+
+
+def two(mode=AutoresetMode.SAME_STEP):
+    return SyncVectorEnv([cart] * 2, autoreset_mode=mode)
+
+
+@pytest.mark.parametrize("observe", ["state", "state+action"])
+@pytest.mark.parametrize(
+    ("actor", "within"), [("sa-rl", BUDGET), ("pa-ad", BUDGET), ("pa-ad-action", None), (HYBRID, BUDGET)], ids=str
+)
+def test_gymnasiums_checker(actor, within, observe):
+    env = adv.AdversaryEnv(cart(), "zoo:cartpole-a2c", actor, within, observe=observe)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*different from the unwrapped version.*")
+        warnings.filterwarnings("ignore", message=".*Box .*space.*")  # CartPole's own bounds
+        check_env(env, skip_render_check=True)
+
+
+@pytest.mark.parametrize(
+    ("actor", "within"), [("sa-rl", BUDGET), ("pa-ad", BUDGET), ("pa-ad-action", None), (HYBRID, BUDGET)], ids=str
+)
+def test_specs_rebuild_the_same_game(actor, within):
+    first = adv.AdversaryEnv(cart(), "zoo:cartpole-a2c", actor, within, "bernoulli(0.5)", observe="state+action")
+    again = gym.make(EnvSpec.from_json(json.loads(json.dumps(first.spec.to_json()))))
+    copy = pickle.loads(pickle.dumps(first))
+    assert len(again.spec.additional_wrappers) == 1
+    for env in (again, copy):
+        obs, _ = first.reset(seed=3)
+        other, _ = env.reset(seed=3)
+        rng = np.random.default_rng(0)
+        for _ in range(12):
+            np.testing.assert_array_equal(obs, other)
+            steer = rng.uniform(-1, 1, first.action_space.shape).astype(np.float32)
+            steer = int(rng.integers(2)) if isinstance(first.action_space, spaces.Discrete) else steer
+            obs, *rest, info = first.step(steer)
+            other, *same, told = env.step(steer)
+            assert rest == same and info == told
+            if rest[1] or rest[2]:
+                break
+
+
+def test_what_the_reward_is_told():
+    told = []
+
+    def reward(reward, **more):
+        told.append(more)
+        return 2.0 * more["spent"]
+
+    env = adv.AdversaryEnv(cart(), "zoo:cartpole-a2c", "sa-rl", BUDGET, adv.Every(2), reward=reward)
+    env.reset(seed=0)
+    rewards = [env.step(np.zeros(4, np.float32))[1] for _ in range(5)]
+    assert rewards == [2.0, 2.0, 4.0, 4.0, 6.0]
+    assert [m["struck"] for m in told] == [True, False, True, False, True]
+    assert [m["return_"] for m in told] == [1, 2, 3, 4, 5] and not any(m["terminated"] for m in told)
+
+
+@pytest.mark.parametrize("actor", ["pa-ad-action", "sa-rl"])
+def test_every_row_has_its_own_account(actor):
+    told = []
+    within = None if actor == "pa-ad-action" else BUDGET
+    env = adv.AdversaryEnv(
+        two(), "zoo:cartpole-a2c", actor, within, adv.AtMost(3), reward=lambda r, **more: told.append(more) or -r
+    )
+    env.reset(seed=0)
+    over = np.zeros(2, bool)
+    while not over.any():
+        steer = np.zeros(env.action_space.shape, env.action_space.dtype)
+        *_, terminated, truncated, _ = env.step(steer)
+        over = terminated | truncated
+    assert told[-1]["spent"].tolist() == [3, 3] and told[-1]["struck"].tolist() == [False, False]
+    assert told[0]["struck"].tolist() == [True, True] and told[-1]["return_"].max() == len(told)
+
+
+def test_beside_the_state_is_what_the_victim_does():
+    agent = adv.load_victim("zoo:cartpole-dqn")
+    env = adv.AdversaryEnv(cart(), agent, "sa-rl", BUDGET, observe="state+action")
+    assert env.observation_space.shape == (6,) and env.action_space.shape == (4,)
+    obs, _ = env.reset(seed=1)
+    for _ in range(10):
+        with torch.no_grad():
+            action = int(agent.mode(agent.params(torch.from_numpy(obs[None, :4])))[0])
+        np.testing.assert_array_equal(obs[4:], np.eye(2)[action])
+        obs = env.step(np.zeros(4, np.float32))[0]
+        assert obs in env.observation_space
+
+
+def test_last_observations_are_as_wide_as_the_others():
+    env = adv.AdversaryEnv(two(), "zoo:cartpole-a2c", "pa-ad-action", observe="state+action")
+    obs, _ = env.reset(seed=0)
+    info = {}
+    while "final_obs" not in info:
+        obs, *_, info = env.step(np.zeros(2, np.int64))
+    final = next(row for row in info["final_obs"] if row is not None)
+    assert obs.shape == (2, 6) and final.shape == (6,) and final[4:].sum() == 1
+
+
+def test_below_one_grey_level():
+    rig = RIGS["image"]
+    with pytest.raises(adv.BudgetError, match="quantize"):
+        adv.AdversaryEnv(rig.env(), rig.victim(), "pa-ad", adv.Linf(0.3))
+    env = adv.AdversaryEnv(rig.env(), rig.victim(), "pa-ad", adv.Linf(0.3), quantize=False)
+    obs, _ = env.reset(seed=0)
+    shown = []
+    act = env.pilot.act
+    env.pilot.act = lambda seen: shown.append(seen) or act(seen)
+    env.step(1)
+    assert obs.dtype == np.uint8 and shown[0].dtype == np.float32
+    gap = np.abs(shown[0][0] - obs.astype(np.float32))
+    assert 0 < gap.max() <= 0.3 + 1e-4
+
+
+def test_actions_are_moved_within_their_budget():
+    done = []
+
+    class Watched(gym.ActionWrapper):
+        def action(self, action):
+            done.append(np.array(action))
+            return action
+
+    agent = adv.load_victim("zoo:hopper-ppo")
+    env = adv.AdversaryEnv(Watched(gym.make("Hopper-v5")), agent, "pa-ad-action", adv.Linf(0.1))
+    obs, _ = env.reset(seed=0)
+    for steer in ([1.0, 0.2, -0.4], [0.0, 0.0, 0.0], [0.1, -0.1, 0.05]):
+        with torch.no_grad():
+            own = agent.mode(agent.params(torch.from_numpy(obs[None]).float()))[0].numpy()
+        obs = env.step(np.array(steer, np.float32))[0]
+        top = max(map(abs, steer)) or 1.0
+        np.testing.assert_allclose(done[-1], np.clip(own + 0.1 * np.array(steer) / top, -1, 1), atol=1e-6)
+
+
+BAD = [
+    (dict(actor="fgsm"), adv.ThreatError, "unknown actor 'fgsm'"),
+    (dict(actor=adv.Noise()), adv.ThreatError, "expected an actor"),
+    (dict(within=None), adv.BudgetError, "needs a budget"),
+    (dict(within=adv.Valid()), adv.BudgetError, "searches its budget"),
+    (dict(victim="zoo:hopper-ppo"), adv.VictimError, "observation space"),
+    (dict(reward=3), adv.ThreatError, "reward must be a function"),
+    (dict(observe="everything"), adv.ThreatError, "observe must be"),
+    (dict(when="sometimes"), adv.ThreatError, "cannot read the timing"),
+    (dict(actor=adv.Hybrid(adv.PAAD(), adv.ActionPAAD(), adv.Valid())), adv.ThreatError, "share their steers"),
+]
+
+
+@pytest.mark.parametrize(("changes", "error", "match"), BAD, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize("shell", ["env", "vector", "sb3"])
+def test_what_cannot_work(shell, changes, error, match):
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    env = {"env": cart, "vector": two, "sb3": lambda: DummyVecEnv([cart])}[shell]()
+    given = {"victim": "zoo:cartpole-a2c", "actor": "pa-ad", "within": BUDGET} | changes
+    with pytest.raises(error, match=match):
+        adv.AdversaryEnv(env, **given)
+
+
+def test_what_cannot_work_later():
+    env = adv.AdversaryEnv(cart(), "zoo:cartpole-a2c", "sa-rl", BUDGET)
+    with pytest.raises(adv.VictimError, match="call reset first"):
+        env.step(np.zeros(4))
+    env.reset(seed=0)
+    for steer, match in ((np.zeros(3), "shape"), (np.full(4, np.nan), "finite")):
+        with pytest.raises(adv.ValueRangeError, match=match):
+            env.step(steer)
+    with pytest.raises(adv.SpaceError, match="expected a gymnasium Env"):
+        adv.AdversaryEnv("CartPole-v1", "zoo:cartpole-a2c", "sa-rl", BUDGET)
+    rig = RIGS["q"]
+    tensors = TensorVector(SyncVectorEnv([rig.env] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
+    with pytest.raises(adv.SpaceError, match="played on the host"):
+        adv.AdversaryEnv(tensors, rig.victim(), "sa-rl", adv.Linf(0.1)).reset(seed=0)
+
+
+def test_a_hybrid_is_two_layers():
+    agent = adv.load_victim("zoo:cartpole-a2c")
+    hybrid = HYBRID.against(agent)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 2))
+    whole = adv.ThreatModel("observation", adv.Learned(adv.Director(net, True), hybrid), BUDGET)
+    with pytest.raises(adv.OrderError, match="two layers"):
+        adv.PerturbObservation(cart(), whole)
+    action, observation = parts_of(whole)
+    assert (action.on, observation.on) == ("action", "observation")
+    with pytest.raises(adv.OrderError, match="shares its steers with a layer around it"):
+        alone = adv.PerturbAction(cart(), action)
+        alone.reset(seed=0)
+        alone.step(0)
+    env = adv.wrap(cart(), whole)
+    _, first = env.reset(seed=0)
+    *_, info = env.step(0)
+    assert first["adv_wrappers"] == {"0:learned": {"struck": False}, "1:learned": {"struck": True}}
+    assert info["adv_wrappers"] == {"0:learned": {"struck": True}, "1:learned": {"struck": True}}
+
+
+def test_sb3_trains_in_the_chair():
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+
+    env = adv.AdversaryEnv(make_vec_env("CartPole-v1", 4, seed=0), "zoo:cartpole-a2c", "pa-ad", BUDGET)
+    model = PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, device="cpu").learn(256)
+    lengths = [episode["l"] for episode in model.ep_info_buffer]
+    assert model.num_timesteps == 256 and all(length > 0 for length in lengths)
