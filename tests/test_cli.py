@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 from click.testing import CliRunner
 
 from adv_wrappers import presets
+from adv_wrappers.campaign import SuiteReport
 from adv_wrappers.cli import main, runs
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import zoo_names
@@ -107,3 +111,100 @@ def test_look_says_what_it_cannot_show(words: list[str], message: str, tmp_path:
     done = CliRunner().invoke(main, ["look", *words, "--out", str(tmp_path / "sheet.png")])
     assert done.exit_code == 2 and message in done.output and "Traceback" not in done.output
     assert not list(tmp_path.iterdir())
+
+
+def next_of(output: str) -> list[str]:
+    """The words of the command that an output says comes next, without the program's own."""
+    [line] = [line for line in output.splitlines() if line.startswith("evaluate with: ")]
+    program, *words = shlex.split(line.removeprefix("evaluate with: "))
+    assert program == "adv-wrappers"
+    return words
+
+
+@pytest.mark.parametrize("folder", ["plain", "12", "with, comma and space"])
+def test_train_adversary_says_how_to_evaluate_what_it_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    pytest.importorskip("stable_baselines3")
+    monkeypatch.chdir(tmp_path)
+    words = "train-adversary CartPole-v1 --victim zoo:cartpole-a2c --kind sa-rl --eps 0.05 --steps 256 --num-envs 2"
+    more = ["--checks", "2", "--episodes", "2", "--when", "every(2)", "--select", "mode", "--scale", "1;1;2;1"]
+    done = CliRunner().invoke(main, [*words.split(), *more, "--out", folder])
+    assert done.exit_code == 0, done.output
+    rows = [line.split() for line in done.output.splitlines() if line.strip()[:3] in ("128", "256")]
+    assert len(rows) == 2 and sum("*" in row for row in rows) == 1 and "\x1b" not in done.output
+    again = CliRunner().invoke(main, [*next_of(done.output), "--episodes", "1", "--out", "o"])
+    assert again.exit_code == 0, again.output
+    row = Report.from_json("o/report.json").threats[1]
+    assert row["threat"].startswith("learned:card=") and row["attacked_fraction"] == pytest.approx(0.5, abs=0.02)
+    assert row["linf"] <= 0.1 + 1e-6 and Report.from_json("o/report.json").victim["select"] == "mode"
+
+
+def test_train_critic_and_a_scan_say_how_to_evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gym.registry, "Brief-v0", dataclasses.replace(gym.spec("Hopper-v5"), max_episode_steps=20))
+    words = ["train-critic", "Brief-v0", "--victim", "zoo:hopper-ppo", "--steps", "64", "--num-envs", "2"]
+    one = ["--weight", "0.3", "--box", "action", "--robust", "sample", "--out", str(tmp_path / "one")]
+    done = CliRunner().invoke(main, [*words, *one])
+    assert done.exit_code == 0 and "64 steps: loss " in done.output, done.output
+    assert next_of(done.output)[-1] == f"robust-sarsa:critic={tmp_path / 'one'},eps=EPS"
+    scan = ["--scan", "--eps", "0.1", "--scale", "victim", "--episodes", "1", "--out", str(tmp_path / "all")]
+    done = CliRunner().invoke(main, [*words, *scan])
+    assert done.exit_code == 0 and "best of 4 critics" in done.output, done.output
+    again = CliRunner().invoke(main, [*next_of(done.output), "--episodes", "1"])
+    assert again.exit_code == 0 and "robust-sarsa:critic=" in again.output, again.output
+
+
+def test_suite_prints_the_worst_case_and_writes_it(tmp_path: Path) -> None:
+    words = "suite CartPole-v1 --victim zoo:cartpole-dqn --eps 0.3 --episodes 2 --attack noise --attack pgd --seed 3"
+    done = CliRunner().invoke(main, [*words.split(), "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    report = SuiteReport.from_json(tmp_path / "report.json")
+    assert report.attacks == ("noise", "pgd") and report.report.seed == 3
+    assert report.verdict in done.output and "left out: not asked for" in done.output and "\x1b" not in done.output
+    assert (tmp_path / "returns.png").read_bytes()[1:4] == b"PNG"
+
+
+TRAIN = ["train-adversary", "CartPole-v1", "--victim", "zoo:cartpole-a2c", "--eps", "0.1"]
+CRITIC = ["train-critic", "Hopper-v5", "--victim", "zoo:hopper-ppo"]
+SUITE = ["suite", "CartPole-v1", "--victim", "zoo:cartpole-dqn"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([*TRAIN, "--kind", "pa-bd"], "unknown actor 'pa-bd'"),
+        ([*TRAIN, "--algorithm", "acktr"], "algorithm must be 'ppo'"),
+        ([*TRAIN, "--scale", "victim"], "scale='victim' needs a victim with a unit of its own"),
+        ([*TRAIN, "--when", "never again"], "cannot read the timing"),
+        ([*TRAIN, "--steps", "0"], "--steps"),
+        (TRAIN[:-2], "needs a budget"),
+        ([*CRITIC, "--scan"], "need --eps"),
+        ([*CRITIC, "--eps", "0.1"], "need --eps"),
+        ([*CRITIC, "--scan", "--eps", "0.1", "--weight", "1"], "settings of its own"),
+        ([*CRITIC, "--robust-eps", "-1"], "eps must be a finite number"),
+        (["train-critic", "CartPole-v1", "--victim", "zoo:cartpole-dqn"], "continuous actions"),
+        ([*SUITE, "--eps", "-1"], "eps"),
+        ([*SUITE, "--eps", "0.1", "--attack", "pa-bd"], "pa-bd"),
+        ([*SUITE, "--eps", "0.1", "--attack", "robust-sarsa"], "no attack applies: robust-sarsa"),
+    ],
+)
+def test_training_commands_say_what_cannot_work(words: list[str], message: str, tmp_path: Path) -> None:
+    if words[0] == "train-adversary":
+        pytest.importorskip("stable_baselines3")
+    done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2 and message in done.output and "Traceback" not in done.output
+    assert len([line for line in done.output.splitlines() if line.startswith("Error: ")]) == 1
+    assert not list(tmp_path.glob("out/*"))
+
+
+def test_training_needs_sb3_a_folder_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("stable_baselines3")
+    (tmp_path / "file").write_text("")
+    done = CliRunner().invoke(main, [*TRAIN, "--out", str(tmp_path / "file" / "under")])
+    assert done.exit_code == 2 and "cannot write to the folder" in done.output
+    assert "--out" in CliRunner().invoke(main, TRAIN).output
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    monkeypatch.delitem(sys.modules, "adv_wrappers.training.director", raising=False)
+    for words in (TRAIN, [*SUITE, "--eps", "0.1"]):
+        done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "out")])
+        assert done.exit_code == 2 and "pip install 'adv_wrappers[sb3]'" in done.output

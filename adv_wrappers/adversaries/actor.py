@@ -51,11 +51,11 @@ class Actor(Value):
         raise NotImplementedError
 
 
-def goal_of(space: spaces.Box, steer: Tensor) -> Tensor:
-    """Steers ``[B, D]`` in [-1, 1] as actions ``[B, D]``: the middle of the range and its ends."""
+def goal_of(space: spaces.Box, steer: Tensor, stretch: float = 1.0) -> Tensor:
+    """Steers ``[B, D]`` in [-1, 1] as actions ``[B, D]``: 1 is the end of the range, or ``stretch`` half-ranges."""
     low, high = (torch.as_tensor(end, dtype=steer.dtype, device=steer.device) for end in (space.low, space.high))
     low, high = low.view(-1), high.view(-1)
-    return (low + high) / 2 + steer * (high - low) / 2
+    return (low + high) / 2 + stretch * steer * (high - low) / 2
 
 
 def unit_box(*shape: int) -> spaces.Box:

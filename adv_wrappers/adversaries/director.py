@@ -75,7 +75,7 @@ def save_director(folder: str | Path, director: Director, about: Mapping[str, An
             tensors |= {f"net.{i}.mean": layer.mean, f"net.{i}.std": layer.std}
             more = {"clip": layer.clip}
         elif isinstance(layer, (nn.Linear, nn.Conv2d)):
-            tensors |= {f"net.{i}.weight": layer.weight, f"net.{i}.bias": layer.bias}
+            tensors |= {f"net.{i}.{name}": tensor for name, tensor in layer.state_dict().items()}
             more = {"stride": layer.stride[0]} if isinstance(layer, nn.Conv2d) else {}
         layers.append({"kind": kind, **more})
     card = {"format": FORMAT, "kind": "adversary", "discrete": director.discrete, "network": layers, **about}

@@ -94,6 +94,10 @@ class Learned(Perturbation):
         """The budget that it was trained with, where a card says so."""
         return getattr(self, "_within", None)
 
+    def label(self, within: Budget) -> str:
+        """``learned`` and what it is: an actor's name, or ``hybrid``."""
+        return f"{self.name} {self.actor.name}" + (f" ({self.part})" if self.part else "")
+
     def check(self, field: Field, within: Budget) -> None:
         """Raise :class:`OrderError` for a whole hybrid, which no single layer can be."""
         super().check(field, within)

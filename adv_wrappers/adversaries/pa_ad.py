@@ -7,8 +7,9 @@ the budget, a state at which it does (equation G of the paper). The four forms:
   maximised is ``||pi(s~) - pi(s)|| + weight cos(pi(s~) - pi(s), d)``.
 - ``target`` of a deterministic policy over n actions (DQN): the steer is an action, whose lead is maximised.
 - ``direction`` of continuous actions: the same with the mean instead of pi, the steer is d.
-- ``target`` of continuous actions: the mean is brought to the steer, scaled to the range of actions; with
-  ``variance`` (the C-PAMDP) the policy is brought to a Normal whose log standard deviations are steered too.
+- ``target`` of continuous actions: the mean is brought to the steer, scaled to three times the range of actions, since
+  the means of trained agents lie far outside it; with ``variance`` (the C-PAMDP) the policy is brought to a Normal
+  whose log standard deviations are steered too.
 
 Taken literally the first objective degenerates: from a small random start the norm pushes wherever the start happened
 to point, and with two actions the cosine has no gradient, so that the steer is ignored. So the first step here climbs
@@ -48,6 +49,7 @@ class PAAD(Actor):
         steps, step: of the actor's ascent, the length a fraction of the budget's radius; one step of 1 is the paper's
             FGSM, 30 steps of 0.1 its attack on robust agents.
         weight: of the cosine (lambda), at least 0.
+        stretch: how far the targets of continuous actions go, in half-ranges of the action space.
         variance: steer log standard deviations as well (continuous actions, ``target``).
         variant: see the head of this file.
 
@@ -62,6 +64,7 @@ class PAAD(Actor):
     step: float = 0.4
     weight: float = 1.0
     variance: bool = False
+    stretch: float = 3.0
     variant: str = "linear-first"
 
     def __post_init__(self) -> None:
@@ -71,12 +74,9 @@ class PAAD(Actor):
             raise ValueRangeError(f"form must be 'direction' or 'target', got {self.form!r}")
         if self.variant not in VARIANTS:
             raise ValueRangeError(f"variant must be one of {', '.join(VARIANTS)}, got {self.variant!r}")
-        if (
-            isinstance(self.weight, bool)
-            or not isinstance(self.weight, (int, float))
-            or not 0 <= self.weight < math.inf
-        ):
-            raise ValueRangeError(f"weight must be a finite number of at least 0, got {self.weight!r}")
+        for word, value, least in (("weight", self.weight, 0.0), ("stretch", self.stretch, 1e-6)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
+                raise ValueRangeError(f"{word} must be a finite number of at least {least:g}, got {value!r}")
         if self.victim is None:
             return
         space = self.victim.action_space
@@ -129,7 +129,7 @@ class PAAD(Actor):
         if isinstance(self.victim.action_space, spaces.Discrete):
             return Margin(steer, toward=True)
         size = math.prod(self.victim.action_space.shape)
-        goal = goal_of(self.victim.action_space, steer[:, :size])
+        goal = goal_of(self.victim.action_space, steer[:, :size], self.stretch)
         if not self.variance:
             return Toward(self.victim, goal)
         return TowardPolicy(self.victim, torch.cat([goal, steer[:, size:]], -1))  # log standard deviations in [-1, 1]

@@ -1,6 +1,9 @@
-"""The command line: ``adv-wrappers demo | evaluate | look | threats | victims``, also as ``python -m adv_wrappers``."""
+"""The command line, also as ``python -m adv_wrappers``.
 
-from adv_wrappers.cli import lists, look, runs
+``adv-wrappers demo | evaluate | look | suite | threats | train-adversary | train-critic | victims``
+"""
+
+from adv_wrappers.cli import lists, look, runs, suite, train
 from adv_wrappers.cli.group import main
 
-__all__ = ["lists", "look", "main", "runs"]
+__all__ = ["lists", "look", "main", "runs", "suite", "train"]

@@ -24,6 +24,7 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.balls import Linf
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.errors import ThreatError, ValueRangeError
+from adv_wrappers.core.perturbation import When
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.texts import parse_when
 from adv_wrappers.training.arena import Arena
@@ -103,7 +104,9 @@ def train_adversary(
         game = Game(victim, actor, budget, when, observe, Arena(one, episodes, seed, quantize))
         game.about = {
             "algorithm": algorithm, "environment": {"id": name, "kwargs": kwargs}, "num_envs": rows, "seed": seed,
-            "episodes": episodes, "observe": observe, "quantize": quantize, "victim": {"ref": victim.ref, "sha256": victim.fingerprint()},
+            "episodes": episodes, "observe": observe, "quantize": quantize, "actor": actor.open().to_dict(),
+            "within": budget.to_dict(), "when": when.to_dict() if isinstance(when, When) else repr(when),
+            "victim": {"ref": victim.ref, "sha256": victim.fingerprint()},
             "settings": {key: value for key, value in chosen.items() if isinstance(value, (int, float, str))},
         }  # fmt: skip
         run = Run(game, max(steps // checks, 1), out, progress)
@@ -111,10 +114,8 @@ def train_adversary(
             model = run.resume(ALGORITHMS[algorithm], chairs)
             if model is None:
                 normal = VecNormalize(chairs, norm_obs=flat, norm_reward=True, gamma=chosen["gamma"])
-                logs = None if tensorboard is None else str(tensorboard)
-                model = ALGORITHMS[algorithm](
-                    "MlpPolicy", normal, seed=seed, device="cpu", tensorboard_log=logs, **chosen
-                )
+                chosen["tensorboard_log"] = None if tensorboard is None else str(tensorboard)
+                model = ALGORITHMS[algorithm]("MlpPolicy", normal, seed=seed, device="cpu", **chosen)
             run.init_callback(model)
             if steps > model.num_timesteps:
                 model.learn(steps - model.num_timesteps, callback=run, reset_num_timesteps=False)

@@ -58,6 +58,11 @@ class Run(BaseCallback):
         self.next, self.best, self.found = every, np.inf, None  # type: tuple[int, float, Learned | None]
         self.record: list[dict[str, Any]] = []
         self.spent, self.since = 0.0, time.process_time()  # seconds of the processor, checkpoints left out
+        if self.out is not None:
+            try:
+                self.out.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ValueRangeError(f"cannot write to the folder {out}: {error}") from error
 
     def resume(self, algorithm: Any, chairs: Any) -> Any:
         """The model of a training that was interrupted, its adversary recalled, or None.
@@ -71,7 +76,9 @@ class Run(BaseCallback):
         try:
             state = json.loads((self.out / "state.json").read_text(encoding="utf-8"))
             found = state["about"]
-            self.best, self.next, self.record = float(state["best"]), int(state["next"]), list(state["record"])
+            self.next, self.record = int(state["next"]), list(state["record"])
+            kept = json.loads((self.out / "card.json").read_text(encoding="utf-8"))["training"]["checkpoints"]
+            self.best = float(kept[-1]["mean_return"])  # the card may be newer: it is written first
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CardError(f"cannot read {self.out / 'state.json'}: {error}") from error
         mine = json.loads(json.dumps(self.game.about))
@@ -129,5 +136,5 @@ class Run(BaseCallback):
             part = out / f"part.{name}"
             keep(str(part))
             os.replace(part, out / name)
-        state = {"best": self.best, "next": self.next, "about": self.game.about, "record": self.record}
+        state = {"next": self.next, "about": self.game.about, "record": self.record}
         write(out / "state.json", (json.dumps(state, indent=1) + "\n").encode())

@@ -48,7 +48,7 @@ def actor_of(actor: Actor | Hybrid | str | Mapping[str, Any], victim: Victim) ->
         if kind is None or not issubclass(kind, Actor):
             known = sorted(name for name, k in Value.kinds.items() if issubclass(k, Actor))
             raise ThreatError(f"unknown actor {actor!r}; known: {', '.join(known)}")
-        return construct(kind, victim=victim)  # type: ignore[no-any-return]
+        return construct(kind, victim=victim)
     found = decode(actor) if isinstance(actor, Mapping) else actor
     if not isinstance(found, (Actor, Hybrid)):
         raise ThreatError(
@@ -138,10 +138,8 @@ def _beside(space: Any, victim: Victim) -> spaces.Box:
         low, high = np.full(acts.shape, -np.inf).ravel(), np.full(acts.shape, np.inf).ravel()
     else:
         raise SpaceError(f"observe='state+action' takes one discrete action or continuous ones, got {acts}")
-    low, high = (
-        np.concatenate([end, more]).astype(space.dtype) for end, more in ((space.low, low), (space.high, high))
-    )
-    return spaces.Box(low, high, dtype=space.dtype.type)
+    low, high = np.concatenate([space.low, low]), np.concatenate([space.high, high])
+    return spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype.type)
 
 
 def steers_of(steer: Any, space: Steers, rows: int) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""What the scripts about adversaries that learn share: whom they attack, and trainings that are kept and gone on with."""
+"""What the scripts about adversaries that learn share: whom they attack, and trainings that are kept."""
 
 from __future__ import annotations
 

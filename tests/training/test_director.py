@@ -29,7 +29,9 @@ def test_what_is_trained_is_a_threat(kind, tmp_path):
     assert isinstance(learned, Learned) and learned.within == adv.Linf(0.05)
     assert [steps for steps, _ in told] == [128, 256] and all(0 < left <= 500 for _, left in told)
     state = json.loads((tmp_path / "state.json").read_text())
-    assert state["best"] == min(left for _, left in told)
+    assert [point["mean_return"] for point in state["record"]] == [left for _, left in told]
+    kept = json.loads((tmp_path / "card.json").read_text())["training"]["checkpoints"]
+    assert kept[-1]["mean_return"] == min(left for _, left in told)
     threat = adv.ThreatModel("observation", learned, adv.Linf(0.05))
     again = adv.ThreatModel.from_dict(json.loads(json.dumps(threat.to_dict())))
     x = torch.randn(5, 4)
@@ -145,6 +147,8 @@ def test_a_folder_of_another_training_is_refused(tmp_path):
     train_adversary(*given, out=tmp_path, **QUICK)
     with pytest.raises(adv.ValueRangeError, match="holds another training: seed 0 and not 1"):
         train_adversary(*given, out=tmp_path, seed=1, **QUICK)
+    with pytest.raises(adv.ValueRangeError, match="holds another training: actor .*within"):
+        train_adversary("pa-ad", *given[1:3], 0.1, 128, out=tmp_path, **QUICK)
     (tmp_path / "state.json").write_text("{")
     with pytest.raises(adv.CardError, match="cannot read"):
         train_adversary(*given, out=tmp_path, **QUICK)

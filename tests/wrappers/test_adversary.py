@@ -212,8 +212,11 @@ def test_a_hybrid_is_two_layers():
     env = adv.wrap(cart(), whole)
     _, first = env.reset(seed=0)
     *_, info = env.step(0)
-    assert first["adv_wrappers"] == {"0:learned": {"struck": False}, "1:learned": {"struck": True}}
-    assert info["adv_wrappers"] == {"0:learned": {"struck": True}, "1:learned": {"struck": True}}
+    assert first["adv_wrappers"] == {
+        "0:learned hybrid (action)": {"struck": False},
+        "1:learned hybrid (observation)": {"struck": True},
+    }
+    assert info["adv_wrappers"] == {key: {"struck": True} for key in first["adv_wrappers"]}
 
 
 def test_sb3_trains_in_the_chair():

@@ -1,0 +1,106 @@
+"""The attacks of a suite, made: presets are filled in, critics scanned, adversaries trained."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from adv_wrappers.attacks.robust_sarsa import RobustSarsa
+from adv_wrappers.campaign.line_up import LEARNED, READY, checkpoints, trainer
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.evaluation.environments import Make
+from adv_wrappers.presets import threat
+from adv_wrappers.training import scan_critics
+from adv_wrappers.victims.victim import Victim
+
+Progress = Callable[[str, int, int], None]
+
+
+class Makers:
+    """Makes attacks on one victim, and remembers how each came about.
+
+    Args:
+        victim, env: who is attacked, and where.
+        budget: of every attack.
+        seed: of all trainings.
+        out: a folder, in which every training has one of its own; or None.
+        progress: called as ``progress(what, done, of how many)``.
+        **there: ``env_kwargs`` and ``make``.
+
+    Attributes:
+        protocol: by attack, of how many runs, settings and checkpoints it is the best.
+        warnings: signs that an attack could be stronger.
+    """
+
+    def __init__(
+        self, victim: Victim, env: str | Make, budget: Budget, seed: int, out: Path | None, progress: Progress | None,
+        **there: Any,
+    ) -> None:  # fmt: skip
+        self.victim, self.env, self.budget, self.seed, self.out = victim, env, budget, seed, out
+        self.progress, self.there = progress, there
+        self.protocol: dict[str, str] = {}
+        self.warnings: list[str] = []
+
+    def make(
+        self, name: str, steps: int, critics: Sequence[Mapping[str, Any]], training: Mapping[str, Any]
+    ) -> ThreatModel:
+        """The attack of a name; what is trained takes minutes to hours."""
+        if name in READY:
+            self.protocol[name] = "one setting, one run"
+            return threat(name, within=self.budget)
+        how = self._learned(name, steps, training) if name in LEARNED else self._sarsa(name, critics)
+        return ThreatModel("observation", how, self.budget)
+
+    def _folder(self, name: str) -> Path | None:
+        return None if self.out is None else self.out / name
+
+    def _sarsa(self, name: str, critics: Sequence[Mapping[str, Any]]) -> RobustSarsa:
+        if self.victim.robust_sarsa is not None:
+            self.protocol[name] = "one run, through the critic of the victim's card"
+            return RobustSarsa(self.victim)
+        tell = self.progress
+
+        def told(what: str, done: int, whole: int) -> None:
+            if tell is not None:
+                tell(f"{name}: {what}", done, whole)
+
+        scan = scan_critics(
+            self.victim, self.env, within=self.budget, settings=critics, seed=self.seed, out=self._folder(name),
+            progress=told, **self.there,
+        )  # fmt: skip
+        chosen = f"chosen by mean return over {scan.chosen.episodes} other episodes"
+        self.protocol[name] = f"best of {_count(scan.critics, 'critic')}, {chosen}"
+        return RobustSarsa(self.victim, critic=scan.critic)
+
+    def _learned(self, name: str, steps: int, training: Mapping[str, Any]) -> Any:
+        folder, tell, left = self._folder(name), self.progress, []
+
+        def told(done: int, mean: float) -> None:
+            left.append(mean)
+            if tell is not None:
+                tell(name, min(done, steps), steps)
+
+        if tell is not None:
+            tell(name, 0, steps)
+        train = trainer()
+        learned = train(
+            name, self.env, self.victim, within=self.budget, steps=steps, seed=self.seed, out=folder, progress=told,
+            **self.there, **training,
+        )  # fmt: skip
+        if folder is not None:  # a training that went on was told only of what was missing
+            left = [float(row["mean_return"]) for row in checkpoints(folder)]
+        if tell is not None:
+            tell(name, steps, steps)
+        others = training.get("episodes", inspect.signature(train).parameters["episodes"].default)
+        chosen = f"chosen by mean return over {others} other episodes"
+        self.protocol[name] = f"one training of {steps} steps, best of {_count(left, 'checkpoint')}, {chosen}"
+        if len(left) > 1 and left[-1] < min(left[:-1]):
+            self.warnings.append(f"the best of {len(left)} checkpoints of {name} is its last: train it longer")
+        return learned
+
+
+def _count(things: Sequence[Any], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"

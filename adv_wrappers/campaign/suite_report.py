@@ -1,0 +1,167 @@
+"""What a suite found: every attack's figures, the worst case, each attack's share, and how the figures came about."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.files import write
+from adv_wrappers.evaluation.metrics import summary
+from adv_wrappers.evaluation.report import Report, number, share
+
+_DERIVED = ("worst", "shares", "worst_per_episode")  # in files for their readers
+
+
+@dataclass(frozen=True)
+class SuiteReport:
+    """Results of a suite, such as :func:`adv_wrappers.campaign.standard`.
+
+    Attributes:
+        suite: its name.
+        settings: what it was called with: ``victim``, ``environment``, ``budget`` (as text) and ``within`` (as a
+            dictionary), ``seed``, ``episodes``, ``steps``, ``critics``, ``num_envs``, ``training``, ``attacks``,
+            ``quantize``.
+        report: of :func:`adv_wrappers.evaluate`: the clean run, and a row an attack, whose ``threat`` is its name here.
+        protocol: by attack, of how many runs, settings and checkpoints its figure is the best.
+        left_out: by attack that was not run, the reason.
+        warnings: signs that a figure should not be trusted, the report's own included.
+    """
+
+    suite: str
+    settings: dict[str, Any]
+    report: Report
+    protocol: dict[str, str]
+    left_out: dict[str, str]
+    warnings: tuple[str, ...]
+
+    @property
+    def attacks(self) -> tuple[str, ...]:
+        """Names of the attacks that were run."""
+        return tuple(row["threat"] for row in self.report.threats[1:])
+
+    @property
+    def clean(self) -> dict[str, Any]:
+        """The row of the run without an attack."""
+        return self.report.threats[0]
+
+    @property
+    def worst(self) -> dict[str, Any]:
+        """The row of the strongest attack, the one with the lowest mean return; ``threat`` is its name."""
+        return min(self.report.threats[1:], key=lambda row: float(row["mean_return"]))
+
+    def _returns(self) -> NDArray[np.float64]:
+        return np.array([row["returns"] for row in self.report.threats[1:]], np.float64)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """By attack, the share of the episodes on which it is the strongest; ties are shared equally, the sum is 1."""
+        returns = self._returns()
+        lowest = returns == returns.min(0)
+        return dict(zip(self.attacks, (lowest / lowest.sum(0)).mean(1).tolist(), strict=True))
+
+    @property
+    def worst_per_episode(self) -> dict[str, float]:
+        """``mean_return``, ``low``, ``high``, ``median``, ... of every episode's lowest return over the attacks.
+
+        Optimistic for the attacker, who would have to know beforehand which attack an episode is weakest against.
+        """
+        return summary(self._returns().min(0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as values that JSON knows."""
+        found = {key: getattr(self, key) for key in _DERIVED}
+        found["worst"] = {key: found["worst"][key] for key in ("threat", "mean_return", "low", "high", "median")}
+        own = {key: value for key, value in asdict(self).items() if key != "report"}
+        return {**own, "warnings": list(self.warnings), **found, "report": self.report.to_dict()}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> SuiteReport:
+        """Inverse of :meth:`to_dict`; raises :class:`ValueRangeError` for a dictionary of another form."""
+        names = {field.name for field in fields(SuiteReport)}
+        if not isinstance(data, Mapping) or {*data} - {*_DERIVED} != names:
+            raise ValueRangeError(f"expected a suite's report with {', '.join(sorted(names))}, got {data!r:.200}")
+        own = {key: value for key, value in data.items() if key in names}
+        report = Report.from_dict(own["report"])
+        if len(report.threats) < 2 or not all("returns" in row and "threat" in row for row in report.threats):
+            raise ValueRangeError("a suite's report holds the clean run and at least one attack, with their returns")
+        return SuiteReport(**{**own, "report": report, "warnings": tuple(own["warnings"])})
+
+    def to_json(self, path: str | Path) -> None:
+        """Write :meth:`to_dict` as JSON: all of it, or nothing."""
+        write(Path(path), json.dumps(self.to_dict(), indent=1, allow_nan=False).encode())
+
+    @staticmethod
+    def from_json(path: str | Path) -> SuiteReport:
+        """Read what :meth:`to_json` wrote; raises :class:`ValueRangeError` for a file that is no suite's report."""
+        try:
+            return SuiteReport.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise ValueRangeError(f"cannot read a suite's report from {path}: {error}") from error
+
+    def table(self) -> Table:
+        """A rich table, one row an attack, the strongest marked; :meth:`notes` belong below it."""
+        about, worst, shares = self.report, self.worst["threat"], self.shares
+        who = f"{about.victim.get('ref') or 'victim'} on {about.env['id']}"
+        head = f"{self.suite} suite: {who}, {self.settings.get('budget')}, {about.episodes} episodes, seed {about.seed}"
+        table = Table(title=escape(head), box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
+        table.add_column("attack", overflow="fold", min_width=12)
+        for name in ("return", "95% interval", "median", "regret", "impact", "changed", "share"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for row in about.threats:
+            name = str(row["threat"])
+            shares_of = (row.get("impact"), row.get("action_change"), shares.get(name))
+            cells = (*_figures(row), number(row.get("regret")), *map(share, shares_of))
+            table.add_row(escape(f"{name} *" if name == worst else name), *cells, style="bold" * (name == worst))
+        table.add_section()
+        table.add_row("worst per episode (optimistic)", *_figures(self.worst_per_episode))
+        return table
+
+    @property
+    def verdict(self) -> str:
+        """The worst case in one sentence, with how it was chosen."""
+        row = self.worst
+        return (
+            f"worst case: {row['threat']} leaves {number(row['mean_return'])} ({number(row['low'])} .. "
+            f"{number(row['high'])}) of {number(self.clean['mean_return'])}, the lowest of {len(self.attacks)} means "
+            f"over the same {self.report.episodes} episodes"
+        )
+
+    def notes(self) -> list[str]:
+        """What belongs beside the figures: the verdict, the protocol, what was left out; warnings apart."""
+        left_out = {name: f"left out: {reason}" for name, reason in self.left_out.items()}
+        groups: dict[str, list[str]] = {}
+        for name, how in (*self.protocol.items(), *left_out.items()):
+            groups.setdefault(how, []).append(name)
+        return [
+            self.verdict,
+            "worst per episode: the lowest of all attacks, which no attacker can know beforehand",
+            *(f"{', '.join(names)}: {how}" for how, names in groups.items()),
+        ]
+
+    def __str__(self) -> str:
+        """The table, the notes and the warnings as plain text."""
+        text = io.StringIO()
+        Console(file=text, width=160, color_system=None).print(self.table())
+        lines = [line.rstrip() for line in text.getvalue().splitlines()]
+        return "\n".join([*lines, *self.notes(), *(f"warning: {warning}" for warning in self.warnings)])
+
+    def plot(self, path: str | Path) -> None:
+        """Write a PNG of the returns, one line an attack: means with their intervals, and every episode."""
+        self.report.plot(path)
+
+
+def _figures(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    interval = f"{number(row['low'])} .. {number(row['high'])}"
+    return number(row["mean_return"]), interval, number(row["median"])

@@ -1,0 +1,176 @@
+"""The standard suite: the strongest of many attacks on one agent (after AutoAttack, Croce and Hein 2020).
+
+One attack that fails says little of an agent: it may be the wrong attack, or badly trained. So all that apply are run
+on the same episodes, cheap and trained ones, and the lowest mean is what the agent is worth under this budget.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adv_wrappers.campaign.line_up import LEARNED, READY, SARSA, asked, check_critics, check_training, reasons
+from adv_wrappers.campaign.makers import Makers, Progress
+from adv_wrappers.campaign.suite_report import SuiteReport
+from adv_wrappers.core.balls import Linf
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.errors import ThreatError, ValueRangeError
+from adv_wrappers.core.files import write
+from adv_wrappers.evaluation.environments import Make, builder
+from adv_wrappers.evaluation.episodes import evaluate
+from adv_wrappers.evaluation.metrics import interval
+from adv_wrappers.evaluation.report import Report, number
+from adv_wrappers.evaluation.stacks import stack
+from adv_wrappers.presets import threat
+from adv_wrappers.training import SMALL
+from adv_wrappers.victims import load_victim
+from adv_wrappers.victims.victim import Victim
+
+_SAME = (
+    "victim",
+    "environment",
+    "within",
+    "seed",
+    "quantize",
+)  # what a folder's suite shares with the one that goes on in it
+
+
+def standard(
+    victim: Victim | str, env: str | Make, eps: float | None = None, *, scale: Any = None,
+    within: Budget | None = None, episodes: int = 50, seed: int = 0, steps: int = 100_000,
+    critics: Sequence[Mapping[str, Any]] = SMALL, num_envs: int | None = None,
+    training: Mapping[str, Any] | None = None, attacks: Sequence[str] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None, quantize: bool = True,
+    out: str | Path | None = None, progress: Progress | None = None,
+) -> SuiteReport:  # fmt: skip
+    """Attack an agent's observations with everything that applies, and report the worst case.
+
+    The attacks are ``noise``, ``min-best``, ``pgd``, ``momentum``, ``min-q`` and ``max-diff`` with the numbers of the
+    presets, ``robust-sarsa`` with the critic of the victim's card or else the strongest of a scan, and ``sa-rl`` and
+    ``pa-ad``, trained here. What is trained, and what chooses between critics and checkpoints, are episodes apart from
+    those that are scored, and all attacks are scored on the same.
+
+    Args:
+        victim, env, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`.
+        eps, scale: of a budget ``Linf``; or ``within``, the budget itself.
+        episodes: that every attack is scored on.
+        seed: of the scored episodes; trainings take ``seed + 1``.
+        steps: of the training of each adversary that learns.
+        critics: settings for :func:`scan_critics`, which is run where the victim's card brings no critic.
+        num_envs: side by side, in the evaluation and in the training of adversaries; None takes 32, or 8 for images.
+        training: what else :func:`train_adversary` takes: ``algorithm``, ``checks``, ``episodes``, and the algorithm's
+            own settings.
+        attacks: names of those to run; None runs all, on images all but ``sa-rl``.
+        out: a folder for everything: ``report.json``, adversaries and critics in folders of their own, and in
+            ``evaluation`` the rows as they come. The same call goes on after an interruption, or reads the result;
+            with more ``steps``, ``episodes`` or attacks it does only what is missing.
+        progress: called as ``progress(what, done, of how many)``.
+
+    Raises:
+        AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work;
+            :class:`ValueRangeError` for a folder of another suite.
+    """
+    rows = 1 if num_envs is None else num_envs
+    whole = {"episodes": (episodes, 1), "seed": (seed, 0), "steps": (steps, 1), "num_envs": (rows, 1)}
+    for what, (value, least) in whole.items():
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+            raise ValueRangeError(f"{what} must be a whole number of at least {least}, got {value!r}")
+    if (eps is None) == (within is None):
+        raise ThreatError("the suite needs a budget: eps=, or within=")
+    names, training, critics = asked(attacks), dict(training or {}), [*critics]
+    budget = within if within is not None else Linf(0.0 if eps is None else eps, scale)
+    victim = load_victim(victim)
+    if any(name in LEARNED for name in names):
+        check_training(training)
+    one, kind, kwargs = builder(env, victim, env_kwargs, make)
+    left_out = reasons(names, victim, one, budget.resolve(victim), attacks is not None, quantize)
+    names = tuple(name for name in names if name not in left_out)
+    scan = SARSA in names and victim.robust_sarsa is None
+    if scan:
+        check_critics(critics)
+    settings: dict[str, Any] = {
+        "victim": {"ref": victim.ref, "sha256": victim.fingerprint(), "select": victim.select},
+        "environment": {"id": kind, "kwargs": kwargs}, "within": budget.resolve(victim).to_dict(),
+        "budget": stack(threat("noise", within=budget), victim).name.partition(":")[2] or budget.name,
+        "seed": int(seed), "episodes": int(episodes), "steps": int(steps), "critics": critics if scan else None,
+        "num_envs": num_envs, "training": training, "attacks": list(names), "quantize": bool(quantize),
+    }  # fmt: skip
+    settings = json.loads(json.dumps(settings, default=repr))
+    folder = None if out is None else Path(out)
+    finished = None if folder is None else _open(folder, settings)
+    if finished is not None:
+        return finished
+    there: dict[str, Any] = {"env_kwargs": env_kwargs, "make": make}
+    makers = Makers(victim, env, budget, int(seed) + 1, folder, progress, **there)
+    training |= {"num_envs": num_envs, "quantize": quantize}
+    threats = [makers.make(name, int(steps), critics, training) for name in names]
+    tell = None if progress is None else _scores(progress, names)
+    report = evaluate(
+        victim, env, threats, int(episodes), int(seed), num_envs, distances=(), progress=tell, quantize=quantize,
+        out=None if folder is None else folder / "evaluation", **there,
+    )  # fmt: skip
+    warnings = (*_judged(report, names), *makers.warnings)
+    called = (report.threats[0], *({**r, "threat": n} for r, n in zip(report.threats[1:], names, strict=True)))
+    done = SuiteReport("standard", settings, replace(report, threats=called), makers.protocol, left_out, warnings)
+    if folder is not None:
+        done.report.to_json(folder / "evaluation" / "report.json")
+        done.to_json(folder / "report.json")
+    return done
+
+
+def _open(folder: Path, settings: dict[str, Any]) -> SuiteReport | None:
+    """The finished suite of a folder, or None; raises :class:`ValueRangeError` for a folder of another one."""
+    about = folder / "suite.json"
+    try:
+        found = json.loads(about.read_text(encoding="utf-8")) if about.exists() else settings
+        apart = [key for key in _SAME if found[key] != settings[key]]
+        if apart:
+            said = ", ".join(f"{key} {found[key]!r:.120} and not {settings[key]!r:.120}" for key in apart)
+            raise ValueRangeError(f"{folder} holds another suite: {said}")
+        write(about, (json.dumps(settings, indent=1) + "\n").encode())
+    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueRangeError(f"cannot use the folder {folder}: {error}") from error
+    if not (folder / "report.json").exists():
+        return None
+    report = SuiteReport.from_json(folder / "report.json")
+    return report if report.settings == settings else None
+
+
+def _scores(progress: Progress, names: Sequence[str]) -> Progress:
+    """Progress by the names of the suite: two adversaries that learn have one text."""
+    coming, now = iter(("none", *names)), ["none"]
+
+    def tell(what: str, done: int, whole: int) -> None:
+        if done == 0:
+            now[0] = next(coming, what)
+        progress(f"scoring {now[0]}", done, whole)
+
+    return tell
+
+
+def _judged(report: Report, names: Sequence[str]) -> list[str]:
+    """The report's warnings, and what to do about trained attacks that take no more than noise."""
+    rows = dict(zip(names, report.threats[1:], strict=True))
+    trained = [name for name in rows if name not in READY]
+    doubled = tuple(f"{rows[name]['threat']} is weaker than " for name in trained)
+    found = [warning for warning in report.warnings if not warning.startswith(doubled)]
+
+    def less(one: str, other: str) -> bool:
+        """Whether an attack leaves less than another, beyond the interval of the paired difference."""
+        return interval(np.subtract(rows[other]["returns"], rows[one]["returns"]))[0] > 0
+
+    best = min(names, key=lambda name: float(rows[name]["mean_return"]))
+    for name in trained if "noise" in rows else ():
+        means = [rows[key]["mean_return"] for key in (name, "noise")]
+        figures = f"({number(means[0])} against {number(means[1])})"
+        more = "more critics, or more steps for each" if name == SARSA else "train it longer"
+        if less("noise", name):
+            found.append(f"{name} is weaker than noise {figures}: {more}")
+        elif means[0] >= means[1] and less(best, "noise"):
+            found.append(f"{name} is no stronger than noise {figures}, as {best} is: {more}")
+    return found

@@ -1,0 +1,50 @@
+"""``suite``: the strongest of many attacks on one agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from adv_wrappers.campaign import standard
+from adv_wrappers.campaign.line_up import ATTACKS
+from adv_wrappers.cli.group import console_, main
+from adv_wrappers.cli.train import FOLDER, ONE, SCALE, SEED, SELECT, VICTIM, bars, unit
+from adv_wrappers.victims import load_victim
+
+
+@main.command("suite")
+@click.argument("env")
+@VICTIM
+@click.option("--eps", required=True, type=float, help="radius of the l-infinity budget")
+@SCALE
+@click.option("--attack", "attacks", multiple=True, type=click.Choice(ATTACKS), help="again for more  [default: all]")
+@click.option("--episodes", default=50, show_default=True, type=ONE, help="that every attack is scored on")
+@SEED
+@click.option("--steps", default=100_000, show_default=True, type=ONE, help="of each adversary that learns")
+@click.option("--num-envs", type=ONE, help="side by side  [default: 32, or 8 for images]")
+@click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
+@SELECT
+@click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
+@click.option("--out", type=FOLDER, help="for the report and all that is trained; the same call goes on from there")
+def suite_(
+    env: str, victim: str, eps: float, scale: str | None, attacks: tuple[str, ...], episodes: int, seed: int,
+    steps: int, num_envs: int | None, no_quantize: bool, select: Any, device: str | None, out: Path | None,
+) -> None:  # fmt: skip
+    """Attack a victim in ENV with everything that applies, and report the worst case."""
+    agent = load_victim(victim, select=select, device=device or "cpu")
+    with bars() as tell:
+        report = standard(
+            agent, env, eps, scale=unit(scale), attacks=attacks or None, episodes=episodes, seed=seed, steps=steps,
+            num_envs=num_envs, quantize=not no_quantize, out=out, progress=tell,
+        )  # fmt: skip
+    console = console_()
+    console.print(report.table())
+    for note in report.notes():
+        console.print(note, markup=False, soft_wrap=True)
+    for warning in report.warnings:
+        console.print(f"warning: {warning}", style="yellow", markup=False)
+    if out is not None:
+        report.plot(out / "returns.png")
+        click.echo(f"wrote {out / 'report.json'} and {out / 'returns.png'}")

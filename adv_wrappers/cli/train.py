@@ -1,0 +1,184 @@
+"""``train-adversary`` and ``train-critic``: adversaries that learn, and the critics of Robust Sarsa."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from adv_wrappers.attacks.critic import Critic
+from adv_wrappers.campaign.line_up import checkpoints, trainer
+from adv_wrappers.cli.group import console_, main, table_
+from adv_wrappers.core.balls import Linf
+from adv_wrappers.evaluation.report import number
+from adv_wrappers.texts import pieces_of, value_of
+from adv_wrappers.training import GRID, SMALL, scan_critics, train_critic
+from adv_wrappers.victims import load_victim
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+VICTIM = click.option("--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip")
+SELECT = click.option(
+    "--select", type=click.Choice(["mode", "sample"]), help="how the victim acts  [default: as its card says]"
+)
+SCALE = click.option("--scale", metavar="UNIT", help="of eps: victim, a number, or a;b;... a feature  [default: 1]")
+SEED = click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
+ONE = click.IntRange(min=1)
+
+
+@contextmanager
+def bars() -> Iterator[Callable[[str, int, int], None]]:
+    """A function ``(what, done, of how many)`` that moves a bar each on a terminal, and is silent elsewhere."""
+    console = console_(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        tasks: dict[str, Any] = {}
+
+        def tell(what: str, done: int, whole: int) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(escape(what), total=whole)
+            progress.update(tasks[what], completed=done, total=whole)
+
+        yield tell
+
+
+def unit(text: str | None) -> Any:
+    """A budget's scale as it is written on the command line."""
+    return None if text is None else value_of(text)
+
+
+def _word(folder: Path) -> str:
+    """A folder as the text of a threat holds it."""
+    text = str(folder)
+    plain = value_of(text) == text and pieces_of(text) == [text]
+    return text if plain else f"'{text}'"
+
+
+def _next(env: str, victim: str, threat: str, select: str | None = None) -> str:
+    """The command that evaluates under a threat."""
+    words = ["adv-wrappers", "evaluate", env, "--victim", victim, *(["--select", select] if select else [])]
+    return f"evaluate with: {shlex.join([*words, '--threat', threat])}"
+
+
+def _writable(folder: Path) -> None:
+    """Make a folder before anything is computed that would have no place."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"cannot write to the folder {folder}: {error}") from error
+
+
+@main.command("train-adversary")
+@click.argument("env")
+@VICTIM
+@click.option("--kind", default="pa-ad", show_default=True, metavar="ACTOR", help="sa-rl, pa-ad or pa-ad-action")
+@click.option("--eps", type=float, help="radius of the l-infinity budget; pa-ad-action on discrete actions needs none")
+@SCALE
+@click.option("--steps", default=100_000, show_default=True, type=ONE, help="of all environments together")
+@click.option("--algorithm", default="ppo", show_default=True, metavar="NAME", help="ppo or a2c")
+@click.option("--num-envs", type=ONE, help="attacked as one batch  [default: 32, or 8 for images]")
+@SEED
+@click.option("--checks", default=10, show_default=True, type=ONE, help="checkpoints that are compared")
+@click.option("--episodes", default=30, show_default=True, type=ONE, help="that each checkpoint is judged by")
+@click.option("--when", metavar="TIMING", help="e.g. bernoulli(0.5)  [default: every step]")
+@SELECT
+@click.option("--tensorboard", type=FOLDER, help="for logs")
+@click.option("--out", required=True, type=FOLDER, help="for the adversary; the same call goes on where it stopped")
+def train_adversary_(
+    env: str, victim: str, kind: str, eps: float | None, scale: str | None, steps: int, algorithm: str,
+    num_envs: int | None, seed: int, checks: int, episodes: int, when: str | None, select: Any,
+    tensorboard: Path | None, out: Path,
+) -> None:  # fmt: skip
+    """Train an adversary against a victim in ENV, and keep its best checkpoint."""
+    train, agent = trainer(), load_victim(victim, select=select)
+    if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
+        raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
+    _writable(out)
+    with bars() as tell:
+        tell(kind, 0, steps)
+        train(
+            kind, env, agent, eps, steps, algorithm, num_envs, seed, scale=unit(scale), when=when, checks=checks,
+            episodes=episodes, out=out, tensorboard=tensorboard,
+            progress=lambda at, _: tell(kind, min(at, steps), steps),
+        )  # fmt: skip
+    rows = checkpoints(out)
+    best = min(rows, key=lambda row: float(row["mean_return"]))
+    table = table_("steps", "victim's return", "std", "median", "in training", "seconds")
+    for column in table.columns:
+        column.justify = "right"
+    for row in rows:
+        cells = (number(row.get(key)) for key in ("mean_return", "std", "median", "in_training", "seconds"))
+        table.add_row(f"{row['steps']}{' *' if row is best else '  '}", *cells, style="bold" if row is best else "")
+    console_().print(table)
+    click.echo(f"* the best of {len(rows)}, by mean return over {episodes} episodes that the training never sees")
+    text = f"learned:card={_word(out)}" + (f",when={when}" if when else "")
+    click.echo(_next(env, victim, text, select))
+
+
+@main.command("train-critic")
+@click.argument("env")
+@VICTIM
+@click.option("--steps", type=click.IntRange(min=2), help="of each critic  [default: 61440]")
+@click.option("--robust", type=click.Choice(["interval", "sample", "none"]), help="smoothness  [default: interval]")
+@click.option("--robust-eps", type=float, help="radius of the box that it is asked in  [default: 0.02]")
+@click.option("--weight", type=float, help="of smoothness  [default: 0.1]")
+@click.option("--box", type=click.Choice(["both", "action"]), help="around what  [default: both]")
+@click.option("--successor", type=click.Choice(["next", "shuffled"]), help="[default: next]")
+@click.option("--num-envs", type=ONE, help="side by side  [default: 8]")
+@SEED
+@click.option("--scan", is_flag=True, help="train four settings, attack with each, keep all, and name the strongest")
+@click.option("--grid", is_flag=True, help="the same with the papers' thirty")
+@click.option("--eps", type=float, help="radius of the l-infinity budget that a scan attacks with")
+@SCALE
+@click.option("--episodes", default=20, show_default=True, type=ONE, help="of a scan, that each critic is judged by")
+@SELECT
+@click.option("--out", required=True, type=FOLDER, help="for the critics; the same call goes on where it stopped")
+def train_critic_(
+    env: str, victim: str, steps: int | None, robust: str | None, robust_eps: float | None, weight: float | None,
+    box: str | None, successor: str | None, num_envs: int | None, seed: int, scan: bool, grid: bool, eps: float | None,
+    scale: str | None, episodes: int, select: Any, out: Path,
+) -> None:  # fmt: skip
+    """Train the critic of a victim in ENV for robust-sarsa, or scan for the strongest of many."""
+    setting: dict[str, Any] = {"eps": robust_eps, "weight": weight, "box": box, "successor": successor}
+    setting = {key: value for key, value in setting.items() if value is not None}
+    common: dict[str, Any] = {"steps": steps, "num_envs": num_envs, "seed": seed}
+    common = {key: value for key, value in common.items() if value is not None}
+    if robust is not None:
+        common["robust"] = None if robust == "none" else robust
+    many = scan or grid
+    if many and setting:
+        raise click.UsageError("a scan has settings of its own: --robust-eps, --weight, --box, --successor are for one")
+    if many != (eps is not None) or (scale is not None and not many):
+        raise click.UsageError("--scan and --grid need --eps, the budget that they attack with, and nothing else does")
+    agent = load_victim(victim, select=select)
+    _writable(out)
+    with bars() as tell:
+        if many:
+            within, settings = Linf(float(eps or 0.0), unit(scale)), GRID if grid else SMALL
+            found = scan_critics(
+                agent, env, within=within, settings=settings, episodes=episodes, out=out, progress=tell, **common
+            )
+            critic = found.critic
+        else:
+            critic = train_critic(
+                agent, env, out=out, progress=lambda *at: tell("robust-sarsa critic", *at), **setting, **common
+            )
+    if many:
+        console_().print(found.table())
+    else:
+        _show(critic)
+    assert critic.folder is not None
+    budget = f"eps={'EPS' if eps is None else f'{eps:g}'}" + (f",scale={scale}" if scale else "")
+    click.echo(_next(env, victim, f"robust-sarsa:critic={_word(Path(critic.folder))},{budget}", select))
+
+
+def _show(critic: Critic) -> None:
+    last = critic.card["losses"][-1]
+    told = ", ".join(f"{key} {number(last[key])}" for key in ("loss", "robustness", "width", "q", "mean_return"))
+    click.echo(f"{last['steps']} steps: {told}")

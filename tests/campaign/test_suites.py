@@ -1,0 +1,301 @@
+"""The standard suite: what applies, what is scored, what is kept, and going on after an interruption."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import adv_wrappers as adv
+from adv_wrappers.campaign import SuiteReport, standard
+from adv_wrappers.campaign.line_up import ATTACKS, against, check_critics, checkpoints
+from adv_wrappers.campaign.suites import _judged
+from tests.evaluation.agents import Film, balancing, short, watcher
+from tests.training.test_critic import Toy, toy_victim
+
+pytest.importorskip("stable_baselines3")
+
+BRIEF = {"checks": 2, "episodes": 3, "n_steps": 32, "batch_size": 64, "n_epochs": 2}
+QUICK: dict[str, Any] = {"episodes": 4, "steps": 256, "num_envs": 4, "training": BRIEF}
+CRITICS = [{"steps": 64, "num_envs": 2}, {"steps": 64, "num_envs": 2, "successor": "shuffled"}]
+
+
+class Seeded(gym.Wrapper):
+    """CartPole that ends after 20 steps, and writes down the seeds that it is reset with."""
+
+    seeds: list[int] = []  # noqa: RUF012 - shared by all that are made
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("CartPole-v1", max_episode_steps=20))
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            Seeded.seeds.append(int(seed))
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory):
+    """A suite on CartPole of 100 steps, and its folder."""
+    out = tmp_path_factory.mktemp("suites") / "one"
+    return standard("zoo:cartpole-a2c", short, 0.05, out=out, **QUICK), out
+
+
+def test_what_applies_is_scored_and_what_does_not_is_listed(suite):
+    report, _ = suite
+    assert report.attacks == ("noise", "min-best", "pgd", "momentum", "max-diff", "sa-rl", "pa-ad")
+    assert report.left_out == {
+        "min-q": "min-q needs Q-values, and this victim has none: use min-best or max-diff",
+        "robust-sarsa": "robust-sarsa is for continuous actions, this victim acts in Discrete(2)",
+    }
+    assert {*report.attacks, *report.left_out} == {*ATTACKS}
+    clean, *rows = report.report.threats
+    assert report.clean is clean and clean["threat"] == "none"
+    assert all(len(row["returns"]) == 4 and row["linf"] <= 0.05 + 1e-6 for row in rows)
+    assert report.settings["budget"] == "eps=0.05" and report.settings["within"] == {"type": "linf", "eps": 0.05}
+
+
+def test_the_worst_case_and_the_shares(suite):
+    report, _ = suite
+    means = {row["threat"]: row["mean_return"] for row in report.report.threats[1:]}
+    assert report.worst["mean_return"] == min(means.values()) == means[report.worst["threat"]]
+    assert sum(report.shares.values()) == pytest.approx(1) and {*report.shares} == {*report.attacks}
+    assert report.worst_per_episode["mean_return"] <= report.worst["mean_return"]
+
+
+def test_how_figures_came_about(suite):
+    report, out = suite
+    kept = "one training of 256 steps, best of 2 checkpoints, chosen by mean return over 3 other episodes"
+    assert report.protocol["sa-rl"] == report.protocol["pa-ad"] == kept and len(checkpoints(out / "pa-ad")) == 2
+    assert {report.protocol[name] for name in ("noise", "pgd", "max-diff")} == {"one setting, one run"}
+    assert {*report.protocol} == {*report.attacks}
+
+
+def test_the_same_episodes_as_an_evaluation_plays(suite):
+    report, out = suite
+    threats = ["max-diff:eps=0.05", f"learned:card={out / 'pa-ad'}"]
+    rows = adv.evaluate("zoo:cartpole-a2c", short, threats, episodes=4, num_envs=4).threats
+    mine = {row["threat"]: row["returns"] for row in report.report.threats}
+    assert [row["returns"] for row in rows] == [mine["none"], mine["max-diff"], mine["pa-ad"]]
+
+
+def test_everything_is_kept_and_a_finished_suite_is_read(suite):
+    report, out = suite
+    assert {path.name for path in out.iterdir()} == {"evaluation", "pa-ad", "sa-rl", "report.json", "suite.json"}
+    assert len(adv.Report.from_json(out / "evaluation" / "report.json").threats) == 8
+    told = []
+    again = standard("zoo:cartpole-a2c", short, 0.05, out=out, progress=lambda *at: told.append(at), **QUICK)
+    assert again == report and told == []
+
+
+class Stopped(Exception):
+    """What ends a suite from outside."""
+
+
+def test_an_interrupted_suite_goes_on(suite, tmp_path):
+    told: list[tuple[str, int, int]] = []
+
+    def stop(*at):
+        told.append(at)
+        if at[:2] == ("pa-ad", 128):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        standard("zoo:cartpole-a2c", short, 0.05, out=tmp_path, progress=stop, **QUICK)
+    before = checkpoints(tmp_path / "sa-rl"), checkpoints(tmp_path / "pa-ad")
+    assert [len(record) for record in before] == [2, 1] and not (tmp_path / "report.json").exists()
+    told.clear()
+    report = standard("zoo:cartpole-a2c", short, 0.05, out=tmp_path, progress=lambda *at: told.append(at), **QUICK)
+    trained = [at for at in told if not at[0].startswith("scoring")]
+    assert trained == [("sa-rl", 0, 256), ("sa-rl", 256, 256), *(("pa-ad", done, 256) for done in (0, 256, 256))]
+    assert checkpoints(tmp_path / "sa-rl") == before[0] and checkpoints(tmp_path / "pa-ad")[:1] == before[1]
+    assert report.protocol == suite[0].protocol
+    mine, others = ({row["threat"]: row["returns"] for row in r.report.threats} for r in (report, suite[0]))
+    assert {**mine, "pa-ad": None} == {**others, "pa-ad": None}
+    names = [what for what, done, _ in told if done == 0 and what.startswith("scoring")]
+    assert names == ["scoring none", *(f"scoring {name}" for name in report.attacks)]
+
+
+def test_a_folder_takes_more_attacks_but_no_other_suite(tmp_path):
+    how: dict[str, Any] = {"out": tmp_path, "episodes": 2}
+    first = standard("zoo:cartpole-dqn", "CartPole-v1", 0.05, attacks=("noise",), **how)
+    assert first.left_out["pa-ad"] == "not asked for"
+    more = standard("zoo:cartpole-dqn", "CartPole-v1", 0.05, attacks=("min-q", "noise"), **how)
+    assert more.attacks == ("noise", "min-q") and SuiteReport.from_json(tmp_path / "report.json") == more
+    with pytest.raises(adv.ValueRangeError, match="holds another suite: within"):
+        standard("zoo:cartpole-dqn", "CartPole-v1", 0.1, attacks=("noise",), **how)
+    with pytest.raises(adv.ValueRangeError, match="holds another suite: victim"):
+        standard("zoo:cartpole-ppo", "CartPole-v1", 0.05, attacks=("noise",), **how)
+    (tmp_path / "suite.json").write_text("[")
+    with pytest.raises(adv.ValueRangeError, match="cannot use the folder"):
+        standard("zoo:cartpole-dqn", "CartPole-v1", 0.05, attacks=("noise",), **how)
+
+
+def test_trainings_and_choices_share_no_episode_with_the_score():
+    Seeded.seeds.clear()
+    phase: dict[str, list[int]] = {}
+
+    def tell(what, done, whole):
+        if done == 0:
+            phase[what] = [*Seeded.seeds]
+
+    report = standard(
+        balancing(), Seeded, 0.3, attacks=("noise", "pa-ad"), progress=tell, **{**QUICK, "seed": 5, "episodes": 3}
+    )
+    before = {*phase["scoring none"]}
+    assert len(before) >= 4 + 3 and not before & {*report.report.episode_seeds}
+    assert {*Seeded.seeds[len(phase["scoring none"]) :]} == {*report.report.episode_seeds}
+
+
+def test_continuous_actions_and_a_scan_of_critics(tmp_path):
+    victim = toy_victim()
+    report = standard(
+        victim, Toy, 1.0, critics=CRITICS, out=tmp_path, attacks=("noise", "min-best", "robust-sarsa"), **QUICK
+    )
+    assert report.attacks == ("noise", "robust-sarsa") and "use max-diff" in report.left_out["min-best"]
+    assert report.protocol["robust-sarsa"].startswith("best of 2 critics, chosen by mean return over 20 other episodes")
+    assert len(list((tmp_path / "robust-sarsa").glob("*/weights.safetensors"))) == 2
+    assert report.settings["critics"] == CRITICS
+
+
+def test_a_critic_that_the_victim_brings_is_taken():
+    victim = toy_victim(robust_sarsa=lambda obs, act: act[:, 0] * obs[:, 0])
+    report = standard(victim, Toy, 1.0, critics=[], attacks=("noise", "robust-sarsa"), episodes=20)
+    assert report.protocol["robust-sarsa"] == "one run, through the critic of the victim's card"
+    assert report.worst["threat"] == "robust-sarsa" and report.warnings == ()
+
+
+def test_images_leave_sa_rl_out_unless_it_is_asked_for():
+    seen, acted = spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(2)
+    victim = adv.from_module(lambda x: x.flatten(1)[:, :2], seen, acted, "q")
+    budget = adv.Linf(2.0)
+    assert "4 x 84 x 84 numbers a step" in str(against("sa-rl", victim, budget, seen, acted, False))
+    assert (
+        against("sa-rl", victim, budget, seen, acted, True)
+        is against("pa-ad", victim, budget, seen, acted, False)
+        is None
+    )
+    moves = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    driver = adv.from_module(lambda x: x.flatten(1)[:, :2], seen, moves, "mean")
+    assert "one dimension" in str(against("robust-sarsa", driver, budget, seen, moves, True))
+    film = Film()
+    reason = against("pa-ad", watcher(film), budget, film.observation_space, film.action_space, False)
+    assert "stacks of frames" in str(reason)
+
+
+def test_budgets_below_one_grey_level():
+    film = Film()
+    with pytest.raises(adv.BudgetError, match="quantize=False"):
+        standard(watcher(film), Film, 0.5, attacks=("noise", "max-diff"), episodes=2)
+    report = standard(watcher(film), Film, 0.5, attacks=("noise", "max-diff"), episodes=2, quantize=False)
+    assert all(0 < row["linf"] <= 0.5 for row in report.report.threats[1:])
+
+
+# warnings
+
+
+def test_trained_attacks_that_are_weaker_than_noise_are_told_what_to_do(victim):
+    def nothing(x, context):
+        return x
+
+    budget = adv.Linf(0.4)
+    threats = [adv.ThreatModel("observation", how, budget) for how in (adv.Noise(), nothing, adv.MaxDiff())]
+    report = adv.evaluate(victim, "CartPole-v1", threats, episodes=10)
+    assert any(warning.startswith("nothing:eps=0.4 is weaker than noise") for warning in report.warnings)
+    clean, noise = (f"{row['mean_return']:.1f}" for row in report.threats[:2])
+    found = _judged(report, ("noise", "pa-ad", "max-diff"))
+    assert found[-1] == f"pa-ad is weaker than noise ({clean} against {noise}): train it longer"
+    assert not any("weaker than noise" in warning for warning in found[:-1])
+    assert "more critics" in _judged(report, ("noise", "robust-sarsa", "max-diff"))[-1]
+    idle = replace(report, threats=(report.threats[0], report.threats[0], *report.threats[2:]))
+    found = _judged(idle, ("noise", "pa-ad", "max-diff"))
+    assert found[-1] == f"pa-ad is no stronger than noise ({clean} against {clean}), as max-diff is: train it longer"
+    robust = replace(idle, threats=(report.threats[0],) * 4, warnings=())
+    assert not any("noise" in warning for warning in _judged(robust, ("noise", "pa-ad", "max-diff")))
+
+
+def test_a_last_checkpoint_that_is_the_best_calls_for_more_steps(suite, tmp_path):
+    out = tmp_path / "copy"
+    shutil.copytree(suite[1], out)
+    (out / "report.json").unlink()
+    for name, left in (("pa-ad", -1.0), ("sa-rl", 600.0)):
+        state = json.loads((out / name / "state.json").read_text())
+        state["record"][-1]["mean_return"] = left
+        (out / name / "state.json").write_text(json.dumps(state))
+    report = standard("zoo:cartpole-a2c", short, 0.05, out=out, **QUICK)
+    assert [w for w in report.warnings if "its last" in w] == [
+        "the best of 2 checkpoints of pa-ad is its last: train it longer"
+    ]
+
+
+# what cannot work
+
+
+class Unplayed(gym.Wrapper):
+    """CartPole that nobody may play."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+
+    def step(self, action):
+        raise AssertionError("something was spent")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"attacks": ["pa-bd"]}, adv.ThreatError, "names of attacks out of noise, .*'pa-bd'"),
+        ({"attacks": []}, adv.ThreatError, "got none"),
+        ({"attacks": ["min-q", "robust-sarsa"]}, adv.ThreatError, "no attack applies: min-q: min-q needs Q-values"),
+        ({"eps": None}, adv.ThreatError, "needs a budget"),
+        ({"within": adv.Linf(0.1)}, adv.ThreatError, "needs a budget"),
+        ({"eps": -1.0}, adv.BudgetError, "eps"),
+        ({"scale": "victim"}, adv.BudgetError, "unit of its own"),
+        ({"scale": (1.0, 2.0)}, adv.BudgetError, "2 numbers for a space of 4"),
+        ({"episodes": 0}, adv.ValueRangeError, "episodes must be"),
+        ({"seed": -1}, adv.ValueRangeError, "seed must be"),
+        ({"steps": 1.5}, adv.ValueRangeError, "steps must be"),
+        ({"num_envs": 0}, adv.ValueRangeError, "num_envs must be"),
+        ({"training": {"checkz": 3}}, adv.ThreatError, "training takes .*checks.*, not checkz"),
+        ({"training": {"eps": 3}}, adv.ThreatError, "not eps"),
+        ({"training": {"algorithm": "acktr"}}, adv.ThreatError, "'acktr'"),
+        ({"victim": "zoo:hopper-ppo"}, adv.VictimError, "observation space"),
+        ({"env": "Nothing-v7"}, adv.SpaceError, "Nothing-v7"),
+        ({"env": lambda: 1 / 0}, adv.SpaceError, "cannot make the environment: division"),
+    ],
+)
+def test_bad_input_costs_nothing(arguments, error, match, tmp_path):
+    given: dict[str, Any] = {"victim": balancing(), "env": Unplayed, "eps": 0.05, "out": tmp_path / "o", **arguments}
+    with pytest.raises(error, match=match):
+        standard(**given)
+    assert not (tmp_path / "o").exists()
+
+
+def test_settings_of_critics_that_cannot_work():
+    with pytest.raises(adv.ThreatError, match="at least one"):
+        check_critics([])
+    with pytest.raises(adv.ThreatError, match=r"takes .*weight.*, not heft"):
+        standard(toy_victim(), Toy, 1.0, attacks=("robust-sarsa",), critics=[{"heft": 1}])
+    with pytest.raises(adv.ThreatError, match="not 3"):
+        check_critics([3])
+
+
+def test_a_place_without_sb3_is_told_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    monkeypatch.delitem(sys.modules, "adv_wrappers.training.director", raising=False)
+    with pytest.raises(adv.AdvWrappersError, match=r"pip install 'adv_wrappers\[sb3\]'"):
+        standard(balancing(), Unplayed, 0.05)
+    report = standard(balancing(), "CartPole-v1", 0.05, attacks=("noise", "max-diff"), episodes=1)
+    assert report.attacks == ("noise", "max-diff")
+
+
+@pytest.fixture
+def victim():
+    return balancing("q")
