@@ -24,15 +24,14 @@ from adv_wrappers.attacks.min_q import MinQ
 from adv_wrappers.attacks.momentum import Momentum
 from adv_wrappers.attacks.noise import Noise
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
-from adv_wrappers.core.balls import L0, L2, Linf
-from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import BudgetError, ThreatError
 from adv_wrappers.core.frames import Newest
 from adv_wrappers.core.perturbation import On, Perturbation, When, check_how
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct
 from adv_wrappers.daylight import JPEG, Brightness, Daylight, MedianBlur, Perspective, Rotation, Shift
-from adv_wrappers.texts import parse_when, pieces_of, value_of
+from adv_wrappers.texts import budget_of, parse_when, pieces_of, value_of
 from adv_wrappers.timing import And, Bernoulli
 from adv_wrappers.victims import Victim, load_victim
 
@@ -117,7 +116,7 @@ def threat(
         known = sorted({*_COMMON, *takes})
         raise ThreatError(f"{name} takes {', '.join(known)}, not {', '.join(unknown)}")
     how = construct(preset.kind, **own)
-    budget = within if within is not None else _budget(name, how, eps, norm, scale)
+    budget = within if within is not None else budget_of(name, how, eps, norm, scale)
     if newest not in (None, True, False):
         raise BudgetError(f"newest must be true or false, got {newest!r}; within=Newest(..., axis=...) has the rest")
     budget = Newest(budget) if newest else budget
@@ -135,25 +134,6 @@ def _hint(name: str) -> str:
     close = difflib.get_close_matches(words[0], presets, n=1) if words else []
     colon = ":..." if len(words) > 1 else ""  # noise eps=0.1
     return f" (did you mean {close[0]}{colon}?)" if close else ""
-
-
-def _budget(name: str, how: Perturbation, eps: float | None, norm: str | None, scale: Any) -> Budget:
-    if norm not in (None, "linf", "l2", "l0", "valid"):
-        hint = " (how far a corner moves is distance=)" if hasattr(how, "distance") else ""
-        raise BudgetError(f"norm must be linf, l2, l0 or valid, got {norm!r}{hint}")
-    if norm == "valid":
-        if eps is not None or scale is not None:
-            raise BudgetError(f"norm=valid has no eps and no scale, got eps={eps!r}, scale={scale!r}")
-        return Valid()
-    if eps is None:
-        if how.within is not None and norm is None and scale is None:
-            return how.within
-        raise BudgetError(f"{name} needs a budget: eps=..., with norm=linf (default), l2 or l0; or norm=valid")
-    if scale is not None and norm not in (None, "linf"):
-        raise BudgetError(f"scale belongs to norm=linf, got norm={norm}")
-    if norm == "l0":
-        return L0(eps)  # type: ignore[arg-type]  # L0 checks that it is whole
-    return L2(eps) if norm == "l2" else Linf(eps, scale)
 
 
 def parse_threat(text: str, **given: Any) -> ThreatModel:

@@ -1,4 +1,4 @@
-"""The text forms of timings and of a preset's arguments. Texts are read, never evaluated."""
+"""The text forms of timings, budgets and a preset's arguments. Texts are read, never evaluated."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import ast
 from dataclasses import fields
 from typing import Any
 
-from adv_wrappers.core.errors import ThreatError
-from adv_wrappers.core.perturbation import When
+from adv_wrappers.core.balls import L0, L2, Linf
+from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.errors import BudgetError, ThreatError
+from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.values import Value, construct
 from adv_wrappers.logic import And, Not, Or, Pair, Timing
 from adv_wrappers.strategic import Strategic
@@ -102,3 +104,27 @@ def value_of(text: str) -> Any:
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, ZeroDivisionError):
         return text
     return value if isinstance(value, (int, float, str)) else text
+
+
+def budget_of(name: str, how: Perturbation, eps: float | None, norm: str | None, scale: Any) -> Budget:
+    """The budget that the words of a threat describe: Linf by default, the perturbation's own where none is given.
+
+    Raises:
+        BudgetError: for words that do not go together, and where a budget is needed and none is given.
+    """
+    if norm not in (None, "linf", "l2", "l0", "valid"):
+        hint = " (how far a corner moves is distance=)" if hasattr(how, "distance") else ""
+        raise BudgetError(f"norm must be linf, l2, l0 or valid, got {norm!r}{hint}")
+    if norm == "valid":
+        if eps is not None or scale is not None:
+            raise BudgetError(f"norm=valid has no eps and no scale, got eps={eps!r}, scale={scale!r}")
+        return Valid()
+    if eps is None:
+        if how.within is not None and norm is None and scale is None:
+            return how.within
+        raise BudgetError(f"{name} needs a budget: eps=..., with norm=linf (default), l2 or l0; or norm=valid")
+    if scale is not None and norm not in (None, "linf"):
+        raise BudgetError(f"scale belongs to norm=linf, got norm={norm}")
+    if norm == "l0":
+        return L0(eps)  # type: ignore[arg-type]  # L0 checks that it is whole
+    return L2(eps) if norm == "l2" else Linf(eps, scale)

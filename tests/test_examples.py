@@ -24,6 +24,8 @@ RUNS = {
     "train_under_attack.py": ["--steps", "600", "--episodes", "2"],
     "evaluate_cleanrl.py": ["--steps", "2000", "--episodes", "2"],
     "register_and_make_vec.py": ["--num-envs", "2", "--episodes", "2"],
+    "train_director.py": ["--steps", "1024", "--episodes", "2", "--out", "adversary"],
+    "train_director_cleanrl.py": ["--steps", "1024", "--episodes", "2"],
     "on_device.py": ["--num-envs", "4", "--steps", "22"],
     "train_victim.py": ["cartpole-dqn", "--steps", "1200", "--episodes", "1", "--out", "zoo"],
 }
@@ -45,7 +47,7 @@ def test_every_example_is_run():
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name not in ("train_victim.py", "on_device.py")])
 def test_example(name, tmp_path):
-    if name == "train_under_attack.py":
+    if name in ("train_under_attack.py", "train_director.py"):
         pytest.importorskip("stable_baselines3")
     assert run(name, tmp_path).strip()
 

@@ -70,7 +70,7 @@ class Against:
             try:
                 return self.threat.to_dict()
             except ThreatError:
-                return repr(self.threat)
+                return {"how": self.threat.label, "within": self.threat.budget.to_dict()}
         if self.actor is None:
             return None
         assert self.within is not None

@@ -65,7 +65,8 @@ class Hardened:
         victim: the agent of the best checkpoint, by the way it plays (``select``).
         threat: what it was judged under there, its victim open, so that ``evaluate`` takes it; None in peace.
         record: one dictionary a checkpoint: ``steps``, ``adversary_steps``, ``clean``, ``attacked`` (mean returns),
-            their ``_std``, ``score``, ``in_training`` and ``seconds`` of the processor for either side.
+            their ``_std``, ``score``, ``late`` (of the second half), ``in_training`` and ``seconds`` of the processor
+            for either side.
         best: which of them it is.
     """
 
@@ -78,7 +79,7 @@ class Hardened:
     def protocol(self) -> str:
         """How the agent was chosen, to stand beside its figures."""
         row, last = self.record[self.best], self.record[-1]["steps"]
-        several = sum(2 * row["steps"] >= last for row in self.record)
+        several = sum(point["late"] for point in self.record)
         rule = "clean return" if self.threat is None else "mean of clean and attacked return"
         return f"the best of {several} checkpoints by the {rule}, at {row['steps']} of {last} steps"
 
@@ -125,9 +126,10 @@ def train_agent(
     Raises:
         AdvWrappersError: one of its kinds, before anything is trained.
 
-    >>> import adv_wrappers as adv  # doctest: +SKIP
-    >>> hardened = train_agent("Hopper-v5", "pa-ad", 0.075, scale="victim", steps=2_000_000)  # doctest: +SKIP
-    >>> adv.evaluate(hardened.victim, "Hopper-v5", [hardened.threat, "max-diff:eps=0.075,scale=victim"])
+    For example::
+
+        hardened = train_agent("Hopper-v5", "pa-ad", 0.075, scale="victim", steps=2_000_000, out="hopper")
+        evaluate(hardened.victim, "Hopper-v5", [hardened.threat, "max-diff:eps=0.075,scale=victim"])
     """
     if algorithm not in ALGORITHMS:
         raise ThreatError(f"algorithm must be {' or '.join(map(repr, ALGORITHMS))}, got {algorithm!r}")

@@ -67,10 +67,10 @@ class Keeper:
         assert self.out is not None
         return self.out / f"checkpoint-{steps}"
 
-    def add(self, row: dict[str, Any], found: Found, late: bool, model: Any, rival: Any) -> None:
-        """A checkpoint: kept as the best if it is ``late`` enough and no other scored more."""
+    def add(self, row: dict[str, Any], found: Found, model: Any, rival: Any) -> None:
+        """A checkpoint: kept as the best if it is ``late`` and no other scored more."""
         self.record.append(row)
-        if late and (self.best < 0 or row["score"] >= self.record[self.best]["score"]):
+        if row["late"] and (self.best < 0 or row["score"] >= self.record[self.best]["score"]):
             self.best, self.found = len(self.record) - 1, found
         if self.out is not None:
             self._write(row["steps"], model, rival, found if self.best == len(self.record) - 1 else None)

@@ -145,7 +145,7 @@ class Rounds(BaseCallback):
         row["score"] = float(np.mean([row[name] for name in returns if row[name] is not None]))
         row["in_training"] = float(np.mean(recent)) if recent else None
         row["seconds"] = {who: round(spent, 1) for who, spent in self.spent.items()}
-        late = 2 * self.steps >= self.plan.steps  # the adversary has had half of its training
-        self.keep.add(row, (agent, threat), late, model, self.rival)
+        row["late"] = 2 * self.steps >= self.plan.steps  # the adversary has had half of its training
+        self.keep.add(row, (agent, threat), model, self.rival)
         if self.progress is not None:
             self.progress(self.steps, row["clean"], row["attacked"])

@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from adv_wrappers.core.arrays import fits
 from adv_wrappers.core.errors import SpaceError, VictimError
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.values import construct
 from adv_wrappers.evaluation.rollout import Tap
 from adv_wrappers.training.against import Against
 from adv_wrappers.training.agents import Anatomy, fill, policy_kwargs_of
@@ -104,7 +105,7 @@ def make_agent(
         rms.mean, rms.var = parts.normalise.mean.double().numpy(), std**2 - normal.epsilon
         normal.clip_obs = math.inf if parts.normalise.clip is None else parts.normalise.clip
     hold(normal, parts is not None)
-    model = kind("MlpPolicy", normal, seed=seed, device="cpu", tensorboard_log=logs, **settings)
+    model = construct(kind, policy="MlpPolicy", env=normal, seed=seed, device="cpu", tensorboard_log=logs, **settings)
     if parts is not None:
         fill(model.policy, parts)
     return model
@@ -128,7 +129,9 @@ def make_rival(
     else:
         normal = VecNormalize(chairs, norm_reward=True, gamma=settings["gamma"])
         given = {**settings, "policy_kwargs": {**policy_kwargs(chairs.observation_space), **settings["policy_kwargs"]}}
-        model = PPO("MlpPolicy", normal, seed=seed + _APART, device="cpu", tensorboard_log=logs, **given)
+        model = construct(
+            PPO, policy="MlpPolicy", env=normal, seed=seed + _APART, device="cpu", tensorboard_log=logs, **given
+        )
     deployed = actor.open() if actor.victim is table.victim else actor
     seat = Seat(sampled)
     seat.take(model)

@@ -108,8 +108,8 @@ def markdown(data: dict[str, Any]) -> str:
         "# PA-AD and the other attacks on MuJoCo agents",
         f"Made by `{data['command']}`\n\non {data['machine']}.",
         "What an agent earns over the same 50 episodes: mean +- standard deviation (median), in the shape of the "
-        "paper's Table 2; the lowest mean of a row is bold. eps is that of `Linf(eps, scale=\"victim\")`, in normalised "
-        "observations. MaxDiff and Robust Sarsa take 10 steps, PA-AD's actor five of 0.4 eps.",
+        "paper's Table 2; the lowest mean of a row is bold. eps is that of "
+        '`Linf(eps, scale="victim")`, in normalised observations. MaxDiff and Robust Sarsa take 10 steps, PA-AD\'s actor five of 0.4 eps.',
         "**How the figures were chosen.** A learned attack's figure is that of the best checkpoint of a few trainings, "
         "Robust Sarsa's that of the best of a few critics; how many stands under every table. Checkpoints are compared "
         "over 30 episodes, critics over 20, on seeds apart from those of the table. The paper's figures are the best "
@@ -121,9 +121,7 @@ def markdown(data: dict[str, Any]) -> str:
             continue
         lines = [[r["victim"], r["env"], f"{r['eps']:g}", *cells(r)] for r in results.values()]
         header = ["victim", "environment", "eps", "none", "noise", "MaxDiff", "Robust Sarsa", "SA-RL", "PA-AD"]
-        notes = [
-            f"- {name}, {attack}: {words}." for name, r in results.items() for attack, words in r["about"].items()
-        ]
+        notes = [f"- {name}, {attack}: {words}." for name, r in results.items() for attack, words in r["about"].items()]
         parts += [f"## {title}\n\n" + table(header, lines), "\n".join(notes)]
     runs = [
         [name, run["setting"], run["seed"], f"{run['record'][-1]['steps'] / 1000:.0f}k",

@@ -26,7 +26,6 @@ from tests.adversaries import two_states as paper
 MARKS = {"MinBest": ("s", "#7c3aed"), "MaxWorst": ("^", "#b45309"), "MAD": ("D", "#0f766e"), "PA-AD": ("*", HIT)}
 TURNS = np.linspace(0, 2 * np.pi, 721)
 X, Y = (1.26, 1.86), (3.26, 3.72)  # what is enlarged of the polytope
-ROUND = np.stack([np.cos(TURNS), np.sin(TURNS)], -1)
 
 
 def landed() -> dict[str, Any]:
@@ -54,7 +53,7 @@ def simplex(points: dict[str, Any], path: Path) -> None:
     clean, reach = paper.perturbed(paper.POLICY[0])[0], 0.19
     colours: dict[str, Any] = {"cmap": "RdBu", "vmin": clean - reach, "vmax": clean + reach}
     radii = np.linspace(0, paper.RADIUS, 60)[:, None, None]
-    disc = paper.policy_of(paper.POINTS[0] + radii * ROUND)  # [60, 721, 3]
+    disc = paper.POLICY[0] + radii * unit(TURNS)  # [60, 721, 3]
     value = paper.perturbed(disc)[..., 0]
     xy = flat(disc)
     axes.pcolormesh(xy[..., 0], xy[..., 1], value, shading="gouraud", alpha=0.55, rasterized=True, **colours)
@@ -67,7 +66,7 @@ def simplex(points: dict[str, Any], path: Path) -> None:
     middle = flat(paper.POLICY[0])
     dot(axes, "no attack", middle, 130)
     axes.annotate("", flat(points["PA-AD"]), middle, arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 2}, zorder=7)
-    axes.text(*(middle + [0.02, 0.045]), r"$\pi(s_1)$", fontsize=19, ha="left", va="center", zorder=9)
+    axes.text(middle[0] + 0.02, middle[1] + 0.045, r"$\pi(s_1)$", fontsize=19, ha="left", va="center", zorder=9)
     for name, p in points.items():
         at = flat(p)
         dot(axes, name, at)
@@ -95,8 +94,8 @@ def simplex(points: dict[str, Any], path: Path) -> None:
             "MaxWorst": ((-16, -2), "right", "center"),
         }.get(name, ((18, 8), "left", "center"))  # fmt: skip
         right.annotate(
-            f"{name}\n{at[1]:.3f}" if name == "MaxWorst" else f"{name} {at[1]:.3f}", at, off, fontsize=17, ha=side, va=up,
-            textcoords="offset points", color=MARKS[name][1], fontweight="bold",
+            f"{name}{chr(10) if name == 'MaxWorst' else ' '}{at[1]:.3f}", at, off, textcoords="offset points",
+            fontsize=17, ha=side, va=up, color=MARKS[name][1], fontweight="bold",
         )  # fmt: skip
     frame(right, "direction, degrees from PA-AD's", "")
     right.set_xticks(range(-180, 181, 90))
@@ -150,7 +149,7 @@ def polytope(points: dict[str, Any], path: Path) -> None:
     right.text(1.65, 3.335, "the ball at $s_1$:\na line", fontsize=17, color=INK, ha="left", va="bottom")
     clean = paper.perturbed(paper.POLICY[0])
     dot(right, "no attack", clean, 130)
-    right.annotate("no attack", clean, (34, -30), textcoords="offset points", fontsize=17, color=INK, ha="center")
+    right.annotate("no attack", clean, (26, -31), textcoords="offset points", fontsize=17, color=INK, ha="center")
     for name, p in points.items():
         at = paper.perturbed(p)
         dot(right, name, at)

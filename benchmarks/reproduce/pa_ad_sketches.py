@@ -72,7 +72,7 @@ def reach(path: Path) -> None:
         obs, *_ = env.step(pilot.act(obs[None])[0])
     x, side = torch.as_tensor(obs), torch.linspace(-1, 1, 161)
     clean = flat(victim.params(x[None]).softmax(-1)[0].numpy())
-    axes = panel(made, 2, "MountainCar, one state", clean + [0.16, 0.04], 0.39)
+    axes = panel(made, 2, "MountainCar, one state", clean + np.array([0.175, 0.05]), 0.42)
     moves = torch.stack(torch.meshgrid(side, side, indexing="ij"), -1).reshape(-1, 2)
     mesh = flat(victim.params(x + moves * EPS * torch.tensor(HALF)).softmax(-1).numpy()).reshape(161, 161, 2)
     quads = np.stack([mesh[:-1, :-1], mesh[1:, :-1], mesh[1:, 1:], mesh[:-1, 1:]], 2).reshape(-1, 4, 2)
@@ -92,6 +92,8 @@ def panel(made: Figure, i: int, title: str, middle: Any, half: float) -> Any:
     """A part of the simplex around a policy."""
     axes = made.add_axes((i / 3 + 0.008, 0.13, 1 / 3 - 0.016, 0.73))
     plain(axes)
+    for corner in axes.texts:
+        corner.set_visible(False)
     axes.set_xlim(middle[0] - half, middle[0] + half)
     axes.set_ylim(middle[1] - half, middle[1] + half)
     made.text((i + 0.5) / 3, 0.93, title, fontsize=19, color=INK, ha="center", va="center")
@@ -122,7 +124,9 @@ class Still(gym.Env[Any, Any]):
 
 def box(axes: Any, x: float, y: float, text: str, about: str, colour: str, width: float = 2.5) -> None:
     """A named box."""
-    shape = FancyBboxPatch((x, y), width, 1.15, boxstyle="round,pad=0,rounding_size=0.12", fc="white", ec=colour, lw=2.4)
+    shape = FancyBboxPatch(
+        (x, y), width, 1.15, boxstyle="round,pad=0,rounding_size=0.12", fc="white", ec=colour, lw=2.4
+    )
     axes.add_patch(shape)
     axes.text(x + width / 2, y + 0.77, text, fontsize=19, color=colour, fontweight="bold", ha="center", va="center")
     axes.text(x + width / 2, y + 0.34, about, fontsize=15.5, color=MUTED, ha="center", va="center")
@@ -158,7 +162,13 @@ def roles(path: Path) -> None:
     arrow(axes, [(7.0, 4.18), (7.75, 4.18)], "", (0, 0))
     arrow(axes, [(10.25, 4.18), (11.0, 4.18)], r"$\tilde s$", (10.6, 4.46))
     arrow(axes, [(12.25, 3.6), (12.25, 1.9)], "action", (12.42, 2.75), ha="left")
-    arrow(axes, [(12.25, 4.75), (12.25, 5.35), (5.75, 5.35), (5.75, 4.75)], "policy and its gradient", (9.0, 5.6), "#2563eb")
+    arrow(
+        axes,
+        [(12.25, 4.75), (12.25, 5.35), (5.75, 5.35), (5.75, 4.75)],
+        "policy and its gradient",
+        (9.0, 5.6),
+        "#2563eb",
+    )
     arrow(axes, [(11.0, 1.55), (9.0, 1.55), (9.0, 3.6)], "", (0, 0), MUTED)
     arrow(axes, [(9.0, 1.55), (5.75, 1.55), (5.75, 3.6)], "true state $s$", (7.4, 1.82), MUTED)
     arrow(axes, [(5.75, 1.55), (1.9, 1.55), (1.9, 3.6)], "", (0, 0), MUTED)

@@ -142,18 +142,6 @@ def in_s1(x: Tensor, context: Context) -> Tensor:
     return (x - torch.as_tensor(POINTS[0], dtype=x.dtype)).abs().amax(-1) < 1e-6
 
 
-class Even(adv.PAAD):
-    """PA-AD whose two steers are coordinates in the plane of the simplex, so that noise on them favours no direction.
-
-    Taken as probabilities, two steers and minus their sum, noise is longer along one line of the plane than across it,
-    and the mean of a policy that samples steers settles 10 degrees from the best direction.
-    """
-
-    def _wanted(self, steer: Tensor) -> Tensor:
-        along = steer.flatten(1) @ torch.as_tensor(PLANE, dtype=steer.dtype, device=steer.device)
-        return along / along.norm(dim=-1, keepdim=True).clamp(min=1e-12)
-
-
 def steered(actor: adv.PAAD, direction: Any) -> adv.Learned:
     """An adversary that always steers in the direction ``[3]``, of sum zero."""
     axes = actor._wanted(torch.eye(2, dtype=torch.float64))
@@ -168,7 +156,7 @@ def struck(how: Any, seed: int = 0, radius: float = RADIUS) -> Array:
     return policy_of(obs)
 
 
-def trained(seed: int, kind: type[adv.PAAD] = Even) -> adv.Learned:
+def trained(seed: int) -> adv.Learned:
     """An adversary that PPO trained in the environment of :class:`adv_wrappers.AdversaryEnv`, in seconds.
 
     A step's reward says little about a direction (its standard deviation is eight times the most that a direction
@@ -181,11 +169,12 @@ def trained(seed: int, kind: type[adv.PAAD] = Even) -> adv.Learned:
     from adv_wrappers.training.chairs import Chairs
     from adv_wrappers.training.networks import director_of
 
-    actor = kind(victim())
+    actor = adv.PAAD(victim())
     game = adv.AdversaryEnv(ManyStates(4096), actor.victim, actor, adv.L2(RADIUS), in_s1)
     ppo = PPO(
         "MlpPolicy", VecNormalize(Chairs(game), norm_reward=False), n_steps=8, batch_size=8 * 4096, n_epochs=4,
-        learning_rate=lambda left: 0.2 * left, gamma=GAMMA, gae_lambda=0.0, max_grad_norm=100.0, seed=seed, device="cpu",
+        learning_rate=lambda left: 0.2 * left, gamma=GAMMA, gae_lambda=0.0, max_grad_norm=100.0, seed=seed,
+        device="cpu",
         policy_kwargs={
             "net_arch": [], "log_std_init": -0.7, "optimizer_class": torch.optim.SGD, "optimizer_kwargs": {},
         },

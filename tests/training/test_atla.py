@@ -22,7 +22,7 @@ from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
-from adv_wrappers.training import hardening, normaliser, rounds
+from adv_wrappers.training import hardening, networks, normaliser, rounds
 from adv_wrappers.training.agents import follow, live, save_agent
 from adv_wrappers.training.atla import train_agent
 
@@ -71,13 +71,13 @@ def seen(monkeypatch):
 
     def turned(self):
         told["before"].append((weights(self.table.model.policy), weights(self.rival.model.policy)))
-        told["rollouts"].append(("turn", self.table.model.num_timesteps))
         steps = len(told["steps"])
         turn(self)
         assert len(told["steps"]) == steps  # the agent's environments stand still
         told["after"].append((weights(self.table.model.policy), weights(self.rival.model.policy)))
         director = self.rival.seat.director
         x = torch.randn(3, 5) if self.table.victim.observation_space.shape == (5,) else torch.randn(3, 4)
+        assert torch.equal(director(x), networks.director_of(self.rival.model)(x))  # what was learned takes its seat
         told["rollouts"].append(("director", director(x), x, director))
 
     def settled(self):
@@ -321,6 +321,8 @@ class _OnActions(SARL):
         ({"phase": True}, adv.ValueRangeError, "phase must be a whole number"),
         ({"ratio": 0}, adv.ValueRangeError, "ratio must be a number above 0"),
         ({"select": "best"}, adv.ValueRangeError, "select must be"),
+        ({"settings": {"n_stepps": 3}}, adv.ThreatError, "PPO: .*n_stepps"),
+        ({"adversary_settings": {"n_stepps": 3}}, adv.ThreatError, "PPO: .*n_stepps"),
         ({"algorithm": "sac"}, adv.ThreatError, "algorithm must be 'ppo' or 'a2c'"),
         ({"env": "Nowhere-v0"}, adv.SpaceError, "Nowhere"),
         ({"env": "FrozenLake-v1"}, adv.SpaceError, "observations of float"),
