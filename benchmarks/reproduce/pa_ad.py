@@ -109,7 +109,8 @@ def markdown(data: dict[str, Any]) -> str:
         f"Made by `{data['command']}`\n\non {data['machine']}.",
         "What an agent earns over the same 50 episodes: mean +- standard deviation (median), in the shape of the "
         "paper's Table 2; the lowest mean of a row is bold. eps is that of "
-        '`Linf(eps, scale="victim")`, in normalised observations. MaxDiff and Robust Sarsa take 10 steps, PA-AD\'s actor five of 0.4 eps.',
+        '`Linf(eps, scale="victim")`, in normalised observations. MaxDiff and Robust Sarsa take 10 steps, the actor of '
+        "PA-AD five of 0.4 eps.",
         "**How the figures were chosen.** A learned attack's figure is that of the best checkpoint of a few trainings, "
         "Robust Sarsa's that of the best of a few critics; how many stands under every table. Checkpoints are compared "
         "over 30 episodes, critics over 20, on seeds apart from those of the table. The paper's figures are the best "

@@ -1,0 +1,176 @@
+"""Sweeps of PA-AD on MuJoCo agents: learning curves (Figure 12), budgets (Figure 11) and lambda (Table 4).
+
+    python benchmarks/reproduce/pa_ad_sweeps.py --victims FOLDER --work FOLDER
+
+Curves: SA-RL and PA-AD against the zoo's Walker2d agent, five seeds. Budgets: the zoo's Hopper agent at four eps.
+Lambda: the direction form against saddpg-hopper-vanilla. Writes ``pa_ad_sweeps.json`` as results come,
+``pa_ad_sweeps.md`` and the pictures beside it. A run that is interrupted goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from adversaries import Job, Row, record_of, train_all
+from figures import command, kept, load, machine, options, save, t_quantile, table, write
+from pa_ad import best_of, critic_of
+
+import adv_wrappers as adv
+
+WALKER = Row("zoo:walker2d-ppo", "Walker2d-v5", 0.05)
+HOPPERS = tuple(Row("zoo:hopper-ppo", "Hopper-v5", eps) for eps in (0.025, 0.05, 0.075, 0.1))
+LAMBDA_ROW, LAMBDAS = Row("saddpg-hopper-vanilla", "Hopper-v4", 0.075), (0.0, 0.2, 1.0, 5.0)
+COLOURS = {"sa-rl": "#7c3aed", "pa-ad": "#dc2626", "robust-sarsa": "#0f766e", "max-diff": "#b45309", "noise": "#6b7280"}
+FORM = {"sa-rl": None, "pa-ad": "direction"}
+
+
+def curves(arguments: argparse.Namespace, seeds: int = 5) -> dict[str, Any]:
+    """What every checkpoint leaves and what it cost, a training a seed."""
+    jobs = [Job(WALKER, kind, form, seed, arguments.steps) for seed in range(seeds) for kind, form in FORM.items()]
+    train_all(jobs, arguments.victims, arguments.work, arguments.processes)
+    out: dict[str, Any] = {kind: [] for kind in FORM}
+    for job in jobs:
+        out[job.kind].append(record_of(job.folder(arguments.work)))
+    return out
+
+
+def budget(arguments: argparse.Namespace, row: Row) -> dict[str, Any]:
+    """Every attack at one eps."""
+    jobs = [Job(row, kind, form, 0, arguments.steps) for kind, form in FORM.items()]
+    train_all(jobs, arguments.victims, arguments.work, arguments.processes)
+    victim, within = row.load(arguments.victims), adv.Linf(row.eps, scale="victim")
+    hows: dict[str, Any] = {"noise": adv.Noise(), "max-diff": adv.MaxDiff(victim)}
+    hows["robust-sarsa"], _ = critic_of(row, victim, arguments.work, arguments.seed)
+    for job in jobs:
+        hows[job.kind] = adv.Learned(card=str(job.folder(arguments.work)), victim=victim)
+    threats = [adv.ThreatModel("observation", how, within) for how in hows.values()]
+    report = adv.evaluate(victim, row.env, threats, arguments.episodes, arguments.seed, num_envs=50).to_dict()
+    return {name: kept(line) for name, line in zip(("none", *hows), report["threats"], strict=True)}
+
+
+def weight(arguments: argparse.Namespace, value: float) -> dict[str, Any]:
+    """PA-AD with one weight of the cosine."""
+    job = Job(LAMBDA_ROW, "pa-ad", "direction", 0, arguments.steps, weight=value)
+    train_all([job], arguments.victims, arguments.work, 1)
+    victim, within = LAMBDA_ROW.load(arguments.victims), adv.Linf(LAMBDA_ROW.eps, scale="victim")
+    point, _ = best_of([job], arguments.work)
+    threat = adv.ThreatModel("observation", adv.Learned(card=str(job.folder(arguments.work)), victim=victim), within)
+    report = adv.evaluate(victim, LAMBDA_ROW.env, [threat], arguments.episodes, arguments.seed, num_envs=50).to_dict()
+    return {**kept(report["threats"][1]), "chosen_at": point["steps"], "when_chosen": point["mean_return"]}
+
+
+def draw(data: dict[str, Any], out: Path) -> None:
+    """The pictures of the page."""
+    plt.rcParams.update({"font.size": 13, "axes.spines.top": False, "axes.spines.right": False})
+    if data.get("curves"):
+        figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+        for kind, runs in data["curves"].items():
+            steps = [point["steps"] / 1000 for point in runs[0]]
+            left = np.array([[point["mean_return"] for point in run[: len(steps)]] for run in runs])
+            mean, half = left.mean(0), t_quantile(len(left) - 1) * left.std(0, ddof=1) / len(left) ** 0.5
+            axes.plot(steps, mean, color=COLOURS[kind], lw=2.5)
+            axes.fill_between(steps, mean - half, mean + half, color=COLOURS[kind], alpha=0.15, lw=0)
+            axes.annotate(kind.upper(), (steps[-1], mean[-1]), (6, 0), textcoords="offset points",
+                          color=COLOURS[kind], va="center", weight="bold")  # fmt: skip
+        axes.set(xlabel="thousand steps of training", ylabel="the victim's return", ylim=(0, None))
+        figure.savefig(out / "pa_ad_curves.png", dpi=120)
+    if data.get("budgets"):
+        figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+        points = sorted(data["budgets"].items(), key=lambda pair: float(pair[0]))
+        for name, colour in COLOURS.items():
+            rows = [lines[name] for _, lines in points]
+            eps, mean = [float(key) for key, _ in points], [row["mean_return"] for row in rows]
+            axes.fill_between(eps, [r["low"] for r in rows], [r["high"] for r in rows], color=colour, alpha=0.15, lw=0)
+            axes.plot(eps, mean, color=colour, lw=2.5, marker="o", label=name)
+        axes.set(xlabel="eps", ylabel="the victim's return", ylim=(0, None))
+        axes.legend(frameon=False)
+        figure.savefig(out / "pa_ad_budgets.png", dpi=120)
+    plt.close("all")
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The whole page."""
+
+    def text(row: dict[str, Any]) -> str:
+        return f"{row['mean_return']:.0f} +- {row['std']:.0f} ({row['median']:.0f})"
+
+    parts = [
+        "# PA-AD: learning curves, budgets, lambda",
+        f"Made by `{data['command']}`\n\non {data['machine']}.",
+        "Mean return +- standard deviation (median). Trainings compare their checkpoints over 30 episodes of their "
+        "own; tables are over 50 others.",
+    ]
+    if data.get("curves"):
+        lines = []
+        for kind, runs in data["curves"].items():
+            cost = [run[-1]["seconds"] / run[-1]["steps"] * 1e6 / 60 for run in runs]
+            best = [min(point["mean_return"] for point in run) for run in runs]
+            lines.append([kind, len(runs), ", ".join(f"{value:.0f}" for value in best),
+                          f"{np.mean(cost):.1f} +- {np.std(cost):.1f}"])  # fmt: skip
+        header = ["", "seeds", "best checkpoint of each", "minutes per million steps"]
+        parts.append(
+            "## Learning curves\n\nThe zoo's Walker2d agent at eps 0.05: what checkpoints leave, with the 95% interval "
+            "of the mean over seeds. Minutes are the processor's on one thread, checkpoints left out.\n\n"
+            "![learning curves](pa_ad_curves.png)\n\n" + table(header, lines)
+        )
+    if data.get("budgets"):
+        names = list(next(iter(data["budgets"].values())))
+        points = sorted(data["budgets"].items(), key=lambda pair: float(pair[0]))
+        lines = [[eps, *(text(rows[name]) for name in names)] for eps, rows in points]
+        parts.append(
+            "## Budgets\n\nThe zoo's Hopper agent; one training of each kind at each eps.\n\n"
+            "![budgets](pa_ad_budgets.png)\n\n" + table(["eps", *names], lines)
+        )
+    if data.get("lambda"):
+        lines = [
+            [key, text(row), f"{row['chosen_at'] // 1000}k", f"{row['when_chosen']:.0f}"]
+            for key, row in sorted(data["lambda"].items(), key=lambda pair: float(pair[0]))
+        ]
+        parts.append(
+            "## Lambda\n\nThe weight of the cosine, form `direction`, saddpg-hopper-vanilla at eps 0.075; one training "
+            "each.\n\n" + table(["lambda", "return", "chosen at", "when chosen"], lines)
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Train and evaluate what is missing, then write the page."""
+    parser = options(__doc__, episodes=50)
+    parser.add_argument("--work", type=Path, required=True, help="folder of trainings")
+    parser.add_argument("--steps", type=int, default=500_000)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only", nargs="+", choices=["budgets", "lambda", "curves"])
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", module="gymnasium")
+    path = arguments.out / "pa_ad_sweeps.json"
+    data = {**load(path), "command": command(sys.argv[1:]), "machine": machine()}
+
+    def keep() -> None:
+        save(path, data)
+        draw(data, arguments.out)
+        write(arguments.out / "pa_ad_sweeps.md", markdown(data))
+
+    parts: dict[str, list[tuple[str, Any]]] = {
+        "budgets": [(f"{row.eps:g}", row) for row in HOPPERS], "lambda": [(f"{value:g}", value) for value in LAMBDAS],
+    }  # fmt: skip
+    for part, make in (("budgets", budget), ("lambda", weight)):
+        for key, item in parts[part] if not arguments.only or part in arguments.only else ():
+            if arguments.again or key not in data.get(part, {}):
+                data[part] = {**data.get(part, {}), key: make(arguments, item)}
+                keep()
+                print(part, key, "done", flush=True)
+    if (not arguments.only or "curves" in arguments.only) and (arguments.again or "curves" not in data):
+        data["curves"] = curves(arguments)
+    keep()
+
+
+if __name__ == "__main__":
+    main()
