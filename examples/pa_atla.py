@@ -1,11 +1,11 @@
 """Harden an agent: train it beside an adversary that learns (PA-ATLA), and compare it with plain training.
 
-    python examples/pa_atla.py --steps 60000 --eps 0.15 --out agents
+    python examples/pa_atla.py --steps 80000 --eps 0.05 --out agents
 
 Both agents are PPO on CartPole with the same seed and number of steps; the second one meets PA-AD, which takes its
 turns while the agent learns. Then each is evaluated clean, under noise, under MaxDiff, under the adversary that the
-second one was trained with, and under a PA-AD adversary that is trained against it alone: the last one counts. With
-``--out`` both agents are kept as cards and the script goes on where it stopped. ``--adversary sa-rl`` is ATLA,
+second one was trained with, and under a PA-AD adversary that is trained against it alone: the lowest counts. With
+``--out`` the agents are kept as cards, and their training goes on where it stopped. ``--adversary sa-rl`` is ATLA,
 ``max-diff`` or ``min-best`` train under attacks that need no training.
 """
 
@@ -40,9 +40,9 @@ def main() -> None:
     """Train both agents, attack both, print what they earn."""
     parser = argparse.ArgumentParser(description="Harden an agent by PA-ATLA and evaluate it.")
     parser.add_argument("--adversary", default="pa-ad", help="pa-ad, sa-rl, or a threat such as max-diff")
-    parser.add_argument("--steps", type=int, default=60_000, help="environment steps of each agent")
-    parser.add_argument("--attack-steps", type=int, default=40_000, help="steps of the adversaries at the end")
-    parser.add_argument("--eps", type=float, default=0.15, help="l-infinity radius, in CartPole's raw units")
+    parser.add_argument("--steps", type=int, default=80_000, help="environment steps of each agent")
+    parser.add_argument("--attack-steps", type=int, default=80_000, help="steps of the adversaries at the end")
+    parser.add_argument("--eps", type=float, default=0.05, help="l-infinity radius, in CartPole's raw units")
     parser.add_argument("--episodes", type=int, default=20, help="episodes of each evaluation")
     parser.add_argument("--checks", type=int, default=5, help="checkpoints of each training")
     parser.add_argument("--seed", type=int, default=0)
@@ -53,7 +53,7 @@ def main() -> None:
     met = agents[arguments.adversary].threat
     for name, hardened in agents.items():
         fresh = train_adversary(
-            "pa-ad", ENV, hardened.victim, arguments.eps, arguments.attack_steps, num_envs=8, checks=arguments.checks,
+            "pa-ad", ENV, hardened.victim, arguments.eps, arguments.attack_steps, checks=arguments.checks,
             seed=arguments.seed + 1, episodes=arguments.episodes,
         )  # fmt: skip
         threats: dict[str, Any] = {

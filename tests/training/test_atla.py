@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries import PAAD, SARL, Learned
+from adv_wrappers.adversaries import PAAD, SARL, Director, Learned
 
 pytest.importorskip("stable_baselines3")
 
@@ -25,6 +25,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from adv_wrappers.training import hardening, networks, normaliser, rounds
 from adv_wrappers.training.agents import follow, live, save_agent
 from adv_wrappers.training.atla import train_agent
+from adv_wrappers.training.keeping import Keeper
 
 SMALL: dict[str, Any] = {
     "num_envs": 4, "phase": 256, "checks": 2, "episodes": 2,
@@ -164,10 +165,38 @@ def test_one_argument_tells_the_trainings_apart(adversary):
 
 
 def test_only_the_second_half_is_chosen_from():
-    hardened = train_agent("CartPole-v1", None, steps=1024, **{**SMALL, "checks": 4, "episodes": 3})
-    scores = [row["score"] for row in hardened.record]
-    assert [row["steps"] for row in hardened.record] == [256, 512, 768, 1024]
-    assert hardened.best >= 1 and scores[hardened.best] == max(scores[1:])
+    hardened = train_agent("CartPole-v1", None, steps=1024, **{**SMALL, "checks": 4})
+    assert [(row["steps"], row["late"]) for row in hardened.record] == [
+        (256, False), (512, True), (768, True), (1024, True)
+    ]  # fmt: skip
+    assert hardened.protocol.startswith("the best of 3 checkpoints by the clean return")
+    keep = Keeper(None, {}, ("Any-v0", {}))
+    for number, (score, late) in enumerate([(9.0, False), (3.0, True), (5.0, True), (5.0, True), (4.0, True)]):
+        keep.add({"steps": number, "score": score, "late": late}, (f"agent {number}", None), None, None)
+    assert keep.best == 3 and keep.found[0] == "agent 3"  # of equals, the longest trained
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_the_seat_draws_as_the_adversary_does_in_its_own_phase(sampled):
+    x, key = torch.zeros(20_000, 2), torch.arange(20_000) * 977
+    for choices in (True, False):
+        layer = nn.Linear(2, 3)
+        with torch.no_grad():
+            layer.bias.copy_(torch.tensor([0.0, 1.0, -0.2]))
+        seat = hardening.Seat(sampled)
+        seat.director, seat.log_std = Director(nn.Sequential(layer), choices), None
+        if not choices:
+            seat.log_std = torch.tensor([0.1, 0.1, 0.3]).log()
+        steer = seat.steer(x, key)
+        if choices:
+            share = torch.bincount(steer, minlength=3) / len(x)
+            wanted = layer.bias.softmax(-1) if sampled else torch.tensor([0.0, 1.0, 0.0])
+            torch.testing.assert_close(share, wanted.detach(), atol=0.015, rtol=0)
+        else:
+            assert steer.abs().max() <= 1
+            spread = torch.tensor([0.1, 0.0584, 0.3]) * sampled  # of the second, cut at 1, half is left
+            torch.testing.assert_close(steer.std(0), spread, atol=0.01, rtol=0)
+        assert torch.equal(steer, seat.steer(x, key)) and torch.equal(steer[:5], seat.steer(x[:5], key[:5]))
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", Slope])
