@@ -68,6 +68,7 @@ from adv_wrappers.wrappers.timing import ProbabilisticTiming, VectorProbabilisti
 from adv_wrappers.wrappers.view import AttackView
 
 if TYPE_CHECKING:
+    from adv_wrappers.training.atla import Hardened, train_agent
     from adv_wrappers.training.director import train_adversary
     from adv_wrappers.wrappers.sb3 import VecPerturbAction, VecPerturbObservation, VecProbabilisticTiming
     from adv_wrappers.wrappers.sb3_adversary import VecAdversaryEnv
@@ -77,7 +78,7 @@ __version__ = "0.1.0"
 _SB3 = {  # imported when they are asked for: Stable-Baselines3 is an extra
     "VecAdversaryEnv": "wrappers.sb3_adversary", "VecPerturbAction": "wrappers.sb3",
     "VecPerturbObservation": "wrappers.sb3", "VecProbabilisticTiming": "wrappers.sb3",
-    "train_adversary": "training.director",
+    "Hardened": "training.atla", "train_adversary": "training.director", "train_agent": "training.atla",
 }  # fmt: skip
 
 
@@ -107,13 +108,13 @@ register_daylight()
 __all__ = [
     "JPEG", "L0", "L2", "PAAD", "SARL", "ActionFlip", "ActionNoise", "ActionPAAD", "Actor", "AdvWrappersError",
     "AdversaryEnv", "Always", "AtMost", "AttackView", "Bernoulli", "Brightness", "Budget", "BudgetError", "CardError",
-    "CarliniWagner", "Critic", "Daylight", "Director", "Every", "Hybrid", "Learned", "Linf", "MaxDiff", "MaxWorst",
-    "MedianBlur", "MinBest", "MinQ", "Momentum", "Never", "Newest", "Noise", "OrderError", "Perspective",
+    "CarliniWagner", "Critic", "Daylight", "Director", "Every", "Hardened", "Hybrid", "Learned", "Linf", "MaxDiff",
+    "MaxWorst", "MedianBlur", "MinBest", "MinQ", "Momentum", "Never", "Newest", "Noise", "OrderError", "Perspective",
     "PerturbAction", "PerturbObservation", "Perturbation", "ProbabilisticTiming", "RawFrames", "Report", "RobustSarsa",
     "Rotation", "Shift", "ShrinkFrames", "SpaceError", "Strategic", "ThreatError", "ThreatModel", "TrustError", "Valid",
     "ValueRangeError", "VecAdversaryEnv", "VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming",
     "VectorAdversaryEnv", "VectorPerturbAction", "VectorPerturbObservation", "VectorProbabilisticTiming",
     "VectorShrinkFrames", "Victim", "VictimError", "Window", "WorstAction", "atari", "atari_vec", "check_order",
     "evaluate", "from_module", "from_sb3", "load_victim", "presets", "register", "scan_critics", "threat",
-    "train_adversary", "train_critic", "wrap",
+    "train_adversary", "train_agent", "train_critic", "wrap",
 ]  # fmt: skip

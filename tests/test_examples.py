@@ -24,6 +24,7 @@ RUNS = {
     "train_under_attack.py": ["--steps", "600", "--episodes", "2"],
     "evaluate_cleanrl.py": ["--steps", "2000", "--episodes", "2"],
     "register_and_make_vec.py": ["--num-envs", "2", "--episodes", "2"],
+    "pa_atla.py": ["--steps", "1024", "--attack-steps", "512", "--episodes", "2", "--checks", "1"],
     "train_director.py": ["--steps", "1024", "--episodes", "2", "--out", "adversary"],
     "train_director_cleanrl.py": ["--steps", "1024", "--episodes", "2"],
     "on_device.py": ["--num-envs", "4", "--steps", "22"],
@@ -47,7 +48,7 @@ def test_every_example_is_run():
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name not in ("train_victim.py", "on_device.py")])
 def test_example(name, tmp_path):
-    if name in ("train_under_attack.py", "train_director.py"):
+    if name in ("train_under_attack.py", "train_director.py", "pa_atla.py"):
         pytest.importorskip("stable_baselines3")
     assert run(name, tmp_path).strip()
 

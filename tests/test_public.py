@@ -17,7 +17,7 @@ DAYLIGHT = {"Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rota
 ACTIONS = {"ActionFlip", "ActionNoise", "WorstAction"}
 THREATS = {"Perturbation", "ThreatModel", "presets", "threat", "wrap", "check_order"}
 ACTORS = {"PAAD", "SARL", "ActionPAAD", "Actor", "Director", "Hybrid", "Learned"}
-TRAINING = {"Critic", "scan_critics", "train_adversary", "train_critic"}
+TRAINING = {"Critic", "Hardened", "scan_critics", "train_adversary", "train_agent", "train_critic"}
 SHELLS = {
     f"{v}{n}"
     for v in ("", "Vector", "Vec")
