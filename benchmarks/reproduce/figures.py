@@ -115,10 +115,12 @@ def kept(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def command(arguments: Sequence[str]) -> str:
-    """The command line of this run, with ``--victims`` made anonymous: a result must not name a folder of a machine."""
-    shown = [
-        "FOLDER" if before == "--victims" else item for before, item in zip(["", *arguments], arguments, strict=False)
-    ]
+    """The command line of this run, its folders made anonymous: a result must not name a folder of a machine."""
+    folders = ("--victims", "--work")
+    shown = ["FOLDER" if before in folders else item for before, item in zip(["", *arguments], arguments, strict=False)]
+    if "--out" in shown:
+        at = shown.index("--out")
+        del shown[at : at + 2]
     script = Path(sys.argv[0]).resolve()
     parts = script.parts[script.parts.index("benchmarks") :] if "benchmarks" in script.parts else (script.name,)
     return " ".join(["python", "/".join(parts), *(shlex.quote(item) for item in shown)])
