@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from adv_wrappers.core.arrays import fits
 from adv_wrappers.core.errors import CardError, TrustError, VictimError
 from adv_wrappers.victims.card_nets import Nets
-from adv_wrappers.victims.chain import chain_of
+from adv_wrappers.victims.chain import Normalize, chain_of
 from adv_wrappers.victims.families import unscale
 from adv_wrappers.victims.module import ModuleVictim, check_live
 from adv_wrappers.victims.sb3_nets import actor_critic_nets, is_image, off_policy_nets, q_nets, statistics_of
@@ -115,6 +115,10 @@ class Sb3Victim(ModuleVictim):
         every = [nets.net, nets.value, nets.critic]
         if live:
             check_live([net for net in every if net is not None])
+            for net in every:  # the statistics are a copy, and only they are cast
+                for layer in net.modules() if net is not None else ():
+                    if isinstance(layer, Normalize):
+                        layer.to(device=self.device, dtype=self.dtype)
         else:  # together, so that what they share stays shared; and not the policy, whose optimizer would come along
             every = copy.deepcopy(every)
             for net in every:

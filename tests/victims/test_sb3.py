@@ -224,6 +224,18 @@ def test_vec_normalize_is_mirrored_and_frozen(observed, keys):
     assert plain.scale is None and not torch.equal(plain.policy(tensors(obs)).probs, before)
 
 
+def test_live_under_vec_normalize():
+    """The weights are the policy's own, the statistics a copy in the victim's dtype."""
+    env = normalised(VECTOR)
+    made = sb3.PPO("MlpPolicy", env, n_steps=4, batch_size=4, device="cpu", policy_kwargs=SMALL)
+    victim, frozen = from_sb3(made, live=True), from_sb3(made)
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(victim.params(x), frozen.params(x))
+    with torch.no_grad():
+        made.policy.action_net.bias += 1
+    torch.testing.assert_close(victim.params(x)[:, :2], frozen.params(x)[:, :2] + 1)
+
+
 def test_vec_normalize_of_images_keeps_the_raw_space():
     env = normalised(spaces.Box(0, 255, (1, 36, 36), np.uint8))
     torch.manual_seed(0)

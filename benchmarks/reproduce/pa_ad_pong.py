@@ -1,0 +1,95 @@
+"""PA-AD against gradient attacks on Pong, below one grey level (Table 1 of Sun et al. 2022).
+
+    python benchmarks/reproduce/pa_ad_pong.py --victims FOLDER --work FOLDER
+
+The card's A2C agent, which samples, and the zoo's PPO agent, which does not, at the paper's eps of 0.0005 (in [0, 1]
+pixels; 0.1275 of a grey level, so observations are handed out as floats). Writes ``pa_ad_pong.json`` as results come
+and ``pa_ad_pong.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from figures import command, kept, load, machine, of_row, options, save, table, write
+
+import adv_wrappers as adv
+
+EPS = 0.0005
+VICTIMS = {"davide-pong-a2c": "card:{}/davide-pong-a2c", "zoo:pong-ppo": "zoo:pong-ppo"}
+PAPER = {"none": "20 +- 1", "noise": "20 +- 1", "min-best": "-4 +- 8", "momentum": "-11 +- 7", "max-diff": "18 +- 3",
+         "pa-ad": "-13 +- 6"}  # fmt: skip
+ENV = "PongNoFrameskip-v4"
+
+
+def attack(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """One victim under every attack; PA-AD's actor takes one step, as the paper's."""
+    victim = adv.load_victim(VICTIMS[name].format(arguments.victims))
+    within, folder = adv.Linf(255 * EPS), arguments.work / name.replace(":", "-")
+
+    def tell(steps: int, left: float) -> None:
+        print(f"{name} {steps} {left:.1f}", flush=True)
+
+    learned = adv.train_adversary(
+        adv.PAAD(victim, form="direction", steps=1, step=1.0), ENV, victim, steps=arguments.steps, within=within,
+        quantize=False, checks=arguments.checks, episodes=4, out=folder, progress=tell, num_envs=8,
+    )  # fmt: skip
+    hows: dict[str, Any] = {
+        "noise": adv.Noise(), "min-best": adv.MinBest(victim), "momentum": adv.Momentum(victim),
+        "max-diff": adv.MaxDiff(victim), "pa-ad": learned,
+    }  # fmt: skip
+    threats = [adv.ThreatModel("observation", how, within) for how in hows.values()]
+    report = adv.evaluate(
+        victim, ENV, threats, arguments.episodes, arguments.seed, num_envs=8, quantize=False
+    ).to_dict()
+    rows = {key: kept(row) for key, row in zip(("none", *hows), report["threats"], strict=True)}
+    return {"rows": rows, "record": load(folder / "state.json")["record"], "select": victim.select}
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The whole page."""
+    lines = [["paper, A2C", *PAPER.values()]]
+    notes = []
+    for name, result in data["victims"].items():
+        lines.append([name, *(str(of_row(result["rows"][key])) for key in PAPER)])
+        points = ", ".join(f"{p['steps'] // 1000}k {p['mean_return']:.1f}" for p in result["record"])
+        minutes = result["record"][-1]["seconds"] / result["record"][-1]["steps"] * 1e6 / 60
+        notes.append(f"- {name}: the best of {len(result['record'])} checkpoints over 4 episodes each ({points}); "
+                     f"{minutes:.0f} minutes of one processor per million steps.")  # fmt: skip
+    return "\n\n".join([
+        "# PA-AD on Pong, below one grey level",
+        f"Made by `{data['command']}`\n\non {data['machine']}.",
+        f"Mean return +- standard deviation with a 95% bootstrap interval, eps {EPS} of [0, 1] pixels, observations as "
+        "floats. The paper's agents are its own, its PA-AD the best of 50 trainings of 10 million frames; ours is one.",
+        table(["victim", *PAPER], lines), "\n".join(notes),
+    ]) + "\n"  # fmt: skip
+
+
+def main() -> None:
+    """Train and evaluate what is missing, then write the page."""
+    parser = options(__doc__, episodes=10)
+    parser.add_argument("--work", type=Path, required=True, help="folder of trainings")
+    parser.add_argument("--steps", type=int, default=200_000)
+    parser.add_argument("--checks", type=int, default=5)
+    parser.add_argument("--only", nargs="+", choices=VICTIMS, default=list(VICTIMS))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", module="gymnasium")
+    path = arguments.out / "pa_ad_pong.json"
+    data = {"victims": {}, **load(path), "command": command(sys.argv[1:]), "machine": machine()}
+    for name in arguments.only:
+        if arguments.again or name not in data["victims"]:
+            data["victims"][name] = attack(name, arguments)
+            save(path, data)
+            write(arguments.out / "pa_ad_pong.md", markdown(data))
+            print(name, {key: str(of_row(row)) for key, row in data["victims"][name]["rows"].items()}, flush=True)
+    write(arguments.out / "pa_ad_pong.md", markdown(data))
+
+
+if __name__ == "__main__":
+    main()
