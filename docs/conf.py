@@ -117,7 +117,9 @@ def markdown(text: str) -> str:
                     rows.append(cells(row))
             out += ["", *table(rows)]
         elif line.startswith("!["):
-            continue
+            picture = re.fullmatch(r"!\[([^\]]*)\]\((\w+\.png)\)", line.strip())  # beside the page
+            if picture:
+                out += [f".. image:: /results/{picture[2]}", f"   :alt: {picture[1]}", ""]
         elif re.match(r"[-*] ", line):
             out.append(f"- {inline(line[2:])}")
         else:

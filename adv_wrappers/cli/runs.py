@@ -74,17 +74,21 @@ def _show(report: Report) -> None:
 )
 @click.option("--num-envs", type=click.IntRange(min=1), help="side by side  [default: 32, or 8 for images]")
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
+@click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="for report.json and returns.png")
 def evaluate_(
     env: str, victim: str, threats: tuple[str, ...], select: Any, episodes: int, seed: int, minimum: str | None,
-    num_envs: int | None, device: str | None, out: Path | None,
+    num_envs: int | None, device: str | None, no_quantize: bool, out: Path | None,
 ) -> None:  # fmt: skip
     """Play ENV clean and under each threat, on the same episodes."""
     agent = load_victim(victim, select=select, device=device or "cpu")
     lowest: Any = minimum
     with contextlib.suppress(TypeError, ValueError):
         lowest = float(lowest)
-    report = _run(agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs, out=out)
+    report = _run(
+        agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs, quantize=not no_quantize,
+        out=out,
+    )  # fmt: skip
     _show(report)
     if out is not None:
         report.plot(out / "returns.png")

@@ -88,12 +88,13 @@ def _writable(folder: Path) -> None:
 @click.option("--episodes", default=30, show_default=True, type=ONE, help="that each checkpoint is judged by")
 @click.option("--when", metavar="TIMING", help="e.g. bernoulli(0.5)  [default: every step]")
 @SELECT
+@click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @click.option("--tensorboard", type=FOLDER, help="for logs")
 @click.option("--out", required=True, type=FOLDER, help="for the adversary; the same call goes on where it stopped")
 def train_adversary_(
     env: str, victim: str, kind: str, eps: float | None, scale: str | None, steps: int, algorithm: str,
     num_envs: int | None, seed: int, checks: int, episodes: int, when: str | None, select: Any,
-    tensorboard: Path | None, out: Path,
+    no_quantize: bool, tensorboard: Path | None, out: Path,
 ) -> None:  # fmt: skip
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
     train, agent = trainer(), load_victim(victim, select=select)
@@ -104,7 +105,7 @@ def train_adversary_(
         tell(kind, 0, steps)
         train(
             kind, env, agent, eps, steps, algorithm, num_envs, seed, scale=unit(scale), when=when, checks=checks,
-            episodes=episodes, out=out, tensorboard=tensorboard,
+            episodes=episodes, out=out, tensorboard=tensorboard, quantize=not no_quantize,
             progress=lambda at, _: tell(kind, min(at, steps), steps),
         )  # fmt: skip
     rows = checkpoints(out)
