@@ -9,6 +9,7 @@ Here are the parts, for those who want another algorithm, another reward or a cu
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
@@ -38,7 +39,7 @@ def main() -> None:
     actor = adv.PAAD(victim)
 
     # The victim sees raw observations, so what normalises for the adversary goes around the chair.
-    chair = adv.AdversaryEnv(make_vec_env(arguments.env, 16, seed=0), victim, actor, within, reward=costly)
+    chair: Any = adv.AdversaryEnv(make_vec_env(arguments.env, 16, seed=0), victim, actor, within, reward=costly)
     env = VecNormalize(VecMonitor(chair), gamma=0.99)
     model = PPO("MlpPolicy", env, n_steps=32, batch_size=128, learning_rate=1e-3, seed=0, device="cpu")
     model.learn(arguments.steps)

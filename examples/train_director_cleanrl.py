@@ -6,6 +6,7 @@ python examples/train_director_cleanrl.py --kind pa-ad
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -50,7 +51,7 @@ def train(env: gym.vector.VectorEnv, agent: Agent, steps: int, horizon: int = 32
     rows, scale = env.num_envs, 1 / (1 - gamma)  # rewards are one a step: values stay near one
     obs, _ = env.reset(seed=0)
     for update in range(max(steps // (rows * horizon), 1)):
-        seen, steers, logs, values, rewards, ends, ahead = ([] for _ in range(7))  # type: ignore[var-annotated]
+        seen, steers, logs, values, rewards, ends, ahead = ([] for _ in range(7))
         for _ in range(horizon):
             x = torch.as_tensor(obs, dtype=torch.float32)
             with torch.no_grad():
@@ -103,7 +104,7 @@ def main() -> None:
 
     victim, within = adv.load_victim("zoo:cartpole-a2c"), adv.Linf(0.1)
     games = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 16, autoreset_mode=AutoresetMode.SAME_STEP)
-    chair = adv.AdversaryEnv(games, victim, arguments.kind, within)
+    chair: Any = adv.AdversaryEnv(games, victim, arguments.kind, within)
     agent = Agent(4, chair.single_action_space)
     train(chair, agent, arguments.steps)
 

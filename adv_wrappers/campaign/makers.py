@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gymnasium import spaces
+
+from adv_wrappers.adversaries.pa_ad import PAAD
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.campaign.line_up import LEARNED, READY, checkpoints, trainer
 from adv_wrappers.core.budgets import Budget
@@ -76,30 +79,41 @@ class Makers:
         return RobustSarsa(self.victim, critic=scan.critic)
 
     def _learned(self, name: str, steps: int, training: Mapping[str, Any]) -> Any:
-        folder, tell, left = self._folder(name), self.progress, []
+        """One training; of PA-AD against continuous actions the stronger of two, since victims differ in its forms."""
+        several = name == "pa-ad" and isinstance(self.victim.action_space, spaces.Box)
+        forms = ("direction", "target") if several else (None,)
+        runs = [self._trained(name, form, steps, training) for form in forms]
+        others = training.get("episodes", inspect.signature(trainer()).parameters["episodes"].default)
+        chosen = f"chosen by mean return over {others} other episodes"
+        what, each = ("two trainings (direction and target)", " each") if several else ("one training", "")
+        count = _count(runs[0][1], "checkpoint")
+        self.protocol[name] = f"{what} of {steps} steps{each}, best of {count}{each}, {chosen}"
+        learned, left = min(runs, key=lambda run: min(run[1]))
+        if len(left) > 1 and left[-1] < min(left[:-1]):
+            self.warnings.append(f"the best of {len(left)} checkpoints of {name} is its last: train it longer")
+        return learned
+
+    def _trained(self, name: str, form: str | None, steps: int, training: Mapping[str, Any]) -> tuple[Any, list[float]]:
+        """An adversary, and what each of its checkpoints left."""
+        what = name if form is None else f"{name} {form}"
+        folder, tell, left = self._folder(what.replace(" ", "-")), self.progress, list[float]()
 
         def told(done: int, mean: float) -> None:
             left.append(mean)
             if tell is not None:
-                tell(name, min(done, steps), steps)
+                tell(what, min(done, steps), steps)
 
         if tell is not None:
-            tell(name, 0, steps)
-        train = trainer()
-        learned = train(
-            name, self.env, self.victim, within=self.budget, steps=steps, seed=self.seed, out=folder, progress=told,
-            **self.there, **training,
+            tell(what, 0, steps)
+        learned = trainer()(
+            name if form is None else PAAD(self.victim, form=form), self.env, self.victim, within=self.budget,
+            steps=steps, seed=self.seed, out=folder, progress=told, **self.there, **training,
         )  # fmt: skip
         if folder is not None:  # a training that went on was told only of what was missing
             left = [float(row["mean_return"]) for row in checkpoints(folder)]
         if tell is not None:
-            tell(name, steps, steps)
-        others = training.get("episodes", inspect.signature(train).parameters["episodes"].default)
-        chosen = f"chosen by mean return over {others} other episodes"
-        self.protocol[name] = f"one training of {steps} steps, best of {_count(left, 'checkpoint')}, {chosen}"
-        if len(left) > 1 and left[-1] < min(left[:-1]):
-            self.warnings.append(f"the best of {len(left)} checkpoints of {name} is its last: train it longer")
-        return learned
+            tell(what, steps, steps)
+        return learned, left
 
 
 def _count(things: Sequence[Any], name: str) -> str:

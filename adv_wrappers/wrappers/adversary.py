@@ -63,7 +63,7 @@ class AdversaryEnv(EnvLayer):
         return super().__new__(cls)
 
     def __init__(
-        self, env: gym.Env[Any, Any], victim: Victim | str, actor: Any, within: Any = None, when: Any = None, *,
+        self, env: Any, victim: Victim | str, actor: Any, within: Any = None, when: Any = None, *,
         reward: Reward = minus_reward, observe: str = "state", quantize: bool = True,
     ) -> None:  # fmt: skip
         if not isinstance(env, gym.Env):

@@ -165,6 +165,16 @@ def test_continuous_actions_and_a_scan_of_critics(tmp_path):
     assert report.settings["critics"] == CRITICS
 
 
+def test_both_forms_of_pa_ad_against_continuous_actions(tmp_path):
+    report = standard(toy_victim(), Toy, 1.0, out=tmp_path, attacks=("pa-ad",), **QUICK)
+    assert report.protocol["pa-ad"].startswith("two trainings (direction and target) of 256 steps each, best of 2 check")
+    left = {f: min(c["mean_return"] for c in checkpoints(tmp_path / f"pa-ad-{f}")) for f in ("direction", "target")}
+    best = min(left, key=left.__getitem__)
+    mine = adv.threat("learned", toy_victim(), card=str(tmp_path / f"pa-ad-{best}"))
+    again = adv.evaluate(toy_victim(), Toy, [mine], episodes=4, num_envs=4)
+    assert again.threats[1]["returns"] == report.report.threats[1]["returns"]
+
+
 def test_a_critic_that_the_victim_brings_is_taken():
     victim = toy_victim(robust_sarsa=lambda obs, act: act[:, 0] * obs[:, 0])
     report = standard(victim, Toy, 1.0, critics=[], attacks=("noise", "robust-sarsa"), episodes=20)
