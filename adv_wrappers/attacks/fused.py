@@ -9,7 +9,8 @@ from torch import Tensor
 from adv_wrappers.attacks.objectives import CrossEntropy, Margin
 from adv_wrappers.core import launch
 from adv_wrappers.core.balls import Linf
-from adv_wrappers.core.context import Bound, Context
+from adv_wrappers.core.bound import Bound
+from adv_wrappers.core.context import Context
 
 
 def fused(

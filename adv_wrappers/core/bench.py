@@ -13,10 +13,10 @@ from adv_wrappers.core.arrays import finite, to_victim
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import OrderError, SpaceError, ValueRangeError
+from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.frames import History, Newest, plain
 from adv_wrappers.core.memory import Memory
-from adv_wrappers.core.moment import Moment, Timeless, place
+from adv_wrappers.core.moment import Moment, Timeless, expected, place
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.session import Session, select
 from adv_wrappers.core.threat import ThreatModel
@@ -45,11 +45,9 @@ class Bench:
         self.session, self.stream, self.batched = session, stream, session.rows is not None
         self.clock = Clock(session.rows, device, session.roots)
         self.gates: list[When] = []
-        self.true: Any = None  # the value that came in last, and which rows were struck: read by evaluations
-        self.struck: Any = False
+        self.true, self.struck = None, False  # type: Any, Any  # what came in last and was struck: for evaluations
         self.graphs: graphs.Graphs | None = None
-        self._how: Any = None
-        self.when: Any = None
+        self._how, self.when = None, None  # type: Any, Any
         self.arm(threat)
 
     def arm(self, threat: ThreatModel) -> None:
@@ -61,9 +59,8 @@ class Bench:
         self.budget, victims = plain(threat.budget), threat.victims
         self.history = History(threat.budget, self.field.shape) if isinstance(threat.budget, Newest) else None
         self._free: Any = None  # elements that are shown for the first time, under Newest
-        first = next(iter(victims), None)
-        single = torch.float32 if self.field.exact == torch.float16 else self.field.exact
-        self.dtype: torch.dtype = first.dtype if first else single
+        first, exact = next(iter(victims), None), self.field.exact
+        self.dtype: torch.dtype = first.dtype if first else torch.float32 if exact == torch.float16 else exact
         self.device: torch.device | None = first.device if first else self.clock.device
         self.memory = Memory(threat.how, self.session.rows)
         self.native = isinstance(threat.how, Perturbation) and threat.how.native
@@ -127,11 +124,6 @@ class Bench:
             low, high = torch.where(moment.free, low, exact), torch.where(moment.free, high, exact)
         return low, high
 
-    def _expected(self, part: Any) -> Any:
-        if tuple(part.shape) != (expected := (self.session.rows or 1, *self.field.shape)):
-            raise SpaceError(f"expected a batch of shape {expected}, got {tuple(part.shape)}")
-        return part
-
     def _keys(self, rows: Any, count: int, device: Any) -> tuple[Any, Any]:
         """Functions that make the layer's keys of this step and of this episode, int64 ``[count]``."""
 
@@ -146,14 +138,10 @@ class Bench:
 
     def _moment(self, value: Any, rows: Any, final: bool, mask: Any) -> tuple[Moment, Any]:
         """What a strike on some rows (None for all) is made of, and the part of ``value`` that it perturbs."""
-        part = self._expected(self.field.take(value, self.batched))
+        part = expected(self.field.take(value, self.batched), (self.session.rows or 1, *self.field.shape))
         own = rows if self.batched else None  # of leaves without a first axis in single environments
         action, victims = self.threat.on == "action", self.threat.victims
-        seen = value
-        if action:
-            seen = self.session.shared if self.reads == "shared" else self.session.handed
-            if seen is None and self.reads == "shared":
-                raise OrderError(f"{self.threat.label} shares its steers with a layer around it, and there is none")
+        seen = self.session.observation(self.reads, self.threat.label) if action else value
         if victims and not action and self.field.keys is None:
             seen = None
         else:
@@ -184,15 +172,14 @@ class Bench:
         x, gentle = exact.to(device, dtype), self.gentle and not exact.is_inference()
         if x is exact and not gentle:
             x = exact.clone()
-        seen, fill = moment.seen, None
-        if seen is None and self.threat.on == "observation":
+        seen, fill, seeing = moment.seen, None, self.threat.on == "observation"
+        if seen is None and seeing:
             seen = x if gentle else x.clone()
-        elif self.threat.on == "observation" and self.field.keys is not None:
+        elif seeing and self.field.keys is not None:
             fill = lambda part: self.field.give(moment.seen, part, True)  # noqa: E731
 
-        def box() -> tuple[Tensor, Tensor]:
-            low, high = self._box(exact, moment)
-            return low.to(device, dtype), high.to(device, dtype)
+        def box() -> Any:
+            return tuple(side.to(device, dtype) for side in self._box(exact, moment))
 
         low, high = self.field.bounds(torch.device(device))
         context = (Context if moment.t is not None else Timeless)(
@@ -205,3 +192,9 @@ class Bench:
         """Raise :class:`ValueRangeError` unless the values of a host environment are finite; no device is asked."""
         if self.clock.device is None and not self.field.grid and not finite(torch.as_tensor(values)):
             raise ValueRangeError(f"{self.threat.label} was handed an {self.threat.on} that is not finite: {values}")
+
+    def forget(self, mask: Any = None) -> None:
+        """Initial memory in the rows of ``mask``; None for all."""
+        self.memory.forget(mask)
+        if self.history is not None:
+            self.history.forget(mask)

@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from adv_wrappers.core import keys
+from adv_wrappers.core.bound import Bound
 from adv_wrappers.core.budgets import Budget
 
 _TOGETHER = 1 << 15  # elements that are drawn at once
@@ -18,47 +18,6 @@ _TOGETHER = 1 << 15  # elements that are drawn at once
 Leaves = dict[str, Tensor]
 Box = tuple[Tensor, Tensor]
 Layout = Callable[[Tensor], Tensor]
-
-
-class Bound:
-    """A victim as seen from one step: its recurrent state and the parts of the observation that stay are filled in."""
-
-    def __init__(self, victim: Any, state: Any, fill: Callable[[Tensor], Any] | None, observation: Any) -> None:
-        self.victim, self._state, self._fill, self._observation = victim, state, fill, observation
-
-    def full(self, x: Tensor | None) -> Any:
-        """The whole observation with ``x`` where this layer perturbs; None for the observation as it was received."""
-        if x is None:
-            return self._observation
-        return x if self._fill is None else self._fill(x)
-
-    def params(self, x: Tensor | None = None) -> Tensor:
-        """Parameters of the action distribution ``[B, K]`` at ``x``, or at the observation as this layer got it."""
-        return self.victim.params(self.full(x), self._state)  # type: ignore[no-any-return]
-
-    def chain(self) -> Any:
-        """The victim's chain (:mod:`adv_wrappers.victims.chain`), where that and ``x`` alone make its parameters."""
-        return self.victim.chain() if self._fill is None and self._state is None else None
-
-    def policy(self, x: Tensor | None = None) -> torch.distributions.Distribution:
-        """Action distribution at ``x``."""
-        return self.victim.policy(self.full(x), self._state)  # type: ignore[no-any-return]
-
-    def q(self, x: Tensor | None = None, act: Tensor | None = None) -> Tensor | None:
-        """``[B, A]`` for discrete actions, ``[B]`` with ``act``; None where the victim has no Q."""
-        return self.victim.q(self.full(x), act, self._state)  # type: ignore[no-any-return]
-
-    def value(self, x: Tensor | None = None) -> Tensor | None:
-        """State value ``[B]``; None where the victim has none."""
-        return self.victim.value(self.full(x), self._state)  # type: ignore[no-any-return]
-
-    def gradient(self, loss: Callable[[Tensor], Tensor], precision: str | None = None) -> Callable[[Tensor], Tensor]:
-        """``x -> d loss(params(x)).sum() / dx``, ``[B, *S]``; no gradient of the weights is ever computed.
-
-        ``precision`` is None, ``"bf16"`` or ``"tf32"``, as :meth:`adv_wrappers.Victim.gradient` takes it.
-        """
-        lower = {} if precision is None else {"precision": precision}
-        return self.victim.gradient(loss, self._state, self._fill, **lower)  # type: ignore[no-any-return]
 
 
 class Context:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import SpaceError
 
 
 @dataclass
@@ -48,6 +49,13 @@ class Timeless(Context):
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"a capturable perturbation must not look at context.{name}")
+
+
+def expected(part: Any, shape: tuple[int, ...]) -> Any:
+    """``part``, after checking its shape; :class:`SpaceError` for another."""
+    if tuple(part.shape) != shape:
+        raise SpaceError(f"expected a batch of shape {shape}, got {tuple(part.shape)}")
+    return part
 
 
 def place(part: Any) -> torch.device:

@@ -14,7 +14,7 @@ from adv_wrappers.core.bench import EPISODE, Bench
 from adv_wrappers.core.context import Deferred
 from adv_wrappers.core.errors import OrderError, ThreatError
 from adv_wrappers.core.keys import fold
-from adv_wrappers.core.moment import Moment, padded, tensor_of
+from adv_wrappers.core.moment import Moment, expected, padded, tensor_of
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.session import select
 
@@ -178,7 +178,8 @@ class Perturber(Bench):
     def _transform(self, value: Any, struck: Any, rows: Any, final: bool, mask: Any) -> tuple[Any, Any]:
         """A strike on whole images, in their own dtype from end to end."""
         part = self.field.take(value, self.batched)
-        x = tensor_of(self._expected(part) if rows is None else self._expected(part)[rows], self.device)
+        whole = expected(part, (self.session.rows or 1, *self.field.shape))
+        x = tensor_of(whole if rows is None else whole[rows], self.device)
         key, episode_key = self._keys(rows, len(x), x.device)
         context = Deferred(lambda: self._context(self._moment(value, rows, final, mask)[0])[0], key, episode_key)
         y = self.threat.how(x, context)
@@ -195,9 +196,3 @@ class Perturber(Bench):
         if not isinstance(y, Tensor) or y.shape != shape or y.is_complex():
             got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
             raise ThreatError(f"{self.threat.label} must return a tensor {shape}, got {got}")
-
-    def forget(self, mask: Any = None) -> None:
-        """Initial memory in the rows of ``mask``; None for all."""
-        self.memory.forget(mask)
-        if self.history is not None:
-            self.history.forget(mask)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core.arrays import to_victim
+from adv_wrappers.core.errors import OrderError
 
 
 def select(tree: Any, rows: Any) -> Any:
@@ -88,6 +89,16 @@ class Session:
         """Hidden state of a recurrent victim for some rows; ``final`` asks for the one before this step's autoreset."""
         states = self._before if final and self._before is not None else self._states
         return select(states.get(id(victim)), rows)
+
+    def observation(self, reads: str | None, label: str) -> Any:
+        """What an action layer looks at: what the agent acted on, or what an observation layer shares.
+
+        Raises:
+            OrderError: where no layer shares what it received.
+        """
+        if reads == "shared" and self.shared is None:
+            raise OrderError(f"{label} shares its steers with a layer around it, and there is none")
+        return self.shared if reads == "shared" else self.handed
 
     def begin(self, layer: Any) -> None:
         """A step begins: the next answer of the environment is due."""

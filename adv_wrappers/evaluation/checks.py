@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from adv_wrappers.core.arrays import to_victim
-from adv_wrappers.core.context import Bound
+from adv_wrappers.core.bound import Bound
 from adv_wrappers.core.errors import ThreatError
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.perturber import Perturber

@@ -21,7 +21,7 @@ from gymnasium.utils.env_checker import check_env
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned
-from adv_wrappers.core.context import Bound
+from adv_wrappers.core.bound import Bound
 from adv_wrappers.core.errors import AdvWrappersError
 from tests.rigs import RIGS, ReplayEnv, Rig, make_victim, recorded, run, same, same_bytes, tensors, vector
 

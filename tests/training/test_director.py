@@ -147,7 +147,7 @@ def test_a_folder_of_another_training_is_refused(tmp_path):
     train_adversary(*given, out=tmp_path, **QUICK)
     with pytest.raises(adv.ValueRangeError, match="holds another training: seed 0 and not 1"):
         train_adversary(*given, out=tmp_path, seed=1, **QUICK)
-    with pytest.raises(adv.ValueRangeError, match="holds another training: actor .*within"):
+    with pytest.raises(adv.ValueRangeError, match=r"holds another training: actor .*within"):
         train_adversary("pa-ad", *given[1:3], 0.1, 128, out=tmp_path, **QUICK)
     (tmp_path / "state.json").write_text("{")
     with pytest.raises(adv.CardError, match="cannot read"):
