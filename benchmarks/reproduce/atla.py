@@ -87,15 +87,23 @@ class Job:
                 victim, ENV, within=WITHIN, settings=SMALL, episodes=20, seed=self.seed, out=self.folder / "critics"
             )
             return adv.RobustSarsa(victim, critic=scan.critic), scan.protocol
-        learned = train_adversary(
-            name, ENV, victim, EPS, self.attack_steps, scale="victim", seed=self.seed + 1, out=self.folder / name,
-            checks=max(self.attack_steps // EVERY, 1), progress=lambda *at: self.say(name, f"{at[0]} {at[1]:.0f}"),
-        )  # fmt: skip
-        record = load(self.folder / name / "state.json")["record"]
-        best = min(record, key=lambda point: point["mean_return"])
+        forms = ("direction", "target") if name == "pa-ad" else (None,)
+        found = []
+        for form in forms:
+            folder = self.folder / (name if form is None else f"{name}-{form}")
+            learned = train_adversary(
+                name if form is None else adv.PAAD(victim, form=form), ENV, victim, EPS, self.attack_steps,
+                scale="victim", seed=self.seed + 1, out=folder, checks=max(self.attack_steps // EVERY, 1),
+                progress=lambda *at, what=folder.name: self.say(what, f"{at[0]} {at[1]:.0f}"),
+            )  # fmt: skip
+            record = load(folder / "state.json")["record"]
+            found.append((min(record, key=lambda point: point["mean_return"]), learned, form, len(record)))
+        best, learned, form, count = min(found, key=lambda run: run[0]["mean_return"])
+        trainings = "one training" if len(found) == 1 else f"two trainings ({' and '.join(map(str, forms))})"
+        which = "" if form is None else f" of {form}"
         return learned, (
-            f"one training of {record[-1]['steps']} steps, the best of {len(record)} checkpoints over 30 episodes of "
-            f"their own ({best['mean_return']:.0f} at {best['steps']})"
+            f"{trainings} of {self.attack_steps} steps, the best of {count} checkpoints each over 30 episodes of their "
+            f"own ({best['mean_return']:.0f} at {best['steps']}{which})"
         )
 
 

@@ -180,11 +180,11 @@ def pusher(kind: str, select: str = "mode"):
 
 CONTINUOUS = {
     "sa-rl": lambda v: (SARL(), BOX),
-    "direction": lambda v: (PAAD(v), BOX),
+    "direction": lambda v: (PAAD(v, form="direction"), BOX),
     "target": lambda v: (PAAD(v, form="target"), BOX),
     "pa-ad-action": lambda v: (ActionPAAD(v), adv.Linf(0.3)),
     "pa-ad-action target": lambda v: (ActionPAAD(v, form="target"), adv.L2(0.3)),
-    "hybrid": lambda v: (Hybrid(PAAD(v), ActionPAAD(v), adv.Linf(0.2)), BOX),
+    "hybrid": lambda v: (Hybrid(PAAD(v, form="direction"), ActionPAAD(v), adv.Linf(0.2)), BOX),
 }
 BOX = adv.Linf(0.3)
 
