@@ -38,7 +38,7 @@ def long_jobs(row: Row) -> list[Job]:
     return [Job(row, kind, form, seed, 2_000_000) for kind, form in KINDS for seed in range(3)]
 
 
-KINDS = (("sa-rl", None), ("pa-ad", "direction"))
+KINDS = (("sa-rl", None), ("pa-ad", "target"))
 
 
 def best_of(jobs: list[Job], work: Path) -> tuple[dict[str, Any], Job]:

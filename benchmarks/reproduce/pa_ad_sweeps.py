@@ -28,7 +28,7 @@ WALKER = Row("zoo:walker2d-ppo", "Walker2d-v5", 0.05)
 HOPPERS = tuple(Row("zoo:hopper-ppo", "Hopper-v5", eps) for eps in (0.025, 0.05, 0.075, 0.1))
 LAMBDA_ROW, LAMBDAS = Row("saddpg-hopper-vanilla", "Hopper-v4", 0.075), (0.0, 0.2, 1.0, 5.0)
 COLOURS = {"sa-rl": "#7c3aed", "pa-ad": "#dc2626", "robust-sarsa": "#0f766e", "max-diff": "#b45309", "noise": "#6b7280"}
-FORM = {"sa-rl": None, "pa-ad": "direction"}
+FORM = {"sa-rl": None, "pa-ad": "target"}
 
 
 def curves(arguments: argparse.Namespace, seeds: int = 5) -> dict[str, Any]:
