@@ -19,9 +19,9 @@ import adv_wrappers as adv
 from adv_wrappers.training.networks import director_of
 
 
-def costly(reward: float, *, struck: bool, **rest: object) -> float:
-    """What the victim loses, less a price for every strike."""
-    return -reward - 0.1 * struck
+def fall(reward: Any, *, terminated: Any, **rest: object) -> Any:
+    """What the victim loses, and a prize for its fall; arrays of one number a row."""
+    return 10.0 * terminated - reward
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
     actor = adv.PAAD(victim)
 
     # The victim sees raw observations, so what normalises for the adversary goes around the chair.
-    chair: Any = adv.AdversaryEnv(make_vec_env(arguments.env, 16, seed=0), victim, actor, within, reward=costly)
+    chair: Any = adv.AdversaryEnv(make_vec_env(arguments.env, 16, seed=0), victim, actor, within, reward=fall)
     env = VecNormalize(VecMonitor(chair), gamma=0.99)
     model = PPO("MlpPolicy", env, n_steps=32, batch_size=128, learning_rate=1e-3, seed=0, device="cpu")
     model.learn(arguments.steps)

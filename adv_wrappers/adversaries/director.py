@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from gymnasium import spaces
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from adv_wrappers.core.errors import CardError
+from adv_wrappers.core.errors import CardError, SpaceError
 from adv_wrappers.core.files import write
 from adv_wrappers.victims.chain import Normalize
 from adv_wrappers.victims.gradients import digest
@@ -51,6 +53,21 @@ class Director(nn.Module):
         if device not in self._elsewhere:
             self._elsewhere[device] = copy.deepcopy(self.net).to(device)
         return self._elsewhere[device]
+
+    def check(self, space: spaces.Space[Any], steers: spaces.Space[Any], observe: str) -> None:
+        """Raise :class:`SpaceError` unless this director takes observations of ``space`` to steers."""
+        first, last = (
+            next((m for m in layers if isinstance(m, (nn.Linear, nn.Conv2d))), None)
+            for layers in (list(self.net), [*reversed(self.net)])
+        )
+        shape = space.shape or ()
+        size = int(steers.n) if isinstance(steers, spaces.Discrete) else math.prod(steers.shape or ())
+        if isinstance(first, nn.Linear) and observe == "state" and first.in_features != math.prod(shape):
+            raise SpaceError(f"this director sees {first.in_features} numbers, the observations are {shape}")
+        if isinstance(first, nn.Conv2d) and (len(shape) != 3 or first.in_channels != shape[0]):
+            raise SpaceError(f"this director sees {first.in_channels} channels of images, the observations are {shape}")
+        if isinstance(last, nn.Linear) and last.out_features != size:
+            raise SpaceError(f"this director gives {last.out_features} numbers, a steer is {steers}")
 
     def fingerprint_of_weights(self) -> str:
         """sha256 over names, shapes and bytes of all weights (hexadecimal)."""

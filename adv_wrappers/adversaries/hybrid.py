@@ -56,8 +56,18 @@ class Hybrid(Value):
         return replace(self, state=self.state.open(), action=self.action.open())
 
     def against(self, victim: Any) -> Hybrid:
-        """The same with ``victim`` where none was filled in."""
-        return replace(self, state=self.state.against(victim), action=self.action.against(victim))
+        """The same with ``victim`` where none was filled in, and one form where none was given.
+
+        That is the form of the other actor, else ``target`` for discrete actions and ``direction`` for continuous ones.
+        """
+        state, action = self.state.against(victim), self.action.against(victim)
+        forms = [getattr(part, "form", "none") for part in (state, action)]
+        if None in forms:
+            given = next((form for form in forms if form not in (None, "none")), None)
+            common = given or ("target" if victim.discrete else "direction")
+            state = replace(state, form=common) if forms[0] is None else state
+            action = replace(action, form=common) if forms[1] is None else action
+        return replace(self, state=state, action=action)
 
     def steer_space(self, shape: tuple[int, ...]) -> Steers:
         """The steers of both.

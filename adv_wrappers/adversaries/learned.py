@@ -18,7 +18,7 @@ from adv_wrappers.core.arrays import Field
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import CardError, OrderError, ThreatError
-from adv_wrappers.core.perturbation import On, Perturbation
+from adv_wrappers.core.perturbation import On, Perturbation, When
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import decode, encode
 
@@ -37,6 +37,8 @@ class Learned(Perturbation):
         observe: what the director sees: ``"state"``, or ``"state+action"``, the victim's action beside it
             (:func:`beside`).
         victim: whom the actor looks at; None for the actor's own, or the one of the card.
+        within, when: what a threat takes that gives no budget and no timing: those that the adversary was trained with.
+            ``when="always"`` (or :class:`adv_wrappers.Always`) takes a timing away.
         part: of a hybrid, ``"observation"`` or ``"action"``. A hybrid is two layers: ``wrap`` and ``evaluate`` make
             them of the whole (None), a single wrapper takes a part.
 
@@ -53,6 +55,8 @@ class Learned(Perturbation):
     observe: str | None = None
     part: str | None = None
     victim: Any = None
+    within: Budget | None = None  # type: ignore[misc]  # a perturbation's own budget is its class's elsewhere
+    when: Any = None
     _weights: Any = field(default=None, init=False, repr=False)  # what tells two directors apart
 
     def __post_init__(self) -> None:
@@ -67,11 +71,15 @@ class Learned(Perturbation):
             put("observe", self.observe or card.get("observe"))
             if self.actor is None:
                 put("actor", decode(card["actor"]))
-            put("_within", decode(card["within"]) if card.get("within") else None)
+            for name in ("within", "when"):
+                if getattr(self, name) is None and card.get(name):
+                    put(name, decode(card[name]))
+            put("trained_on", (card.get("victim") or {}).get("sha256"))
         put("observe", self.observe or VIEWS[0])
         if not callable(self.director) or not isinstance(self.actor, (Actor, Hybrid)):
             raise ThreatError(
-                f"learned needs a director and an actor, or a card: got {self.director!r:.40} and {self.actor!r:.40}"
+                f"learned needs a folder, card=FOLDER, or a director (a function from observations to steers) and an "
+                f"actor; got {self.director!r:.40} and {self.actor!r:.40}"
             )
         if self.observe not in VIEWS:
             raise ThreatError(f"observe must be {' or '.join(map(repr, VIEWS))}, got {self.observe!r}")
@@ -89,20 +97,17 @@ class Learned(Perturbation):
         put("shares", hybrid and on == "observation")
         put("reads", None if on == "observation" else "shared" if hybrid else "handed")
 
-    @property
-    def within(self) -> Budget | None:  # type: ignore[override]
-        """The budget that it was trained with, where a card says so."""
-        return getattr(self, "_within", None)
-
     def label(self, within: Budget) -> str:
         """``learned`` and what it is: an actor's name, or ``hybrid``."""
         return f"{self.name} {self.actor.name}" + (f" ({self.part})" if self.part else "")
 
     def check(self, field: Field, within: Budget) -> None:
-        """Raise :class:`OrderError` for a whole hybrid, which no single layer can be."""
+        """Raise for a whole hybrid, which no single layer can be, and for a director of other spaces."""
         super().check(field, within)
         if isinstance(self.actor, Hybrid) and self.part is None:
             raise OrderError("a hybrid adversary is two layers: wrap(env, it) or evaluate(..., [it]), or give part=")
+        if isinstance(self.director, Director) and self.victim is not None:
+            self.director.check(self.victim.observation_space, self.actor.steer_space(field.shape), str(self.observe))
 
     def layers(self, threat: ThreatModel) -> list[ThreatModel]:
         """The threats that a threat with this adversary stands for, innermost first: two for a hybrid."""
@@ -122,25 +127,29 @@ class Learned(Perturbation):
         return data if self.part is None else {**data, "part": self.part}
 
     def save(self, folder: str | Path, within: Budget | None = None, training: dict[str, Any] | None = None) -> Learned:
-        """Write the adversary to a folder, with the budget and a record of its training; what was saved.
+        """Write the adversary to a folder, with budget, timing and a record of its training; what was saved.
 
-        A victim without a reference cannot be named in a file: the saved adversary leaves it open, and ``evaluate``
-        and ``wrap`` fill it in.
+        A victim without a reference cannot be named in a file: whoever loads the adversary from there fills it in, as
+        ``evaluate`` and ``wrap`` do.
 
         Raises:
-            CardError: for a director that is not a :class:`Director`.
+            CardError: for a director that is not a :class:`Director`, and a timing that is a bare function.
         """
         if not isinstance(self.director, Director):
             raise CardError(f"only a Director can be saved, got {type(self.director).__name__}")
+        if self.when is not None and not isinstance(self.when, When):
+            raise CardError(f"a card holds timings such as Bernoulli(0.5), not the function {self.when!r:.60}")
+        within = within or self.within
         victim = self.victim
         about = {
             "observe": self.observe,
             "actor": (self.actor if victim is None or victim.ref else self.actor.open()).to_dict(),
             "victim": None if victim is None else {"ref": victim.ref, "sha256": victim.fingerprint()},
-            "within": None if within is None else within.to_dict(), "training": training or {},
+            "within": None if within is None else within.to_dict(),
+            "when": None if self.when is None else self.when.to_dict(), "training": training or {},
         }  # fmt: skip
         save_director(folder, self.director, about)
-        return Learned(card=str(folder))
+        return Learned(card=str(folder), victim=victim)
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         actor = (
@@ -152,7 +161,11 @@ class Learned(Perturbation):
             bound = context.bind(self.victim)
             action = x if alone else self.victim.mode(bound.params(None if self.on == "observation" else seen))
             seen = beside(seen, action, self.victim.action_space)
-        return actor(x, self.director(seen), context)  # type: ignore[no-any-return]
+        steer = self.director(seen)
+        if not isinstance(steer, Tensor) or len(steer) != len(x):
+            got = tuple(steer.shape) if hasattr(steer, "shape") else type(steer).__name__
+            raise ThreatError(f"a director must return a tensor of one steer a row ({len(x)}), got {got}")
+        return actor(x, steer, context)  # type: ignore[no-any-return]
 
 
 def beside(x: Tensor, action: Tensor, space: spaces.Space[Any]) -> Tensor:

@@ -49,9 +49,9 @@ class PAAD(Actor):
 
     Args:
         victim: of any kind but with one action at a time.
-        form: ``"direction"`` or ``"target"``; None takes the paper's for discrete actions (``target`` for Q-values, else
-            ``direction``), and for continuous ones ``target``, the stronger against most agents that were measured
-            (``docs/results/pa_ad.md``).
+        form: ``"direction"`` or ``"target"``; None takes the paper's for discrete actions (``target`` for Q-values,
+            else ``direction``), and for continuous ones ``target``, the stronger against most agents that were
+            measured (``docs/results/pa_ad.md``).
         steps, step: of the actor's ascent, the length a fraction of the budget's radius; one step of 1 is the paper's
             FGSM, 30 steps of 0.1 its attack on robust agents.
         weight: of the cosine (lambda), at least 0.

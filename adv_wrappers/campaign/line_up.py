@@ -45,14 +45,14 @@ def asked(attacks: Any) -> tuple[str, ...]:
 
 
 def reasons(
-    names: Sequence[str], victim: Victim, one: Callable[[], Any], budget: Budget, named: bool, quantize: bool
+    names: Sequence[str], victim: Victim, one: Callable[[], Any], budget: Budget, quantize: bool
 ) -> dict[str, str]:
     """Why attacks are left out, by name.
 
     Args:
         names: of the attacks that were asked for.
         one: makes one environment.
-        named, quantize: see :func:`against` and :func:`adv_wrappers.evaluate`.
+        quantize: as for :func:`adv_wrappers.evaluate`.
 
     Raises:
         AdvWrappersError: for a victim or a budget that does not fit, and where no attack is left.
@@ -68,7 +68,7 @@ def reasons(
         seen, acted = env.observation_space, env.action_space
         fits(victim, seen, acted)
         seen = seen if quantize else as_float(seen, threat("noise", within=budget))
-        found = {name: against(name, victim, budget, seen, acted, named) for name in names}
+        found = {name: against(name, victim, budget, seen, acted) for name in names}
     finally:
         env.close()
     if all(found.values()):
@@ -77,15 +77,12 @@ def reasons(
     return {name: reason for name, reason in whole.items() if reason is not None}
 
 
-def against(
-    name: str, victim: Victim, budget: Budget, seen: spaces.Space[Any], acted: spaces.Space[Any], named: bool
-) -> str | None:
+def against(name: str, victim: Victim, budget: Budget, seen: spaces.Space[Any], acted: spaces.Space[Any]) -> str | None:
     """Why an attack does not apply to a victim, or None where it does.
 
     Args:
         name: of ``ATTACKS``.
         seen, acted: the environment's spaces.
-        named: whether the caller asked for it by name.
 
     Raises:
         BudgetError: for a budget that makes no sense there.
@@ -100,9 +97,9 @@ def against(
         else:
             if not isinstance(seen, spaces.Box):
                 raise SpaceError(f"{name} is trained on a Box of observations, this victim sees {seen}")
-            if name == "sa-rl" and len(seen.shape) > 1 and not named:
+            if name == "sa-rl" and len(seen.shape) > 1:
                 size = " x ".join(map(str, seen.shape))
-                return f"on images it would choose {size} numbers a step: ask for it by name"
+                return f"on images it would choose {size} numbers a step, which PPO cannot learn"
             actor_of(name, victim).steer_space(seen.shape)
             from adv_wrappers.training.networks import policy_kwargs
 

@@ -65,7 +65,7 @@ def standard(
         num_envs: side by side, in the evaluation and in the training of adversaries; None takes 32, or 8 for images.
         training: what else :func:`train_adversary` takes: ``algorithm``, ``checks``, ``episodes``, and the algorithm's
             own settings.
-        attacks: names of those to run; None runs all, on images all but ``sa-rl``.
+        attacks: names of those to run; None runs all that apply.
         out: a folder for everything: ``report.json``, adversaries and critics in folders of their own, and in
             ``evaluation`` the rows as they come. The same call goes on after an interruption, or reads the result;
             with more ``steps``, ``episodes`` or attacks it does only what is missing.
@@ -88,7 +88,7 @@ def standard(
     if any(name in LEARNED for name in names):
         check_training(training)
     one, kind, kwargs = builder(env, victim, env_kwargs, make)
-    left_out = reasons(names, victim, one, budget.resolve(victim), attacks is not None, quantize)
+    left_out = reasons(names, victim, one, budget.resolve(victim), quantize)
     names = tuple(name for name in names if name not in left_out)
     scan = SARSA in names and victim.robust_sarsa is None
     if scan:
@@ -164,7 +164,10 @@ def _judged(report: Report, names: Sequence[str]) -> list[str]:
         """Whether an attack leaves less than another, beyond the interval of the paired difference."""
         return interval(np.subtract(rows[other]["returns"], rows[one]["returns"]))[0] > 0
 
-    best = min(names, key=lambda name: float(rows[name]["mean_return"]))
+    best, clean = min(names, key=lambda name: float(rows[name]["mean_return"])), report.threats[0]
+    for name in trained:
+        if interval(np.subtract(clean["returns"], rows[name]["returns"]))[0] <= 0:
+            found.append(f"{name} took nothing of the clean return: it may have met no reward to learn from")
     for name in trained if "noise" in rows else ():
         means = [rows[key]["mean_return"] for key in (name, "noise")]
         figures = f"({number(means[0])} against {number(means[1])})"

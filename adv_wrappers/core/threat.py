@@ -87,6 +87,8 @@ class ThreatModel(Value):
             object.__setattr__(self, "within", default)
         if not isinstance(self.within, Budget):
             raise BudgetError(f"within must be a budget such as Linf(0.1), got {self.within!r}")
+        if self.when is None:  # an adversary that was trained with a timing brings it along
+            object.__setattr__(self, "when", getattr(self.how, "when", None))
         check_when(self.when)
         if isinstance(self.at, list):
             object.__setattr__(self, "at", tuple(self.at))
@@ -141,8 +143,8 @@ class ThreatModel(Value):
         if isinstance(self.how, Perturbation):
             if self.how.needs_victim and getattr(self.how, "victim", None) is None:
                 raise VictimError(
-                    f"{self.label} needs a victim: victim=..., as in {type(self.how).__name__}(victim), "
-                    f"wrap(env, threat, victim=victim) or the text '{self.label}:victim=zoo:NAME,...'"
+                    f"{self.label} needs a victim: as in wrap(env, threat, victim=victim), "
+                    f"{type(self.how).__name__}(..., victim=victim) or the text '{self.how.name}:victim=zoo:NAME,...'"
                 )
             self.how.check(field, self.budget)
         for victim in self.victims:

@@ -39,6 +39,8 @@ def stack(item: Any, victim: Victim) -> Stack:
         raise ThreatError("a stack needs at least one threat")
     made = [as_threat(part) for part in parts]
     transfer = any(not _same(other, victim) for threat in made for other in threat.victims)
+    trained = {getattr(threat.how, "trained_on", None) for threat in made} - {None}  # by their hashes
+    transfer = transfer or any(other != victim.fingerprint() for other in trained)
     texts = [part if isinstance(part, str) else _text(threat) for part, threat in zip(parts, made, strict=True)]
     layers = (layer for threat in made for layer in parts_of(threat.against(victim)))
     return Stack(" + ".join(texts), tuple(layers), transfer)

@@ -9,6 +9,7 @@ return in training is that of a policy that samples, which says little of the de
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.balls import Linf
 from adv_wrappers.core.budgets import Budget, Valid
-from adv_wrappers.core.errors import ThreatError, ValueRangeError
+from adv_wrappers.core.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.core.perturbation import When
+from adv_wrappers.core.values import construct
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.texts import parse_when
 from adv_wrappers.training.arena import Arena
@@ -35,6 +37,7 @@ from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary import VectorAdversaryEnv, actor_of
 
 ALGORITHMS: dict[str, Any] = {"ppo": PPO, "a2c": A2C}
+MOST = 4096  # numbers of a steer
 
 
 def train_adversary(
@@ -89,9 +92,13 @@ def train_adversary(
         within = Valid()
     if (eps is None) == (within is None):
         raise ThreatError("train_adversary needs a budget: eps=, or within=")
-    budget = within if within is not None else Linf(float(eps or 0.0), scale)
+    budget = within if within is not None else Linf(eps, scale)  # type: ignore[arg-type]  # it says what is no number
     budget = budget.resolve(None if getattr(actor, "on", None) == "action" else victim)
     when = parse_when(when) if isinstance(when, str) else when
+    if out is not None and when is not None and not isinstance(when, When):
+        raise ThreatError(f"a folder keeps timings such as Bernoulli(0.5), not the function {when!r:.60}")
+    if algorithm == "ppo":
+        _learnable(actor, victim)
     one, name, kwargs = builder(env, victim, env_kwargs, make)
     vector = SyncVectorEnv([one] * rows, autoreset_mode=AutoresetMode.SAME_STEP)
     threads = torch.get_num_threads()
@@ -115,7 +122,9 @@ def train_adversary(
             if model is None:
                 normal = VecNormalize(chairs, norm_obs=flat, norm_reward=True, gamma=chosen["gamma"])
                 chosen["tensorboard_log"] = None if tensorboard is None else str(tensorboard)
-                model = ALGORITHMS[algorithm]("MlpPolicy", normal, seed=seed, device="cpu", **chosen)
+                model = construct(
+                    ALGORITHMS[algorithm], policy="MlpPolicy", env=normal, seed=seed, device="cpu", **chosen
+                )
             run.init_callback(model)
             if steps > model.num_timesteps:
                 model.learn(steps - model.num_timesteps, callback=run, reset_num_timesteps=False)
@@ -125,6 +134,17 @@ def train_adversary(
     finally:
         torch.set_num_threads(threads)
         vector.close()
+
+
+def _learnable(actor: Any, victim: Victim) -> None:
+    """Raise :class:`SpaceError` for steers of more numbers than a ratio of probabilities can be told of."""
+    space = actor.steer_space(victim.observation_space.shape or ())
+    size = math.prod(space.shape or ())
+    if size > MOST:
+        raise SpaceError(
+            f"{actor.name} would choose {size} numbers a step, and PPO's ratio of their probabilities overflows beyond "
+            f"{MOST}: pa-ad chooses as many as there are actions"
+        )
 
 
 def _defaults(algorithm: str, flat: bool, rows: int, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.core.errors import CardError, ValueRangeError
+from adv_wrappers.core.errors import CardError
 from adv_wrappers.core.files import write
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.training.agents import save_agent
+from adv_wrappers.training.another import same_training
 from adv_wrappers.training.normaliser import save_normal
 from adv_wrappers.victims import Victim, load_card
 
@@ -52,12 +53,11 @@ class Keeper:
             state = json.loads((out / "state.json").read_text(encoding="utf-8"))
             theirs, self.record, self.best = dict(state["about"]), list(state["record"]), int(state["best"])
             steps = int(self.record[-1]["steps"])
-        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        except (KeyError, TypeError, IndexError) as error:
+            raise CardError(f"{out} holds no training of an agent (no {error}): give another out=") from error
+        except (OSError, ValueError) as error:
             raise CardError(f"cannot read {out / 'state.json'}: {error}") from error
-        if theirs != self.about:
-            apart = sorted(key for key in {*theirs, *self.about} if theirs.get(key) != self.about.get(key))
-            said = ", ".join(f"{key} {theirs.get(key)!r:.60} and not {self.about.get(key)!r:.60}" for key in apart)
-            raise ValueRangeError(f"{out} holds another training: {said}")
+        same_training(out, theirs, self.about)
         self.place = self._at(steps)
         if not (self.place / "agent.zip").exists():
             raise CardError(f"{out / 'state.json'} names {self.place.name}, which is not there")

@@ -21,6 +21,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import CardError, ValueRangeError
 from adv_wrappers.core.files import write
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.training.another import same_training
 from adv_wrappers.training.arena import Arena
 from adv_wrappers.training.networks import director_of
 from adv_wrappers.victims import Victim
@@ -79,15 +80,13 @@ class Run(BaseCallback):
             self.next, self.record = int(state["next"]), list(state["record"])
             kept = json.loads((self.out / "card.json").read_text(encoding="utf-8"))["training"]["checkpoints"]
             self.best = float(kept[-1]["mean_return"])  # the card may be newer: it is written first
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (KeyError, TypeError) as error:
+            raise CardError(f"{self.out} holds no training of an adversary (no {error}): give another out=") from error
+        except (OSError, ValueError) as error:
             raise CardError(f"cannot read {self.out / 'state.json'}: {error}") from error
-        mine = json.loads(json.dumps(self.game.about))
-        if found != mine:
-            apart = sorted(key for key in {*found, *mine} if found.get(key) != mine.get(key))
-            said = ", ".join(f"{key} {found.get(key)!r:.60} and not {mine.get(key)!r:.60}" for key in apart)
-            raise ValueRangeError(f"{self.out} holds another training: {said}")
+        same_training(self.out, found, self.game.about)
         self.spent = float(self.record[-1]["seconds"]) if self.record else 0.0
-        self.found = Learned(card=str(self.out))
+        self.found = Learned(card=str(self.out), victim=self.game.victim)
         normal = VecNormalize.load(str(self.out / "normaliser.pkl"), chairs)
         return algorithm.load(self.out / "model.zip", normal, device="cpu")
 
@@ -112,7 +111,8 @@ class Run(BaseCallback):
         self.spent += time.process_time() - self.since
         game, steps = self.game, int(self.model.num_timesteps)
         self.next = (steps // self.every + 1) * self.every
-        learned = Learned(director_of(self.model), game.actor, observe=game.observe)
+        parts: dict[str, Any] = {"observe": game.observe, "within": game.budget, "when": game.when}
+        learned = Learned(director_of(self.model), game.actor, **parts)
         returns = game.arena.play(game.victim, ThreatModel(learned.on, learned, game.budget, game.when))
         left = float(returns.mean())
         recent = [-episode["r"] for episode in self.model.ep_info_buffer or ()]

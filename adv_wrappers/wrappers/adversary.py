@@ -147,7 +147,7 @@ class AdversaryEnv(EnvLayer):
                 engine.clock.pay(True)
         engine.clock.tick()
         self._earned += float(reward)
-        own = self.seat.reward(
+        own = self.seat.earned(
             reward, struck=hit, terminated=terminated, truncated=truncated, return_=self._earned,
             spent=engine.clock.spent,
         )  # fmt: skip

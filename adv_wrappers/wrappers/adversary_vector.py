@@ -94,7 +94,7 @@ class VectorAdversaryEnv(VectorLayer):
                 engine.clock.pay(self._hand.struck)
         engine.clock.tick(moved)
         self._earned += rewards
-        reward = self.seat.reward(
+        reward = self.seat.earned(
             rewards, struck=hit, terminated=terminated, truncated=truncated, return_=self._earned.copy(),
             spent=engine.clock.spent,
         )  # fmt: skip

@@ -78,6 +78,21 @@ class Seat:
     observe: str
     reward: Reward
 
+    def earned(self, reward: Any, **more: Any) -> Any:
+        """The adversary's reward.
+
+        Raises:
+            ValueRangeError: for a reward that is no number, or not finite.
+        """
+        own = self.reward(reward, **more)
+        try:
+            sound = bool(np.isfinite(own).all())
+        except TypeError:
+            sound = False
+        if not sound:
+            raise ValueRangeError(f"the adversary's reward must be finite, one number a row, got {own!r:.80}")
+        return own
+
     def pilot(self, rows: int) -> Pilot:
         """Who acts for the victim."""
         return Pilot(self.victim, rows)

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
-from adv_wrappers.core.errors import SpaceError
+from adv_wrappers.core.errors import OrderError, SpaceError
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.chair import Reward, minus_reward, seat, steers_of
-from adv_wrappers.wrappers.layer import floated
+from adv_wrappers.wrappers.layer import chain, floated
 from adv_wrappers.wrappers.sb3 import VecLayer, VecPerturbAction
 
 
@@ -30,6 +30,8 @@ class VecAdversaryEnv(VecLayer):
     ) -> None:  # fmt: skip
         if not isinstance(venv, VecEnv):
             raise SpaceError(f"expected an SB3 VecEnv, got {type(venv).__name__}")
+        if any(type(shell).__name__ == "VecNormalize" and shell.norm_obs for shell in chain(venv)):
+            raise OrderError("VecNormalize goes around AdversaryEnv: the victim looks at raw observations")
         self.seat = seat(venv.observation_space, venv.action_space, victim, actor, within, when, reward, observe)
         hand, acts = self.seat.hand, self.seat.hand is not None
         super().__init__(venv if hand is None else VecPerturbAction(venv, hand), self.seat.threat, quantize=quantize)
@@ -81,7 +83,7 @@ class VecAdversaryEnv(VecLayer):
         engine.clock.tick()
         self._earned += rewards
         cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & dones
-        own = self.seat.reward(
+        own = self.seat.earned(
             rewards, struck=hit, terminated=dones & ~cut, truncated=cut, return_=self._earned.copy(),
             spent=engine.clock.spent,
         )  # fmt: skip

@@ -182,21 +182,17 @@ def test_a_critic_that_the_victim_brings_is_taken():
     assert report.worst["threat"] == "robust-sarsa" and report.warnings == ()
 
 
-def test_images_leave_sa_rl_out_unless_it_is_asked_for():
+def test_images_leave_sa_rl_out():
     seen, acted = spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(2)
     victim = adv.from_module(lambda x: x.flatten(1)[:, :2], seen, acted, "q")
     budget = adv.Linf(2.0)
-    assert "4 x 84 x 84 numbers a step" in str(against("sa-rl", victim, budget, seen, acted, False))
-    assert (
-        against("sa-rl", victim, budget, seen, acted, True)
-        is against("pa-ad", victim, budget, seen, acted, False)
-        is None
-    )
+    assert "4 x 84 x 84 numbers a step" in str(against("sa-rl", victim, budget, seen, acted))
+    assert against("pa-ad", victim, budget, seen, acted) is None
     moves = spaces.Box(-1.0, 1.0, (2,), np.float32)
     driver = adv.from_module(lambda x: x.flatten(1)[:, :2], seen, moves, "mean")
-    assert "one dimension" in str(against("robust-sarsa", driver, budget, seen, moves, True))
+    assert "one dimension" in str(against("robust-sarsa", driver, budget, seen, moves))
     film = Film()
-    reason = against("pa-ad", watcher(film), budget, film.observation_space, film.action_space, False)
+    reason = against("pa-ad", watcher(film), budget, film.observation_space, film.action_space)
     assert "stacks of frames" in str(reason)
 
 

@@ -295,7 +295,9 @@ def test_a_training_that_was_killed_goes_on(tmp_path):
 
 def test_the_folder_of_another_training_is_refused(tmp_path):
     train_agent("CartPole-v1", None, steps=256, out=tmp_path, **SMALL)
-    with pytest.raises(adv.ValueRangeError, match=r"holds another training: adversary None and not .*sa-rl"):
+    with pytest.raises(
+        adv.ValueRangeError, match=r"with adversary.actor None and not 'sa-rl', .* and \d more: give another folder"
+    ):
         train_agent("CartPole-v1", "sa-rl", 0.05, 256, out=tmp_path, **SMALL)
     (tmp_path / "state.json").write_text('{"about": 3')
     with pytest.raises(adv.CardError, match="cannot read"):

@@ -66,6 +66,8 @@ def test_a_changed_folder_is_refused(tmp_path):
         ({"kind": "pa-bd"}, adv.ThreatError, "unknown actor 'pa-bd'; known: pa-ad, pa-ad-action, sa-rl"),
         ({"eps": None}, adv.ThreatError, "needs a budget"),
         ({"steps": 0}, adv.ValueRangeError, "steps must be a whole number"),
+        ({"learning_rat": 0.1}, adv.ThreatError, "learning_rat"),
+        ({"eps": [0.1] * 4}, adv.BudgetError, "eps must be"),
         ({"algorithm": "acktr"}, adv.ThreatError, "algorithm must be 'ppo'"),
         ({"victim": "zoo:hopper-ppo"}, adv.VictimError, "for observation space"),
     ],
@@ -112,11 +114,45 @@ def test_a_victim_without_a_reference_is_left_open(tmp_path):
     learned = train_adversary(
         "pa-ad", rig.env, victim, 0.2, 64, out=tmp_path, num_envs=2, n_steps=16, checks=1, episodes=2
     )
-    assert learned.victim is None
+    assert learned.victim is victim and Learned(card=str(tmp_path)).victim is None
     card = json.loads((tmp_path / "card.json").read_text())
     assert card["victim"] == {"ref": None, "sha256": victim.fingerprint()} and "victim" not in card["actor"]
     report = adv.evaluate(victim, rig.env, [learned], episodes=2)
     assert report.threats[1]["attacked_fraction"] == 1 and not report.threats[1]["transfer"]
+
+
+def test_budget_and_timing_come_along(tmp_path):
+    given = ("pa-ad", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 128)
+    for out in (None, tmp_path):
+        learned = train_adversary(*given, when="every(3)", out=out, **QUICK)
+        env = adv.PerturbObservation(gym.make("CartPole-v1"), learned)
+        assert env.threat.within == adv.Linf(0.05) and env.threat.when == adv.Every(3)
+    found = adv.threat("learned", card=str(tmp_path))
+    again = adv.ThreatModel.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert found.when == again.when == adv.Every(3) and again.to_dict() == found.to_dict()
+    assert adv.threat("learned", card=str(tmp_path), when="always").when == adv.Always()
+    report = adv.evaluate("zoo:cartpole-a2c", "CartPole-v1", [learned, f"learned:card={tmp_path}"], episodes=3)
+    assert all(0.3 < row["attacked_fraction"] < 0.4 for row in report.threats[1:])
+    with pytest.raises(adv.ThreatError, match="a folder keeps timings"):
+        train_adversary(*given, when=lambda x, context: True, out=tmp_path / "other", **QUICK)
+
+
+def test_an_adversary_of_another_game_or_agent(tmp_path):
+    rig = RIGS["q"]
+    train_adversary("sa-rl", rig.env, rig.victim(), 0.2, 64, out=tmp_path, num_envs=2, n_steps=16, checks=1, episodes=2)
+    with pytest.raises(adv.SpaceError, match="this director sees 4 numbers, the observations are"):
+        adv.evaluate("zoo:mountaincar-dqn", "MountainCar-v0", [f"learned:card={tmp_path}"], episodes=1)
+    text = f"learned:card='{tmp_path}'"
+    assert not adv.evaluate(rig.victim(), rig.env, [text], episodes=1).threats[1]["transfer"]
+    other = RIGS["q"].victim(torch.float64)
+    assert adv.evaluate(other, rig.env, [text], episodes=1).threats[1]["transfer"]
+    with pytest.raises(adv.SpaceError, match="this director gives 4 numbers, a steer is"):
+        wide = Learned(Learned(card=str(tmp_path)).director, adv.PAAD(rig.victim()))
+        adv.wrap(rig.env(), adv.ThreatModel("observation", wide, adv.Linf(0.2)))
+    for director in (lambda x: x.numpy(), lambda x: torch.zeros(7, 4)):
+        env = adv.wrap(rig.env(), adv.ThreatModel("observation", Learned(director, adv.SARL()), adv.Linf(0.2)))
+        with pytest.raises(adv.ThreatError, match="a tensor of one steer a row"):
+            env.reset(seed=0)
 
 
 def test_images(tmp_path):
@@ -140,14 +176,18 @@ def test_images(tmp_path):
     assert 0 < report.threats[1]["linf"] <= 0.3 + 1e-4
     with pytest.raises(adv.BudgetError):
         train_adversary("pa-ad", make, victim, 0.3, 32, num_envs=2)
+    with pytest.raises(adv.SpaceError, match="would choose 28224 numbers a step"):
+        train_adversary("sa-rl", make, victim, 3.0, 32, num_envs=2)
 
 
 def test_a_folder_of_another_training_is_refused(tmp_path):
     given = ("sa-rl", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 128)
     train_adversary(*given, out=tmp_path, **QUICK)
-    with pytest.raises(adv.ValueRangeError, match="holds another training: seed 0 and not 1"):
+    with pytest.raises(adv.ValueRangeError, match="holds another training, with seed 0 and not 1: give"):
         train_adversary(*given, out=tmp_path, seed=1, **QUICK)
-    with pytest.raises(adv.ValueRangeError, match=r"holds another training: actor .*within"):
+    with pytest.raises(
+        adv.ValueRangeError, match=r"with actor.type 'sa-rl' and not 'pa-ad', within.eps 0.05 and not 0.1"
+    ):
         train_adversary("pa-ad", *given[1:3], 0.1, 128, out=tmp_path, **QUICK)
     (tmp_path / "state.json").write_text("{")
     with pytest.raises(adv.CardError, match="cannot read"):

@@ -20,7 +20,7 @@ from adv_wrappers.presets import parts_of
 from tests.rigs import RIGS, TensorVector
 
 BUDGET = adv.Linf(0.05)
-HYBRID = adv.Hybrid(adv.PAAD(form="target"), adv.ActionPAAD(), adv.Valid())
+HYBRID = adv.Hybrid(adv.PAAD(), adv.ActionPAAD(), adv.Valid())
 
 
 def cart():
@@ -165,7 +165,7 @@ BAD = [
     (dict(reward=3), adv.ThreatError, "reward must be a function"),
     (dict(observe="everything"), adv.ThreatError, "observe must be"),
     (dict(when="sometimes"), adv.ThreatError, "cannot read the timing"),
-    (dict(actor=adv.Hybrid(adv.PAAD(), adv.ActionPAAD(), adv.Valid())), adv.ThreatError, "share their steers"),
+    (dict(actor=adv.Hybrid(adv.SARL(), adv.ActionPAAD(), adv.Valid())), adv.ThreatError, "share their steers"),
 ]
 
 
@@ -194,6 +194,39 @@ def test_what_cannot_work_later():
     tensors = TensorVector(SyncVectorEnv([rig.env] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
     with pytest.raises(adv.SpaceError, match="played on the host"):
         adv.AdversaryEnv(tensors, rig.victim(), "sa-rl", adv.Linf(0.1)).reset(seed=0)
+
+
+@pytest.mark.parametrize("own", [None, float("nan"), "much"])
+def test_rewards_that_are_none(own):
+    env = adv.AdversaryEnv(cart(), "zoo:cartpole-a2c", "sa-rl", BUDGET, reward=lambda reward, **more: own)
+    env.reset(seed=0)
+    with pytest.raises(adv.ValueRangeError, match="reward must be finite"):
+        env.step(np.zeros(4))
+
+
+def test_the_normaliser_goes_outside():
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    with pytest.raises(adv.OrderError, match="VecNormalize goes around AdversaryEnv"):
+        adv.AdversaryEnv(VecNormalize(DummyVecEnv([cart])), "zoo:cartpole-a2c", "sa-rl", BUDGET)
+
+
+def test_the_forms_of_a_hybrid_agree():
+    hopper, dqn = adv.load_victim("zoo:hopper-ppo"), adv.load_victim("zoo:cartpole-dqn")
+    both = {
+        (victim, *given): adv.Hybrid(adv.PAAD(form=given[0]), adv.ActionPAAD(form=given[1]), adv.Valid()).against(
+            victim
+        )
+        for victim, *given in [
+            (hopper, None, None),
+            (hopper, "target", None),
+            (hopper, None, "target"),
+            (dqn, None, None),
+        ]
+    }
+    assert [(h.state.form, h.action.form) for h in both.values()] == [
+        ("direction", "direction"), ("target", "target"), ("target", "target"), ("target", "target")
+    ]  # fmt: skip
 
 
 def test_a_hybrid_is_two_layers():
