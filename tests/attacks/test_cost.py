@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adv_wrappers import presets
+from adv_wrappers import PAAD, Director, Learned, presets
 from adv_wrappers.core.balls import L2, Linf
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.errors import VictimError
@@ -67,6 +67,14 @@ def victims(wrap, live: bool):
 
 def arm(preset, victim):
     """The preset against a victim, or None where it is not defined for it."""
+    if preset.kind is Learned:
+        if victim.action_space.shape == (2,):  # several actions at once have no direction
+            return None
+        actor = PAAD(victim)
+        steers = actor.steer_space((4,))
+        discrete = isinstance(steers, spaces.Discrete)
+        size = int(steers.n) if discrete else steers.shape[0]
+        return Learned(Director(nn.Sequential(nn.Linear(4, size)), discrete), actor)
     if not preset.kind.needs_victim:
         return preset.kind(**preset.arguments)
     try:
@@ -87,7 +95,13 @@ def moment(preset, victim, grid: bool, budget):
 
 KINDS = ("q", "logits", "mean", "gaussian", "multi")
 CLASSIFIERS = dict.fromkeys(("min-best", "fgsm", "pgd", "max-worst", "momentum", "carlini-wagner"), ("q", "logits"))
-DEFINED = {**CLASSIFIERS, "min-q": ("q", "mean"), "robust-sarsa": ("mean",), "worst-action": KINDS[:-1]}
+DEFINED = {
+    **CLASSIFIERS,
+    "min-q": ("q", "mean"),
+    "robust-sarsa": ("mean",),
+    "worst-action": KINDS[:-1],
+    "learned": KINDS[:-1],
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
