@@ -102,6 +102,16 @@ def cells(result: dict[str, Any]) -> list[str]:
     return texts
 
 
+def verdict(result: dict[str, Any]) -> str:
+    """Whether PA-AD is the strongest of a row."""
+    rows = {name: result["rows"][name] for name in COLUMNS}
+    best = min(rows, key=lambda name: rows[name]["mean_return"])
+    if best == "pa-ad":
+        return "yes"
+    overlap = of_row(rows[best]).overlaps(of_row(rows["pa-ad"]))
+    return f"within the intervals of {best}" if overlap else f"no: {best} is"
+
+
 def markdown(data: dict[str, Any]) -> str:
     """The whole page."""
     parts = [
@@ -120,8 +130,9 @@ def markdown(data: dict[str, Any]) -> str:
         results = data.get(key) or {}
         if not results:
             continue
-        lines = [[r["victim"], r["env"], f"{r['eps']:g}", *cells(r)] for r in results.values()]
-        header = ["victim", "environment", "eps", "none", "noise", "MaxDiff", "Robust Sarsa", "SA-RL", "PA-AD"]
+        lines = [[r["victim"], r["env"], f"{r['eps']:g}", *cells(r), verdict(r)] for r in results.values()]
+        header = ["victim", "environment", "eps", "none", "noise", "MaxDiff", "Robust Sarsa", "SA-RL", "PA-AD",
+                  "PA-AD strongest"]  # fmt: skip
         notes = [f"- {name}, {attack}: {words}." for name, r in results.items() for attack, words in r["about"].items()]
         parts += [f"## {title}\n\n" + table(header, lines), "\n".join(notes)]
     runs = [
