@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.arrays import to_victim
 from adv_wrappers.core.bound import Bound
 from adv_wrappers.core.errors import ThreatError
@@ -89,7 +90,7 @@ def check(outcomes: Sequence[Outcome], victim: Victim) -> list[str]:
     found = stochastic(victim)
     for outcome in outcomes:
         found += unmoved(outcome)
-    return found + weaker_than_noise(outcomes) + not_falling(outcomes)
+    return found + weaker_than_noise(outcomes) + learned_nothing(outcomes) + not_falling(outcomes)
 
 
 def stochastic(victim: Victim) -> list[str]:
@@ -153,6 +154,18 @@ def weaker_than_noise(outcomes: Sequence[Outcome]) -> list[str]:
                     f"{noise.returns.mean():.6g}): the attack fails, rather than the agent withstands"
                 )
     return found
+
+
+def learned_nothing(outcomes: Sequence[Outcome]) -> list[str]:
+    """Trained adversaries that take no more than chance from the clean return, on the same episodes."""
+    clean = next((o.returns for o in outcomes if not o.layers), None)
+    trained = [o for o in outcomes if any(isinstance(layer.how, Learned) for layer in o.layers)]
+    return [
+        f"{o.name} takes nothing of the clean return ({o.returns.mean():.6g} of {clean.mean():.6g}): its training may "
+        f"have met no reward to learn from, so it says little of the agent"
+        for o in trained
+        if clean is not None and interval(clean - o.returns)[0] <= 0
+    ]
 
 
 def not_falling(outcomes: Sequence[Outcome]) -> list[str]:

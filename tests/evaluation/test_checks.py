@@ -37,6 +37,18 @@ def test_a_difference_within_the_interval_is_no_warning(victim: Victim) -> None:
     assert checks.weaker_than_noise(pair) == []
 
 
+def test_a_trained_adversary_that_learned_nothing(victim: Victim) -> None:
+    how = adv.Learned(lambda x: torch.zeros(len(x), 4), adv.SARL())
+    clean, learned = (
+        Outcome("none", (), HIGH),
+        Outcome("mine", (adv.ThreatModel("observation", how, adv.Linf(0.1)),), HIGH),
+    )
+    assert "mine takes nothing of the clean return (90 of 90)" in checks.learned_nothing([clean, learned])[0]
+    assert checks.learned_nothing([clean, replace(learned, returns=LOW)]) == []
+    assert checks.learned_nothing([clean, outcome("noise:eps=0.1", victim, HIGH)]) == []
+    assert checks.check([clean, learned], victim)[-1].startswith("mine takes nothing")
+
+
 def test_a_return_that_does_not_fall(victim: Victim) -> None:
     small, large = outcome("max-diff:eps=0.1", victim, LOW), outcome("max-diff:eps=0.3", victim, HIGH)
     assert "max-diff:eps=0.3 leaves a higher return" in checks.not_falling([large, small])[0]
