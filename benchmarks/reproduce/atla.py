@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -21,7 +20,7 @@ from typing import Any
 
 import torch
 from atla_page import COLUMNS, ENV, EPS, markdown
-from figures import kept, load, machine, save, write
+from figures import command, kept, load, machine, save, write
 
 import adv_wrappers as adv
 from adv_wrappers.training.atla import Hardened, train_agent
@@ -137,14 +136,6 @@ def run(job: Job) -> dict[str, Any]:
     return cells
 
 
-def shown(arguments: list[str]) -> str:
-    """The command line without a folder of this machine."""
-    words = [
-        "FOLDER" if before == "--work" else word for before, word in zip(["", *arguments], arguments, strict=False)
-    ]
-    return " ".join(["python benchmarks/reproduce/atla.py", *map(shlex.quote, words)])
-
-
 def publish(jobs: list[Job], out: Path, line: str) -> None:
     """Write the page of every cell that is there."""
     agents = {job.row: load(job.path) for job in jobs if job.path.exists()}
@@ -174,7 +165,7 @@ def main() -> None:
         Job(name, seed, given.steps, given.attack_steps, given.episodes, given.seed, given.work)
         for seed in given.seeds for name in AGENTS if name in given.only
     ]  # fmt: skip
-    line = shown(sys.argv[1:])
+    line = command(sys.argv[1:])
     if not given.page:
         with ProcessPoolExecutor(given.processes, initializer=os.nice, initargs=(15,)) as pool:
             for future in as_completed([pool.submit(run, job) for job in jobs]):
