@@ -16,7 +16,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import ThreatError
+from adv_wrappers.core.errors import ThreatError, ValueRangeError
 from adv_wrappers.core.perturbation import On, Perturbation
 from adv_wrappers.core.values import Value
 
@@ -49,6 +49,12 @@ class Actor(Value):
     def __call__(self, x: Tensor, steer: Tensor, context: Context) -> Tensor:
         """The perturbed batch; the engine projects it."""
         raise NotImplementedError
+
+
+def check_form(form: Any) -> None:
+    """Raise :class:`ValueRangeError` unless this is ``direction``, ``target``, or None for an actor's default."""
+    if form not in (None, "direction", "target"):
+        raise ValueRangeError(f"form must be 'direction' or 'target', got {form!r}")
 
 
 def goal_of(space: spaces.Box, steer: Tensor, stretch: float = 1.0) -> Tensor:

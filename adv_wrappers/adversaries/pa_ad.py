@@ -32,7 +32,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.adversaries.actor import Actor, Steers, goal_of, unit_box
+from adv_wrappers.adversaries.actor import Actor, Steers, check_form, goal_of, unit_box
 from adv_wrappers.adversaries.steering import Along, Toward, TowardPolicy, Turned
 from adv_wrappers.attacks.ascent import check_steps, pgd
 from adv_wrappers.attacks.objectives import Margin
@@ -76,8 +76,7 @@ class PAAD(Actor):
     def __post_init__(self) -> None:
         check_steps(self.steps, self.step)
         expect_victim(self.name, self.victim)
-        if self.form not in (None, "direction", "target"):
-            raise ValueRangeError(f"form must be 'direction' or 'target', got {self.form!r}")
+        check_form(self.form)
         if self.variant not in VARIANTS:
             raise ValueRangeError(f"variant must be one of {', '.join(VARIANTS)}, got {self.variant!r}")
         for word, value, least in (("weight", self.weight, 0.0), ("stretch", self.stretch, 1e-6)):

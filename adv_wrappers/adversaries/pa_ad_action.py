@@ -21,7 +21,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.adversaries.actor import Actor, Steers, goal_of, unit_box
+from adv_wrappers.adversaries.actor import Actor, Steers, check_form, goal_of, unit_box
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError, VictimError
 from adv_wrappers.core.perturbation import On
@@ -48,8 +48,7 @@ class ActionPAAD(Actor):
 
     def __post_init__(self) -> None:
         expect_victim(self.name, self.victim)
-        if self.form not in (None, "direction", "target"):
-            raise ValueRangeError(f"form must be 'direction' or 'target', got {self.form!r}")
+        check_form(self.form)
         if self.victim is None:
             return
         space = self.victim.action_space

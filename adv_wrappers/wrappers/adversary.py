@@ -15,13 +15,13 @@ from adv_wrappers.core.perturbation import On, When
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.adversary_vector import VectorAdversaryEnv as VectorAdversaryEnv
-from adv_wrappers.wrappers.chair import Reward, minus_reward, seat, steers_of
+from adv_wrappers.wrappers.chair import Chaired, Reward, minus_reward, seat
 from adv_wrappers.wrappers.chair import actor_of as actor_of
 from adv_wrappers.wrappers.env import EnvLayer
-from adv_wrappers.wrappers.layer import floated, is_vec_env
+from adv_wrappers.wrappers.layer import is_vec_env
 
 
-class AdversaryEnv(EnvLayer):
+class AdversaryEnv(Chaired, EnvLayer):
     """The game from the adversary's chair, for any library to train in.
 
     Args:
@@ -69,14 +69,11 @@ class AdversaryEnv(EnvLayer):
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env or VectorEnv, or an SB3 VecEnv, got {type(env).__name__}")
         self.seat = seat(env.observation_space, env.action_space, victim, actor, within, when, reward, observe)
-        self.under, self.victim = env, self.seat.victim
-        acts = self.seat.hand is not None
-        super().__init__(PerturbAction(env, self.seat.hand) if acts else env, self.seat.threat, quantize=quantize)
+        self.under = env
+        hand = self.seat.hand
+        super().__init__(env if hand is None else PerturbAction(env, hand), self.seat.threat, quantize=quantize)
+        self._sit(self.env, 1)
         self.observation_space, self.action_space = self.seat.space, self.seat.steers
-        self.pilot = self.seat.pilot(1)
-        self._hand: Any = self.env.engine if acts else None  # type: ignore[attr-defined]
-        self._steered = [engine for engine in (self.engine, self._hand) if engine and engine.memory.leaves is not None]
-        self._true: Any = None
         self._earned = 0.0
 
     def _record(self) -> None:
@@ -128,23 +125,11 @@ class AdversaryEnv(EnvLayer):
         engine = self.engine
         if self._true is None:
             raise VictimError("the victim has nothing to look at: call reset first")
-        leaves = steers_of(np.asarray(action)[None], self.seat.steers, 1)
-        for steered in self._steered:
-            steered.memory.leaves = leaves
-        shown, struck = engine.observe(self._true if self.quantize else floated(self._true, None))
-        if struck:
-            engine.clock.pay(True)
-        engine.session.hand(self, shown)
-        if engine.session.listening:
-            engine.session.begin(self)
+        shown, struck = self._strike(np.asarray(action)[None], 1)
         acted = self.pilot.act({k: v[None] for k, v in shown.items()} if isinstance(shown, dict) else shown[None])[0]
         obs, reward, terminated, truncated, info = self.env.step(acted)
         engine.session.answered()
-        hit = bool(struck)
-        if self._hand is not None:
-            hit = hit or bool(self._hand.struck)
-            if self._hand.struck and engine not in self._steered:  # what an adversary of actions spends
-                engine.clock.pay(True)
+        hit = bool(self._hit(struck))
         engine.clock.tick()
         self._earned += float(reward)
         own = self.seat.earned(

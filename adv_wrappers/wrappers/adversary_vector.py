@@ -13,12 +13,11 @@ from adv_wrappers.core.perturbation import On
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers import trees
 from adv_wrappers.wrappers.action import VectorPerturbAction
-from adv_wrappers.wrappers.chair import Reward, minus_reward, seat, steers_of
-from adv_wrappers.wrappers.layer import floated
+from adv_wrappers.wrappers.chair import Chaired, Reward, minus_reward, seat
 from adv_wrappers.wrappers.vector import VectorLayer
 
 
-class VectorAdversaryEnv(VectorLayer):
+class VectorAdversaryEnv(Chaired, VectorLayer):
     """:class:`AdversaryEnv` for a :class:`gymnasium.vector.VectorEnv` on the host, in its own autoreset mode."""
 
     on: ClassVar[On] = "observation"
@@ -32,17 +31,13 @@ class VectorAdversaryEnv(VectorLayer):
         self.seat = seat(
             env.single_observation_space, env.single_action_space, victim, actor, within, when, reward, observe
         )
-        rows, hand, acts = env.num_envs, self.seat.hand, self.seat.hand is not None
+        rows, hand = env.num_envs, self.seat.hand
         super().__init__(env if hand is None else VectorPerturbAction(env, hand), self.seat.threat, quantize=quantize)
-        self.victim = self.seat.victim
+        self._sit(self.env, rows)
         self.single_observation_space, self.single_action_space = self.seat.space, self.seat.steers
         self.observation_space, self.action_space = (
             batch_space(space, rows) for space in (self.single_observation_space, self.single_action_space)
         )
-        self.pilot = self.seat.pilot(rows)
-        self._hand: Any = self.env.engine if acts else None  # type: ignore[attr-defined]
-        self._steered = [engine for engine in (self.engine, self._hand) if engine and engine.memory.leaves is not None]
-        self._true: Any = None
         self._earned = np.zeros(rows)
 
     def reset(
@@ -75,23 +70,12 @@ class VectorAdversaryEnv(VectorLayer):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Steers ``[B, *A]`` strike, the victim answers, and every row moves."""
         engine, mode = self.engine, self.mode
-        leaves = steers_of(actions, self.seat.steers, self.num_envs)
-        for steered in self._steered:
-            steered.memory.leaves = leaves
         dummy: Any = self._finished if mode == AutoresetMode.NEXT_STEP else False
         moved: Any = True if dummy is False else ~dummy
-        shown, struck = engine.observe(self._true if self.quantize else floated(self._true, None), moved)
-        engine.clock.pay(struck)
-        engine.session.hand(self, shown)
-        if engine.session.listening:
-            engine.session.begin(self)
+        shown, struck = self._strike(actions, self.num_envs, moved)
         obs, rewards, terminated, truncated, info = self.env.step(self.pilot.act(shown))
         engine.session.answered(None if dummy is False else moved)
-        hit = self._rows(struck)
-        if self._hand is not None:
-            hit = hit | self._hand.struck
-            if engine not in self._steered:  # what an adversary of actions spends
-                engine.clock.pay(self._hand.struck)
+        hit = self._rows(self._hit(struck))
         engine.clock.tick(moved)
         self._earned += rewards
         reward = self.seat.earned(
@@ -112,13 +96,9 @@ class VectorAdversaryEnv(VectorLayer):
 
     def _final(self, final: Any, obs: Any, done: Any) -> Any:
         """SAME_STEP's last observations as the adversary sees them, before the rows turn to their next episode."""
-        whole = np.array(obs)
-        for row in np.flatnonzero(done).tolist():
-            whole[row] = final[row]
-        seen = self.seat.seen(self.pilot, whole)
-        out = np.full(len(seen), None, dtype=object)
-        for row in np.flatnonzero(done).tolist():
-            out[row] = seen[row]
+        out = np.full(len(final), None, dtype=object)
+        for row, seen in self._last_seen(obs, done, final.__getitem__).items():
+            out[row] = seen
         return out
 
     def _turned(self, mask: Any) -> None:

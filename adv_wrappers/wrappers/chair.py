@@ -22,11 +22,13 @@ from adv_wrappers.adversaries.learned import VIEWS, beside
 from adv_wrappers.core.arrays import Field, fits
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.errors import SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.values import Value, construct, decode
 from adv_wrappers.texts import parse_when
 from adv_wrappers.timing import Never
 from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.wrappers.layer import floated
 from adv_wrappers.wrappers.pilot import Pilot
 
 Reward = Callable[..., Any]
@@ -104,6 +106,51 @@ class Seat:
         alone = getattr(self.actor, "on", None) == "action"  # then it is the very action that will be perturbed
         action = torch.from_numpy(np.asarray(pilot.would(true) if alone else pilot.mode(true)))
         return beside(torch.from_numpy(np.array(true)), action, self.victim.action_space).numpy()
+
+
+class Chaired:
+    """Mixin of the three shells: a steer strikes, and is accounted for."""
+
+    seat: Seat
+    pilot: Pilot
+    engine: Perturber
+    quantize: bool
+    _true: Any = None
+
+    def _sit(self, inner: Any, rows: int) -> None:
+        """Take the seat; ``inner`` is the layer of actions beneath, where there is one."""
+        self.victim, self.pilot = self.seat.victim, self.seat.pilot(rows)
+        self._hand: Any = None if self.seat.hand is None else inner.engine
+        self._steered = [engine for engine in (self.engine, self._hand) if engine and engine.memory.leaves is not None]
+
+    def _strike(self, steers: Any, rows: int, moved: Any = True) -> tuple[Any, Any]:
+        """What the victim is shown, and which rows were struck."""
+        engine, leaves = self.engine, steers_of(steers, self.seat.steers, rows)
+        for steered in self._steered:
+            steered.memory.leaves = leaves
+        shown, struck = engine.observe(self._true if self.quantize else floated(self._true, None), moved)
+        if struck is not False:
+            engine.clock.pay(struck)
+        engine.session.hand(self, shown)
+        if engine.session.listening:
+            engine.session.begin(self)
+        return shown, struck
+
+    def _hit(self, struck: Any) -> Any:
+        """Which rows were struck at all, once the action has been: on observations or on actions."""
+        if self._hand is None:
+            return struck
+        if self.engine not in self._steered:  # what an adversary of actions spends
+            self.engine.clock.pay(self._hand.struck)
+        return struck | self._hand.struck
+
+    def _last_seen(self, obs: Any, done: Any, final: Callable[[int], Any]) -> dict[int, Any]:
+        """Last observations by row, as the adversary sees them before the rows turn to their next episode."""
+        whole, rows = np.array(obs), np.flatnonzero(done).tolist()
+        for row in rows:
+            whole[row] = final(row)
+        seen = self.seat.seen(self.pilot, whole)
+        return {row: seen[row] for row in rows}
 
 
 def seat(

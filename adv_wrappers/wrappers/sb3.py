@@ -49,6 +49,14 @@ class VecLayer(Layer, VecEnvWrapper):
 
     def reset(self) -> Any:
         """Reset all rows."""
+        obs, _ = self._restart()
+        self._masks = _masks(self.reset_infos)
+        obs, _ = self._observe(obs, True, False)
+        self.engine.session.hand(self, obs)
+        return obs
+
+    def _restart(self) -> tuple[Any, list[int | None]]:
+        """Reset the environments and the engine: what the former hand out, and the seeds that they were given."""
         seeds = list(getattr(self.venv.unwrapped, "_seeds", [None] * self.num_envs))
         obs = self.venv.reset()
         engine = self.engine
@@ -56,10 +64,7 @@ class VecLayer(Layer, VecEnvWrapper):
         engine.forget()
         engine.session.reset()
         engine.session.due = False
-        self._masks = _masks(self.reset_infos)
-        obs, _ = self._observe(obs, True, False)
-        engine.session.hand(self, obs)
-        return obs
+        return obs, seeds
 
     def step_async(self, actions: Any) -> None:
         """Send the (perturbed) actions."""

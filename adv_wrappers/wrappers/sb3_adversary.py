@@ -10,12 +10,12 @@ from stable_baselines3.common.vec_env import VecEnv
 from adv_wrappers.core.errors import OrderError, SpaceError
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.chair import Reward, minus_reward, seat, steers_of
-from adv_wrappers.wrappers.layer import chain, floated
+from adv_wrappers.wrappers.chair import Chaired, Reward, minus_reward, seat
+from adv_wrappers.wrappers.layer import chain
 from adv_wrappers.wrappers.sb3 import VecLayer, VecPerturbAction
 
 
-class VecAdversaryEnv(VecLayer):
+class VecAdversaryEnv(Chaired, VecLayer):
     """:class:`adv_wrappers.AdversaryEnv` for an SB3 ``VecEnv``: all rows are attacked as one batch.
 
     Put it around the bare environments (``DummyVecEnv``, ``SubprocVecEnv``), and ``VecNormalize`` around it: the victim
@@ -33,25 +33,15 @@ class VecAdversaryEnv(VecLayer):
         if any(type(shell).__name__ == "VecNormalize" and shell.norm_obs for shell in chain(venv)):
             raise OrderError("VecNormalize goes around AdversaryEnv: the victim looks at raw observations")
         self.seat = seat(venv.observation_space, venv.action_space, victim, actor, within, when, reward, observe)
-        hand, acts = self.seat.hand, self.seat.hand is not None
+        hand = self.seat.hand
         super().__init__(venv if hand is None else VecPerturbAction(venv, hand), self.seat.threat, quantize=quantize)
-        self.victim = self.seat.victim
+        self._sit(self.venv, venv.num_envs)
         self.observation_space, self.action_space = self.seat.space, self.seat.steers
-        self.pilot = self.seat.pilot(venv.num_envs)
-        self._hand: Any = self.venv.engine if acts else None  # type: ignore[attr-defined]
-        self._steered = [engine for engine in (self.engine, self._hand) if engine and engine.memory.leaves is not None]
-        self._true: Any = None
         self._earned = np.zeros(venv.num_envs)
 
     def reset(self) -> Any:
         """Reset all rows; what the adversary sees, ``[B, *S]``."""
-        seeds = list(getattr(self.venv.unwrapped, "_seeds", [None] * self.num_envs))
-        obs = self.venv.reset()
-        engine = self.engine
-        engine.clock.reset(seeds)
-        engine.forget()
-        engine.session.reset()
-        engine.session.due = False
+        obs, seeds = self._restart()
         self.pilot.reset(seeds=seeds if any(seed is not None for seed in seeds) else None)
         self._true = obs
         self._earned[:] = 0.0
@@ -59,15 +49,7 @@ class VecAdversaryEnv(VecLayer):
 
     def step_async(self, actions: Any) -> None:
         """Steers ``[B, *A]`` strike, and the victim answers."""
-        engine = self.engine
-        leaves = steers_of(actions, self.seat.steers, self.num_envs)
-        for steered in self._steered:
-            steered.memory.leaves = leaves
-        shown, self._struck = engine.observe(self._true if self.quantize else floated(self._true, None))
-        engine.clock.pay(self._struck)
-        engine.session.hand(self, shown)
-        if engine.session.listening:
-            engine.session.begin(self)
+        shown, self._struck = self._strike(actions, self.num_envs)
         self.venv.step_async(self.pilot.act(shown))
 
     def step_wait(self) -> Any:
@@ -75,11 +57,7 @@ class VecAdversaryEnv(VecLayer):
         engine = self.engine
         obs, rewards, dones, infos = self.venv.step_wait()
         engine.session.answered()
-        hit = np.array(np.broadcast_to(self._struck, (self.num_envs,)))
-        if self._hand is not None:
-            hit |= self._hand.struck
-            if engine not in self._steered:  # what an adversary of actions spends
-                engine.clock.pay(self._hand.struck)
+        hit = np.array(np.broadcast_to(self._hit(self._struck), (self.num_envs,)))
         engine.clock.tick()
         self._earned += rewards
         cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & dones
@@ -90,7 +68,9 @@ class VecAdversaryEnv(VecLayer):
         each = np.broadcast_to(self._struck, (self.num_envs,))
         infos = [self._note(info, bool(each[i]), None) for i, info in enumerate(infos)]
         if dones.any():
-            self._last(obs, dones, infos)
+            if self.seat.observe != "state":
+                for row, seen in self._last_seen(obs, dones, lambda i: infos[i]["terminal_observation"]).items():
+                    infos[row]["terminal_observation"] = seen
             engine.clock.turn(dones)
             engine.forget(dones)
             engine.session.reset(dones)
@@ -98,14 +78,3 @@ class VecAdversaryEnv(VecLayer):
             self._earned[dones] = 0.0
         self._true = obs
         return self.seat.seen(self.pilot, obs), np.asarray(own, np.float32), dones, infos
-
-    def _last(self, obs: Any, dones: Any, infos: list[dict[str, Any]]) -> None:
-        """Last observations as the adversary sees them, before the rows turn to their next episode."""
-        if self.seat.observe == "state":
-            return
-        whole = np.array(obs)
-        for row in np.flatnonzero(dones).tolist():
-            whole[row] = infos[row]["terminal_observation"]
-        seen = self.seat.seen(self.pilot, whole)
-        for row in np.flatnonzero(dones).tolist():
-            infos[row]["terminal_observation"] = seen[row]
