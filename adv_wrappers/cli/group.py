@@ -7,6 +7,7 @@ from typing import Any
 import click
 from rich import box
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from adv_wrappers import __version__
@@ -35,6 +36,13 @@ def console_(stderr: bool = False) -> Console:
     """A console of the present standard streams: plain and wide enough where no terminal is."""
     console = Console(stderr=stderr, highlight=False)
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=_PLAIN, color_system=None)
+
+
+def progress_() -> Progress:
+    """Progress bars on a terminal's standard error, and silence elsewhere."""
+    console = console_(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, disable=not console.is_terminal)
 
 
 def table_(*columns: str) -> Table:

@@ -8,15 +8,8 @@ from typing import Any
 
 import click
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
-from adv_wrappers.cli.group import console_, main
+from adv_wrappers.cli.group import console_, main, progress_
 from adv_wrappers.evaluation.episodes import evaluate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import load_victim
@@ -32,9 +25,7 @@ _DEMO: tuple[tuple[str, str, str, tuple[str, ...], int], ...] = (
 
 def _run(victim: Any, env: str, threats: tuple[str, ...], **options: Any) -> Report:
     """Evaluate with progress bars on a terminal, and silently elsewhere."""
-    console = console_(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+    with progress_() as bars:
         tasks: dict[int, Any] = {}
 
         def tell(threat: str, done: int, total: int) -> None:

@@ -11,11 +11,10 @@ from typing import Any
 
 import click
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.campaign.line_up import checkpoints, trainer
-from adv_wrappers.cli.group import console_, main, table_
+from adv_wrappers.cli.group import console_, main, progress_, table_
 from adv_wrappers.core.balls import Linf
 from adv_wrappers.evaluation.report import number
 from adv_wrappers.texts import pieces_of, value_of
@@ -35,9 +34,7 @@ ONE = click.IntRange(min=1)
 @contextmanager
 def bars() -> Iterator[Callable[[str, int, int], None]]:
     """A function ``(what, done, of how many)`` that moves a bar each on a terminal, and is silent elsewhere."""
-    console = console_(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with progress_() as progress:
         tasks: dict[str, Any] = {}
 
         def tell(what: str, done: int, whole: int) -> None:
