@@ -109,14 +109,11 @@ def evaluate(
         taken = chosen(distances, venv.single_observation_space, lines.COLUMNS)
         fixed = minimum_of(name) if minimum is None or isinstance(minimum, str) else float(minimum)
         lowest = None if isinstance(minimum, str) else fixed
-
-        def shell_of(tap: Tap, aimed: Stack) -> Any:
-            return wrap(tap, *aimed.layers, victim=victim, quantize=quantize) if aimed.layers else tap
-
         runs: list[tuple[Stack, Tap, Any]] = []
         for aimed in stacks:  # all of them are built before anything is spent
             tap = Tap(venv)
-            runs.append((aimed, tap, shell_of(tap, aimed)))
+            shell = wrap(tap, *aimed.layers, victim=victim, quantize=quantize) if aimed.layers else tap
+            runs.append((aimed, tap, shell))
         about: dict[str, Any] = {
             "versions": versions(), "seed": int(seed), "episode_seeds": tuple(seeds), "git": revision(),
             "device": str(victim.device), "env": {"id": name, "kwargs": kwargs}, "episodes": int(episodes),
