@@ -28,16 +28,11 @@ from adv_wrappers.evaluation.report import Report, number
 from adv_wrappers.evaluation.stacks import stack
 from adv_wrappers.presets import threat
 from adv_wrappers.training import SMALL
+from adv_wrappers.training.another import refuse_another
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
-_SAME = (
-    "victim",
-    "environment",
-    "within",
-    "seed",
-    "quantize",
-)  # what a folder's suite shares with the one that goes on in it
+_SAME = ("victim", "environment", "within", "seed", "quantize")  # in the suite of a folder and one that goes on there
 
 
 def standard(
@@ -128,10 +123,8 @@ def _open(folder: Path, settings: dict[str, Any]) -> SuiteReport | None:
     about = folder / "suite.json"
     try:
         found = json.loads(about.read_text(encoding="utf-8")) if about.exists() else settings
-        apart = [key for key in _SAME if found[key] != settings[key]]
-        if apart:
-            said = ", ".join(f"{key} {found[key]!r:.120} and not {settings[key]!r:.120}" for key in apart)
-            raise ValueRangeError(f"{folder} holds another suite: {said}")
+        theirs, mine = ({key: suite[key] for key in _SAME} for suite in (found, settings))
+        refuse_another(folder, theirs, mine, "suite")
         write(about, (json.dumps(settings, indent=1) + "\n").encode())
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueRangeError(f"cannot use the folder {folder}: {error}") from error

@@ -1,4 +1,4 @@
-"""Whether a folder holds the training that a caller means to go on with, and what tells the two apart."""
+"""Whether a folder holds what a caller means to go on with, and what tells the two apart."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from adv_wrappers.core.errors import ValueRangeError
 SHOWN = 4  # differences
 
 
-def same_training(folder: Path, found: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-    """Raise :class:`ValueRangeError`, naming every difference, unless the two are the same as JSON."""
+def refuse_another(folder: Path, found: Mapping[str, Any], mine: Mapping[str, Any], what: str = "training") -> None:
+    """Raise :class:`ValueRangeError`, naming what differs, unless the two are the same as JSON."""
     theirs, own = (dict(_leaves("", json.loads(json.dumps(part)))) for part in (found, mine))
     apart = sorted(key for key in {*theirs, *own} if theirs.get(key) != own.get(key))
     if apart:
         said = ", ".join(f"{key} {theirs.get(key)!r:.60} and not {own.get(key)!r:.60}" for key in apart[:SHOWN])
         said += f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else ""
-        raise ValueRangeError(f"{folder} holds another training, with {said}: give another folder, or what it has")
+        raise ValueRangeError(f"{folder} holds another {what}, with {said}: give another folder, or what it has")
 
 
 def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:

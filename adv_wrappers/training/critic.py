@@ -23,6 +23,7 @@ from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.core.errors import CardError, ValueRangeError
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.evaluation.provenance import revision, versions
+from adv_wrappers.training.another import refuse_another
 from adv_wrappers.training.course import ROUND, UNFINISHED, Course
 from adv_wrappers.training.sarsa import Rule
 from adv_wrappers.training.transitions import exploring
@@ -116,20 +117,18 @@ def _resume(folder: Path, card: dict[str, Any]) -> Critic | dict[str, Any] | Non
             found, kept = about["card"], {"losses": about["losses"], "state": state}
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise CardError(f"cannot read {unfinished}: {error}") from error
-        _same(folder, found, card)
+        refuse_another(folder, _told(found), _told(card))
         return kept
     if (folder / "card.json").exists():
         critic = Critic(str(folder))
-        _same(folder, critic.card, card)
+        refuse_another(folder, _told(critic.card), _told(card))
         return critic
     return None
 
 
-def _same(folder: Path, found: Mapping[str, Any], card: dict[str, Any]) -> None:
-    mine = json.loads(json.dumps(card))  # tuples are lists there
-    for part in ("environment", "victim", "training"):
-        if found.get(part) != mine[part]:
-            raise ValueRangeError(f"{folder} holds another training: its {part} is {found.get(part)}, not {mine[part]}")
+def _told(card: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells one training from another."""
+    return {part: card.get(part) for part in ("environment", "victim", "training")}
 
 
 def _checked(rule: Rule, steps: Any, hidden: Any, seed: Any, num_envs: Any) -> tuple[int, ...]:

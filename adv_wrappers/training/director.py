@@ -10,6 +10,7 @@ return in training is that of a policy that samples, which says little of the de
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,9 @@ def train_adversary(
                     ALGORITHMS[algorithm], policy="MlpPolicy", env=normal, seed=seed, device="cpu", **chosen
                 )
             run.init_callback(model)
+            if model.num_timesteps - model.n_steps * rows >= steps:  # more than the last rollout of a training of steps
+                done = f"{out} holds a training of {model.num_timesteps} steps, more than the {steps} asked for"
+                warnings.warn(f"{done}: what is returned is the best of all of them", RuntimeWarning, stacklevel=2)
             if steps > model.num_timesteps:
                 model.learn(steps - model.num_timesteps, callback=run, reset_num_timesteps=False)
             return run.finish()

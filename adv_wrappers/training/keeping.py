@@ -15,7 +15,7 @@ from adv_wrappers.core.errors import CardError
 from adv_wrappers.core.files import write
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.training.agents import save_agent
-from adv_wrappers.training.another import same_training
+from adv_wrappers.training.another import refuse_another
 from adv_wrappers.training.normaliser import save_normal
 from adv_wrappers.victims import Victim, load_card
 
@@ -57,7 +57,7 @@ class Keeper:
             raise CardError(f"{out} holds no training of an agent (no {error}): give another out=") from error
         except (OSError, ValueError) as error:
             raise CardError(f"cannot read {out / 'state.json'}: {error}") from error
-        same_training(out, theirs, self.about)
+        refuse_another(out, theirs, self.about)
         self.place = self._at(steps)
         if not (self.place / "agent.zip").exists():
             raise CardError(f"{out / 'state.json'} names {self.place.name}, which is not there")

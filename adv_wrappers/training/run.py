@@ -21,7 +21,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import CardError, ValueRangeError
 from adv_wrappers.core.files import write
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.training.another import same_training
+from adv_wrappers.training.another import refuse_another
 from adv_wrappers.training.arena import Arena
 from adv_wrappers.training.networks import director_of
 from adv_wrappers.victims import Victim
@@ -84,7 +84,7 @@ class Run(BaseCallback):
             raise CardError(f"{self.out} holds no training of an adversary (no {error}): give another out=") from error
         except (OSError, ValueError) as error:
             raise CardError(f"cannot read {self.out / 'state.json'}: {error}") from error
-        same_training(self.out, found, self.game.about)
+        refuse_another(self.out, found, self.game.about)
         self.spent = float(self.record[-1]["seconds"]) if self.record else 0.0
         self.found = Learned(card=str(self.out), victim=self.game.victim)
         normal = VecNormalize.load(str(self.out / "normaliser.pkl"), chairs)

@@ -48,6 +48,9 @@ def test_a_training_that_was_killed_goes_on(tmp_path):
     train_adversary(*arguments, 384, out=tmp_path, progress=lambda steps, left: told.append(steps), **QUICK)
     record = json.loads((tmp_path / "state.json").read_text())["record"]
     assert record[: len(before)] == before and told[0] > 128 and record[-1]["steps"] == 384
+    with pytest.warns(RuntimeWarning, match="holds a training of 384 steps, more than the 128 asked for"):
+        train_adversary(*arguments, 128, out=tmp_path, **QUICK)
+    train_adversary(*arguments, 300, out=tmp_path, **QUICK)  # 300 steps end with the rollout that 384 do: no warning
 
 
 def test_a_changed_folder_is_refused(tmp_path):
