@@ -15,11 +15,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import learning
 import matplotlib.pyplot as plt
-import numpy as np
 import torch
 from adversaries import Job, Row, record_of, train_all
-from figures import command, kept, load, machine, options, save, t_quantile, table, write
+from figures import command, kept, load, machine, options, save, table, write
 from pa_ad import best_of, critic_of
 
 import adv_wrappers as adv
@@ -27,7 +27,6 @@ import adv_wrappers as adv
 WALKER = Row("zoo:walker2d-ppo", "Walker2d-v5", 0.05)
 HOPPERS = tuple(Row("zoo:hopper-ppo", "Hopper-v5", eps) for eps in (0.025, 0.05, 0.075, 0.1))
 LAMBDA_ROW, LAMBDAS = Row("saddpg-hopper-vanilla", "Hopper-v4", 0.075), (0.0, 0.2, 1.0, 5.0)
-COLOURS = {"sa-rl": "#7c3aed", "pa-ad": "#dc2626", "robust-sarsa": "#0f766e", "max-diff": "#b45309", "noise": "#6b7280"}
 FORM = {"sa-rl": None, "pa-ad": "target"}
 
 
@@ -68,23 +67,13 @@ def weight(arguments: argparse.Namespace, value: float) -> dict[str, Any]:
 
 def draw(data: dict[str, Any], out: Path) -> None:
     """The pictures of the page."""
-    plt.rcParams.update({"font.size": 13, "axes.spines.top": False, "axes.spines.right": False})
+    plt.rcParams.update(learning.STYLE)
     if data.get("curves"):
-        figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-        for kind, runs in data["curves"].items():
-            steps = [point["steps"] / 1000 for point in runs[0]]
-            left = np.array([[point["mean_return"] for point in run[: len(steps)]] for run in runs])
-            mean, half = left.mean(0), t_quantile(len(left) - 1) * left.std(0, ddof=1) / len(left) ** 0.5
-            axes.plot(steps, mean, color=COLOURS[kind], lw=2.5)
-            axes.fill_between(steps, mean - half, mean + half, color=COLOURS[kind], alpha=0.15, lw=0)
-            axes.annotate(kind.upper(), (steps[-1], mean[-1]), (6, 0), textcoords="offset points",
-                          color=COLOURS[kind], va="center", weight="bold")  # fmt: skip
-        axes.set(xlabel="thousand steps of training", ylabel="the victim's return", ylim=(0, None))
-        figure.savefig(out / "pa_ad_curves.png", dpi=120)
+        learning.draw(data["curves"], out / "pa_ad_curves.png")
     if data.get("budgets"):
         figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
         points = sorted(data["budgets"].items(), key=lambda pair: float(pair[0]))
-        for name, colour in COLOURS.items():
+        for name, colour in learning.COLOURS.items():
             rows = [lines[name] for _, lines in points]
             eps, mean = [float(key) for key, _ in points], [row["mean_return"] for row in rows]
             axes.fill_between(eps, [r["low"] for r in rows], [r["high"] for r in rows], color=colour, alpha=0.15, lw=0)
@@ -108,17 +97,10 @@ def markdown(data: dict[str, Any]) -> str:
         "own; tables are over 50 others.",
     ]
     if data.get("curves"):
-        lines = []
-        for kind, runs in data["curves"].items():
-            cost = [run[-1]["seconds"] / run[-1]["steps"] * 1e6 / 60 for run in runs]
-            best = [min(point["mean_return"] for point in run) for run in runs]
-            lines.append([kind, len(runs), ", ".join(f"{value:.0f}" for value in best),
-                          f"{np.mean(cost):.1f} +- {np.std(cost):.1f}"])  # fmt: skip
-        header = ["", "seeds", "best checkpoint of each", "minutes per million steps"]
         parts.append(
             "## Learning curves\n\nThe zoo's Walker2d agent at eps 0.05: what checkpoints leave, with the 95% interval "
             "of the mean over seeds. Minutes are the processor's on one thread, checkpoints left out.\n\n"
-            "![learning curves](pa_ad_curves.png)\n\n" + table(header, lines)
+            "![learning curves](pa_ad_curves.png)\n\n" + learning.summary(data["curves"])
         )
     if data.get("budgets"):
         names = list(next(iter(data["budgets"].values())))
