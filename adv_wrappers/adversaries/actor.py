@@ -57,6 +57,12 @@ def check_form(form: Any) -> None:
         raise ValueRangeError(f"form must be 'direction' or 'target', got {form!r}")
 
 
+def check_bounded(name: str, space: spaces.Space[Any]) -> None:
+    """Raise :class:`ValueRangeError` for a range of actions without bounds, in which no target can be named."""
+    if isinstance(space, spaces.Box) and not space.is_bounded():
+        raise ValueRangeError(f"{name} with form='target' needs bounded actions, got {space}: take form='direction'")
+
+
 def goal_of(space: spaces.Box, steer: Tensor, stretch: float = 1.0) -> Tensor:
     """Steers ``[B, D]`` in [-1, 1] as actions ``[B, D]``: 1 is the end of the range, or ``stretch`` half-ranges."""
     low, high = (torch.as_tensor(end, dtype=steer.dtype, device=steer.device) for end in (space.low, space.high))
@@ -67,6 +73,30 @@ def goal_of(space: spaces.Box, steer: Tensor, stretch: float = 1.0) -> Tensor:
 def unit_box(*shape: int) -> spaces.Box:
     """[-1, 1] of a shape, float32."""
     return spaces.Box(-1.0, 1.0, shape, np.float32)
+
+
+def check_steers(steer: Tensor, space: Steers, rows: int) -> Tensor:
+    """Steers ``[rows, *A]`` as an actor takes them: int64 choices, or floats clipped to [-1, 1] in their own dtype.
+
+    Whole numbers in place of a box's floats become float32. Values are looked at on the processor only: on other
+    devices that would hold up every strike.
+
+    Raises:
+        ValueRangeError: for another shape or kind of number, choices that there are not, and numbers that are not
+            finite.
+    """
+    shape, host = (rows, *(space.shape or ())), steer.device.type == "cpu"
+    if tuple(steer.shape) != shape:
+        raise ValueRangeError(f"expected steers of shape {shape}, got {tuple(steer.shape)}")
+    if isinstance(space, spaces.Discrete):
+        whole = not (steer.is_floating_point() or steer.is_complex() or steer.dtype == torch.bool)
+        choice = steer.to(torch.int64) if whole else None  # comparisons know no unsigned 64 bits
+        if choice is None or (host and bool(((choice < 0) | (choice >= int(space.n))).any())):
+            raise ValueRangeError(f"expected whole numbers below {space.n} as steers, got {steer!r:.80}")
+        return choice
+    if steer.is_complex() or (host and not bool(torch.isfinite(steer).all())):
+        raise ValueRangeError(f"expected finite steers, which are clipped to [-1, 1], got {steer!r:.80}")
+    return (steer if steer.is_floating_point() else steer.float()).clamp(-1.0, 1.0)
 
 
 @dataclass(frozen=True)

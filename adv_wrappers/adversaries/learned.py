@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.nn import functional
 
-from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.actor import Actor, check_steers
 from adv_wrappers.adversaries.director import Director, load_director, save_director
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.core.arrays import Field
@@ -37,8 +37,9 @@ class Learned(Perturbation):
         observe: what the director sees: ``"state"``, or ``"state+action"``, the victim's action beside it
             (:func:`beside`).
         victim: whom the actor looks at; None for the actor's own, or the one of the card.
-        within, when: what a threat takes that gives no budget and no timing: those that the adversary was trained with.
-            ``when="always"`` (or :class:`adv_wrappers.Always`) takes a timing away.
+        within, when: what a threat takes that gives no budget and no timing: those that the adversary was trained with
+            (the action part of a hybrid: always its ``reach``). ``when="always"`` (or :class:`adv_wrappers.Always`)
+            takes a timing away.
         part: of a hybrid, ``"observation"`` or ``"action"``. A hybrid is two layers: ``wrap`` and ``evaluate`` make
             them of the whole (None), a single wrapper takes a part.
 
@@ -90,6 +91,8 @@ class Learned(Perturbation):
         hybrid = isinstance(self.actor, Hybrid)
         if self.part not in (None, "observation", "action") or (self.part and not hybrid):
             raise ThreatError(f"part is 'observation' or 'action', of a hybrid; got {self.part!r}")
+        if isinstance(self.actor, Hybrid) and self.part == "action":
+            put("within", self.actor.reach)
         on: On = "action" if "action" in (self.part, getattr(self.actor, "on", None)) else "observation"
         put("on", on)
         put("needs_victim", bool(self.actor.needs_victim or self.observe != VIEWS[0]))
@@ -98,8 +101,9 @@ class Learned(Perturbation):
         put("reads", None if on == "observation" else "shared" if hybrid else "handed")
 
     def label(self, within: Budget) -> str:
-        """``learned`` and what it is: an actor's name, or ``hybrid``."""
-        return f"{self.name} {self.actor.name}" + (f" ({self.part})" if self.part else "")
+        """``learned`` and what it is: an actor's name, or ``hybrid``, and the name of the folder that it is from."""
+        folder = "" if self.card is None else f" {Path(self.card).name}"
+        return f"{self.name} {self.actor.name}{folder}" + (f" ({self.part})" if self.part else "")
 
     def check(self, field: Field, within: Budget) -> None:
         """Raise for a whole hybrid, which no single layer can be, and for a director of other spaces."""
@@ -162,9 +166,11 @@ class Learned(Perturbation):
             action = x if alone else self.victim.mode(bound.params(None if self.on == "observation" else seen))
             seen = beside(seen, action, self.victim.action_space)
         steer = self.director(seen)
-        if not isinstance(steer, Tensor) or len(steer) != len(x):
-            got = tuple(steer.shape) if hasattr(steer, "shape") else type(steer).__name__
-            raise ThreatError(f"a director must return a tensor of one steer a row ({len(x)}), got {got}")
+        if not isinstance(steer, Tensor):
+            raise ThreatError(f"a director must return a tensor of one steer a row, got {type(steer).__name__}")
+        if not isinstance(self.director, Director):  # whose spaces were checked beforehand
+            whole = x if self.on == "observation" else context.observation
+            steer = check_steers(steer, self.actor.steer_space(tuple(whole.shape[1:])), len(x))
         return actor(x, steer, context)  # type: ignore[no-any-return]
 
 

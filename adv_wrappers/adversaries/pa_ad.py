@@ -32,7 +32,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.adversaries.actor import Actor, Steers, check_form, goal_of, unit_box
+from adv_wrappers.adversaries.actor import Actor, Steers, check_bounded, check_form, goal_of, unit_box
 from adv_wrappers.adversaries.steering import Along, Toward, TowardPolicy, Turned
 from adv_wrappers.attacks.ascent import check_steps, pgd
 from adv_wrappers.attacks.objectives import Margin
@@ -51,7 +51,7 @@ class PAAD(Actor):
         victim: of any kind but with one action at a time.
         form: ``"direction"`` or ``"target"``; None takes the paper's for discrete actions (``target`` for Q-values,
             else ``direction``), and for continuous ones ``target``, the stronger against most agents that were
-            measured (``docs/results/pa_ad.md``).
+            measured (``docs/results/pa_ad.md``), unless the range of actions has no bounds.
         steps, step: of the actor's ascent, the length a fraction of the budget's radius; one step of 1 is the paper's
             FGSM, 30 steps of 0.1 its attack on robust agents.
         weight: of the cosine (lambda), at least 0.
@@ -61,6 +61,7 @@ class PAAD(Actor):
 
     Raises:
         VictimError: for a victim with several discrete actions at once.
+        ValueRangeError: for arguments out of range, and ``target`` in a range of actions without bounds.
     """
 
     name: ClassVar[str] = "pa-ad"
@@ -87,14 +88,18 @@ class PAAD(Actor):
         space = self.victim.action_space
         if not isinstance(space, (spaces.Discrete, spaces.Box)):
             raise VictimError(f"pa-ad steers one discrete action or continuous ones, this victim acts in {space}")
+        if self.manner == "target":
+            check_bounded(self.name, space)
         if self.variance and (self.victim.kind != "gaussian" or self.manner != "target"):
             raise ValueRangeError("variance goes with Gaussian policies and form='target'")
 
     @property
     def manner(self) -> str:
         """``direction`` or ``target``."""
+        space = self.victim.action_space
+        boundless = isinstance(space, spaces.Box) and not space.is_bounded()  # then no target lies within a range
         known = self.victim.kind == "logits" or (self.victim.kind != "q" and self.variant != VARIANTS[0])
-        return self.form or ("direction" if known else "target")
+        return self.form or ("direction" if known or boundless else "target")
 
     def steer_space(self, shape: tuple[int, ...]) -> Steers:
         expect_victim(self.name, self.victim)

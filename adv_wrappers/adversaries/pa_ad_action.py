@@ -21,7 +21,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.adversaries.actor import Actor, Steers, check_form, goal_of, unit_box
+from adv_wrappers.adversaries.actor import Actor, Steers, check_bounded, check_form, goal_of, unit_box
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError, VictimError
 from adv_wrappers.core.perturbation import On
@@ -38,7 +38,8 @@ class ActionPAAD(Actor):
 
     Raises:
         VictimError: for a victim with several discrete actions at once.
-        ValueRangeError: for ``direction`` with discrete actions, which have none.
+        ValueRangeError: for ``direction`` with discrete actions, which have none, and ``target`` in a range of actions
+            without bounds.
     """
 
     name: ClassVar[str] = "pa-ad-action"
@@ -56,6 +57,8 @@ class ActionPAAD(Actor):
             raise VictimError(f"pa-ad-action takes one discrete action or continuous ones, this victim acts in {space}")
         if isinstance(space, spaces.Discrete) and self.form == "direction":
             raise ValueRangeError("discrete actions have no direction: form must be 'target' or None")
+        if self.form == "target":
+            check_bounded(self.name, space)
 
     @property
     def manner(self) -> str:

@@ -15,10 +15,10 @@ from adv_wrappers.core.perturbation import On, When
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.adversary_vector import VectorAdversaryEnv as VectorAdversaryEnv
-from adv_wrappers.wrappers.chair import Chaired, Reward, minus_reward, seat
-from adv_wrappers.wrappers.chair import actor_of as actor_of
+from adv_wrappers.wrappers.chair import Chaired
 from adv_wrappers.wrappers.env import EnvLayer
 from adv_wrappers.wrappers.layer import is_vec_env
+from adv_wrappers.wrappers.seat import Reward, minus_reward, seat
 
 
 class AdversaryEnv(Chaired, EnvLayer):
@@ -78,7 +78,7 @@ class AdversaryEnv(Chaired, EnvLayer):
 
     def _record(self) -> None:
         here = self.seat
-        main: Any = here.hand if getattr(here.actor, "on", None) == "action" else here.threat
+        main: Any = here.hand if here.alone else here.threat
         within, when = main.budget, main.when
         arguments: dict[str, Any] = {
             "victim": here.victim.ref or here.victim, "actor": here.actor, "within": within, "when": when,

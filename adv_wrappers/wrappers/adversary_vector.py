@@ -13,7 +13,8 @@ from adv_wrappers.core.perturbation import On
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers import trees
 from adv_wrappers.wrappers.action import VectorPerturbAction
-from adv_wrappers.wrappers.chair import Chaired, Reward, minus_reward, seat
+from adv_wrappers.wrappers.chair import Chaired
+from adv_wrappers.wrappers.seat import Reward, minus_reward, seat
 from adv_wrappers.wrappers.vector import VectorLayer
 
 

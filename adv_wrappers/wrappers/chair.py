@@ -1,4 +1,4 @@
-"""What the three shells of the adversary's chair share: who sits there, what it sees, and what a steer sets off.
+"""What the three shells of the adversary's chair share: what a steer sets off.
 
 Between the adversary and the victim sit the actor, the budget and the engine of every other layer, and the victim acts
 through the pilot that evaluations use. So an adversary that was trained here does as a deployed perturbation exactly
@@ -7,121 +7,57 @@ what it did here, for the same seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
-from numpy.typing import NDArray
 
-from adv_wrappers.adversaries.actor import Actor, Steered, Steers, Unmoved
-from adv_wrappers.adversaries.hybrid import Hybrid
-from adv_wrappers.adversaries.learned import VIEWS, beside
-from adv_wrappers.core.arrays import Field, fits
-from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.errors import SpaceError, ThreatError, ValueRangeError
-from adv_wrappers.core.perturber import Perturber
+from adv_wrappers.adversaries.actor import Steers, check_steers
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.values import Value, construct, decode
-from adv_wrappers.texts import parse_when
-from adv_wrappers.timing import Never
-from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.wrappers.layer import floated
+from adv_wrappers.wrappers.layer import Layer, floated
 from adv_wrappers.wrappers.pilot import Pilot
-
-Reward = Callable[..., Any]
-
-
-def minus_reward(reward: Any, **more: Any) -> Any:
-    """What the victim earned, negated: the adversary's reward in the papers."""
-    return -reward
+from adv_wrappers.wrappers.seat import Seat
 
 
-def actor_of(actor: Actor | Hybrid | str | Mapping[str, Any], victim: Victim) -> Actor | Hybrid:
-    """An actor, its name or its dictionary, with an open victim filled in.
-
-    Raises:
-        ThreatError: for anything else.
-    """
-    if isinstance(actor, str):
-        kind = Value.kinds.get(actor)
-        if kind is None or not issubclass(kind, Actor):
-            known = sorted(name for name, k in Value.kinds.items() if issubclass(k, Actor))
-            raise ThreatError(f"unknown actor {actor!r}; known: {', '.join(known)}")
-        return construct(kind, victim=victim)
-    found = decode(actor) if isinstance(actor, Mapping) else actor
-    if not isinstance(found, (Actor, Hybrid)):
-        raise ThreatError(
-            f"expected an actor such as SARL() or PAAD(victim), its name or dictionary, got {actor!r:.80}"
-        )
-    return found.against(victim)
-
-
-@dataclass
-class Seat:
-    """Who plays, and what the adversary may do.
-
-    Attributes:
-        victim, actor: filled in.
-        threat: to the observations; of an adversary that acts on actions alone one that never strikes.
-        hand: the threat to the actions, or None.
-        steers: space of one steer.
-        space: what the adversary sees, one row.
-    """
-
-    victim: Victim
-    actor: Actor | Hybrid
-    threat: ThreatModel
-    hand: ThreatModel | None
-    steers: Steers
-    space: spaces.Space[Any]
-    observe: str
-    reward: Reward
-
-    def earned(self, reward: Any, **more: Any) -> Any:
-        """The adversary's reward.
-
-        Raises:
-            ValueRangeError: for a reward that is no number, or not finite.
-        """
-        own = self.reward(reward, **more)
-        try:
-            sound = bool(np.isfinite(own).all())
-        except TypeError:
-            sound = False
-        if not sound:
-            raise ValueRangeError(f"the adversary's reward must be finite, one number a row, got {own!r:.80}")
-        return own
-
-    def pilot(self, rows: int) -> Pilot:
-        """Who acts for the victim."""
-        return Pilot(self.victim, rows)
-
-    def seen(self, pilot: Pilot, true: Any) -> Any:
-        """What the adversary sees at true observations ``[B, *S]``."""
-        if self.observe == "state":
-            return true
-        alone = getattr(self.actor, "on", None) == "action"  # then it is the very action that will be perturbed
-        action = torch.from_numpy(np.asarray(pilot.would(true) if alone else pilot.mode(true)))
-        return beside(torch.from_numpy(np.array(true)), action, self.victim.action_space).numpy()
-
-
-class Chaired:
+class Chaired(Layer):
     """Mixin of the three shells: a steer strikes, and is accounted for."""
 
     seat: Seat
     pilot: Pilot
-    engine: Perturber
     quantize: bool
     _true: Any = None
 
     def _sit(self, inner: Any, rows: int) -> None:
         """Take the seat; ``inner`` is the layer of actions beneath, where there is one."""
         self.victim, self.pilot = self.seat.victim, self.seat.pilot(rows)
-        self._hand: Any = None if self.seat.hand is None else inner.engine
-        self._steered = [engine for engine in (self.engine, self._hand) if engine and engine.memory.leaves is not None]
+        self._inner: Layer | None = None if self.seat.hand is None else inner
+        engines = [layer.engine for layer in (self, self._inner) if layer is not None]
+        self._steered = [engine for engine in engines if engine.memory.leaves is not None]
+
+    def set_budget(self, within: Budget) -> None:
+        """Replace the budget, for curricula: that of the actions for an actor on actions, else of the observations.
+
+        It is the one that ``within`` gave: a hybrid's actions keep their ``reach``. It holds from the next steer on,
+        and the recorded spec follows.
+
+        Raises:
+            BudgetError: for a budget that makes no sense on this space; the old one then stays.
+        """
+        if not self.seat.alone:
+            super().set_budget(within)
+            return
+        assert self._inner is not None
+        self._inner.set_budget(within)
+        self.seat.hand = self._inner.threat
+        self._record()
+
+    def _replace(self, threat: ThreatModel) -> None:
+        self.engine.arm(threat)
+        self.threat = self.seat.threat = threat
+        self._record()
 
     def _strike(self, steers: Any, rows: int, moved: Any = True) -> tuple[Any, Any]:
         """What the victim is shown, and which rows were struck."""
@@ -138,11 +74,12 @@ class Chaired:
 
     def _hit(self, struck: Any) -> Any:
         """Which rows were struck at all, once the action has been: on observations or on actions."""
-        if self._hand is None:
+        if self._inner is None:
             return struck
+        hand = self._inner.engine
         if self.engine not in self._steered:  # what an adversary of actions spends
-            self.engine.clock.pay(self._hand.struck)
-        return struck | self._hand.struck
+            self.engine.clock.pay(hand.struck)
+        return struck | hand.struck
 
     def _last_seen(self, obs: Any, done: Any, final: Callable[[int], Any]) -> dict[int, Any]:
         """Last observations by row, as the adversary sees them before the rows turn to their next episode."""
@@ -153,70 +90,17 @@ class Chaired:
         return {row: seen[row] for row in rows}
 
 
-def seat(
-    space: spaces.Space[Any], acts: spaces.Space[Any], victim: Victim | str, actor: Any, within: Any, when: Any,
-    reward: Reward, observe: str,
-) -> Seat:  # fmt: skip
-    """The seat of an adversary in an environment with these spaces of one row.
-
-    Raises:
-        AdvWrappersError: one of its kinds, for parts that do not fit.
-    """
-    victim = load_victim(victim)
-    fits(victim, space, acts)
-    actor = actor_of(actor, victim)
-    if observe not in VIEWS:
-        raise ThreatError(f"observe must be {' or '.join(map(repr, VIEWS))}, got {observe!r}")
-    if not callable(reward):
-        raise ThreatError(f"reward must be a function, got {reward!r:.80}")
-    field = Field(space, None, "observation")
-    steers = actor.steer_space(field.shape)
-    within, when = (decode(part) if isinstance(part, Mapping) else part for part in (within, when))
-    when = parse_when(when) if isinstance(when, str) else when
-    hybrid = isinstance(actor, Hybrid)
-    hand = None
-    if hybrid or actor.on == "action":
-        own, reach = (actor.action, actor.reach) if hybrid else (actor, within)
-        if reach is None and isinstance(acts, spaces.Discrete):
-            reach = Valid()
-        hand = ThreatModel("action", Steered(own, field.shape), reach, when).against(victim)
-    if hybrid or actor.on == "observation":
-        state = actor.state if hybrid else actor
-        threat = ThreatModel("observation", Steered(state, field.shape), within, when).against(victim)
-    else:
-        threat = ThreatModel("observation", Unmoved(), Valid(), Never())
-    sees = space if observe == "state" else _beside(space, victim)
-    return Seat(victim, actor, threat, hand, steers, sees, observe, reward)
-
-
-def _beside(space: Any, victim: Victim) -> spaces.Box:
-    """The space of observations with the victim's action beside them."""
-    if not isinstance(space, spaces.Box) or len(space.shape) != 1 or space.dtype.kind != "f":
-        raise SpaceError(f"observe='state+action' is for flat observations of floats, got {space}")
-    acts = victim.action_space
-    if isinstance(acts, spaces.Discrete):
-        low, high = np.zeros(int(acts.n)), np.ones(int(acts.n))
-    elif isinstance(acts, spaces.Box):  # unclipped: a victim's own action may lie outside its space
-        low, high = np.full(acts.shape, -np.inf).ravel(), np.full(acts.shape, np.inf).ravel()
-    else:
-        raise SpaceError(f"observe='state+action' takes one discrete action or continuous ones, got {acts}")
-    low, high = np.concatenate([space.low, low]), np.concatenate([space.high, high])
-    return spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype.type)
-
-
 def steers_of(steer: Any, space: Steers, rows: int) -> dict[str, torch.Tensor]:
-    """Steers ``[rows, *A]`` as an actor's memory, clipped to their box.
+    """Steers ``[rows, *A]`` from outside as an actor's memory, int64 or float32.
 
     Raises:
-        ValueRangeError: for another shape, numbers that are not finite, and choices that there are not.
+        ValueRangeError: for what is no array of numbers, and what ``check_steers`` refuses.
     """
-    array: NDArray[Any] = np.asarray(steer)
-    if array.shape != (rows, *(space.shape or ())):
-        raise ValueRangeError(f"expected steers of shape {(rows, *(space.shape or ()))}, got {array.shape}")
-    if isinstance(space, spaces.Discrete):
-        if array.dtype.kind not in "iu" or (array < 0).any() or (array >= space.n).any():
-            raise ValueRangeError(f"expected whole numbers below {space.n} as steers, got {array!r:.80}")
-        return {"steer": torch.from_numpy(array.astype(np.int64))}
-    if not np.isfinite(array).all():
-        raise ValueRangeError(f"expected finite steers, got {array!r:.80}")
-    return {"steer": torch.from_numpy(array.astype(np.float32).clip(-1.0, 1.0))}
+    try:
+        array = np.asarray(steer)
+        given = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))  # a copy: the memory is ours
+    except (TypeError, ValueError) as error:
+        shape = (rows, *(space.shape or ()))
+        raise ValueRangeError(f"expected steers of shape {shape}, numbers, got {steer!r:.80}") from error
+    checked = check_steers(given, space, rows)
+    return {"steer": checked.float() if checked.is_floating_point() else checked}

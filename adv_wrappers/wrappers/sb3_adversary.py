@@ -10,9 +10,10 @@ from stable_baselines3.common.vec_env import VecEnv
 from adv_wrappers.core.errors import OrderError, SpaceError
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.chair import Chaired, Reward, minus_reward, seat
+from adv_wrappers.wrappers.chair import Chaired
 from adv_wrappers.wrappers.layer import chain
 from adv_wrappers.wrappers.sb3 import VecLayer, VecPerturbAction
+from adv_wrappers.wrappers.seat import Reward, minus_reward, seat
 
 
 class VecAdversaryEnv(Chaired, VecLayer):
