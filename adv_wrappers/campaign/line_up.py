@@ -15,12 +15,11 @@ from adv_wrappers.core.arrays import fits
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import AdvWrappersError, CardError, SpaceError, ThreatError, VictimError
 from adv_wrappers.presets import threat
-from adv_wrappers.training import train_critic
 from adv_wrappers.training.transitions import exploring
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.adversary import actor_of
 from adv_wrappers.wrappers.layer import as_float
 from adv_wrappers.wrappers.order import check_order
+from adv_wrappers.wrappers.seat import actor_of
 
 READY = ("noise", "min-best", "pgd", "momentum", "min-q", "max-diff")  # presets, which need no training
 SARSA = "robust-sarsa"
@@ -134,17 +133,6 @@ def check_training(training: Mapping[str, Any]) -> None:
     unknown = sorted({*training} - known)
     if unknown:
         raise ThreatError(f"training takes {', '.join(sorted(known))}, not {', '.join(unknown)}")
-
-
-def check_critics(critics: Any) -> None:
-    """Raise :class:`ThreatError` unless these are settings that :func:`train_critic` takes."""
-    known = {*inspect.signature(train_critic).parameters} - {"victim", "env", "env_kwargs", "make", "out", "progress"}
-    for setting in critics:
-        unknown = sorted({*setting} - known) if isinstance(setting, Mapping) else [repr(setting)]
-        if unknown:
-            raise ThreatError(f"a critic's setting takes {', '.join(sorted(known))}, not {', '.join(unknown)}")
-    if not critics:
-        raise ThreatError("expected at least one critic's setting, got none")
 
 
 def checkpoints(folder: str | Path) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from adv_wrappers.campaign.line_up import LEARNED, READY, SARSA, asked, check_critics, check_training, reasons
+from adv_wrappers.campaign.line_up import LEARNED, READY, SARSA, asked, check_training, reasons
 from adv_wrappers.campaign.makers import Makers, Progress
 from adv_wrappers.campaign.suite_report import SuiteReport
 from adv_wrappers.core.balls import Linf
@@ -29,6 +29,7 @@ from adv_wrappers.evaluation.stacks import stack
 from adv_wrappers.presets import threat
 from adv_wrappers.training import SMALL
 from adv_wrappers.training.another import refuse_another
+from adv_wrappers.training.scan import check_critics
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
@@ -63,12 +64,15 @@ def standard(
         attacks: names of those to run; None runs all that apply.
         out: a folder for everything: ``report.json``, adversaries and critics in folders of their own, and in
             ``evaluation`` the rows as they come. The same call goes on after an interruption, or reads the result;
-            with more ``steps``, ``episodes`` or attacks it does only what is missing.
+            with more ``steps`` or attacks it does only what is missing, and with more ``episodes`` it trains nothing
+            anew but scores all attacks on them. Rows that this leaves behind are kept in
+            ``evaluation/report-1.json``, ...
         progress: called as ``progress(what, done, of how many)``.
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work;
-            :class:`ValueRangeError` for a folder of another suite.
+            :class:`ValueRangeError` for a folder of another suite, and for one whose finished suite has an attack that
+            is not asked for, more episodes, or adversaries that were trained for more steps.
     """
     rows = 1 if num_envs is None else num_envs
     whole = {"episodes": (episodes, 1), "seed": (seed, 0), "steps": (steps, 1), "num_envs": (rows, 1)}
@@ -107,7 +111,7 @@ def standard(
     tell = None if progress is None else _scores(progress, names)
     report = evaluate(
         victim, env, threats, int(episodes), int(seed), num_envs, distances=(), progress=tell, quantize=quantize,
-        out=None if folder is None else folder / "evaluation", **there,
+        out=None if folder is None else folder / "evaluation", resume=folder is not None, **there,
     )  # fmt: skip
     warnings = (*_judged(report, names), *makers.warnings)
     called = (report.threats[0], *({**r, "threat": n} for r, n in zip(report.threats[1:], names, strict=True)))
@@ -119,19 +123,35 @@ def standard(
 
 
 def _open(folder: Path, settings: dict[str, Any]) -> SuiteReport | None:
-    """The finished suite of a folder, or None; raises :class:`ValueRangeError` for a folder of another one."""
-    about = folder / "suite.json"
+    """The finished suite of a folder, or None where there is more to do.
+
+    Raises:
+        ValueRangeError: for a folder of another suite, or of a finished one of more than is asked for.
+    """
+    about, done = folder / "suite.json", folder / "report.json"
     try:
         found = json.loads(about.read_text(encoding="utf-8")) if about.exists() else settings
         theirs, mine = ({key: suite[key] for key in _SAME} for suite in (found, settings))
         refuse_another(folder, theirs, mine, "suite")
+        report = SuiteReport.from_json(done) if done.exists() else None
+        if report is not None:
+            if report.settings == settings:
+                return report
+            _refuse_less(folder, report.settings, settings)
         write(about, (json.dumps(settings, indent=1) + "\n").encode())
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueRangeError(f"cannot use the folder {folder}: {error}") from error
-    if not (folder / "report.json").exists():
-        return None
-    report = SuiteReport.from_json(folder / "report.json")
-    return report if report.settings == settings else None
+    return None
+
+
+def _refuse_less(folder: Path, found: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """Raise :class:`ValueRangeError` where a finished suite would be replaced by one that says less."""
+    names = [name for name in found["attacks"] if name in LEARNED]
+    fewer = mine["episodes"] < found["episodes"] or (names and mine["steps"] < found["steps"])
+    if fewer or {*found["attacks"]} - {*mine["attacks"]}:
+        trained = f" and {found['steps']} steps of training" if names else ""
+        what = f"{', '.join(found['attacks'])} over {found['episodes']} episodes{trained}"
+        raise ValueRangeError(f"{folder} holds the finished suite of {what}: ask for no less, or give another folder")
 
 
 def _scores(progress: Progress, names: Sequence[str]) -> Progress:

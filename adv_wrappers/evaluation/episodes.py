@@ -18,9 +18,10 @@ from adv_wrappers.core.errors import (
     VictimError,
 )
 from adv_wrappers.evaluation import rows as lines
-from adv_wrappers.evaluation.checks import Outcome, check
+from adv_wrappers.evaluation.checks import check
 from adv_wrappers.evaluation.distances import Sample, chosen
 from adv_wrappers.evaluation.environments import Make, builder, minimum_of
+from adv_wrappers.evaluation.kept import Kept
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.rollout import Tap, play
@@ -39,7 +40,7 @@ def evaluate(
     num_envs: int | None = None, device: Any = None, *, env_kwargs: Mapping[str, Any] | None = None,
     make: Make | None = None, minimum: float | str | None = None,
     distances: Sequence[str | Callable[..., Any]] | None = None, progress: Progress | None = None,
-    out: str | Path | None = None, quantize: bool = True,
+    out: str | Path | None = None, quantize: bool = True, resume: bool = False,
 ) -> Report:  # fmt: skip
     """Evaluate an agent without an attack and under each threat, on the same episodes.
 
@@ -69,6 +70,11 @@ def evaluate(
         progress: called as ``progress(threat, episodes finished, episodes)``.
         quantize: False hands out integer observations as float32, so that budgets below one grey level have room.
         out: a folder; after every run ``report.json`` in it holds all rows so far.
+        resume: take over rows that ``out`` holds and play only the others. A row is taken over if it was played with
+            the same victim, environment (a function is known by its name), episodes, layers (trained adversaries and
+            critics by their hashes), distances (by name), ``num_envs``, ``quantize``, device and versions; never where
+            the victim has no weights or a layer no JSON form. No row is lost: a ``report.json`` with rows of other
+            runs is kept as ``report-1.json``, ..., from which rows are taken over as well.
 
     Raises:
         AdvWrappersError: one of its kinds, before any episode is played, for arguments that cannot work: a victim that
@@ -85,6 +91,8 @@ def evaluate(
     if num_envs is not None:
         _whole("num_envs", num_envs, 1)
     lines.check_minimum(minimum)
+    if resume and out is None:
+        raise ValueRangeError("resume=True goes on with the report of a folder: give out=")
     victim = _load(victim, device)
     seeds = [int(s) for s in np.random.SeedSequence(int(seed)).generate_state(int(episodes))]
     stacks = [Stack("none", (), False), *(stack(item, victim) for item in _listed(threats))]
@@ -117,26 +125,29 @@ def evaluate(
         about: dict[str, Any] = {
             "versions": versions(), "seed": int(seed), "episode_seeds": tuple(seeds), "git": revision(),
             "device": str(victim.device), "env": {"id": name, "kwargs": kwargs}, "episodes": int(episodes),
-            "num_envs": venv.num_envs,
+            "num_envs": venv.num_envs, "quantize": bool(quantize),
             "victim": {"ref": victim.ref, "fingerprint": victim.fingerprint(), "select": victim.select},
         }  # fmt: skip
-        rows: list[dict[str, Any]] = []
-        outcomes: list[Outcome] = []
-        for aimed, tap, shell in runs:
+        kept = Kept(Path(out), about, victim, stacks, taken) if resume and out is not None else None
+        found: list[dict[str, Any] | None] = [None] * len(stacks) if kept is None else kept.rows
+        for i, (aimed, tap, shell) in enumerate(runs):
             tell = None if progress is None else _teller(progress, aimed.name, int(episodes))
-            sample = Sample(seeds) if taken else None
-            run = play(shell, tap, victim, seeds, tell, sample)
-            rows.append(lines.row(aimed, run, sample, taken))
-            if isinstance(minimum, str) and is_worst(aimed, victim):
-                lowest = rows[-1]["mean_return"]
-            share = run.flipped / max(run.lowered, 1)
-            seen = (run.moved, run.still, run.slopes, run.flat, run.grid, share)
-            outcomes.append(Outcome(aimed.name, aimed.layers, run.returns, *seen))
+            if found[i] is None:
+                sample = Sample(seeds) if taken else None
+                found[i] = lines.row(aimed, play(shell, tap, victim, seeds, tell, sample), sample, taken)
+            elif tell is not None:
+                tell(int(episodes))
+            rows = [(aimed, row) for aimed, row in zip(stacks, found, strict=True) if row is not None]
+            if isinstance(minimum, str):
+                lowest = next((row["mean_return"] for aimed, row in rows if is_worst(aimed, victim)), None)
             report = Report(
-                **about, warnings=tuple(check(outcomes, victim)), threats=lines.compared(rows, lowest, fixed),
+                **about, warnings=tuple(check([lines.outcome(*row) for row in rows], victim)),
+                threats=lines.compared([row for _, row in rows], lowest, fixed),
                 minimum=lines.about_minimum(minimum, victim, lowest),
             )  # fmt: skip
-            if out is not None:
+            if kept is not None:
+                kept.write(report)
+            elif out is not None:
                 report.to_json(Path(out) / "report.json")
         return report
     finally:

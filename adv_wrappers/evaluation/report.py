@@ -26,7 +26,8 @@ class Report:
     Attributes:
         versions: of Python and of the packages that numbers depend on.
         seed: the one given; ``episode_seeds`` are those drawn from it, one an episode, the same for every threat.
-        git: revision of this package's sources, or None outside a git repository.
+        git: revision of this package's sources, of the last call where rows were taken over; None outside a git
+            repository.
         device: where the victim computed.
         victim: ``ref``, ``fingerprint`` (sha256 of the weights) and ``select``.
         env: ``id`` and ``kwargs``.
@@ -44,11 +45,12 @@ class Report:
             steps, of observations, or of continuous actions where those alone are attacked, in the units of the
             environment), ``distances`` (by name, the mean of every other distance over a sample of
             ``distance_images`` attacked steps, where it is finite; None where there is none), ``ms_per_step`` (wall
-            clock, of one environment), ``episodes``, ``mean_length``, and per episode ``returns``, ``lengths`` and
-            ``attacked_fractions``.
+            clock, of one environment), ``episodes``, ``mean_length``, per episode ``returns``, ``lengths`` and
+            ``attacked_fractions``, and ``checks`` (what the warnings are made of: counts of observations).
         minimum: the return that ``impact`` counts from: its ``value``, or None, and its ``kind``: ``"fixed"`` (given,
             or that of the game's rules), ``"argmin-Q agent"`` or ``"least likely action"`` (the mean return of the
             run ``worst-action``, of an agent with or without Q), or ``"unknown"``.
+        quantize: whether integer observations were handed out as integers; None in reports of older releases.
     """
 
     versions: dict[str, str]
@@ -63,6 +65,7 @@ class Report:
     warnings: tuple[str, ...]
     threats: tuple[dict[str, Any], ...]
     minimum: dict[str, Any] = field(default_factory=lambda: {"kind": "unknown", "value": None})
+    quantize: bool | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON knows."""
@@ -75,7 +78,7 @@ class Report:
 
         Reports of older releases are read as well: what they did not write keeps its default.
         """
-        names = {f.name: f.default_factory is MISSING for f in fields(Report)}
+        names = {f.name: f.default is f.default_factory is MISSING for f in fields(Report)}
         needed = {name for name, must in names.items() if must}
         if not isinstance(data, Mapping) or not needed <= {*data} <= {*names}:
             raise ValueRangeError(f"expected a report with {', '.join(names)}, got {data!r:.200}")

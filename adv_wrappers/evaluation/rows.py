@@ -9,6 +9,7 @@ import numpy as np
 
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.evaluation import metrics
+from adv_wrappers.evaluation.checks import Outcome
 from adv_wrappers.evaluation.distances import Distance, Sample
 from adv_wrappers.evaluation.meter import Run
 from adv_wrappers.evaluation.stacks import WORST, Stack, form
@@ -18,7 +19,7 @@ COLUMNS = (
     "threat", "mean_return", "low", "high", "std", "median", "min", "max", "regret", "impact", "general_impact",
     "attacked_fraction", "e_adv", "e_adv_std", "action_change", "flipped_actions", "l2", "linf", "distances",
     "distance_images", "ms_per_step", "episodes", "mean_length", "transfer", "layers", "returns", "lengths",
-    "attacked_fractions",
+    "attacked_fractions", "checks",
 )  # fmt: skip
 
 
@@ -38,7 +39,16 @@ def row(aimed: Stack, run: Run, sample: Sample | None, distances: Mapping[str, D
         "mean_length": float(run.lengths.mean()), "transfer": aimed.transfer,
         "layers": [form(threat) for threat in aimed.layers],
         "returns": run.returns.tolist(), "lengths": run.lengths.tolist(), "attacked_fractions": fractions.tolist(),
+        "checks": {
+            "struck": run.moved, "still": run.still, "slopes": run.slopes, "flat": run.flat, "grid": run.grid,
+            "flipped": run.flipped / max(run.lowered, 1),
+        },
     }  # fmt: skip
+
+
+def outcome(aimed: Stack, found: Mapping[str, Any]) -> Outcome:
+    """What the checks look at, of a run and its :func:`row`."""
+    return Outcome(aimed.name, aimed.layers, np.array(found["returns"], np.float64), **found["checks"])
 
 
 def compared(rows: Sequence[dict[str, Any]], lowest: float | None, fixed: float | None) -> tuple[dict[str, Any], ...]:

@@ -15,8 +15,9 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import SuiteReport, standard
-from adv_wrappers.campaign.line_up import ATTACKS, against, check_critics, checkpoints
-from adv_wrappers.campaign.suites import _judged
+from adv_wrappers.campaign.line_up import ATTACKS, against, checkpoints
+from adv_wrappers.campaign.suites import _judged, _refuse_less
+from adv_wrappers.training.scan import check_critics
 from tests.evaluation.agents import Film, balancing, short, watcher
 from tests.training.test_critic import Toy, toy_victim
 
@@ -136,6 +137,87 @@ def test_a_folder_takes_more_attacks_but_no_other_suite(tmp_path):
     (tmp_path / "suite.json").write_text("[")
     with pytest.raises(adv.ValueRangeError, match="cannot use the folder"):
         standard("zoo:cartpole-dqn", "CartPole-v1", 0.05, attacks=("noise",), **how)
+
+
+def scored(told):
+    """Names of the attacks that episodes were played under: of the others only a start and an end are told."""
+    names = [what.removeprefix("scoring ") for what, *_ in told if what.startswith("scoring ")]
+    return [name for name in dict.fromkeys(names) if names.count(name) > 2]
+
+
+def untimed(report):
+    rows = [{**row, "ms_per_step": None} for row in report.report.threats]
+    return replace(report, report=replace(report.report, threats=tuple(rows)))
+
+
+def test_one_more_attack_is_all_that_is_scored(tmp_path):
+    told: list[tuple[str, int, int]] = []
+    how: dict[str, Any] = {"episodes": 6, "num_envs": 2, "progress": lambda *at: told.append(at)}
+    few, all_ = ("noise", "max-diff"), ("noise", "pgd", "max-diff")
+    first = standard("zoo:cartpole-dqn", short, 0.05, attacks=few, out=tmp_path, **how)
+    assert scored(told) == ["none", *few]
+    told.clear()
+    more = standard("zoo:cartpole-dqn", short, 0.05, attacks=all_, out=tmp_path, **how)
+    assert scored(told) == ["pgd"] and first.report.threats == tuple(more.report.threats[i] for i in (0, 1, 3))
+    told.clear()
+    assert untimed(more) == untimed(standard("zoo:cartpole-dqn", short, 0.05, attacks=all_, **how))
+    assert scored(told) == ["none", *all_]
+
+
+def test_rows_outlive_every_interruption(tmp_path):
+    told: list[tuple[str, int, int]] = []
+    at = ["momentum"]
+
+    def stop(what, done, whole):
+        told.append((what, done, whole))
+        if what == f"scoring {at[0]}" and done:
+            raise Stopped
+
+    def rows():
+        return adv.Report.from_json(tmp_path / "evaluation" / "report.json").threats
+
+    names = ("noise", "pgd", "momentum")
+    how: dict[str, Any] = {"episodes": 6, "num_envs": 2, "attacks": names, "out": tmp_path, "progress": stop}
+    with pytest.raises(Stopped):
+        standard("zoo:cartpole-dqn", short, 0.05, **how)
+    kept = rows()
+    assert len(kept) == 3
+    for at[0] in ("momentum", "none"):  # and again at the first
+        with pytest.raises(Stopped):
+            standard("zoo:cartpole-dqn", short, 0.05, **how)
+        assert rows()[: len(kept)] == kept
+    with pytest.raises(Stopped):  # less than what is not finished
+        at[0] = "noise"
+        standard("zoo:cartpole-dqn", short, 0.05, **{**how, "episodes": 2})
+    at[0] = "nothing"
+    told.clear()
+    report = standard("zoo:cartpole-dqn", short, 0.05, **how)
+    assert scored(told) == ["momentum"] and [row["ms_per_step"] for row in report.report.threats[:3]] == [
+        row["ms_per_step"] for row in kept
+    ]
+    assert {p.name for p in (tmp_path / "evaluation").iterdir()} == {"report.json", "report-1.json", "report-2.json"}
+
+
+def test_a_longer_training_is_scored_again_and_nothing_else(tmp_path):
+    how: dict[str, Any] = {"attacks": ("noise", "sa-rl"), "out": tmp_path}
+    first = standard(toy_victim(), Toy, 1.0, **{**how, **QUICK, "steps": 128}).report.threats
+    second = standard(toy_victim(), Toy, 1.0, **how, **QUICK).report.threats
+    assert second[:2] == first[:2] and second[2]["mean_return"] < first[2]["mean_return"]
+    assert adv.Report.from_json(tmp_path / "evaluation" / "report-1.json").threats == first
+
+
+def test_a_finished_suite_is_not_replaced_by_less(tmp_path):
+    how: dict[str, Any] = {"out": tmp_path, "episodes": 6, "attacks": ("noise", "pgd")}
+    standard("zoo:cartpole-dqn", short, 0.05, **how)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
+    for less in ({"attacks": ["noise"]}, {"episodes": 2}, {"attacks": ["noise", "min-q"], "episodes": 9}):
+        with pytest.raises(adv.ValueRangeError, match="holds the finished suite of noise, pgd over 6 episodes: ask"):
+            standard("zoo:cartpole-dqn", short, 0.05, **{**how, **less})
+        assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
+    assert standard("zoo:cartpole-dqn", short, 0.05, **how, steps=1).settings["steps"] == 1  # of no training
+    with pytest.raises(adv.ValueRangeError, match="over 4 episodes and 256 steps of training: ask for no less"):
+        found = {"attacks": ["sa-rl"], "episodes": 4, "steps": 256}
+        _refuse_less(tmp_path, found, {**found, "steps": 255})
 
 
 def test_trainings_and_choices_share_no_episode_with_the_score():
@@ -285,8 +367,10 @@ def test_bad_input_costs_nothing(arguments, error, match, tmp_path):
 
 
 def test_settings_of_critics_that_cannot_work():
-    with pytest.raises(adv.ThreatError, match="at least one"):
+    with pytest.raises(adv.ValueRangeError, match="at least one"):
         check_critics([])
+    with pytest.raises(adv.ValueRangeError, match=r"eps must be .* got -1"):
+        standard(toy_victim(), Toy, 1.0, attacks=("robust-sarsa",), critics=[*CRITICS, {"eps": -1}])
     with pytest.raises(adv.ThreatError, match=r"takes .*weight.*, not heft"):
         standard(toy_victim(), Toy, 1.0, attacks=("robust-sarsa",), critics=[{"heft": 1}])
     with pytest.raises(adv.ThreatError, match="not 3"):

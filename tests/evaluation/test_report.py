@@ -57,6 +57,7 @@ def test_a_report_is_frozen(report: Report) -> None:
 def test_a_report_of_an_older_release_is_read(report: Report) -> None:
     data = report.to_dict()
     assert data.pop("minimum") == {"kind": "unknown", "value": None}
+    assert data.pop("quantize") is None
     assert Report.from_dict(data) == report
     rich = dataclasses.replace(report, minimum={"kind": "argmin-Q agent", "value": -20.9})
     assert Report.from_dict(json.loads(json.dumps(rich.to_dict()))) == rich != report
