@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from adv_wrappers.core.errors import CardError, SpaceError
@@ -81,6 +81,18 @@ def save_director(folder: str | Path, director: Director, about: Mapping[str, An
         about: what the card says beside the network: ``actor``, ``within``, ``victim``, ``training``.
     """
     folder = Path(folder)
+    layers, tensors = stored(director)
+    card = {"format": FORMAT, "kind": "adversary", "discrete": director.discrete, "network": layers, **about}
+    write(folder / "weights.safetensors", save(tensors))
+    write(folder / "card.json", (json.dumps(card, indent=2) + "\n").encode())
+
+
+def stored(director: Director) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """A card's list of layers, and their weights by name: float32 on the processor.
+
+    Raises:
+        CardError: for a layer that no card can hold.
+    """
     tensors: dict[str, Tensor] = {}
     layers: list[dict[str, Any]] = []
     for i, layer in enumerate(director.net):
@@ -95,10 +107,7 @@ def save_director(folder: str | Path, director: Director, about: Mapping[str, An
             tensors |= {f"net.{i}.{name}": tensor for name, tensor in layer.state_dict().items()}
             more = {"stride": layer.stride[0]} if isinstance(layer, nn.Conv2d) else {}
         layers.append({"kind": kind, **more})
-    card = {"format": FORMAT, "kind": "adversary", "discrete": director.discrete, "network": layers, **about}
-    stored = save({name: tensor.detach().cpu().float().contiguous() for name, tensor in tensors.items()})
-    write(folder / "weights.safetensors", stored)
-    write(folder / "card.json", (json.dumps(card, indent=2) + "\n").encode())
+    return layers, {name: tensor.detach().cpu().float().contiguous() for name, tensor in tensors.items()}
 
 
 def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:
@@ -110,7 +119,7 @@ def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:
     folder = Path(folder)
     try:
         card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
-        tensors = load_file(folder / "weights.safetensors")
+        tensors = load((folder / "weights.safetensors").read_bytes())  # a mapped file could not be replaced
     except Exception as error:  # whatever json and safetensors raise
         raise CardError(f"{folder} is no adversary's folder: {error}") from error
     if not isinstance(card, dict) or card.get("kind") != "adversary" or card.get("format") != FORMAT:

@@ -67,9 +67,10 @@ def _show(report: Report) -> None:
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="for report.json and returns.png")
+@click.option("--resume", is_flag=True, help="play only what --out does not hold yet")
 def evaluate_(
     env: str, victim: str, threats: tuple[str, ...], select: Any, episodes: int, seed: int, minimum: str | None,
-    num_envs: int | None, device: str | None, no_quantize: bool, out: Path | None,
+    num_envs: int | None, device: str | None, no_quantize: bool, out: Path | None, resume: bool,
 ) -> None:  # fmt: skip
     """Play ENV clean and under each threat, on the same episodes."""
     agent = load_victim(victim, select=select, device=device or "cpu")
@@ -78,7 +79,7 @@ def evaluate_(
         lowest = float(lowest)
     report = _run(
         agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs, quantize=not no_quantize,
-        out=out,
+        out=out, resume=resume,
     )  # fmt: skip
     _show(report)
     if out is not None:

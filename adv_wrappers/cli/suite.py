@@ -10,7 +10,7 @@ import click
 from adv_wrappers.campaign import standard
 from adv_wrappers.campaign.line_up import ATTACKS
 from adv_wrappers.cli.group import console_, main
-from adv_wrappers.cli.train import FOLDER, ONE, SCALE, SEED, SELECT, VICTIM, bars, unit
+from adv_wrappers.cli.train import FOLDER, ONE, SCALE, SEED, SELECT, VICTIM, bars, going_on, unit
 from adv_wrappers.victims import load_victim
 
 
@@ -34,7 +34,7 @@ def suite_(
 ) -> None:  # fmt: skip
     """Attack a victim in ENV with everything that applies, and report the worst case."""
     agent = load_victim(victim, select=select, device=device or "cpu")
-    with bars() as tell:
+    with bars() as tell, going_on(out):
         report = standard(
             agent, env, eps, scale=unit(scale), attacks=attacks or None, episodes=episodes, seed=seed, steps=steps,
             num_envs=num_envs, quantize=not no_quantize, out=out, progress=tell,

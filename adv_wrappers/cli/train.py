@@ -71,10 +71,23 @@ def _writable(folder: Path) -> None:
         raise click.UsageError(f"cannot write to the folder {folder}: {error}") from error
 
 
+@contextmanager
+def going_on(folder: Path | None) -> Iterator[None]:
+    """Say to whoever interrupts that nothing is lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        where = "" if folder is None else f"; the same call goes on from {folder}"
+        raise click.ClickException(f"interrupted{where}") from None
+
+
 @main.command("train-adversary")
 @click.argument("env")
 @VICTIM
 @click.option("--kind", default="pa-ad", show_default=True, metavar="ACTOR", help="sa-rl, pa-ad or pa-ad-action")
+@click.option(
+    "--form", type=click.Choice(["direction", "target"]), help="of pa-ad's steer  [default: by the victim's actions]"
+)
 @click.option("--eps", type=float, help="radius of the l-infinity budget; pa-ad-action on discrete actions needs none")
 @SCALE
 @click.option("--steps", default=100_000, show_default=True, type=ONE, help="of all environments together")
@@ -89,8 +102,8 @@ def _writable(folder: Path) -> None:
 @click.option("--tensorboard", type=FOLDER, help="for logs")
 @click.option("--out", required=True, type=FOLDER, help="for the adversary; the same call goes on where it stopped")
 def train_adversary_(
-    env: str, victim: str, kind: str, eps: float | None, scale: str | None, steps: int, algorithm: str,
-    num_envs: int | None, seed: int, checks: int, episodes: int, when: str | None, select: Any,
+    env: str, victim: str, kind: str, form: str | None, eps: float | None, scale: str | None, steps: int,
+    algorithm: str, num_envs: int | None, seed: int, checks: int, episodes: int, when: str | None, select: Any,
     no_quantize: bool, tensorboard: Path | None, out: Path,
 ) -> None:  # fmt: skip
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
@@ -98,10 +111,11 @@ def train_adversary_(
     if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
         raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
     _writable(out)
-    with bars() as tell:
+    with bars() as tell, going_on(out):
         tell(kind, 0, steps)
         train(
-            kind, env, agent, eps, steps, algorithm, num_envs, seed, scale=unit(scale), when=when, checks=checks,
+            {"type": kind, "form": form} if form else kind, env, agent, eps, steps, algorithm, num_envs, seed,
+            scale=unit(scale), when=when, checks=checks,
             episodes=episodes, out=out, tensorboard=tensorboard, quantize=not no_quantize,
             progress=lambda at, _: tell(kind, min(at, steps), steps),
         )  # fmt: skip
@@ -156,7 +170,7 @@ def train_critic_(
         raise click.UsageError("--scan and --grid need --eps, the budget that they attack with, and nothing else does")
     agent = load_victim(victim, select=select)
     _writable(out)
-    with bars() as tell:
+    with bars() as tell, going_on(out):
         if many:
             within, settings = Linf(float(eps or 0.0), unit(scale)), GRID if grid else SMALL
             found = scan_critics(

@@ -40,6 +40,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.training.against import Against
 from adv_wrappers.training.agents import anatomy, live
+from adv_wrappers.training.another import in_words
 from adv_wrappers.training.arena import Arena
 from adv_wrappers.training.hardening import Table
 from adv_wrappers.training.keeping import Keeper, Progress
@@ -146,11 +147,10 @@ def train_agent(
         "environment": {"id": name, "kwargs": kwargs}, "algorithm": algorithm, "adversary": against.about(),
         **asdict(plan), "seed": seed, "select": select, "sampled": sampled,
         "victim": None if begun is None else begun.fingerprint(),
-        "settings": {k: v for k, v in chosen.items() if isinstance(v, (int, float, str))},
-        "adversary_settings": {k: v for k, v in theirs.items() if isinstance(v, (int, float, str))},
+        "settings": in_words(chosen), "adversary_settings": in_words(theirs),
     }  # fmt: skip
     keep = Keeper(None if out is None else Path(out), about, (name, kwargs))
-    opened: list[Any] = []
+    opened: list[Any] = []  # what is closed at the end
     threads = torch.get_num_threads()
 
     def vector() -> SyncVectorEnv:
@@ -175,6 +175,9 @@ def train_agent(
             left = steps - model.num_timesteps
             model.learn(left, callback=rounds, reset_num_timesteps=False, tb_log_name="agent")
         found, met = rounds.finish()
+        for side in [model] if rival is None else [model, rival.model]:
+            if hasattr(side, "_logger"):  # else it has not learned in this call
+                side.logger.close()
         return Hardened(found, met, tuple(keep.record), keep.best)
     finally:
         torch.set_num_threads(threads)

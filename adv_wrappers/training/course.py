@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from adv_wrappers.attacks.critic import Critic
+from adv_wrappers.core.errors import CardError, ValueRangeError
 from adv_wrappers.core.files import write
+from adv_wrappers.training.another import refuse_another
 from adv_wrappers.training.sarsa import Learner, Returns, Rule, network
 from adv_wrappers.training.transitions import Collector, Transitions
 from adv_wrappers.victims.card_nets import Critic as CriticNet
@@ -123,3 +127,68 @@ def _normaliser(victim: Victim) -> Normalize | None:
             mean, std = (t.expand(shape).clone() for t in (module.mean, module.std))  # type: ignore[arg-type]
             return Normalize(mean, std, module.clip)
     return None
+
+
+def resume(folder: Path, card: dict[str, Any]) -> Critic | dict[str, Any] | None:
+    """What a folder holds of the training of ``card``: the finished critic, the state to go on from, or nothing.
+
+    Raises:
+        CardError: for a folder that holds something else, or files that cannot be read.
+        ValueRangeError: for a folder of another training, and for a card that no folder can hold.
+    """
+    for name, value in card["environment"]["kwargs"].items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueRangeError(
+                f"env_kwargs must be finite numbers, texts, lists and dictionaries for card.json in {folder} to hold "
+                f"them, got {name}={value!r:.60}: {error}"
+            ) from error
+    held = _held(folder)
+    if held is not None:
+        raise CardError(f"expected a folder for a critic, {folder} holds {held}: give another out=")
+    unfinished = folder / UNFINISHED
+    if unfinished.exists():
+        try:
+            with safe_open(unfinished, "pt") as file:
+                about = json.loads(file.metadata()["about"])
+                # copies: what is read is memory of the file itself, which the next round replaces
+                state = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no dictionary
+            found, kept = about["card"], {"losses": about["losses"], "state": state}
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise CardError(f"cannot read {unfinished}: {error}") from error
+        refuse_another(folder, _told(found), _told(card))
+        return kept
+    if (folder / "card.json").exists():
+        critic = Critic(str(folder))
+        refuse_another(folder, _told(critic.card), _told(card))
+        return critic
+    return None
+
+
+def _held(folder: Path) -> str | None:
+    """In words, what a folder holds that is not a critic; None where a critic or nothing is there."""
+    about: dict[str, Any] = {}
+    for name in ("state.json", "card.json"):
+        try:
+            about[name] = json.loads((folder / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, RecursionError) as error:
+            raise CardError(f"cannot read {folder / name}: {error}") from error
+    if "state.json" in about:
+        adversary = isinstance(about["state.json"], dict) and "next" in about["state.json"]
+        return f"the training of an {'adversary' if adversary else 'agent'}"
+    if "card.json" not in about:
+        return None
+    card = about["card.json"] if isinstance(about["card.json"], dict) else {}
+    network = card.get("network")
+    kind = network.get("kind") if isinstance(network, dict) else card.get("kind")
+    if kind == "critic-mlp":
+        return None
+    return "an adversary" if kind == "adversary" else f"a victim, {kind}" if kind else "a card.json of something else"
+
+
+def _told(card: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells one training from another."""
+    return {part: card.get(part) for part in ("environment", "victim", "training")}

@@ -9,26 +9,30 @@ does it, else by mean and deviation of the first round.
 from __future__ import annotations
 
 import dataclasses
-import json
+import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 
 from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.core.errors import CardError, ValueRangeError
+from adv_wrappers.core.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.evaluation.provenance import revision, versions
-from adv_wrappers.training.another import refuse_another
-from adv_wrappers.training.course import ROUND, UNFINISHED, Course
+from adv_wrappers.training.course import ROUND, Course, resume
 from adv_wrappers.training.sarsa import Rule
 from adv_wrappers.training.transitions import exploring
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
+
+_PLACE = ("victim", "env", "env_kwargs", "make", "out", "progress")  # what is no setting of a training
+_CHOICES = {"robust": ("interval", "sample", None), "box": ("both", "action"), "successor": ("next", "shuffled")}
+_NUMBERS = {"eps": math.inf, "weight": math.inf, "lr": math.inf, "gamma": 1.0, "noise": math.inf}  # and their tops
+_WHOLE = {"steps": 2, "seed": 0, "num_envs": 1}  # and the least of each
 
 
 def train_critic(
@@ -63,91 +67,114 @@ def train_critic(
 
     Raises:
         VictimError: for discrete actions, observations of more dimensions, and an environment that does not fit.
-        ValueRangeError: for arguments out of range, values that are not finite, and a folder of another training.
-        CardError: for a folder with files that cannot be read.
+        ValueRangeError: for arguments out of range, values that are not finite, and a folder of another training; with
+            ``out``, for ``env_kwargs`` that are not JSON.
+        CardError: for a folder that holds something else, or files that cannot be read.
 
     >>> critic = train_critic("zoo:hopper-ppo", "Hopper-v5", steps=64, num_envs=2)
     >>> critic.card["losses"][-1]["steps"]
     64
     """
-    rule = Rule(robust, float(eps), float(weight), box, successor, float(gamma), float(lr))
-    hidden = _checked(rule, steps, hidden, seed, num_envs)
-    victim = load_victim(victim)
-    player = exploring(victim, noise)
-    one, name, kwargs = builder(env, victim, env_kwargs, make)
-    card: dict[str, Any] = {
-        "name": "robust-sarsa critic", "environment": {"id": name, "kwargs": kwargs},
-        "victim": {"ref": victim.ref, "sha256": victim.fingerprint()},
-        "training": {
-            **dataclasses.asdict(rule), "steps": int(steps), "noise": float(noise) if victim.kind == "mean" else None,
-            "hidden": list(hidden), "seed": int(seed), "num_envs": int(num_envs),
-        },
-        "versions": versions(), "git": revision(),
+    setting = {
+        "steps": steps, "robust": robust, "eps": eps, "weight": weight, "box": box, "successor": successor,
+        "gamma": gamma, "lr": lr, "noise": noise, "hidden": hidden, "seed": seed, "num_envs": num_envs,
     }  # fmt: skip
-    folder = None if out is None else Path(out)
-    kept = None if folder is None else _resume(folder, card)
-    if isinstance(kept, Critic):
-        return kept
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # small networks are slower on several
-    try:
-        run = Course(victim, player, one, card, rule, kept)
+    return Training(victim, env, setting, env_kwargs, make, out).run(progress)
+
+
+class Training:
+    """One training whose arguments are in order: nothing is spent, and no environment made, before :meth:`run`.
+
+    Args:
+        victim, env, env_kwargs, make, out: as for :func:`train_critic`.
+        setting: what else it takes; its defaults stand in for the rest.
+
+    Raises:
+        AdvWrappersError: as :func:`train_critic` does; :class:`ThreatError` for a setting that it does not take.
+    """
+
+    def __init__(
+        self, victim: Victim | str, env: str | Make, setting: Mapping[str, Any],
+        env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None, out: str | Path | None = None,
+    ) -> None:  # fmt: skip
+        how = checked(setting)
+        self.rule = Rule(**{field.name: how[field.name] for field in dataclasses.fields(Rule)})
+        self.victim = load_victim(victim)
+        self.player = exploring(self.victim, how["noise"])
+        self.one, name, kwargs = builder(env, self.victim, env_kwargs, make)
+        self.card: dict[str, Any] = {
+            "name": "robust-sarsa critic", "environment": {"id": name, "kwargs": kwargs},
+            "victim": {"ref": self.victim.ref, "sha256": self.victim.fingerprint()},
+            "training": {**how, "noise": how["noise"] if self.victim.kind == "mean" else None},
+            "versions": versions(), "git": revision(),
+        }  # fmt: skip
+        self.steps: int = how["steps"]
+        self.folder = None if out is None else Path(out)
+        self.kept = None if self.folder is None else resume(self.folder, self.card)
+
+    def run(self, progress: Callable[[int, int], None] | None = None) -> Critic:
+        """Play and learn what is left."""
+        if isinstance(self.kept, Critic):
+            return self.kept
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # small networks are slower on several
         try:
-            while run.steps < steps:
-                run.round()
-                if folder is not None:
-                    run.write(folder, run.steps >= steps)
-                if progress is not None:
-                    progress(min(run.steps, int(steps)), int(steps))
+            run = Course(self.victim, self.player, self.one, self.card, self.rule, self.kept)
+            try:
+                if self.folder is not None:
+                    _make_folder(self.folder)
+                while run.steps < self.steps:
+                    run.round()
+                    if self.folder is not None:
+                        run.write(self.folder, run.steps >= self.steps)
+                    if progress is not None:
+                        progress(min(run.steps, self.steps), self.steps)
+            finally:
+                run.collector.venv.close()
         finally:
-            run.collector.venv.close()
-    finally:
-        torch.set_num_threads(threads)
-    return run.critic() if folder is None else Critic(str(folder))
+            torch.set_num_threads(threads)
+        return run.critic() if self.folder is None else Critic(str(self.folder))
 
 
-def _resume(folder: Path, card: dict[str, Any]) -> Critic | dict[str, Any] | None:
-    """What a folder holds of this training: the finished critic, the state to go on from, or nothing."""
-    unfinished = folder / UNFINISHED
-    if unfinished.exists():
-        try:
-            with safe_open(unfinished, "pt") as file:
-                about = json.loads(file.metadata()["about"])
-                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
-            found, kept = about["card"], {"losses": about["losses"], "state": state}
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise CardError(f"cannot read {unfinished}: {error}") from error
-        refuse_another(folder, _told(found), _told(card))
-        return kept
-    if (folder / "card.json").exists():
-        critic = Critic(str(folder))
-        refuse_another(folder, _told(critic.card), _told(card))
-        return critic
-    return None
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueRangeError(f"cannot write to the folder {folder}: {error}") from error
 
 
-def _told(card: Mapping[str, Any]) -> dict[str, Any]:
-    """What tells one training from another."""
-    return {part: card.get(part) for part in ("environment", "victim", "training")}
+def checked(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """A setting as JSON holds it, with the defaults of :func:`train_critic` for what it leaves open.
 
-
-def _checked(rule: Rule, steps: Any, hidden: Any, seed: Any, num_envs: Any) -> tuple[int, ...]:
-    for name, value, allowed in (
-        ("robust", rule.robust, ("interval", "sample", None)), ("box", rule.box, ("both", "action")),
-        ("successor", rule.successor, ("next", "shuffled")),
-    ):  # fmt: skip
-        if value not in allowed:
-            raise ValueRangeError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
-    for name, number, top in (
-        ("eps", rule.eps, math.inf), ("weight", rule.weight, math.inf), ("lr", rule.lr, math.inf),
-        ("gamma", rule.gamma, 1.0),
-    ):  # fmt: skip
+    Raises:
+        ThreatError: for what :func:`train_critic` does not take, or the caller decides, such as ``out``.
+        ValueRangeError: for values out of range.
+    """
+    signature = inspect.signature(train_critic).parameters
+    known = {name: parameter.default for name, parameter in signature.items() if name not in _PLACE}
+    unknown = sorted(map(str, {*setting} - {*known})) if isinstance(setting, Mapping) else [repr(setting)]
+    if unknown:
+        raise ThreatError(f"a critic's setting takes {', '.join(sorted(known))}, not {', '.join(unknown)}")
+    how = {**known, **setting}
+    for name, allowed in _CHOICES.items():
+        if how[name] not in allowed:
+            raise ValueRangeError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {how[name]!r}")
+    for name, top in _NUMBERS.items():
+        value = how[name]
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
         if not 0 <= number <= top or not math.isfinite(number):
-            raise ValueRangeError(f"{name} must be a finite number from 0 to {top}, got {number!r}")
-    hidden = tuple(hidden)
-    for name, whole, least in (
-        ("steps", steps, 2), ("seed", seed, 0), ("num_envs", num_envs, 1), *(("hidden", size, 1) for size in hidden)
-    ):  # fmt: skip
-        if isinstance(whole, bool) or not isinstance(whole, (int, np.integer)) or whole < least:
-            raise ValueRangeError(f"{name} must hold integers of at least {least}, got {whole!r}")
-    return tuple(int(size) for size in hidden)
+            raise ValueRangeError(f"{name} must be a finite number from 0 to {top}, got {value!r}")
+        how[name] = number
+    for name, least in _WHOLE.items():
+        how[name] = whole(name, how[name], least)
+    if isinstance(how["hidden"], str) or not isinstance(how["hidden"], Iterable):
+        raise ValueRangeError(f"hidden must hold integers of at least 1, got {how['hidden']!r}")
+    how["hidden"] = [whole("hidden", size, 1, "hold integers") for size in how["hidden"]]
+    return how
+
+
+def whole(name: str, value: Any, least: int, be: str = "be an integer") -> int:
+    """``value`` as an int; :class:`ValueRangeError` unless it is an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueRangeError(f"{name} must {be} of at least {least}, got {value!r}")
+    return int(value)

@@ -18,9 +18,11 @@ from typing import Any
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.director import stored
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.balls import Linf
@@ -30,12 +32,14 @@ from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.values import construct
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.texts import parse_when
+from adv_wrappers.training.another import in_words
 from adv_wrappers.training.arena import Arena
 from adv_wrappers.training.chairs import Chairs
-from adv_wrappers.training.networks import minibatch, policy_kwargs
+from adv_wrappers.training.networks import director_of, minibatch, policy_kwargs
 from adv_wrappers.training.run import Game, Progress, Run
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.wrappers.adversary import VectorAdversaryEnv, actor_of
+from adv_wrappers.wrappers.adversary import VectorAdversaryEnv
+from adv_wrappers.wrappers.seat import actor_of
 
 ALGORITHMS: dict[str, Any] = {"ppo": PPO, "a2c": A2C}
 MOST = 4096  # numbers of a steer
@@ -47,7 +51,7 @@ def train_adversary(
     within: Budget | None = None, when: Any = None, checks: int = 10, episodes: int = 30,
     out: str | Path | None = None, tensorboard: str | Path | None = None, progress: Progress | None = None,
     env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None, observe: str = "state",
-    quantize: bool = True, **settings: Any,
+    quantize: bool = True, device: str | torch.device | None = None, **settings: Any,
 ) -> Learned:  # fmt: skip
     """Train an adversary against a victim.
 
@@ -71,6 +75,8 @@ def train_adversary(
         tensorboard: a folder for SB3's logs; ``adversary/victim_return`` is what a checkpoint leaves.
         progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``.
         observe, quantize: as for :class:`adv_wrappers.AdversaryEnv`.
+        device: where the director learns; None takes the processor for flat observations, where that is faster, and
+            for images a CUDA device if there is one. The victim and its attack stay where the victim is.
         **settings: of the algorithm, instead of the defaults.
 
     Returns:
@@ -82,6 +88,9 @@ def train_adversary(
     if algorithm not in ALGORITHMS:
         known = " or ".join(map(repr, ALGORITHMS))
         raise ThreatError(f"algorithm must be {known}, got {algorithm!r}; AdversaryEnv is for every other library")
+    taken = sorted({"env", "policy", "tensorboard_log", "reward"} & {*settings})
+    if taken:
+        raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
     victim = load_victim(victim)
     flat = len(victim.observation_space.shape or ()) == 1
     rows = (32 if flat else 8) if num_envs is None else num_envs
@@ -114,24 +123,31 @@ def train_adversary(
             "algorithm": algorithm, "environment": {"id": name, "kwargs": kwargs}, "num_envs": rows, "seed": seed,
             "episodes": episodes, "observe": observe, "quantize": quantize, "actor": actor.open().to_dict(),
             "within": budget.to_dict(), "when": when.to_dict() if isinstance(when, When) else repr(when),
-            "victim": {"ref": victim.ref, "sha256": victim.fingerprint()},
-            "settings": {key: value for key, value in chosen.items() if isinstance(value, (int, float, str))},
+            "victim": {"ref": victim.ref, "sha256": victim.fingerprint(), "select": victim.select},
+            "actor_victim": None if actor.victim is None else actor.victim.fingerprint(),
+            "settings": in_words(chosen),
         }  # fmt: skip
-        run = Run(game, max(steps // checks, 1), out, progress)
         try:
-            model = run.resume(ALGORITHMS[algorithm], chairs)
+            run = Run(game, max(steps // checks, 1), out, progress)
+            place, logs = device or ("cpu" if flat else "auto"), None if tensorboard is None else str(tensorboard)
+            model = run.resume(ALGORITHMS[algorithm], chairs, place)
             if model is None:
                 normal = VecNormalize(chairs, norm_obs=flat, norm_reward=True, gamma=chosen["gamma"])
-                chosen["tensorboard_log"] = None if tensorboard is None else str(tensorboard)
-                model = construct(
-                    ALGORITHMS[algorithm], policy="MlpPolicy", env=normal, seed=seed, device="cpu", **chosen
-                )
+                given = {"policy": "MlpPolicy", "env": normal, "seed": seed, "device": place, "tensorboard_log": logs}
+                model = construct(ALGORITHMS[algorithm], **given, **chosen)
+            else:  # other draws and episodes than at the beginning
+                set_random_seed(seed + model.num_timesteps)
+                chairs.seed(seed + model.num_timesteps)
+            director = director_of(model)
+            if out is not None:  # one that cannot be kept is told of before it is trained
+                stored(director)
             run.init_callback(model)
             if model.num_timesteps - model.n_steps * rows >= steps:  # more than the last rollout of a training of steps
                 done = f"{out} holds a training of {model.num_timesteps} steps, more than the {steps} asked for"
                 warnings.warn(f"{done}: what is returned is the best of all of them", RuntimeWarning, stacklevel=2)
             if steps > model.num_timesteps:
                 model.learn(steps - model.num_timesteps, callback=run, reset_num_timesteps=False)
+                model.logger.close()
             return run.finish()
         finally:
             game.arena.close()

@@ -15,7 +15,7 @@ from adv_wrappers.core.errors import CardError
 from adv_wrappers.core.files import write
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.training.agents import save_agent
-from adv_wrappers.training.another import refuse_another
+from adv_wrappers.training.another import plain, refuse_another, refuse_card
 from adv_wrappers.training.normaliser import save_normal
 from adv_wrappers.victims import Victim, load_card
 
@@ -42,12 +42,15 @@ class Keeper:
     def __init__(
         self, out: Path | None, about: dict[str, Any], environment: tuple[str, Mapping[str, Any]]
     ) -> None:  # fmt: skip
-        self.out, self.about, self.environment = out, json.loads(json.dumps(about)), environment
+        self.out, self.about, self.environment = out, about if out is None else plain(about), environment
         self.record: list[dict[str, Any]] = []
         self.best = -1  # of the record; -1 before the first
         self.found: Found | None = None
         self.place: Path | None = None  # the checkpoint to go on from
-        if out is None or not (out / "state.json").exists():
+        if out is None:
+            return
+        if not (out / "state.json").exists():
+            refuse_card(out, self.about)
             return
         try:
             state = json.loads((out / "state.json").read_text(encoding="utf-8"))

@@ -6,16 +6,17 @@ width: a director has as many decisions to learn as its victim has actions, and 
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor
 from torch import Tensor, nn
 
 from adv_wrappers.adversaries.director import Director
-from adv_wrappers.core.errors import SpaceError
+from adv_wrappers.core.errors import SpaceError, ThreatError
 from adv_wrappers.victims.chain import Normalize
 
 
@@ -53,17 +54,28 @@ def policy_kwargs(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def director_of(model: Any) -> Director:
-    """The deterministic policy of an on-policy SB3 model that was made with :func:`policy_kwargs`."""
+    """The deterministic policy of an SB3 model of PPO or A2C, on the processor.
+
+    Raises:
+        ThreatError: for another policy than of flat observations, or of :class:`Frames`, and linear layers on them.
+    """
     policy, normal = model.policy, model.get_vec_normalize_env()
+    head: Any = getattr(policy, "mlp_extractor", None)
+    features: Any = getattr(policy, "features_extractor", None)
+    if not hasattr(head, "policy_net") or type(features) not in (FlattenExtractor, Frames):
+        raise ThreatError(
+            f"expected a PPO or A2C model whose features are flat observations or Frames, got {type(model).__name__} "
+            f"with {type(policy).__name__} on {type(features).__name__}: give Director(nn.Sequential(...)) its layers"
+        )
     layers: list[nn.Module] = []
-    if isinstance(policy.features_extractor, Frames):
-        layers += policy.features_extractor.net
+    if isinstance(features, Frames):
+        layers += features.net
     elif normal is not None and normal.norm_obs:
         mean, std = normal.obs_rms.mean, np.sqrt(normal.obs_rms.var + normal.epsilon)
         middle, unit = (torch.as_tensor(part, dtype=torch.float32).reshape(-1) for part in (mean, std))
         layers.append(Normalize(middle, unit, float(normal.clip_obs)))
-    layers += [*policy.mlp_extractor.policy_net, policy.action_net]
-    return Director(nn.Sequential(*map(_copy, layers)), isinstance(model.action_space, spaces.Discrete))
+    layers += [*head.policy_net, policy.action_net]
+    return Director(nn.Sequential(*map(_copy, layers)).cpu(), isinstance(model.action_space, spaces.Discrete))
 
 
 def _copy(layer: nn.Module) -> nn.Module:
@@ -76,7 +88,7 @@ def _copy(layer: nn.Module) -> nn.Module:
         size = (layer.kernel_size[0], layer.kernel_size[1])
         copy = nn.Conv2d(layer.in_channels, layer.out_channels, size, layer.stride[0], device="meta")
     else:
-        return type(layer)()
+        return deepcopy(layer)
     weights = {name: weight.detach().clone() for name, weight in layer.state_dict().items()}
     copy.load_state_dict(weights, assign=True)
     return copy

@@ -119,6 +119,7 @@ class Rounds(BaseCallback):
         lack = round(self.plan.ratio * self.steps) - int(self.rival.model.num_timesteps)
         if lack > 0:
             self.rival.model.learn(lack, reset_num_timesteps=False, tb_log_name="adversary")
+            self.rival.model.set_logger(self.rival.model.logger)  # or every phase would open another
             self.rival.seat.take(self.rival.model)
 
     def present(self) -> ThreatModel | None:

@@ -21,7 +21,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import CardError, ValueRangeError
 from adv_wrappers.core.files import write
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.training.another import refuse_another
+from adv_wrappers.training.another import plain, refuse_another, refuse_card
 from adv_wrappers.training.arena import Arena
 from adv_wrappers.training.networks import director_of
 from adv_wrappers.victims import Victim
@@ -64,8 +64,11 @@ class Run(BaseCallback):
                 self.out.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise ValueRangeError(f"cannot write to the folder {out}: {error}") from error
+            game.about = plain(game.about)
+            if not (self.out / "state.json").exists():
+                refuse_card(self.out, game.about)
 
-    def resume(self, algorithm: Any, chairs: Any) -> Any:
+    def resume(self, algorithm: Any, chairs: Any, device: Any) -> Any:
         """The model of a training that was interrupted, its adversary recalled, or None.
 
         Raises:
@@ -86,9 +89,9 @@ class Run(BaseCallback):
             raise CardError(f"cannot read {self.out / 'state.json'}: {error}") from error
         refuse_another(self.out, found, self.game.about)
         self.spent = float(self.record[-1]["seconds"]) if self.record else 0.0
-        self.found = Learned(card=str(self.out), victim=self.game.victim)
+        self.found = Learned(card=str(self.out), victim=self.game.actor.victim)
         normal = VecNormalize.load(str(self.out / "normaliser.pkl"), chairs)
-        return algorithm.load(self.out / "model.zip", normal, device="cpu")
+        return algorithm.load(self.out / "model.zip", normal, device=device)
 
     def finish(self) -> Learned:
         """The strongest checkpoint; the last steps are compared too."""
@@ -120,7 +123,8 @@ class Run(BaseCallback):
             "steps": steps, "mean_return": left, "std": float(returns.std()), "median": float(np.median(returns)),
             "in_training": float(np.mean(recent)) if recent else None, "seconds": round(self.spent, 3),
         })  # fmt: skip
-        self.logger.record("adversary/victim_return", left)
+        if hasattr(self.model, "_logger"):  # not if a training that was finished is finished again
+            self.logger.record("adversary/victim_return", left)
         if left < self.best:
             self.best, self.found = left, learned
             if self.out is not None:

@@ -113,7 +113,7 @@ class Learner:
         for i, rows in enumerate(pieces):
             share = done + part * i / len(pieces)
             for group in self.adam.param_groups:
-                group["lr"] = self.rule.lr * min(1.0, 3 * (1 - share))
+                group["lr"] = self.rule.lr * max(0.0, min(1.0, 3 * (1 - share)))  # the last round may overshoot
             q = self.net(x[rows]).squeeze(-1)
             if self.rule.successor == "shuffled":
                 # the released code shuffles first: what stands next in the batch is a state of some other time
@@ -129,7 +129,7 @@ class Learner:
             self.adam.zero_grad()
             total.backward()
             self.adam.step()
-            losses.append((loss.detach(), torch.zeros(()) if penalty is None else penalty.detach()))
+            losses.append((loss.detach(), torch.zeros_like(loss) if penalty is None else penalty.detach()))
         td, smooth = (float(torch.stack(part).mean()) for part in zip(*losses, strict=True))
         if not np.isfinite(td + smooth):
             raise ValueRangeError(f"the critic diverged (loss {td}, robustness term {smooth}): try a smaller lr")

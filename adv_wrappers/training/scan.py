@@ -5,25 +5,28 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
+from adv_wrappers.core.arrays import fits
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Make
 from adv_wrappers.evaluation.episodes import evaluate
 from adv_wrappers.evaluation.report import Report, number
-from adv_wrappers.training.critic import train_critic
+from adv_wrappers.training.critic import Training, checked, whole
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.order import check_order
 
 Setting = Mapping[str, Any]
 
@@ -116,29 +119,31 @@ def scan_critics(
         **training: what :func:`train_critic` takes, such as ``steps``, for every critic; a setting's own come first.
 
     Raises:
-        ValueRangeError: for no settings, or two that are the same.
-        AdvWrappersError: whatever :func:`train_critic` and :func:`adv_wrappers.evaluate` raise.
+        AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work, those of every
+            setting and of the attack included: :class:`ValueRangeError` for no settings, or two that are the same,
+            :class:`ThreatError` for what :func:`train_critic` does not take, :class:`BudgetError` for the budget.
     """
-    victim, names = load_victim(victim), [text_of(setting) for setting in settings]
-    if not names or len({*names}) != len(names):
-        raise ValueRangeError(f"expected settings that differ, at least one, got {names}")
+    settings = [*settings]
+    check_critics(settings, training)
+    episodes, seed = whole("episodes", episodes, 1), whole("seed", seed, 0)
+    how = RobustSarsa(critic=lambda obs, act: act, steps=whole("attack_steps", attack_steps, 1))
+    attack, victim = ThreatModel("observation", how, within), load_victim(victim)
+    attack = attack.against(victim)
     there: dict[str, Any] = {"env_kwargs": env_kwargs, "make": make}
-    critics = []
-    for name, setting in zip(names, settings, strict=True):
-        tell = None if progress is None else _teller(progress, name)
-        folder = None if out is None else Path(out) / re.sub(r"[^\w.]+", "-", name).strip("-")
-        critics.append(
-            train_critic(victim, env, **{"seed": 3 * seed, **training, **setting}, **there, out=folder, progress=tell)
-        )
-    attacks = [
-        ThreatModel("observation", RobustSarsa(victim, critic=critic, steps=attack_steps), within.resolve(victim))
-        for critic in critics
-    ]
+    trainings = {}  # all are looked at, with what their folders hold, before the first is begun
+    for setting in settings:
+        folder = None if out is None else Path(out) / _slug(setting)
+        every = {"seed": 3 * seed, **training, **setting}
+        trainings[text_of(setting)] = Training(victim, env, every, **there, out=folder)
+    _check(attack, victim, next(iter(trainings.values())).one)
+    tell = {name: None if progress is None else _teller(progress, name) for name in trainings}
+    critics = [one.run(tell[name]) for name, one in trainings.items()]
+    attacks = [replace(attack, how=RobustSarsa(victim, critic=critic, steps=how.steps)) for critic in critics]
 
     def judge(threats: list[ThreatModel], part: int, into: str) -> Report:
         return evaluate(
             victim, env, threats, episodes=episodes, seed=3 * seed + part, **there, progress=progress,
-            out=None if out is None else Path(out) / into,
+            out=None if out is None else Path(out) / into, resume=out is not None,
         )  # fmt: skip
 
     chosen = judge(attacks, _CHOOSE, "chosen")
@@ -146,6 +151,40 @@ def scan_critics(
     best = means.index(min(means))
     scored = judge([attacks[best]], _SCORE, "scored")
     return Scan(tuple(settings), tuple(critics), best, chosen, scored)
+
+
+def check_critics(critics: Sequence[Setting], training: Setting | None = None) -> None:
+    """Raise unless these are settings for :func:`scan_critics`; ``training`` is what all of them share.
+
+    Raises:
+        ThreatError: for what :func:`train_critic` does not take.
+        ValueRangeError: for values out of range, no settings, and two that are the same.
+    """
+    for setting in critics:
+        checked({**(training or {}), **setting} if isinstance(setting, Mapping) else setting)
+    if not critics or len({_slug(setting) for setting in critics}) != len(critics):
+        got = [text_of(setting) for setting in critics]
+        raise ValueRangeError(f"expected settings that differ, at least one, got {got}")
+
+
+def _slug(setting: Setting) -> str:
+    return re.sub(r"[^\w.]+", "-", text_of(setting)).strip("-")
+
+
+def _check(attack: ThreatModel, victim: Victim, one: Callable[[], gym.Env[Any, Any]]) -> None:
+    """Raise unless the attack, whose critic is of no account here, can be made in one environment."""
+    try:
+        env = one()
+    except AdvWrappersError:
+        raise
+    except Exception as error:  # whatever a user's function may raise
+        raise SpaceError(f"cannot make the environment: {error}") from error
+    try:
+        check_order(env)
+        fits(victim, env.observation_space, env.action_space)
+        attack.check(env.observation_space, env.action_space)
+    finally:
+        env.close()
 
 
 def _teller(progress: Callable[[str, int, int], None], name: str) -> Callable[[int, int], None]:

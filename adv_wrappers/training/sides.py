@@ -28,7 +28,8 @@ from adv_wrappers.training.hardening import Opponent, Rival, Seat, Seats, Table
 from adv_wrappers.training.networks import minibatch, policy_kwargs
 from adv_wrappers.training.normaliser import hold
 from adv_wrappers.victims import Victim, from_sb3, load_victim
-from adv_wrappers.wrappers.adversary import VectorAdversaryEnv, actor_of
+from adv_wrappers.wrappers.adversary import VectorAdversaryEnv
+from adv_wrappers.wrappers.seat import actor_of
 
 ALGORITHMS: dict[str, Any] = {"ppo": PPO, "a2c": A2C}
 _APART = 1_000_003  # between the seeds of the two sides

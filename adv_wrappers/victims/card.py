@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor, nn
 
 from adv_wrappers.core.errors import AdvWrappersError, CardError
@@ -104,7 +104,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _read_weights(path: Path, dtype: torch.dtype) -> dict[str, Tensor]:
     try:
-        tensors = load_file(path)
+        tensors = load(path.read_bytes())  # load_file's tensors would change with the file
     except (OSError, SafetensorError, ValueError) as error:
         raise CardError(f"cannot read {path}: {error}") from error
     return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -299,9 +300,27 @@ def test_the_folder_of_another_training_is_refused(tmp_path):
         adv.ValueRangeError, match=r"with adversary.actor None and not 'sa-rl', .* and \d more: give another folder"
     ):
         train_agent("CartPole-v1", "sa-rl", 0.05, 256, out=tmp_path, **SMALL)
+    with pytest.raises(adv.ValueRangeError, match="net_arch"):
+        settings = {**SMALL["settings"], "policy_kwargs": {"net_arch": [8]}}
+        train_agent("CartPole-v1", None, steps=256, out=tmp_path, **{**SMALL, "settings": settings})
     (tmp_path / "state.json").write_text('{"about": 3')
     with pytest.raises(adv.CardError, match="cannot read"):
         train_agent("CartPole-v1", None, steps=256, out=tmp_path, **SMALL)
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "card.json").write_text("{}")
+    with pytest.raises(adv.ValueRangeError, match="belongs to something else"):
+        train_agent("CartPole-v1", None, steps=256, out=tmp_path, **SMALL)
+    assert [path.name for path in tmp_path.iterdir()] == ["card.json"]
+
+
+def test_one_log_a_side(tmp_path):
+    pytest.importorskip("tensorboard")
+    before = threading.active_count()
+    train_agent("CartPole-v1", "sa-rl", 0.05, 512, tensorboard=tmp_path, **{**SMALL, "phase": 128})
+    assert sorted(path.parent.name for path in tmp_path.rglob("events.*")) == ["adversary_0", "agent_0"]
+    assert threading.active_count() == before
 
 
 def test_the_same_seed_is_the_same_training():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import shutil
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -15,15 +17,17 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers import RobustSarsa, from_module
 from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.core.errors import CardError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.core.errors import AdvWrappersError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.core.values import decode
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.training import GRID, scan_critics, train_critic
+from adv_wrappers.training import train_critic
+from adv_wrappers.training.course import resume
 from adv_wrappers.training.sarsa import Returns
 from adv_wrappers.training.transitions import Collector, exploring
 from adv_wrappers.victims.chain import Normalize
 from tests.core.helpers import actor, chooser, linear, mlp, randn
 
+ZOO = Path(adv.__file__).parent / "zoo"
 SEEN, ACTED = spaces.Box(-np.inf, np.inf, (2,), np.float64), spaces.Box(-2.0, 2.0, (1,), np.float32)
 
 
@@ -50,6 +54,16 @@ class Toy(gym.Env):
         self.t += 1
         reward = 1.0 + float(action[0]) * self.seen[0]
         return self._see(), reward, self.ends, not self.ends and self.t % 2 == 0, {}
+
+
+class Unplayed(Toy):
+    """The toy, which nobody may play."""
+
+    def __init__(self, config: object = None) -> None:
+        super().__init__()
+
+    def step(self, action):
+        raise AssertionError("something was spent")
 
 
 class Clock(gym.Env):
@@ -315,6 +329,61 @@ def test_an_interrupted_training_goes_on(tmp_path, monkeypatch):
         train_critic(toy_victim(), Toy, **how)
 
 
+def test_what_is_read_of_a_training_does_not_change_with_its_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("adv_wrappers.training.course.ROUND", 64)
+
+    def stop(done, steps):
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        train_critic(toy_victim(), Toy, steps=128, num_envs=2, out=tmp_path, progress=stop)
+    state = resume(tmp_path, Critic(str(tmp_path)).card)["state"]
+    before = {name: value.clone() for name, value in state.items()}
+    path = tmp_path / "training.safetensors"
+    with path.open("r+b") as file:  # where it lies
+        file.write(bytes(path.stat().st_size))
+    assert all(torch.equal(value, before[name]) for name, value in state.items())
+
+
+@pytest.mark.parametrize(
+    ("files", "word"),
+    [
+        ({"card.json": {"name": "hopper", "network": {"kind": "gaussian-mlp"}}}, "holds a victim, gaussian-mlp"),
+        ({"card.json": {"format": 1, "kind": "adversary", "network": []}}, "holds an adversary"),
+        ({"card.json": {"kind": "adversary"}, "state.json": {"next": 3}}, "holds the training of an adversary"),
+        ({"state.json": {"best": -1, "record": []}}, "holds the training of an agent"),
+        ({"card.json": [3]}, "holds a card.json of something else"),
+    ],
+)
+def test_a_folder_of_something_else_is_left_alone(tmp_path, files, word):
+    for name, data in files.items():
+        (tmp_path / name).write_text(json.dumps(data))
+    with pytest.raises(CardError, match=f"expected a folder for a critic, .*{word}.*give another"):
+        train_critic(toy_victim(), Unplayed, steps=64, out=tmp_path)
+    assert {path.name: json.loads(path.read_text()) for path in tmp_path.iterdir()} == files
+
+
+def test_a_real_victims_folder_is_left_alone(tmp_path):
+    there = shutil.copytree(ZOO / "hopper-ppo", tmp_path / "hopper")
+    before = {path.name: path.read_bytes() for path in there.iterdir()}
+    with pytest.raises(CardError, match="holds a victim, gaussian-mlp"):
+        train_critic(toy_victim(), Unplayed, steps=64, out=there)
+    assert {path.name: path.read_bytes() for path in there.iterdir()} == before
+
+
+@pytest.mark.parametrize("value", [object(), np.int64(3), np.inf, {(1, 2): 3}])
+def test_what_no_card_can_hold_is_refused_before_the_first_round(tmp_path, value):
+    with pytest.raises(ValueRangeError, match=r"env_kwargs .*config="):
+        train_critic(toy_victim(), Unplayed, steps=64, env_kwargs={"config": value}, out=tmp_path / "one")
+    assert not (tmp_path / "one").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_first_round(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AdvWrappersError, match="file"):
+        train_critic(toy_victim(), Unplayed, steps=64, out=tmp_path / "file" / "below")
+
+
 # arguments
 
 
@@ -324,11 +393,12 @@ def test_an_interrupted_training_goes_on(tmp_path, monkeypatch):
         ({"robust": "crown"}, "robust"), ({"box": "state"}, "box"), ({"successor": "last"}, "successor"),
         ({"eps": -1.0}, "eps"), ({"weight": np.nan}, "weight"), ({"gamma": 1.5}, "gamma"), ({"steps": 0}, "steps"),
         ({"num_envs": 0}, "num_envs"), ({"hidden": (0,)}, "hidden"), ({"seed": -1}, "seed"), ({"noise": 0.0}, "noise"),
+        ({"eps": "0.1"}, "eps"), ({"lr": None}, "lr"), ({"noise": np.inf}, "noise"), ({"hidden": 64}, "hidden"),
     ],
 )  # fmt: skip
 def test_arguments_out_of_range(change, word):
     with pytest.raises(ValueRangeError, match=word):
-        train_critic(toy_victim(), Toy, **{"steps": 64, **change})
+        train_critic(toy_victim(), Unplayed, **{"steps": 64, **change})
 
 
 def test_where_it_is_not_defined():
@@ -353,34 +423,3 @@ class Broken(Toy):
 def test_rewards_that_are_not_finite():
     with pytest.raises(ValueRangeError, match="reward"):
         train_critic(toy_victim(), Broken, steps=64)
-
-
-# the scan
-
-
-def test_a_scan_reports_how_many_it_chose_from(tmp_path):
-    how = {
-        "within": adv.Linf(1.0), "episodes": 20, "num_envs": 4, "gamma": 0.5, "lr": 3e-3, "noise": 0.5, "out": tmp_path,
-        "settings": [{"steps": 16}, {"steps": 2048, "eps": 0.05}],
-    }  # fmt: skip
-    told = []
-    scan = scan_critics(toy_victim(), Toy, **how, progress=lambda *row: told.append(row))
-    means = [row["mean_return"] for row in scan.chosen.threats]
-    assert scan.best == means.index(min(means[1:])) - 1 and scan.critic is scan.critics[scan.best]
-    assert [c.card["training"]["steps"] for c in scan.critics] == [16, 2048]
-    seeds = [{*scan.chosen.episode_seeds}, {*scan.scored.episode_seeds}]
-    assert not seeds[0] & seeds[1] and len(scan.scored.threats) == 2
-    assert f"best of 2 critics by mean return over 20 episodes ({min(means[1:]):.3g})" in scan.protocol
-    text = str(scan)
-    assert "steps=16" in text and "clean" in text and scan.protocol[:20] in text and "*" in text
-    assert ("steps=16", 16, 16) in told
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["chosen", "scored", "steps-16", "steps-2048-eps-0.05"]
-    again = scan_critics(toy_victim(), Toy, **how)
-    assert again.critics == scan.critics and again.protocol == scan.protocol
-
-
-def test_settings_of_a_scan():
-    assert len(GRID) == 30 and len({(s["eps"], s["weight"]) for s in GRID}) == 30
-    for bad in ([], [{"eps": 0.1}, {"eps": 0.1}]):
-        with pytest.raises(ValueRangeError, match="settings that differ"):
-            scan_critics(toy_victim(), Toy, within=adv.Linf(1.0), settings=bad)

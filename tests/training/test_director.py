@@ -15,6 +15,9 @@ from tests.rigs import RIGS, ReplayEnv
 
 pytest.importorskip("stable_baselines3")
 
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+
+from adv_wrappers.training.chairs import Chairs
 from adv_wrappers.training.director import train_adversary
 
 QUICK = {"num_envs": 4, "checks": 2, "episodes": 3, "n_steps": 32, "batch_size": 64, "n_epochs": 2}
@@ -152,10 +155,9 @@ def test_an_adversary_of_another_game_or_agent(tmp_path):
     with pytest.raises(adv.SpaceError, match="this director gives 4 numbers, a steer is"):
         wide = Learned(Learned(card=str(tmp_path)).director, adv.PAAD(rig.victim()))
         adv.wrap(rig.env(), adv.ThreatModel("observation", wide, adv.Linf(0.2)))
-    for director in (lambda x: x.numpy(), lambda x: torch.zeros(7, 4)):
-        env = adv.wrap(rig.env(), adv.ThreatModel("observation", Learned(director, adv.SARL()), adv.Linf(0.2)))
-        with pytest.raises(adv.ThreatError, match="a tensor of one steer a row"):
-            env.reset(seed=0)
+    env = adv.wrap(rig.env(), adv.ThreatModel("observation", Learned(lambda x: x.numpy(), adv.SARL()), adv.Linf(0.2)))
+    with pytest.raises(adv.ThreatError, match="a tensor of one steer a row"):
+        env.reset(seed=0)
 
 
 def test_images(tmp_path):
@@ -195,6 +197,91 @@ def test_a_folder_of_another_training_is_refused(tmp_path):
     (tmp_path / "state.json").write_text("{")
     with pytest.raises(adv.CardError, match="cannot read"):
         train_adversary(*given, out=tmp_path, **QUICK)
+
+
+class Bare(BaseFeaturesExtractor):
+    def __init__(self, space):
+        super().__init__(space, 4)
+
+    def forward(self, x):
+        return x.tanh()
+
+
+class Mine:
+    """What JSON cannot hold."""
+
+
+GIVEN = ("CartPole-v1", "zoo:cartpole-a2c", 0.05, 128)
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        ({"victim": adv.load_victim("zoo:cartpole-a2c", select="sample")}, "victim.select 'mode' and not 'sample'"),
+        ({"policy_kwargs": {"net_arch": [16]}}, r"settings.policy_kwargs.net_arch \[64, 64\] and not \[16\]"),
+        ({"learning_rate": lambda left: left * 1e-3}, "settings.learning_rate 0.0003 and not 'tests.training"),
+        ({"kind": adv.PAAD(adv.load_victim("zoo:cartpole-ppo"))}, "actor_victim"),
+    ],
+    ids=["select", "network", "schedule", "surrogate"],
+)
+def test_whatever_tells_a_training_apart_is_kept(more, match, tmp_path):
+    given = {**dict(zip(("env", "victim", "eps", "steps"), GIVEN, strict=True)), "out": tmp_path, **QUICK}
+    train_adversary("pa-ad", **given)
+    with pytest.raises(adv.ValueRangeError, match=match):
+        train_adversary(**{"kind": "pa-ad", **given, **more})
+
+
+def test_the_actor_keeps_a_victim_of_its_own_after_a_break(tmp_path):
+    actor = adv.PAAD(adv.load_victim("zoo:cartpole-a2c"))
+    first, again = (train_adversary(actor, "CartPole-v1", "zoo:cartpole-ppo", 0.05, 128, out=tmp_path, **QUICK)
+                    for _ in range(2))  # fmt: skip
+    assert first.actor.victim.ref == again.actor.victim.ref == "zoo:cartpole-a2c"
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    learned = train_adversary("sa-rl", *GIVEN, out=tmp_path / "a", **QUICK)
+    learned.save(tmp_path / "b")
+    before = (tmp_path / "b" / "card.json").read_text()
+    with pytest.raises(adv.ValueRangeError, match=r"card.json belongs to something else"):
+        train_adversary("sa-rl", *GIVEN, out=tmp_path / "b", **QUICK)
+    assert (tmp_path / "b" / "card.json").read_text() == before
+    (tmp_path / "a" / "state.json").unlink()  # killed between the first card and the first state
+    train_adversary("sa-rl", *GIVEN, out=tmp_path / "a", **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "match"),
+    [
+        ({"policy_kwargs": {"activation_fn": torch.nn.GELU}}, adv.CardError, "this one has GELU"),
+        ({"policy_kwargs": {"features_extractor_class": Bare}}, adv.ThreatError, "Bare"),
+        ({"env_kwargs": {"sutton_barto_reward": Mine()}}, adv.ValueRangeError, "environment.kwargs.sutton_barto"),
+        ({"tensorboard_log": "logs"}, adv.ThreatError, "tensorboard_log cannot be set here"),
+    ],
+)
+def test_what_cannot_be_kept_is_told_of_before_it_is_trained(more, error, match, tmp_path):
+    told = []
+    with pytest.raises(error, match=match):
+        train_adversary("sa-rl", *GIVEN, out=tmp_path, progress=lambda *at: told.append(at), **QUICK, **more)
+    assert not told and not (tmp_path / "card.json").exists()
+
+
+def test_a_training_that_was_killed_before_its_last_word(tmp_path):
+    train_adversary("sa-rl", *GIVEN, out=tmp_path, **QUICK)
+    state = json.loads((tmp_path / "state.json").read_text())
+    whole = len(state["record"])
+    state["record"].pop()
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    train_adversary("sa-rl", *GIVEN, out=tmp_path, **QUICK)
+    assert len(json.loads((tmp_path / "state.json").read_text())["record"]) == whole
+
+
+def test_a_training_goes_on_with_other_episodes(tmp_path, monkeypatch):
+    seen = []
+    restart = Chairs.reset
+    monkeypatch.setattr(Chairs, "reset", lambda chairs: seen.append([*chairs._seeds]) or restart(chairs))
+    for steps in (128, 256, 384):
+        train_adversary("sa-rl", *GIVEN[:3], steps, out=tmp_path, **QUICK)
+    assert len({tuple(seeds) for seeds in seen}) == 3
 
 
 def test_tensorboard_and_the_record(tmp_path):
