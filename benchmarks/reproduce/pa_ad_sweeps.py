@@ -77,9 +77,10 @@ def draw(data: dict[str, Any], out: Path) -> None:
             rows = [lines[name] for _, lines in points]
             eps, mean = [float(key) for key, _ in points], [row["mean_return"] for row in rows]
             axes.fill_between(eps, [r["low"] for r in rows], [r["high"] for r in rows], color=colour, alpha=0.15, lw=0)
-            axes.plot(eps, mean, color=colour, lw=2.5, marker="o", label=name)
-        axes.set(xlabel="eps", ylabel="the victim's return", ylim=(0, None))
-        axes.legend(frameon=False)
+            axes.plot(eps, mean, color=colour, lw=2.5, marker="o")
+            axes.annotate(name.upper(), (eps[-1], mean[-1]), (10, 0), textcoords="offset points", color=colour,
+                          va="center", weight="bold", annotation_clip=False)  # fmt: skip
+        axes.set(xlabel="eps", ylabel="the victim's return", ylim=(0, None), xticks=eps)
         figure.savefig(out / "pa_ad_budgets.png", dpi=120)
     plt.close("all")
 
