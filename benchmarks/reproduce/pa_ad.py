@@ -116,6 +116,16 @@ def verdict(result: dict[str, Any]) -> str:
     return f"within the intervals of {best}" if overlap else f"no: {best} is"
 
 
+def line_of(run: dict[str, Any]) -> list[Any]:
+    """One training."""
+    record, soon = run["record"], [p["mean_return"] for p in run["record"] if p["steps"] <= 350_000 + EVERY // 2]
+    best, last = min(record, key=lambda point: point["mean_return"]), record[-1]
+    return [
+        run["setting"], run["seed"], f"{last['steps'] // 1000}k", f"{min(soon):.0f}", f"{best['mean_return']:.0f}",
+        f"{best['median']:.0f}", f"{best['steps'] // 1000}k", f"{last['seconds'] / last['steps'] * 1e6 / 60:.1f}",
+    ]  # fmt: skip
+
+
 def unfinished(data: dict[str, Any]) -> str:
     """How many trainings were still gaining when they ended."""
     runs = [run for key in ("short", "long") for r in (data.get(key) or {}).values() for run in r["trainings"]]
@@ -154,13 +164,11 @@ def markdown(data: dict[str, Any]) -> str:
         notes = [f"- {name}, {attack}: {words}." for name, r in results.items() for attack, words in r["about"].items()]
         parts += [f"## {title}\n\n" + table(header, lines), "\n".join(notes)]
     runs = [
-        [name, run["setting"], run["seed"], f"{run['record'][-1]['steps'] // 1000}k",
-         *(f"{min(run['record'], key=lambda p: p['mean_return'])[key]:.0f}" for key in ("mean_return", "median")),
-         f"{min(run['record'], key=lambda p: p['mean_return'])['steps'] // 1000}k",
-         f"{run['record'][-1]['seconds'] / run['record'][-1]['steps'] * 1e6 / 60:.1f}"]
+        [name, *line_of(run)]
         for key in ("short", "long") for name, r in (data.get(key) or {}).items() for run in r["trainings"]
     ]  # fmt: skip
-    header = ["row", "setting", "seed", "steps", "best mean", "its median", "at", "minutes per million steps"]
+    header = ["row", "setting", "seed", "steps", "best mean by 350k", "best mean", "its median", "at",
+              "minutes per million steps"]  # fmt: skip
     parts.append(
         "## Every training\n\nThe best checkpoint of each on the choosing episodes, and the processor's minutes per "
         f"million steps (checkpoints left out; one thread). {unfinished(data)}\n\n" + table(header, runs)
