@@ -65,8 +65,8 @@ def markdown(data: dict[str, Any]) -> str:
         "# PA-AD on Pong, below one grey level",
         f"Made by `{data['command']}`\n\non {data['machine']}.",
         f"Mean return +- standard deviation with a 95% bootstrap interval, eps {EPS} of [0, 1] pixels, observations as "
-        "floats. The paper's agents are its own, its PA-AD the best of 50 trainings of 10 million frames (2.5 million steps); ours "
-        "is one, of the steps below.",
+        "floats. The paper's agents are its own, its PA-AD the best of 50 trainings of 10 million frames; ours is one, "
+        "of the steps below.",
         table(["victim", *PAPER], lines), "\n".join(notes),
     ]) + "\n"  # fmt: skip
 
