@@ -11,14 +11,13 @@ from typing import Any
 from gymnasium import spaces
 
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
-from adv_wrappers.core.arrays import fits
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import AdvWrappersError, CardError, SpaceError, ThreatError, VictimError
+from adv_wrappers.evaluation.environments import spaces_of
 from adv_wrappers.presets import threat
 from adv_wrappers.training.transitions import exploring
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import as_float
-from adv_wrappers.wrappers.order import check_order
 from adv_wrappers.wrappers.seat import actor_of
 
 READY = ("noise", "min-best", "pgd", "momentum", "min-q", "max-diff")  # presets, which need no training
@@ -56,20 +55,9 @@ def reasons(
     Raises:
         AdvWrappersError: for a victim or a budget that does not fit, and where no attack is left.
     """
-    try:
-        env = one()
-    except AdvWrappersError:
-        raise
-    except Exception as error:  # whatever a user's function may raise
-        raise SpaceError(f"cannot make the environment: {error}") from error
-    try:
-        check_order(env)
-        seen, acted = env.observation_space, env.action_space
-        fits(victim, seen, acted)
-        seen = seen if quantize else as_float(seen, threat("noise", within=budget))
-        found = {name: against(name, victim, budget, seen, acted) for name in names}
-    finally:
-        env.close()
+    seen, acted = spaces_of(one, victim)
+    seen = seen if quantize else as_float(seen, threat("noise", within=budget))
+    found = {name: against(name, victim, budget, seen, acted) for name in names}
     if all(found.values()):
         raise ThreatError("no attack applies: " + "; ".join(f"{name}: {reason}" for name, reason in found.items()))
     whole = {name: found.get(name, "not asked for") for name in ATTACKS}

@@ -9,13 +9,15 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from adv_wrappers.core.errors import SpaceError
+from adv_wrappers.core.arrays import fits
+from adv_wrappers.core.errors import AdvWrappersError, SpaceError
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.atari import atari as atari
 from adv_wrappers.wrappers.games import Fire as Fire
 from adv_wrappers.wrappers.games import is_atari as is_atari
 from adv_wrappers.wrappers.games import make as _make
+from adv_wrappers.wrappers.order import check_order
 
 Make = Callable[..., gym.Env[Any, Any]]
 
@@ -47,6 +49,27 @@ def builder(
     if isinstance(space, spaces.Box) and space.shape == (4, 84, 84) and space.dtype == "uint8" and is_atari(env):
         return lambda: atari(env, **kwargs), env, kwargs
     return lambda: _make(env, kwargs), env, kwargs
+
+
+def spaces_of(one: Callable[[], gym.Env[Any, Any]], victim: Victim) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    """The spaces of observations and actions of an environment that is made, checked against a victim, and closed.
+
+    Raises:
+        SpaceError: for one that cannot be made.
+        AdvWrappersError: one of its kinds, for layers in an order that cannot work, and a victim that does not fit.
+    """
+    try:
+        env = one()
+    except AdvWrappersError:
+        raise
+    except Exception as error:  # whatever a user's function may raise
+        raise SpaceError(f"cannot make the environment: {error}") from error
+    try:
+        check_order(env)
+        fits(victim, env.observation_space, env.action_space)
+        return env.observation_space, env.action_space
+    finally:
+        env.close()
 
 
 # The lowest return that the rules of a game allow, by its name without namespace and version.

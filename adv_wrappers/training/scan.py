@@ -9,24 +9,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
-from adv_wrappers.core.arrays import fits
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.errors import AdvWrappersError, SpaceError, ValueRangeError
+from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.evaluation.environments import Make
+from adv_wrappers.evaluation.environments import Make, spaces_of
 from adv_wrappers.evaluation.episodes import evaluate
 from adv_wrappers.evaluation.report import Report, number
 from adv_wrappers.training.critic import Training, checked, whole
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.order import check_order
 
 Setting = Mapping[str, Any]
 
@@ -135,7 +132,7 @@ def scan_critics(
         folder = None if out is None else Path(out) / _slug(setting)
         every = {"seed": 3 * seed, **training, **setting}
         trainings[text_of(setting)] = Training(victim, env, every, **there, out=folder)
-    _check(attack, victim, next(iter(trainings.values())).one)
+    attack.check(*spaces_of(next(iter(trainings.values())).one, victim))
     tell = {name: None if progress is None else _teller(progress, name) for name in trainings}
     critics = [one.run(tell[name]) for name, one in trainings.items()]
     attacks = [replace(attack, how=RobustSarsa(victim, critic=critic, steps=how.steps)) for critic in critics]
@@ -169,22 +166,6 @@ def check_critics(critics: Sequence[Setting], training: Setting | None = None) -
 
 def _slug(setting: Setting) -> str:
     return re.sub(r"[^\w.]+", "-", text_of(setting)).strip("-")
-
-
-def _check(attack: ThreatModel, victim: Victim, one: Callable[[], gym.Env[Any, Any]]) -> None:
-    """Raise unless the attack, whose critic is of no account here, can be made in one environment."""
-    try:
-        env = one()
-    except AdvWrappersError:
-        raise
-    except Exception as error:  # whatever a user's function may raise
-        raise SpaceError(f"cannot make the environment: {error}") from error
-    try:
-        check_order(env)
-        fits(victim, env.observation_space, env.action_space)
-        attack.check(env.observation_space, env.action_space)
-    finally:
-        env.close()
 
 
 def _teller(progress: Callable[[str, int, int], None], name: str) -> Callable[[int, int], None]:

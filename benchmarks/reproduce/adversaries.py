@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from figures import load
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Learned
@@ -102,9 +103,6 @@ def _train(job: Job, victims: Path, work: Path) -> None:
     train(job, victims, work)
 
 
-def record_of(folder: Path, most: int | None = None) -> list[dict[str, Any]]:
-    """Checkpoints of a training, those of at most ``most`` steps."""
-    import json
-
-    record = json.loads((folder / "state.json").read_text(encoding="utf-8"))["record"]
-    return [point for point in record if most is None or point["steps"] <= most + EVERY // 2]
+def record_of(folder: Path) -> list[dict[str, Any]]:
+    """Checkpoints of a training."""
+    return list(load(folder / "state.json")["record"])

@@ -17,6 +17,7 @@ from typing import Any
 
 import learning
 import torch
+from adversaries import record_of
 from figures import command, kept, load, machine, options, save, table, write
 
 import adv_wrappers as adv
@@ -29,11 +30,6 @@ CARTPOLE: dict[str, dict[str, Any]] = {
     "sa-rl": {"steps": 55_000, "n_steps": 16, "learning_rate": 1e-3, "checks": 11},
     "pa-ad": {"steps": 20_000, "n_steps": 32, "checks": 4},
 }
-
-
-def record_of(folder: Path) -> list[dict[str, Any]]:
-    """Checkpoints of a training."""
-    return list(load(folder / "state.json")["record"])
 
 
 def agent(victims: Path) -> adv.Victim:
