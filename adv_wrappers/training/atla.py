@@ -118,8 +118,9 @@ def train_agent(
         sampled: whether the adversary explores in the agent's phase.
         checks: how many checkpoints are judged, each by ``episodes`` episodes clean and as many attacked.
         out: a folder for the best agent as a card (``load_victim("card:FOLDER")``), the adversary that it met last
-            (``FOLDER/adversary``), the record, and the checkpoints (SB3's files) from which a training that was
-            interrupted goes on, with new episodes, when it is called again with the same arguments.
+            (``FOLDER/adversary``), the record, and the checkpoints from which a training that was interrupted goes on,
+            with new episodes, when it is called again with the same arguments. Nothing in it is unpickled: going on
+            from somebody else's folder runs none of their code.
         tensorboard: a folder for SB3's logs.
         progress: called as ``progress(steps done, clean mean return, attacked one or None)``.
         settings, adversary_settings: of the two algorithms, instead of the defaults.

@@ -71,7 +71,8 @@ def train_adversary(
             that the training never sees; the one that leaves the lowest mean return is returned.
         out: a folder for the best adversary so far, the record of all checkpoints, and the state from which a training
             that was interrupted goes on when it is called again with the same arguments. With more ``steps`` it goes
-            on from where it ended.
+            on from where it ended. Nothing in the folder is unpickled: going on from somebody else's runs none of
+            their code.
         tensorboard: a folder for SB3's logs; ``adversary/victim_return`` is what a checkpoint leaves.
         progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``.
         observe, quantize: as for :class:`adv_wrappers.AdversaryEnv`.
@@ -130,12 +131,10 @@ def train_adversary(
         try:
             run = Run(game, max(steps // checks, 1), out, progress)
             place, logs = device or ("cpu" if flat else "auto"), None if tensorboard is None else str(tensorboard)
-            model = run.resume(ALGORITHMS[algorithm], chairs, place)
-            if model is None:
-                normal = VecNormalize(chairs, norm_obs=flat, norm_reward=True, gamma=chosen["gamma"])
-                given = {"policy": "MlpPolicy", "env": normal, "seed": seed, "device": place, "tensorboard_log": logs}
-                model = construct(ALGORITHMS[algorithm], **given, **chosen)
-            else:  # other draws and episodes than at the beginning
+            normal = VecNormalize(chairs, norm_obs=flat, norm_reward=True, gamma=chosen["gamma"])
+            given = {"policy": "MlpPolicy", "env": normal, "seed": seed, "device": place, "tensorboard_log": logs}
+            model = construct(ALGORITHMS[algorithm], **given, **chosen)
+            if run.resume(model):  # other draws and episodes than at the beginning
                 set_random_seed(seed + model.num_timesteps)
                 chairs.seed(seed + model.num_timesteps)
             director = director_of(model)

@@ -16,7 +16,7 @@ from adv_wrappers.core.files import write
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.training.agents import save_agent
 from adv_wrappers.training.another import plain, refuse_another, refuse_card
-from adv_wrappers.training.normaliser import save_normal
+from adv_wrappers.training.checkpoint import keep
 from adv_wrappers.victims import Victim, load_card
 
 Progress = Callable[[int, float, "float | None"], None]
@@ -85,8 +85,7 @@ class Keeper:
         part.mkdir(parents=True)
         for name, side in (("", model), ("adversary", None if rival is None else rival.model)):
             if side is not None:
-                side.save(part / f"{name or 'agent'}.zip")
-                save_normal(side.get_vec_normalize_env(), str(part / f"{name}{name and '-'}normaliser.pkl"))
+                keep(side, part / f"{name or 'agent'}.zip", part / f"{name}{name and '-'}normaliser.json")
         if best is not None:
             agent, threat = best
             save_agent(part, agent, self.environment, training={**self.about, "checkpoints": self.record})

@@ -34,15 +34,3 @@ def hold(normal: Any, fixed: bool) -> None:
     if normal.norm_obs:
         normal.obs_rms = copied(normal.obs_rms, Held(shape=normal.obs_rms.mean.shape))
         normal.obs_rms.fixed = fixed
-
-
-def save_normal(normal: Any, path: str) -> None:
-    """Write a ``VecNormalize`` as SB3 reads it, without a class of this package."""
-    held = normal.obs_rms if normal.norm_obs else None
-    try:
-        if held is not None:
-            normal.obs_rms = copied(held, RunningMeanStd(shape=held.mean.shape))
-        normal.save(path)
-    finally:
-        if held is not None:
-            normal.obs_rms = held

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.hybrid import Hybrid
@@ -23,6 +21,7 @@ from adv_wrappers.core.files import write
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.training.another import plain, refuse_another, refuse_card
 from adv_wrappers.training.arena import Arena
+from adv_wrappers.training.checkpoint import keep, restore
 from adv_wrappers.training.networks import director_of
 from adv_wrappers.victims import Victim
 
@@ -68,15 +67,17 @@ class Run(BaseCallback):
             if not (self.out / "state.json").exists():
                 refuse_card(self.out, game.about)
 
-    def resume(self, algorithm: Any, chairs: Any, device: Any) -> Any:
-        """The model of a training that was interrupted, its adversary recalled, or None.
+    def resume(self, model: Any) -> bool:
+        """Fill a new model with what the folder holds of this training, if it does, and recall its best adversary.
+
+        The folder's files are read as data: no code of theirs runs.
 
         Raises:
             ValueRangeError: for a folder of another training.
             CardError: for one that cannot be read.
         """
         if self.out is None or not (self.out / "state.json").exists():
-            return None
+            return False
         try:
             state = json.loads((self.out / "state.json").read_text(encoding="utf-8"))
             found = state["about"]
@@ -90,8 +91,8 @@ class Run(BaseCallback):
         refuse_another(self.out, found, self.game.about)
         self.spent = float(self.record[-1]["seconds"]) if self.record else 0.0
         self.found = Learned(card=str(self.out), victim=self.game.actor.victim)
-        normal = VecNormalize.load(str(self.out / "normaliser.pkl"), chairs)
-        return algorithm.load(self.out / "model.zip", normal, device=device)
+        restore(model, self.out / "model.zip", self.out / "normaliser.json")
+        return True
 
     def finish(self) -> Learned:
         """The strongest checkpoint; the last steps are compared too."""
@@ -136,9 +137,6 @@ class Run(BaseCallback):
         self.since = time.process_time()
 
     def _write(self, out: Path) -> None:
-        for name, keep in (("model.zip", self.model.save), ("normaliser.pkl", self.model.get_vec_normalize_env().save)):  # type: ignore[union-attr]
-            part = out / f"part.{name}"
-            keep(str(part))
-            os.replace(part, out / name)
+        keep(self.model, out / "model.zip", out / "normaliser.json")
         state = {"next": self.next, "about": self.game.about, "record": self.record}
         write(out / "state.json", (json.dumps(state, indent=1) + "\n").encode())

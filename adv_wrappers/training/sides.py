@@ -24,6 +24,7 @@ from adv_wrappers.evaluation.rollout import Tap
 from adv_wrappers.training.against import Against
 from adv_wrappers.training.agents import Anatomy, fill, policy_kwargs_of
 from adv_wrappers.training.chairs import Chairs
+from adv_wrappers.training.checkpoint import restore
 from adv_wrappers.training.hardening import Opponent, Rival, Seat, Seats, Table
 from adv_wrappers.training.networks import minibatch, policy_kwargs
 from adv_wrappers.training.normaliser import hold
@@ -91,10 +92,6 @@ def make_agent(
 ) -> Any:  # fmt: skip
     """The agent's model on its seats: new, begun from ``parts``, or from the checkpoint at ``place``."""
     seats, kind = Seats(Tap(env)), ALGORITHMS[algorithm]
-    if place is not None:
-        normal = VecNormalize.load(str(place / "normaliser.pkl"), seats)
-        hold(normal, parts is not None)
-        return kind.load(place / "agent.zip", normal, device="cpu")
     settings = dict(settings)
     if not callable(settings["learning_rate"]):
         settings["learning_rate"] = functools.partial(_falling, float(settings["learning_rate"]))
@@ -107,7 +104,9 @@ def make_agent(
         normal.clip_obs = math.inf if parts.normalise.clip is None else parts.normalise.clip
     hold(normal, parts is not None)
     model = construct(kind, policy="MlpPolicy", env=normal, seed=seed, device="cpu", tensorboard_log=logs, **settings)
-    if parts is not None:
+    if place is not None:
+        restore(model, place / "agent.zip", place / "normaliser.json")
+    elif parts is not None:
         fill(model.policy, parts)
     return model
 
@@ -123,16 +122,14 @@ def make_rival(
     chairs = Chairs(
         VectorAdversaryEnv(vector(), table.victim, actor, against.within.resolve(table.victim), against.when)
     )
+    normal = VecNormalize(chairs, norm_reward=True, gamma=settings["gamma"])
+    given = {**settings, "policy_kwargs": {**policy_kwargs(chairs.observation_space), **settings["policy_kwargs"]}}
+    model = construct(
+        PPO, policy="MlpPolicy", env=normal, seed=seed + _APART, device="cpu", tensorboard_log=logs, **given
+    )
     if place is not None:
-        normal = VecNormalize.load(str(place / "adversary-normaliser.pkl"), chairs)
-        model = PPO.load(place / "adversary.zip", normal, device="cpu")
+        restore(model, place / "adversary.zip", place / "adversary-normaliser.json")
         normal.seed(seed + _APART + int(model.num_timesteps))
-    else:
-        normal = VecNormalize(chairs, norm_reward=True, gamma=settings["gamma"])
-        given = {**settings, "policy_kwargs": {**policy_kwargs(chairs.observation_space), **settings["policy_kwargs"]}}
-        model = construct(
-            PPO, policy="MlpPolicy", env=normal, seed=seed + _APART, device="cpu", tensorboard_log=logs, **given
-        )
     deployed = actor.open() if actor.victim is table.victim else actor
     seat = Seat(sampled)
     seat.take(model)

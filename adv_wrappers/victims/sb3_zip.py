@@ -79,14 +79,7 @@ def read_zip(path: Path, trust: bool = False) -> Contents:
         raise CardError(f"cannot read {path} as a model of Stable-Baselines3: {error}") from error
     if not isinstance(data, dict):
         raise CardError(f"{path}: expected a JSON object in 'data', got {type(data).__name__}")
-    try:
-        weights = torch.load(io.BytesIO(stored), map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise TrustError(
-            f"{path}: policy.pth holds more than weights, and reading it would run code: {error}"
-        ) from error
-    except Exception as error:  # torch's reader meets damaged files with errors of any kind
-        raise CardError(f"{path}: policy.pth is damaged: {error}") from error
+    weights = stored_tensors(stored, f"{path}: policy.pth")
     named = isinstance(weights, dict) and all(isinstance(name, str) for name in weights)
     if not named or not all(isinstance(value, Tensor) for value in weights.values()):
         raise CardError(f"{path}: policy.pth must hold a dictionary of tensors")
@@ -104,6 +97,25 @@ def read_zip(path: Path, trust: bool = False) -> Contents:
         raise CardError(f"{path}: no victim for state-dependent exploration (gSDE)")
     observed, acted = (_space(data.get(f"{what}_space"), path, what) for what in ("observation", "action"))
     return Contents(algorithm, (module, name), observed, acted, _arguments(data, weights, path, algorithm), weights)
+
+
+def stored_tensors(data: bytes, where: str) -> Any:
+    """What ``torch.save`` wrote, without running code of it.
+
+    Args:
+        data: the bytes of the file, or of a member of a ``.zip``.
+        where: what an error calls it.
+
+    Raises:
+        TrustError: for what could only be read by running code.
+        CardError: for a damaged file.
+    """
+    try:
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise TrustError(f"{where} holds more than weights, and reading it would run code: {error}") from error
+    except Exception as error:  # torch's reader meets damaged files with errors of any kind
+        raise CardError(f"{where} is damaged: {error}") from error
 
 
 def algorithm_of(weights: dict[str, Tensor], data: dict[str, Any]) -> str | None:
