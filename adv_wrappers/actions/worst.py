@@ -31,7 +31,8 @@ class WorstAction(Perturbation):
         steps: gradient steps for continuous actions with a critic, each ``2 / steps`` of the radius.
 
     Raises:
-        VictimError: for ``by="q"`` on a victim without Q, and for several discrete actions at once.
+        VictimError: for ``by="q"`` on a victim without Q, for a critic without a gradient, and for several discrete
+            actions at once.
     """
 
     name: ClassVar[str] = "worst-action"
@@ -51,6 +52,9 @@ class WorstAction(Perturbation):
             raise ValueRangeError(f"steps must be an integer of at least 1, got {self.steps!r}")
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError("worst-action by='q' needs Q-values, and this victim has none: use by='policy'")
+        climbs = self.by != "policy" and self.victim is not None and not self.victim.discrete and self.victim.has_q
+        if climbs and not self.victim.differentiable:
+            raise VictimError("worst-action climbs a critic's gradient, this victim has none: use by='policy'")
 
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)

@@ -18,6 +18,7 @@ from adv_wrappers.attacks.fused import fused
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.victims.gradients import need_gradient
 from adv_wrappers.victims.precision import check_precision
 
 Gradient = Callable[[Tensor], Tensor]
@@ -43,6 +44,7 @@ class Climb(Perturbation):
     def __post_init__(self) -> None:
         check_steps(self.steps, self.step)
         check_precision(self.precision)
+        need_gradient(getattr(self, "name", "this attack"), self.victim)
 
     def objective(self, x: Tensor, bound: Any) -> Any:
         """What is maximised, a loss on parameters ``[B, K] -> [B]``; ``bound`` is the victim at this step."""

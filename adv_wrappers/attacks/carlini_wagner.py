@@ -22,6 +22,7 @@ from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.victims.gradients import need_gradient
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class CarliniWagner(Perturbation):
         check_steps(self.steps, self.step)
         check_steps(self.searches, self.c)
         need_discrete(self.name, self.victim, "use max-diff")
+        need_gradient(self.name, self.victim)
         number = isinstance(self.target, int) and not isinstance(self.target, bool) and self.target >= 0
         if self.target not in (None, "worst") and not number:
             raise ValueRangeError(f"target must be None, 'worst' or the number of an action, got {self.target!r}")

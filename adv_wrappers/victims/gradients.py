@@ -15,13 +15,28 @@ from adv_wrappers.victims.precision import lowered
 
 Loss = Callable[[Tensor], Tensor]
 
+_INSTEAD = "attack it by its scores alone with square, or by its decisions alone with hop-skip-jump"
+
+
+def need_gradient(attack: str, victim: Any) -> None:
+    """Raise :class:`VictimError` for a victim that is known to have no gradient; None is one that is still open."""
+    if not getattr(victim, "differentiable", True):
+        raise VictimError(
+            f"{attack} needs the victim's gradient, and this victim has none: its function works on numpy arrays, "
+            f"detaches or runs under no_grad; {_INSTEAD}"
+        )
+
 
 def gradient(victim: Any, loss: Loss, state: Any, fill: Any, precision: str | None) -> Callable[[Tensor], Tensor]:
     """``x -> d loss(params(x)).sum() / dx``; see :meth:`adv_wrappers.victims.victim.Victim.gradient`.
 
     A chain is walked by hand; anything else, and what is recurrent or part of a larger observation, is differentiated,
     by compiled code where the victim was made with ``compile=True``.
+
+    Raises:
+        VictimError: at once for a victim that has no gradient, or when the gradient is asked for.
     """
+    need_gradient("this attack", victim)
     chain = victim.chain() if fill is None and state is None and precision != "tf32" else None
     if chain is not None:
         dtype = torch.bfloat16 if precision == "bf16" else None
@@ -36,7 +51,7 @@ def gradient(victim: Any, loss: Loss, state: Any, fill: Any, precision: str | No
             if not total.requires_grad:
                 raise VictimError(
                     "the victim's output carries no gradient to the observation: its module must not detach, run under "
-                    "no_grad, or choose actions itself"
+                    f"no_grad, or choose actions itself; {_INSTEAD}"
                 )
             with lowered(precision, x.device):
                 return torch.autograd.grad(total, x)[0]

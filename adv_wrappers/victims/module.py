@@ -1,4 +1,4 @@
-"""Victims made from any torch module or function: a CleanRL agent, a network of your own."""
+"""Victims made from any torch module or function, on tensors or numpy arrays: a CleanRL agent, code of your own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.core.errors import VictimError
+from adv_wrappers.victims.arrays import ArrayFunction, ArrayStart
 from adv_wrappers.victims.chain import Chain, chain_of
 from adv_wrappers.victims.families import params_of
-from adv_wrappers.victims.probe import Net, probe, width
+from adv_wrappers.victims.probe import Net, probe, reads, width
 from adv_wrappers.victims.victim import Select, State, Victim
 
 
@@ -31,7 +32,9 @@ def from_module(
         module: observations to Q-values ``[B, A]`` (``q``), ``logits``, an action (``mean``), mean and log-std as a
             pair or side by side (``gaussian``), or a torch ``Distribution`` (``distribution``). A recurrent one takes
             ``(obs, state)`` and returns ``(output, state)``; if it has a method ``advance(obs, state) -> state``,
-            that one makes the new state, and the returned one is not looked at.
+            that one makes the new state, and the returned one is not looked at. A function may also take and return
+            numpy arrays (of ``dtype``): it is tried on both. Such a victim has no gradient, and is attacked by its
+            scores (``square``) or its decisions (``hop-skip-jump``) alone; functions beside it take arrays too.
         kind: see above; None looks at what the module returns, and asks where that is not enough.
         value: observations (and the state, of a recurrent one) to state values ``[B]`` or ``[B, 1]``.
         critic: observations and native actions to Q-values ``[B]`` or ``[B, 1]``.
@@ -60,6 +63,15 @@ def from_module(
         return copy.deepcopy(net).to(device=device, dtype=dtype).eval().requires_grad_(False)
 
     module, value, critic, robust_sarsa = _some(keep(module)), keep(value), keep(critic), keep(robust_sarsa)
+    taken = reads(module, observation_space, initial_state, device, dtype)
+    if taken == "arrays":
+        stateful = initial_state is not None
+        initial_state = None if initial_state is None else ArrayStart(initial_state, device)
+        module = ArrayFunction(module, stateful, device, dtype)
+        value, critic, robust_sarsa = (
+            net if net is None or isinstance(net, nn.Module) else ArrayFunction(net, False, device, dtype)
+            for net in (value, critic, robust_sarsa)
+        )
     form, size = probe(module, observation_space, initial_state, device, dtype)
     if kind is None:
         if form not in ("gaussian", "distribution"):
@@ -79,7 +91,7 @@ def from_module(
         raise VictimError(f"the module returns {size[1]} numbers a row; {final} over {action_space} needs {expected}")
     victim.net, victim.value_net, victim.critic, victim.robust_sarsa = module, value, critic, robust_sarsa
     victim.start, victim.recurrent, victim.live, victim.clip = initial_state, initial_state is not None, live, clip
-    victim.compile = compile
+    victim.compile, victim.differentiable = compile, taken == "gradients"
     if isinstance(module, nn.Module) and initial_state is None and not isinstance(observation_space, spaces.Dict):
         victim.plain = chain_of(module, frozen=not live)
     return victim

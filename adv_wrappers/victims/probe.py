@@ -1,15 +1,17 @@
-"""What a module returns: it is asked once, with two rows of zeros, before anything is built on it."""
+"""What a module takes and returns: it is asked, with two rows of zeros, before anything is built on it."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.core.errors import VictimError
+from adv_wrappers.victims.arrays import answers_arrays, to_arrays
 from adv_wrappers.victims.families import params_of
 
 Net = nn.Module | Callable[..., Any]
@@ -34,6 +36,65 @@ def _zeros(space: spaces.Space[Any], device: torch.device, dtype: torch.dtype) -
     if not isinstance(space, spaces.Box):
         raise VictimError(f"expected Box observations (or a Dict of them), got {space}")
     return torch.zeros(2, *space.shape, device=device, dtype=dtype)
+
+
+def reads(
+    net: Net, space: spaces.Space[Any], start: Any, device: torch.device, dtype: torch.dtype
+) -> Literal["gradients", "tensors", "arrays"]:
+    """Whether a module or function works on tensors, with or without gradients, or on numpy arrays.
+
+    A function is tried on tensors that ask for a gradient, then on arrays (numpy's own functions take tensors too, and
+    answer them without a gradient), then on plain tensors. Of modules nobody expects arrays, unless they answer them.
+
+    Raises:
+        VictimError: for a function that takes none of them.
+    """
+
+    def ask(arrays: bool, gradient: bool) -> Any:
+        obs, state = _zeros(space, device, dtype), (start(2),) if start else ()
+        if arrays:
+            return net(to_arrays(obs), *to_arrays(state))
+        with torch.set_grad_enabled(gradient):
+            return net(_asking(obs) if gradient else obs, *state)
+
+    faults: list[Exception] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of numpy, when it is handed tensors
+        plain = isinstance(net, nn.Module)
+        for arrays, gradient in [(False, False)] if plain else [(False, True), (True, False), (False, False)]:
+            try:
+                out = ask(arrays, gradient)
+            except Exception as error:
+                faults.append(error)
+                continue
+            if answers_arrays(out):
+                return "arrays"
+            if not arrays:
+                return "gradients" if plain or (gradient and _differentiable(out)) else "tensors"
+    if plain:
+        return "gradients"  # what is wrong with it, the probe says
+    raise VictimError(
+        f"the module does not take observations of {space}: as tensors {faults[0]}; as numpy arrays {faults[1]}"
+        if len(faults) > 1
+        else f"the module does not take observations of {space}: {faults[0]}"
+    )
+
+
+def _asking(obs: Any) -> Any:
+    """Observations that ask for a gradient; copies, because a function may well scale its input in place."""
+    if isinstance(obs, dict):
+        return {key: _asking(value) for key, value in obs.items()}
+    return obs.requires_grad_().clone()
+
+
+def _differentiable(out: Any) -> bool:
+    out = out[0] if isinstance(out, tuple) and out else out
+    if isinstance(out, torch.distributions.Distribution):
+        try:
+            out = params_of(out)[1]
+        except TypeError:  # of which the probe says more
+            return True
+    return not isinstance(out, Tensor) or out.requires_grad
 
 
 def probe(net: Net, space: spaces.Space[Any], start: Any, device: torch.device, dtype: torch.dtype) -> tuple[str, Any]:

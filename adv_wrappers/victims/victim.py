@@ -42,10 +42,12 @@ class Victim:
         ref: what :func:`load_victim` takes, or None.
         scale: the victim's unit of every feature (its normaliser's standard deviation), or None.
         recurrent: whether it has a hidden state.
+        differentiable: whether it has gradients; a function on numpy arrays has none.
         card: the parsed ``card.json`` that it came from, or None.
     """
 
     recurrent = False
+    differentiable = True
     compile = False  # whether gradients that are not walked by hand are compiled
     card: dict[str, Any] | None = None
     critic: Any = None  # (obs, native actions) -> Q of continuous actions, where the victim has one

@@ -61,7 +61,15 @@ def test_a_layer_takes_the_victim_that_its_threat_leaves_open():
 def test_a_victim_without_a_gradient_is_told_apart():
     space = gym.make("CartPole-v1")
     net = torch.nn.Linear(4, 2)
-    victim = adv.from_module(lambda x: net(x).detach(), space.observation_space, space.action_space, "q")
+    spaces = space.observation_space, space.action_space
+    with pytest.raises(adv.VictimError, match=r"detaches.*square"):  # of a function it is known at once
+        adv.MinBest(adv.from_module(lambda x: net(x).detach(), *spaces, "q"))
+
+    class Detached(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x).detach()
+
+    victim = adv.from_module(Detached(4, 2), *spaces, "q")
     env = adv.PerturbObservation(space, adv.MinBest(victim), within=adv.Linf(0.1))
     with pytest.raises(adv.VictimError, match="carries no gradient"):
         env.reset(seed=0)

@@ -1,0 +1,70 @@
+"""Functions on numpy arrays as victims: tensors are copied to arrays on the way in, and what they answer to tensors.
+
+Such a victim can be asked and not differentiated, so it is attacked by its answers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def is_array(value: Any) -> bool:
+    """Whether this is a numpy array, or what turns into one, and no tensor."""
+    return not isinstance(value, Tensor) and hasattr(value, "__array__")
+
+
+def answers_arrays(answer: Any) -> bool:
+    """Whether an answer is an array, or a tuple that begins with one: a mean, or an output beside a state."""
+    return is_array(answer[0] if isinstance(answer, tuple) and answer else answer)
+
+
+def to_arrays(tree: Any) -> Any:
+    """Tensors of a (possibly nested) dictionary or tuple as arrays of their own memory, which may be written to."""
+    if isinstance(tree, dict):
+        return {key: to_arrays(value) for key, value in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(map(to_arrays, tree))
+    return tree.detach().cpu().numpy().copy() if isinstance(tree, Tensor) else tree
+
+
+def to_tensors(tree: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
+    """Arrays of a (possibly nested) dictionary or tuple as tensors of ``dtype``, by default their own."""
+    if isinstance(tree, dict):
+        return {key: to_tensors(value, device, dtype) for key, value in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(to_tensors(value, device, dtype) for value in tree)
+    return torch.tensor(np.asarray(tree), dtype=dtype, device=device) if is_array(tree) else tree
+
+
+class ArrayFunction:
+    """A function on numpy arrays, as a function on tensors without gradients.
+
+    Args:
+        function: takes and returns arrays; a recurrent one takes ``(obs, state)`` and returns ``(output, state)``.
+        recurrent: whether it does.
+        device, dtype: of the output. The leaves of a state keep their own dtype.
+    """
+
+    def __init__(self, function: Callable[..., Any], recurrent: bool, device: torch.device, dtype: torch.dtype) -> None:
+        self.function, self.recurrent, self.device, self.dtype = function, recurrent, device, dtype
+
+    def __call__(self, *inputs: Any) -> Any:
+        answer = self.function(*map(to_arrays, inputs))
+        if self.recurrent and isinstance(answer, tuple) and len(answer) == 2:
+            return to_tensors(answer[0], self.device, self.dtype), to_tensors(answer[1], self.device)
+        return to_tensors(answer, self.device, self.dtype)
+
+
+class ArrayStart:
+    """The initial state of a recurrent function on arrays, as tensors."""
+
+    def __init__(self, start: Callable[[int], Any], device: torch.device) -> None:
+        self.start, self.device = start, device
+
+    def __call__(self, rows: int) -> Any:
+        return to_tensors(self.start(rows), self.device)

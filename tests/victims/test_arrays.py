@@ -1,0 +1,157 @@
+"""Victims that are functions on numpy arrays: found out by asking them, attacked without a gradient."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+import adv_wrappers as adv
+from adv_wrappers.victims import from_module
+from tests.core.helpers import context, randn
+
+OBS = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+TWO, BOX = spaces.Discrete(2), spaces.Box(-1, 1, (3,), np.float32)
+WEIGHT = randn(4, 2).numpy()
+X = randn(5, 4, seed=1).float()
+
+
+def _methods(obs):
+    return obs.astype(np.float64) @ WEIGHT
+
+
+def _asking(obs):
+    return np.asarray(obs) @ WEIGHT
+
+
+def _ufuncs(obs):
+    """numpy's own functions take tensors, and hand back tensors without a gradient."""
+    return np.tanh(obs)[:, :2]
+
+
+def _writing(obs):
+    obs *= 2
+    return obs[:, :2]
+
+
+@pytest.mark.parametrize("function", [_methods, _asking, _ufuncs])
+def test_a_function_on_arrays_is_found_out(function):
+    victim = from_module(function, OBS, TWO, "q")
+    assert not victim.differentiable
+    found = victim.params(X)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, torch.tensor(function(X.numpy().copy()), dtype=torch.float32))
+    assert torch.equal(victim.act(found), found.argmax(-1))
+    assert victim.policy(X).probs.shape == (5, 2) and torch.equal(victim.value(X), found.amax(-1))
+
+
+def test_what_it_is_handed_is_its_own():
+    """A function that writes into its observations changes nothing of the attack's."""
+
+    def writing(obs):
+        assert isinstance(obs, np.ndarray)
+        return _writing(obs)
+
+    x = X.clone()
+    torch.testing.assert_close(from_module(writing, OBS, TWO, "q").params(x), 2 * X[:, :2])
+    assert torch.equal(x, X)
+
+
+def test_functions_on_tensors_stay_what_they_are():
+    assert from_module(lambda o: o[:, :2] * 3, OBS, TWO, "q").differentiable
+    assert from_module(_writing, OBS, TWO, "q").differentiable
+    assert from_module(nn.Linear(4, 2), OBS, TWO, "q").differentiable
+    inward = from_module(lambda o: torch.from_numpy(np.tanh(o.numpy()))[:, :2], OBS, TWO, "q")
+    assert not inward.differentiable and inward.params(X).shape == (5, 2)
+
+
+def test_a_module_that_answers_arrays():
+    class Session(nn.Module):
+        def forward(self, obs):
+            return np.asarray(obs) @ WEIGHT
+
+    victim = from_module(Session(), OBS, TWO, "logits")
+    assert not victim.differentiable and victim.params(X).shape == (5, 2)
+
+
+def test_continuous_actions_and_their_critics():
+    mean = from_module(lambda o: o.astype(float)[:, :3], OBS, BOX, "mean", critic=lambda o, a: o.sum(1) + a.sum(1))
+    torch.testing.assert_close(mean.q(X, X[:, :3]), X.sum(1) + X[:, :3].sum(1))
+    pair = from_module(lambda o: (np.array(o)[:, :3], np.zeros((len(o), 3))), OBS, BOX)
+    assert pair.kind == "gaussian" and pair.params(X).shape == (5, 6)
+
+
+def test_dict_observations():
+    space = spaces.Dict({"a": OBS, "b": OBS})
+    victim = from_module(lambda o: np.concatenate([o["a"], o["b"]], 1), space, spaces.Discrete(8), "q")
+    assert not victim.differentiable and victim.params({"a": X, "b": X}).shape == (5, 8)
+
+
+class Counter:
+    """A recurrent function on arrays: the state counts the steps and sums the observations."""
+
+    def __call__(self, obs, state):
+        steps, total = state
+        total = total + obs[:, :2]
+        return total * steps[:, None], (steps + 1, total)
+
+
+def _counts(rows):
+    return np.ones(rows, np.int64), np.zeros((rows, 2), np.float32)
+
+
+def test_recurrent_functions():
+    victim = from_module(Counter(), OBS, TWO, "logits", initial_state=_counts, dtype=torch.float32)
+    state = victim.initial_state(5)
+    assert state[0].dtype == torch.int64
+    after = victim.advance(X, state)
+    torch.testing.assert_close(victim.params(X, after), 4 * X[:, :2])
+
+
+def test_a_function_that_takes_nothing_says_both_reasons():
+    def broken(obs):
+        return obs.astype(float) @ np.zeros((3, 2))
+
+    with pytest.raises(adv.VictimError, match=r"(?s)as tensors .*astype.*as numpy arrays .*matmul"):
+        from_module(broken, OBS, TWO, "q")
+    with pytest.raises(adv.VictimError, match="needs 2"):
+        from_module(lambda o: np.zeros((len(o), 3)), OBS, TWO, "q")
+
+
+@pytest.mark.parametrize("attack", ["min-best", "max-worst", "momentum", "max-diff", "carlini-wagner", "min-q"])
+def test_attacks_by_gradients_point_to_those_without(attack):
+    victim = from_module(_methods, OBS, TWO, "q")
+    with pytest.raises(adv.VictimError, match=rf"{attack} needs .*gradient.*square.*hop-skip-jump"):
+        adv.threat(attack, victim, eps=0.1)
+    with pytest.raises(adv.VictimError, match=r"gradient.*square.*hop-skip-jump"):
+        victim.gradient(lambda params: params.sum(-1))
+
+
+def test_the_worst_action_by_a_critic_on_arrays():
+    mean = from_module(lambda o: o.astype(float)[:, :3], OBS, BOX, "mean", critic=lambda o, a: o.sum(1) + a.sum(1))
+    for by in (None, "q"):
+        with pytest.raises(adv.VictimError, match="by='policy'"):
+            adv.WorstAction(mean, by=by)
+    assert adv.WorstAction(mean, by="policy").victim is mean
+
+
+def test_learned_adversaries_say_so_when_they_ask():
+    victim = from_module(_methods, OBS, TWO, "q")
+    director = adv.Director(nn.Sequential(nn.Linear(4, 2)), True)
+    with pytest.raises(adv.VictimError, match="square"):
+        adv.Learned(director, adv.PAAD(victim))(X, context(X, adv.Linf(0.1)))
+
+
+def test_copies_and_evaluation():
+    victim = from_module(_methods, OBS, TWO, "q")
+    assert copy.deepcopy(victim) is victim
+    again = pickle.loads(pickle.dumps(victim))
+    assert torch.equal(again.params(X), victim.params(X)) and not again.differentiable
+    report = adv.evaluate(victim, lambda: gym.make("CartPole-v1"), ["noise:eps=0.1"], episodes=2, seed=0)
+    assert "noise:eps=0.1" in str(report)
