@@ -31,8 +31,15 @@ class Timing(When):
 
     def __str__(self) -> str:
         """The text that the timing is read from, its defaults left out."""
-        given = [getattr(self, f.name) for f in fields(cast(Any, self)) if getattr(self, f.name) != f.default]
-        return f"{self.name}({','.join(str(value) for value in given)})"
+        given, skipped = list[str](), False
+        for field in fields(cast(Any, self)):
+            value = getattr(self, field.name)
+            if value is field.default or value == field.default:
+                skipped = True
+            else:  # behind an argument that is left out, only its name says which one a value is
+                text = repr(value) if isinstance(value, str) else str(value)
+                given.append(f"{field.name}={text}" if skipped else text)
+        return f"{self.name}({','.join(given)})"
 
 
 def _look(when: When, x: Tensor, context: Context, moment: Any, path: int) -> Any:

@@ -31,7 +31,7 @@ from adv_wrappers.core.perturbation import On, Perturbation, When, check_how
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct
 from adv_wrappers.daylight import JPEG, Brightness, Daylight, MedianBlur, Perspective, Rotation, Shift
-from adv_wrappers.texts import budget_of, parse_when, pieces_of, value_of
+from adv_wrappers.texts import budget_of, parse_when, pieces_of, plain_text, value_of
 from adv_wrappers.timing import And, Bernoulli
 from adv_wrappers.victims import Victim, load_victim
 
@@ -79,7 +79,7 @@ presets: dict[str, Preset] = {
     "worst-action": Preset(WorstAction),
 }
 
-_TEXTS = ("when", "victim", "card", "critic")  # values that are never numbers
+TEXTS = ("when", "victim", "card", "critic")  # values that are never numbers
 _COMMON = ("eps", "norm", "scale", "newest", "victim", "when", "p", "at")
 
 
@@ -142,7 +142,8 @@ def parse_threat(text: str, **given: Any) -> ThreatModel:
     """The threat of a text such as ``max-diff:eps=0.075,scale=victim,when=bernoulli(0.1)&atmost(7)``.
 
     The text is split on its first ``:``, at commas outside quotes and brackets, and on the first ``=`` of each piece;
-    lists are written ``a;b``, and a value that holds a comma is quoted. ``given`` are arguments of :func:`threat` that
+    lists are written ``a;b``, and a value that holds a comma is quoted; within quotes it is taken as it stands.
+    :func:`adv_wrappers.formatting.text_of` writes what is read here. ``given`` are arguments of :func:`threat` that
     take precedence.
 
     Raises:
@@ -151,16 +152,27 @@ def parse_threat(text: str, **given: Any) -> ThreatModel:
     if not isinstance(text, str):
         raise ThreatError(f"expected a text such as 'noise:eps=0.1', got {text!r}")
     name, _, rest = text.partition(":")
+    _refuse_unwritten(name, text)
     arguments: dict[str, Any] = {}
     for piece in pieces_of(rest):
         key, equals, value = piece.partition("=")
         key = key.strip()
+        _refuse_unwritten(value, text)
         if not equals or not key.isidentifier():
             raise ThreatError(f"cannot read {piece!r} in {text!r}: expected key=value")
         if key in arguments:
             raise ThreatError(f"{key} is given twice in {text!r}")
-        arguments[key] = value.strip().strip("'\"") if key in _TEXTS else value_of(value.strip())
+        arguments[key] = plain_text(value) if key in TEXTS else value_of(value.strip())
     return threat(name.strip(), **{**arguments, **{k: v for k, v in given.items() if v is not None}})
+
+
+def _refuse_unwritten(part: str, text: str) -> None:
+    """Raise for ``<...>``, by which reports name what has no text form (:mod:`adv_wrappers.formatting`)."""
+    if part.strip().startswith("<"):
+        raise ThreatError(
+            f"{part.strip()} in {text!r:.200} names something that has no text form, such as a function or a victim "
+            f"without a reference: give the threat itself, or its dictionary"
+        )
 
 
 def as_threat(

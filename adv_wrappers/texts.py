@@ -68,10 +68,15 @@ def _literal(node: ast.expr, text: str) -> Any:
         raise ThreatError(f"cannot read the timing {text!r}: arguments must be numbers") from error
 
 
-def pieces_of(text: str) -> list[str]:
-    """``a=1,b="x,y"`` split at commas outside quotes and brackets."""
-    pieces, start, depth, quote = [], 0, 0, ""
-    for i, letter in enumerate(text):
+def split(text: str, separator: str) -> list[str]:
+    """``text`` between the separators that stand outside of quotes and brackets.
+
+    Raises:
+        ThreatError: for a quote or a bracket without its other half.
+    """
+    pieces, start, depth, quote, i = [], 0, 0, "", 0
+    while i < len(text):
+        letter = text[i]
         if quote:
             quote = "" if letter == quote else quote
         elif letter in "'\"":
@@ -80,19 +85,50 @@ def pieces_of(text: str) -> list[str]:
             depth += 1
         elif letter in ")]":
             depth -= 1
-        elif letter == "," and depth == 0:
+        elif depth == 0 and text.startswith(separator, i):
             pieces.append(text[start:i])
-            start = i + 1
+            i = start = i + len(separator)
+            continue
+        i += 1
     if quote or depth:
         raise ThreatError(f"unbalanced quote or bracket in {text!r}")
-    pieces.append(text[start:])
-    return [piece for piece in pieces if piece.strip()]
+    return [*pieces, text[start:]]
+
+
+def stack_of(text: str) -> list[str]:
+    """The threats of a stack as reports write it, with `` + `` between them, innermost first."""
+    return split(text, " + ") if " + " in text else [text]
+
+
+def pieces_of(text: str) -> list[str]:
+    """``a=1,b="x,y"`` split at commas outside quotes and brackets."""
+    return [piece for piece in split(text, ",") if piece.strip()]
+
+
+def quoted(text: str) -> bool:
+    """Whether a text is one quotation: the same quote at both ends, and nowhere in between."""
+    return len(text) >= 2 and text[0] in "'\"" and text.find(text[0], 1) == len(text) - 1
+
+
+def plain_text(text: str) -> str:
+    """A value that is never a number: what is quoted is taken as it stands, without its quotes."""
+    text = text.strip()
+    return text[1:-1] if quoted(text) else text
 
 
 def value_of(text: str) -> Any:
-    """A number, word or text; ``a;b`` is a tuple of them."""
-    if ";" in text and text[:1] not in "'\"":
-        return tuple(value_of(item.strip()) for item in text.split(";"))
+    """A number, word or text; ``a;b`` is a tuple of them, ``a;`` of one, and ``(a;b);(c;d)`` one of tuples."""
+    if quoted(text):
+        return text[1:-1]
+    if ";" in text:
+        try:
+            items = split(text, ";")
+        except ThreatError:
+            return text
+        if len(items) > 1:
+            return tuple(value_of(item.strip()) for item in (items if items[-1].strip() else items[:-1]))
+        if text[:1] == "(" and text[-1:] == ")":
+            return value_of(text[1:-1])
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]

@@ -21,6 +21,7 @@ FLOORS = [
     ("attacks", "daylight", "actions"),
     "adversaries",
     "presets",
+    "formatting",
     "wrappers",
     "snapshots",
     ("registration", "daylight_ids"),

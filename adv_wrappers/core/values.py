@@ -49,8 +49,9 @@ class Value:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equality that never asks an array for its truth value."""
-    return a is b or (type(a) is type(b) and isinstance(a, (bool, int, float, str, tuple)) and a == b)
+    """Equality that never asks an array for its truth value; 3 and 3.0 are the same, 1 and True are not."""
+    alike = type(a) is type(b) or {type(a), type(b)} == {int, float}
+    return a is b or (alike and isinstance(a, (bool, int, float, str, tuple)) and a == b)
 
 
 def encode(value: Any) -> Any:

@@ -25,7 +25,7 @@ from adv_wrappers.evaluation.kept import Kept
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.rollout import Tap, play
-from adv_wrappers.evaluation.stacks import Stack, is_worst, stack, worst
+from adv_wrappers.evaluation.stacks import Stack, distinct, is_worst, stack, worst
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.victims.zoo import device_of
@@ -98,6 +98,7 @@ def evaluate(
     stacks = [Stack("none", (), False), *(stack(item, victim) for item in _listed(threats))]
     if isinstance(minimum, str) and not any(is_worst(aimed, victim) for aimed in stacks):
         stacks.insert(1, worst(victim))
+    stacks = distinct(stacks)
     one, name, kwargs = builder(env, victim, env_kwargs, make)
     if out is not None:
         try:

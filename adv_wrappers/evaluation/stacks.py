@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from adv_wrappers.actions.worst import WorstAction
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.errors import ThreatError
-from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.formatting import text_of, unique, without_number
 from adv_wrappers.presets import as_threat, parts_of
+from adv_wrappers.texts import stack_of
 from adv_wrappers.timing import Always
 from adv_wrappers.victims.victim import Victim
 
@@ -33,7 +35,7 @@ def stack(item: Any, victim: Victim) -> Stack:
         AdvWrappersError: one of its kinds, for what cannot be understood as a threat.
     """
     if isinstance(item, str):  # as reports write a stack
-        item = item.split(" + ")
+        item = stack_of(without_number(item))
     parts = item if isinstance(item, (list, tuple)) else [item]
     if not parts:
         raise ThreatError("a stack needs at least one threat")
@@ -41,9 +43,16 @@ def stack(item: Any, victim: Victim) -> Stack:
     transfer = any(not _same(other, victim) for threat in made for other in threat.victims)
     trained = {getattr(threat.how, "trained_on", None) for threat in made} - {None}  # by their hashes
     transfer = transfer or any(other != victim.fingerprint() for other in trained)
-    texts = [part if isinstance(part, str) else _text(threat) for part, threat in zip(parts, made, strict=True)]
+    pairs = zip(parts, made, strict=True)  # a text stays as it was written
+    texts = [part.strip() if isinstance(part, str) else text_of(threat, victim) for part, threat in pairs]
     layers = (layer for threat in made for layer in parts_of(threat.against(victim)))
     return Stack(" + ".join(texts), tuple(layers), transfer)
+
+
+def distinct(stacks: Sequence[Stack]) -> list[Stack]:
+    """The stacks, with names that tell them apart where two have one text: what no text can say is not in it."""
+    names = unique(aimed.name for aimed in stacks)
+    return [replace(aimed, name=name) for aimed, name in zip(stacks, names, strict=True)]
 
 
 def worst(victim: Victim) -> Stack:
@@ -63,22 +72,6 @@ def is_worst(aimed: Stack, victim: Victim) -> bool:
 
 def _same(other: Any, victim: Victim) -> bool:
     return other is victim or bool(victim.modules() and other.fingerprint() == victim.fingerprint())
-
-
-def _text(threat: ThreatModel) -> str:
-    """A threat's text: its name and what tells it from its neighbours in a table."""
-    budget, parts = threat.budget, []
-    for key in ("eps", "k"):
-        if hasattr(budget, key):
-            parts.append(f"{key}={getattr(budget, key):g}")
-    if budget.name not in ("linf", "valid"):
-        parts.append(f"norm={budget.name}")
-    scale = getattr(budget, "scale", None)
-    if scale is not None:
-        parts.append(f"scale={scale}" if isinstance(scale, (str, float)) else "scale=...")
-    if threat.when is not None:
-        parts.append(f"when={threat.when}" if isinstance(threat.when, When) else "when=...")
-    return threat.label + (":" + ",".join(parts) if parts else "")
 
 
 def form(threat: ThreatModel) -> dict[str, Any] | None:

@@ -19,9 +19,10 @@ from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.daylight.images import whole
 from adv_wrappers.evaluation.environments import atari, builder, is_atari
 from adv_wrappers.evaluation.looks import Look
+from adv_wrappers.formatting import caption, words
 from adv_wrappers.presets import as_threat
+from adv_wrappers.texts import stack_of
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.wrappers.captions import caption, words
 from adv_wrappers.wrappers.layer import layers
 from adv_wrappers.wrappers.panels import Frames
 from adv_wrappers.wrappers.pilot import Pilot
@@ -127,7 +128,7 @@ def daylight_of(id: str) -> tuple[str, ...]:
 
 
 def _stack(item: Any) -> list[Any]:
-    parts = item.split(" + ") if isinstance(item, str) else item if isinstance(item, (list, tuple)) else [item]
+    parts = stack_of(item) if isinstance(item, str) else item if isinstance(item, (list, tuple)) else [item]
     made = [as_threat(part) for part in parts]
     if not made:
         raise ThreatError("a stack needs at least one threat")

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.errors import SpaceError, ValueRangeError
 from adv_wrappers.daylight.images import whole
+from adv_wrappers.formatting import caption
 from adv_wrappers.wrappers import trees
 from adv_wrappers.wrappers.bars import Bars
-from adv_wrappers.wrappers.captions import caption
 from adv_wrappers.wrappers.layer import chain
 from adv_wrappers.wrappers.panels import (
     HIT,

@@ -9,6 +9,7 @@ from adv_wrappers.core.errors import ThreatError
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.presets import as_threat, parts_of
+from adv_wrappers.texts import stack_of
 from adv_wrappers.victims import load_victim
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.observation import PerturbObservation
@@ -53,7 +54,7 @@ def wrap(
 def _flat(threats: Iterable[Any]) -> Iterator[Any]:
     for item in threats:
         if isinstance(item, str):
-            yield from item.split(" + ")
+            yield from stack_of(item)
         elif isinstance(item, (list, tuple)):
             if not item:
                 raise ThreatError(f"a stack needs at least one threat, got {item!r}")

@@ -112,7 +112,7 @@ def test_transfer_is_told(victim: Victim) -> None:
     other = adv.threat("pgd", balancing("q", sharpness=2.0), eps=0.1)
     report = adv.evaluate(victim, short, [other, adv.threat("pgd", victim, eps=0.1), "pgd:eps=0.1"], episodes=1)
     assert [row["transfer"] for row in report.threats] == [False, True, False, False]
-    assert report.threats[1]["threat"] == "min-best:eps=0.1"
+    assert report.threats[1]["threat"].startswith("pgd:eps=0.1,victim=<")
 
 
 def test_idle_rows_are_not_attacked(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,3 +214,19 @@ def test_a_report_prints_as_its_table() -> None:
     assert lines[0] == "zoo:cartpole-dqn on CartPole-v1, 2 episodes, seed 0"
     assert any(line.strip().startswith("noise:eps=0.1,when=every(2)") for line in lines)
     assert all(line == line.rstrip() for line in lines)
+
+
+def test_every_row_has_a_name_of_its_own_that_can_be_run_again(victim: Victim) -> None:
+    weak, strong = (adv.threat("max-diff", eps=0.1, steps=steps) for steps in (1, 5))
+    twins = [lambda x, context: x, lambda x, context: x + 1]
+    blind = [adv.ThreatModel("observation", how, adv.Linf(0.1)) for how in twins]
+    asked = [weak, strong, adv.threat("pgd", eps=0.1, at=None), "noise:eps=1/10", "noise:eps=1/10", *blind]
+    first = adv.evaluate(victim, short, asked, episodes=1)
+    names = [row["threat"] for row in first.threats]
+    assert names == [
+        "none", "max-diff:steps=1,eps=0.1", "max-diff:steps=5,eps=0.1", "pgd:eps=0.1", "noise:eps=1/10",
+        "noise:eps=1/10 #2", "<lambda>:eps=0.1", "<lambda>:eps=0.1 #2",
+    ]  # fmt: skip
+    again = adv.evaluate(victim, short, names[1:6], episodes=1)
+    assert [row["layers"] for row in again.threats] == [row["layers"] for row in first.threats[:6]]
+    assert [row["returns"] for row in again.threats] == [row["returns"] for row in first.threats[:6]]

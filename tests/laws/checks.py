@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -23,6 +24,8 @@ import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned
 from adv_wrappers.core.bound import Bound
 from adv_wrappers.core.errors import AdvWrappersError
+from adv_wrappers.formatting import text_of
+from adv_wrappers.presets import parse_threat
 from tests.rigs import RIGS, ReplayEnv, Rig, make_victim, recorded, run, same, same_bytes, tensors, vector
 
 BUDGETS = ("linf", "scaled", "l2", "l0", "valid", "newest")
@@ -461,6 +464,36 @@ def check_round_trip(case: Case, **kwargs: Any) -> None:
     pickled = pickle.loads(pickle.dumps(threat))
     assert pickled.to_dict() == threat.to_dict()
     assert copy.deepcopy(threat) == threat
+
+
+def check_text(case: Case) -> None:
+    """Law 9: a threat's text parses back to the same threat, and different threats have different texts."""
+    victim, seen = case.rig.victim(), {}
+    timings = (None, (adv.Bernoulli(0.1) & ~adv.Window(1, 2)) | adv.Every(3), adv.Bernoulli(0.1, 2))
+    variants = [case.threat(budget, when=when) for budget in fitting(case) for when in timings]
+    variants += [made for made in _changed(case.threat()) if made not in variants]
+    for made in variants:
+        text = text_of(made, victim)
+        assert text not in seen, f"{case}: {made} and {seen[text]} have the text {text}"
+        seen[text] = made
+        long = len(scale) > 256 if isinstance(scale := getattr(made.budget, "scale", None), tuple) else False
+        assert long == ("<" in text), f"{case}: {text}"
+        if not long:
+            again = parse_threat(text).against(victim).to_dict()
+            assert again == made.to_dict(), f"{case}: {text} gives {again} for {made.to_dict()}"
+
+
+def _changed(threat: Any) -> list[Any]:
+    """The threat with its radius, and every number of its attack, a little larger."""
+    found = []
+    for part, name in [("within", "eps"), *(("how", field.name) for field in dataclasses.fields(threat.how))]:
+        value = getattr(threat, part)
+        old = getattr(value, name, None)
+        if isinstance(old, (int, float)):
+            new = (not old) if isinstance(old, bool) else old + 2 if isinstance(old, int) else old * (1 + 1e-12) + 1e-12
+            with contextlib.suppress(AdvWrappersError):
+                found.append(dataclasses.replace(threat, **{part: dataclasses.replace(value, **{name: new})}))
+    return found
 
 
 def check_spec(env: Any, steps: int = 12) -> None:

@@ -1,4 +1,4 @@
-"""Law 9: a threat's dictionary and an id's spec survive the JSON round trip and rebuild the same environment."""
+"""Law 9: a threat's dictionary, its text and an id's spec survive the round trip and rebuild the same environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 from safetensors.torch import save_file
 
 import adv_wrappers as adv
-from tests.laws.checks import adversary_for, cases, check_round_trip, check_spec
+from tests.laws.checks import adversary_for, cases, check_round_trip, check_spec, check_text
 from tests.rigs import same_bytes
 
 
@@ -20,6 +20,11 @@ from tests.rigs import same_bytes
 def test_dictionaries(case):
     check_round_trip(case)
     check_round_trip(case, when=(adv.Bernoulli(0.5) & ~adv.Window(1, 2)) | adv.AtMost(1))
+
+
+@pytest.mark.parametrize("case", cases(rigs=2), ids=str)
+def test_texts(case):
+    check_text(case)
 
 
 def _card(folder, kind, env, weights, **extra):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -220,6 +223,31 @@ def test_law_9_a_dictionary_that_loses_a_field(monkeypatch, field):
     monkeypatch.setattr(ThreatModel, "to_dict", to_dict)
     with pytest.raises(AssertionError):
         checks.check_round_trip(case("noise", "q"), when=Bernoulli(0.5))
+
+
+@pytest.mark.parametrize("fault", ["digits", "arguments", "timing", "quotes"])
+def test_law_9_a_text_that_loses_something(monkeypatch, fault):
+    from adv_wrappers import formatting
+
+    if fault == "digits":
+        monkeypatch.setattr(formatting, "_number", lambda value: f"{value:g}")
+    elif fault == "arguments":
+        monkeypatch.setattr(formatting, "_told", lambda how, preset, names: [])
+    elif fault == "timing":
+        monkeypatch.setattr(formatting, "_timing", lambda when, aimed, open_too: "every(3)")
+    else:
+        monkeypatch.setattr(formatting, "_string", lambda value, read: value)
+    fails(checks.check_text, Case("noise", _odd_keys()) if fault == "quotes" else case("max-diff", "dict"))
+
+
+def _odd_keys():
+    """The rig of a Dict whose key needs quotes in a text."""
+    rig = RIGS["dict"]
+    return dataclasses.replace(rig, space=gym.spaces.Dict({"a;b": rig.space["vector"], **rig.space.spaces}), at="a;b")
+
+
+def test_law_9_holds_for_keys_that_need_quotes():
+    checks.check_text(Case("noise", _odd_keys()))
 
 
 @pytest.mark.parametrize("kind", ["env", "same"])

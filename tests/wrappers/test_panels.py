@@ -9,9 +9,9 @@ from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation
 
 import adv_wrappers as adv
+from adv_wrappers.formatting import caption
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.wrappers import draw
-from adv_wrappers.wrappers.captions import caption
 from adv_wrappers.wrappers.panels import HIT, LINE, MARGIN, MIDDLE, NARROWEST, gain_for
 from tests.rigs import RIGS, ReplayEnv, recorded
 
@@ -130,12 +130,12 @@ def test_captions(monkeypatch):
         "t = 0",
         "shift:dx=2,dy=1   struck",
         "noise:eps=2,when=bernoulli(0)   not struck",
-        "other:norm=valid   not struck",
+        "<other>:norm=valid   not struck",
         "the agent's action -, the environment was told -",
     ]
     env.step(np.int64(1))
     lines = [text for _, text in captured(monkeypatch, env)["header"]]
-    assert lines[0] == "t = 1" and lines[3] == "other:norm=valid   struck"
+    assert lines[0] == "t = 1" and lines[3] == "<other>:norm=valid   struck"
     assert lines[-1] == "the agent's action 1, the environment was told 2" and env.unwrapped.received[-1] == [2]
     env.reset()
     assert captured(monkeypatch, env)["header"][-1][1].endswith("told -")
@@ -152,8 +152,11 @@ def test_captions_of_threats():
     assert [caption(parse_threat(text)) for text in texts] == texts
     assert caption(adv.threat("min-best", eps=1, p=0.5)) == "fgsm:eps=1,when=bernoulli(0.5)"  # which it is
     assert caption(adv.ThreatModel("observation", adv.Rotation((-5, 5)))) == "rotation:degrees=-5;5"
-    assert caption(adv.ThreatModel("observation", adv.Rotation(), adv.Linf(3))) == "clipped-rotation:degrees=3,eps=3"
-    assert caption(adv.ThreatModel("observation", adv.Noise(), adv.Linf(3, scale=(1, 2)))) == "noise:eps=3,scale=..."
+    assert caption(adv.ThreatModel("observation", adv.Rotation(), adv.Linf(3))) == "rotation:degrees=3,eps=3"
+    assert (
+        caption(adv.ThreatModel("observation", adv.Noise(), adv.Linf(3, scale=(1, 2) * 5)))
+        == "noise:eps=3,scale=<10 numbers>"
+    )
 
 
 def test_vectors_beside_the_environments_own_rendering(monkeypatch):
