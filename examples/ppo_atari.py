@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,17 +46,27 @@ class Agent(nn.Module):
 def ppo(
     rom: str, agent: Agent, steps: int, *, num_envs: int = 32, horizon: int = 128, minibatches: int = 4,
     epochs: int = 3, rate: float = 5e-4, gamma: float = 0.99, lam: float = 0.95, clip: float = 0.1,
-    entropy: float = 0.01, seed: int = 0, tell: Callable[[int, float], None] = lambda step, score: None,
+    entropy: float = 0.01, clip_rewards: bool = False, terminal_on_life_loss: bool = False, seed: int = 0,
+    tell: Callable[[int, float], None] = lambda step, score: None,
 ) -> None:  # fmt: skip
     """Train ``agent`` in place for ``steps`` steps of the environment; the rate falls to zero.
 
-    ``tell(step, return of the last 100 episodes)`` is called after every update.
+    Args:
+        rom: the game, such as ``"pong"`` or ``"bank_heist"``.
+        clip_rewards: learn from the signs of the rewards, for games whose rewards differ in size.
+        terminal_on_life_loss: let no return reach beyond a lost life. The game itself goes on, unlike under
+            ``AtariVectorEnv(episodic_life=True)``, which begins a new game and never shows the second life.
+        tell: called as ``tell(step, score)`` after every update; the score is the mean return of the last 100 games,
+            whole and with their rewards as they are, or nan before the first has ended.
     """
     env = AtariVectorEnv(
-        rom, num_envs, num_threads=torch.get_num_threads(), autoreset_mode=AutoresetMode.SAME_STEP
+        rom, num_envs, num_threads=torch.get_num_threads(), autoreset_mode=AutoresetMode.SAME_STEP,
+        reward_clipping=False,
     )  # fmt: skip
     optimizer = torch.optim.Adam(agent.parameters(), lr=rate, eps=1e-5)
-    obs = torch.from_numpy(np.array(env.reset(seed=seed)[0]))
+    first, info = env.reset(seed=seed)
+    obs = torch.from_numpy(np.array(first))
+    lives: Any = info.get("lives")
     frames = torch.zeros(horizon, *obs.shape, dtype=torch.uint8)
     actions = torch.zeros(horizon, num_envs, dtype=torch.int64)
     logps, values, rewards, ended = (torch.zeros(horizon, num_envs) for _ in range(4))
@@ -68,9 +79,12 @@ def ppo(
                 logp, values[t] = agent(obs)
             frames[t], actions[t] = obs, logp.exp().multinomial(1)[:, 0]
             logps[t] = logp.gather(1, actions[t, :, None])[:, 0]
-            new, reward, terminated, truncated, _ = env.step(actions[t].numpy())
+            new, reward, terminated, truncated, info = env.step(actions[t].numpy())
             obs, done = torch.from_numpy(np.array(new)), terminated | truncated
-            rewards[t], ended[t] = torch.from_numpy(reward.astype(np.float32)), torch.from_numpy(done).float()
+            before, lives = lives, info.get("lives")
+            end = done | (lives < before) if terminal_on_life_loss else done
+            gained = np.sign(reward) if clip_rewards else reward
+            rewards[t], ended[t] = torch.from_numpy(gained.astype(np.float32)), torch.from_numpy(end).float()
             score += reward
             scores.extend(score[done].tolist())
             score[done] = 0

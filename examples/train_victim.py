@@ -38,6 +38,11 @@ MUJOCO: dict[str, Any] = {
     "clip_range": 0.2, "ent_coef": 0.0, "policy_kwargs": TANH | {"log_std_init": -0.5},
 }  # fmt: skip
 
+ATARI: dict[str, Any] = {  # that of Huang et al. 2022, "The 37 implementation details of PPO"
+    "steps": 3_000_000, "checks": 30, "num_envs": 8, "horizon": 128, "minibatches": 4, "epochs": 4, "rate": 2.5e-4,
+    "clip": 0.1, "entropy": 0.01, "clip_rewards": True, "terminal_on_life_loss": True,
+}  # fmt: skip
+
 RECIPES: dict[str, dict[str, Any]] = {
     "cartpole-dqn": {
         "env": "CartPole-v1", "algorithm": DQN, "num_envs": 1, "steps": 50_000, "learning_rate": 2.3e-3,
@@ -66,6 +71,8 @@ RECIPES: dict[str, dict[str, Any]] = {
         "env": "PongNoFrameskip-v4", "rom": "pong", "steps": 2_700_000, "checks": 9, "num_envs": 16, "horizon": 128,
         "minibatches": 8, "epochs": 4, "rate": 4e-4, "entropy": 0.01,
     },
+    "bankheist-ppo": {"env": "BankHeistNoFrameskip-v4", "rom": "bank_heist"} | ATARI,
+    "roadrunner-ppo": {"env": "RoadRunnerNoFrameskip-v4", "rom": "road_runner"} | ATARI,
 }  # fmt: skip
 CHOOSE, SCORE = 1_000_000, 2_000_000  # disjoint blocks of evaluation seeds
 

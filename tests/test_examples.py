@@ -120,27 +120,57 @@ def test_ppo_learns_and_tells(recipes):
     assert all((a != b).any() for a, b in zip(agent.parameters(), before, strict=True))
 
 
+class Paying:
+    """A game of one state and no memory that pays 1 a step."""
+
+    def __init__(self, rom, num_envs, **kwargs):
+        self.frames = np.zeros((num_envs, 4, 84, 84), np.uint8)
+
+    def reset(self, seed):
+        return self.frames, {}
+
+    def step(self, actions):
+        never = np.zeros(len(self.frames), bool)
+        return self.frames, np.ones(len(self.frames)), never, never, {}
+
+    def close(self):
+        pass
+
+
 def test_the_rule_of_advantages(recipes, monkeypatch):
     """One state, one action: the value of a game that pays 1 a step tends to 1 / (1 - gamma)."""
     ppo_atari = importlib.import_module("ppo_atari")
-
-    class Paying:
-        def __init__(self, rom, num_envs, **kwargs):
-            self.frames = np.zeros((num_envs, 4, 84, 84), np.uint8)
-
-        def reset(self, seed):
-            return self.frames, {}
-
-        def step(self, actions):
-            never = np.zeros(len(self.frames), bool)
-            return self.frames, np.ones(len(self.frames)), never, never, {}
-
-        def close(self):
-            pass
-
     monkeypatch.setattr(ppo_atari, "AtariVectorEnv", Paying)
     torch.manual_seed(0)
     agent = ppo_atari.Agent(2)
     ppo_atari.ppo("", agent, 1920, num_envs=2, horizon=16, minibatches=1, epochs=4, rate=5e-2, gamma=0.5, lam=0.9)
     with torch.no_grad():
         assert agent(torch.zeros(1, 4, 84, 84, dtype=torch.uint8))[1].item() == pytest.approx(2.0, abs=0.1)
+
+
+def test_rewards_are_learned_by_their_sign_and_told_whole(recipes, monkeypatch):
+    """A game that pays 10 and takes a life at every second step; a life lost ends a return, and not the game."""
+    ppo_atari = importlib.import_module("ppo_atari")
+
+    class Lives(Paying):
+        steps = 0
+
+        def reset(self, seed):
+            return self.frames, {"lives": np.full(len(self.frames), 4)}
+
+        def step(self, actions):
+            self.steps += 1
+            over, never = np.full(len(self.frames), self.steps % 8 == 0), np.zeros(len(self.frames), bool)
+            lives = np.full(len(self.frames), 4 - self.steps % 8 // 2)
+            return self.frames, np.full(len(self.frames), 10), over, never, {"lives": lives}
+
+    monkeypatch.setattr(ppo_atari, "AtariVectorEnv", Lives)
+    torch.manual_seed(0)
+    agent, scores = ppo_atari.Agent(2), []
+    ppo_atari.ppo(
+        "", agent, 1280, num_envs=2, horizon=16, minibatches=1, epochs=4, rate=5e-2, gamma=0.99, lam=0.95,
+        clip_rewards=True, terminal_on_life_loss=True, tell=lambda step, score: scores.append(score),
+    )  # fmt: skip
+    assert set(scores) == {80.0}  # eight steps of 10
+    with torch.no_grad():  # 2 steps before a life is lost and 1 in turns; 4.5 up to the end of the game
+        assert agent(torch.zeros(1, 4, 84, 84, dtype=torch.uint8))[1].item() == pytest.approx(1.5, abs=0.3)
