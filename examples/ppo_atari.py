@@ -1,19 +1,24 @@
 """PPO (Schulman et al. 2017) on ALE's own vector environment, lean enough for two cores: read it from top to bottom.
 
 Frames stay uint8 until a minibatch needs them, the network computes in bfloat16 where the processor can, and the
-emulator steps all games in one call.
+emulator steps all games in one call. A run that was killed goes on from its checkpoint, which is one safetensors file.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 
@@ -48,6 +53,7 @@ def ppo(
     epochs: int = 3, rate: float = 5e-4, gamma: float = 0.99, lam: float = 0.95, clip: float = 0.1,
     entropy: float = 0.01, clip_rewards: bool = False, terminal_on_life_loss: bool = False, seed: int = 0,
     tell: Callable[[int, float], None] = lambda step, score: None,
+    checkpoint: Path | None = None, notes: dict[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Train ``agent`` in place for ``steps`` steps of the environment; the rate falls to zero.
 
@@ -58,22 +64,37 @@ def ppo(
             ``AtariVectorEnv(episodic_life=True)``, which begins a new game and never shows the second life.
         tell: called as ``tell(step, score)`` after every update; the score is the mean return of the last 100 games,
             whole and with their rewards as they are, or nan before the first has ended.
+        checkpoint: a file to write after every update (after ``tell``) and, where it exists, to go on from: weights,
+            moments of Adam, random numbers, counters, rate. The games begin anew, as an emulator is not saved.
+        notes: what the caller wants kept in the checkpoint, as JSON; filled from the checkpoint that is gone on from.
+
+    Raises:
+        ValueError: if the checkpoint is of a training with other settings.
     """
+    # all arguments so far that are plain values: what a checkpoint has to agree with
+    settings = {name: value for name, value in locals().items() if isinstance(value, (str, int, float))}
+    notes = {} if notes is None else notes
+    optimizer = torch.optim.Adam(agent.parameters(), lr=rate, eps=1e-5)
+    step, scores = 0, deque[float](maxlen=100)
+    if checkpoint and checkpoint.exists():
+        state = load(checkpoint, agent, optimizer, settings)
+        step = state["step"]
+        scores.extend(state["scores"])
+        notes.update(state["notes"])
     env = AtariVectorEnv(
         rom, num_envs, num_threads=torch.get_num_threads(), autoreset_mode=AutoresetMode.SAME_STEP,
         reward_clipping=False,
     )  # fmt: skip
-    optimizer = torch.optim.Adam(agent.parameters(), lr=rate, eps=1e-5)
-    first, info = env.reset(seed=seed)
+    first, info = env.reset(seed=seed + step)
     obs = torch.from_numpy(np.array(first))
     lives: Any = info.get("lives")
     frames = torch.zeros(horizon, *obs.shape, dtype=torch.uint8)
     actions = torch.zeros(horizon, num_envs, dtype=torch.int64)
     logps, values, rewards, ended = (torch.zeros(horizon, num_envs) for _ in range(4))
-    score, scores = np.zeros(num_envs), deque[float](maxlen=100)
+    score = np.zeros(num_envs)
     batch = horizon * num_envs
-    for update in range(1, max(steps // batch, 1) + 1):
-        optimizer.param_groups[0]["lr"] = rate * (1 - (update - 1) * batch / steps)
+    while step < max(steps // batch, 1) * batch:
+        optimizer.param_groups[0]["lr"] = rate * (1 - step / steps)
         for t in range(horizon):
             with torch.no_grad():
                 logp, values[t] = agent(obs)
@@ -108,10 +129,45 @@ def ppo(
             loss.backward()
             nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
             optimizer.step()
-        tell(update * batch, float(np.mean(scores)) if scores else float("nan"))
+        step += batch
+        tell(step, float(np.mean(scores)) if scores else float("nan"))
+        if checkpoint:
+            state = {"step": step, "scores": list(scores), "notes": notes, "settings": settings}
+            save(checkpoint, agent, optimizer, state)
     env.close()
 
 
 def _shuffled(batch: int, minibatches: int, epochs: int) -> Iterator[Tensor]:
     for _ in range(epochs):
         yield from torch.randperm(batch).chunk(minibatches)
+
+
+def save(path: Path, agent: Agent, optimizer: torch.optim.Adam, state: dict[str, Any]) -> None:
+    """Write a checkpoint: tensors as safetensors, ``state`` as JSON in the file's header, and never a pickle.
+
+    As it is one file that is replaced whole, a run killed at any moment leaves the one before or the new one.
+    """
+    tensors = {"random": torch.get_rng_state()}
+    for name, parameter in agent.named_parameters():
+        tensors[name] = parameter.detach().contiguous()
+        tensors |= {f"{name}.{key}": moment.contiguous() for key, moment in optimizer.state[parameter].items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.part")
+    save_file(tensors, beside, {"state": json.dumps(state)})
+    os.replace(beside, path)
+
+
+def load(path: Path, agent: Agent, optimizer: torch.optim.Adam, settings: dict[str, Any]) -> dict[str, Any]:
+    """Fill agent, optimizer and torch's random numbers from a checkpoint of the same settings; its state."""
+    with safe_open(path, "pt") as file:
+        state: dict[str, Any] = json.loads(file.metadata()["state"])
+        if state["settings"] != settings:
+            raise ValueError(f"{path} is of a training with {state['settings']}, and this one has {settings}")
+        for name, parameter in agent.named_parameters():
+            parameter.data.copy_(file.get_tensor(name))
+            moments = {key: torch.empty_like(parameter.data) for key in ("exp_avg", "exp_avg_sq")}
+            for key, moment in moments.items():
+                moment.copy_(file.get_tensor(f"{name}.{key}"))
+            optimizer.state[parameter] = {"step": file.get_tensor(f"{name}.step"), **moments}
+        torch.set_rng_state(file.get_tensor("random"))
+    return state

@@ -5,6 +5,11 @@
 A card is a folder with ``card.json`` (environment, network, observation rule, action rule, scores) and
 ``weights.safetensors``; ``adv_wrappers.load_victim("card:FOLDER")`` reads it. The best checkpoint is chosen on one
 set of evaluation seeds and scored on another, so that the figure in the card is not the luckiest of many.
+
+Atari takes hours. Its training is kept in ``OUT/NAME.checkpoint.safetensors`` after every update, and the same command
+with ``--resume`` goes on from there however it was ended:
+
+    python examples/train_victim.py bankheist-ppo --out zoo --resume
 """
 
 from __future__ import annotations
@@ -37,7 +42,6 @@ MUJOCO: dict[str, Any] = {
     "learning_rate": 3e-4, "n_steps": 256, "batch_size": 64, "n_epochs": 10, "gamma": 0.99, "gae_lambda": 0.95,
     "clip_range": 0.2, "ent_coef": 0.0, "policy_kwargs": TANH | {"log_std_init": -0.5},
 }  # fmt: skip
-
 ATARI: dict[str, Any] = {  # that of Huang et al. 2022, "The 37 implementation details of PPO"
     "steps": 3_000_000, "checks": 30, "num_envs": 8, "horizon": 128, "minibatches": 4, "epochs": 4, "rate": 2.5e-4,
     "clip": 0.1, "entropy": 0.01, "clip_rewards": True, "terminal_on_life_loss": True,
@@ -122,33 +126,41 @@ class KeepBest:
     """Every ``every`` steps, plays on the choosing seeds; writes the card when the mean return is a new best.
 
     Args:
+        episodes: number of episodes to choose by.
+        scored: number of episodes behind the score in the card.
         act: the agent as it is now, by the mode.
         parts: network, observation rule, action rule and weights of the card, as they are now.
+
+    ``notes`` is all that it remembers, for a checkpoint: the number of checks, the best mean return, and the minutes.
     """
 
     def __init__(
-        self, name: str, folder: Path, every: int, seed: int, episodes: int, act: Act, parts: Callable[[], Any]
-    ) -> None:
-        self.name, self.folder, self.every, self.seed, self.episodes = name, folder, every, seed, episodes
-        self.act, self.parts = act, parts
-        self.next, self.best, self.started = every, -np.inf, time.monotonic()
+        self, name: str, folder: Path, every: int, seed: int, episodes: int, scored: int, act: Act,
+        parts: Callable[[], Any],
+    ) -> None:  # fmt: skip
+        self.name, self.folder, self.every, self.seed = name, folder, every, seed
+        self.episodes, self.scored, self.act, self.parts = episodes, scored, act, parts
+        self.notes: dict[str, Any] = {"checks": 0, "best": None, "minutes": 0.0}
+        self.clock = time.monotonic()
 
     def tell(self, step: int, score: float = np.nan) -> None:
         """``step`` steps are done; ``score`` is the return in training, if it is known."""
-        if step >= self.next:
-            self.next += self.every
+        self.notes["minutes"] += (time.monotonic() - self.clock) / 60
+        self.clock = time.monotonic()
+        if step >= self.every * (self.notes["checks"] + 1):
+            self.notes["checks"] += 1
             self.check(step, score)
 
     def check(self, step: int, score: float = np.nan) -> None:
         """Play, compare and, on a new best, score on the other seeds and write."""
         env_id = RECIPES[self.name]["env"]
         chosen = play(self.act, env_id, self.episodes, CHOOSE)
-        minutes = (time.monotonic() - self.started) / 60
+        minutes, best = self.notes["minutes"] + (time.monotonic() - self.clock) / 60, self.notes["best"]
         training = "" if np.isnan(score) else f", {score:.1f} in training"
         print(f"{self.name} {step} {chosen.mean():.1f} +- {chosen.std():.1f}{training} ({minutes:.1f} min)", flush=True)
-        if chosen.mean() >= self.best:  # of equals, the longest trained
-            self.best = float(chosen.mean())
-            returns = play(self.act, env_id, 30, SCORE)
+        if best is None or chosen.mean() >= best:  # of equals, the longest trained
+            self.notes["best"] = float(chosen.mean())
+            returns = play(self.act, env_id, self.scored, SCORE)
             scores = {
                 "attack": "none", "eps": 0.0, "episodes": len(returns), "mean": round(float(returns.mean()), 1),
                 "std": round(float(returns.std()), 1), "steps": step, "seed": self.seed,
@@ -219,19 +231,33 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="override the recipe's number of environment steps")
     parser.add_argument("--episodes", type=int, default=10, help="episodes of each choosing evaluation")
+    parser.add_argument("--scored", type=int, default=30, help="episodes behind the score in the card")
+    parser.add_argument("--resume", action="store_true", help="Atari: go on from the last checkpoint, if any")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    recipe = dict(RECIPES[arguments.name])
+    name, recipe = arguments.name, dict(RECIPES[arguments.name])
+    checkpoint = arguments.out / f"{name}.checkpoint.safetensors"
+    if arguments.resume and "rom" not in recipe:
+        parser.error(f"--resume is for Atari, and {name} is trained by Stable-Baselines3 in minutes")
+    if "rom" in recipe and checkpoint.exists() and not arguments.resume:
+        parser.error(f"{checkpoint} holds an earlier training: give --resume to go on from it, or remove it")
     steps = arguments.steps or recipe["steps"]
     every = max(steps // recipe.pop("checks", 25), 1)
     del recipe["steps"]
-    best = functools.partial(KeepBest, arguments.name, arguments.out, every, arguments.seed, arguments.episodes)
-    keep = (train_atari if "rom" in recipe else train_sb3)(recipe, steps, arguments.seed, best)
+    best = functools.partial(
+        KeepBest, name, arguments.out, every, arguments.seed, arguments.episodes, arguments.scored
+    )  # fmt: skip
+    if "rom" in recipe:
+        keep = train_atari(recipe, steps, arguments.seed, best, checkpoint)
+    else:
+        keep = train_sb3(recipe, steps, arguments.seed, best)
     keep.check(steps)
 
 
-def train_atari(recipe: dict[str, Any], steps: int, seed: int, best: Callable[..., KeepBest]) -> KeepBest:
-    """Train with the PPO of ``ppo_atari.py``."""
+def train_atari(
+    recipe: dict[str, Any], steps: int, seed: int, best: Callable[..., KeepBest], checkpoint: Path
+) -> KeepBest:
+    """Train with the PPO of ``ppo_atari.py``, from the checkpoint if there is one."""
     torch.manual_seed(seed)
     agent = Agent(int(adv.atari(recipe.pop("env")).action_space.n))  # type: ignore[attr-defined]
 
@@ -240,7 +266,9 @@ def train_atari(recipe: dict[str, Any], steps: int, seed: int, best: Callable[..
             return int(agent(torch.from_numpy(obs)[None])[0].argmax())
 
     keep = best(act=act, parts=lambda: atari_parts(agent))
-    ppo(recipe.pop("rom"), agent, steps, seed=seed, tell=keep.tell, **recipe)
+    ppo(
+        recipe.pop("rom"), agent, steps, seed=seed, tell=keep.tell, checkpoint=checkpoint, notes=keep.notes, **recipe
+    )  # fmt: skip
     return keep
 
 
