@@ -35,6 +35,8 @@ def test_evaluate_writes_a_table_a_report_and_a_figure(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, [*words.split(), "--seed", "5", "--num-envs", "2", "--out", str(tmp_path / "o")])
     assert done.exit_code == 0, done.output
     assert "zoo:cartpole-dqn on CartPole-v1, 2 episodes, seed 5" in done.output and "\x1b" not in done.output
+    note = "† no interval of 95% (fewer than 10 episodes): 2 episodes miss an event of 1 in 20 in 90% of the runs"
+    assert note in done.output.splitlines()
     report = Report.from_json(tmp_path / "o" / "report.json")
     assert [row["threat"] for row in report.threats] == ["none", "pgd:eps=0.3", "noise:eps=0.1"] and report.seed == 5
     assert (tmp_path / "o" / "returns.png").read_bytes()[1:4] == b"PNG"

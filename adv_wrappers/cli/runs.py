@@ -41,6 +41,8 @@ def _show(report: Report) -> None:
     table = report.table()
     table.caption = None  # a caption is as narrow as its table; warnings get lines of their own
     console.print(table)
+    for note in report.footnotes():
+        console.print(note, markup=False, soft_wrap=True)
     for warning in report.warnings:
         console.print(f"warning: {warning}", style="yellow", markup=False)
 

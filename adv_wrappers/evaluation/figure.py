@@ -6,6 +6,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adv_wrappers.evaluation.metrics import marked
+
 if TYPE_CHECKING:
     from adv_wrappers.evaluation.report import Report
 
@@ -37,11 +39,12 @@ def draw(report: Report, path: str | Path) -> None:
         )  # fmt: skip
     if rows:
         axes.axvline(rows[0]["mean_return"], color=_CLEAN, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7, zorder=1)
-    labels = [("no attack" if row["threat"] == "none" else str(row["threat"])) for row in rows]
+    names = ["no attack" if row["threat"] == "none" else str(row["threat"]) for row in rows]
+    labels = [marked(name, row) for name, row in zip(names, rows, strict=True)]
     axes.set_yticks(range(len(rows)), [textwrap.fill(label, 38, break_long_words=True) for label in labels], fontsize=9)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     unit = f"return of an episode (mean and 95% interval, {report.episodes} episodes)"
-    axes.set_xlabel(unit, color=_MUTED, fontsize=9)
+    axes.set_xlabel("\n".join([unit, *report.footnotes()]), color=_MUTED, fontsize=9)
     title = f"{report.victim.get('ref') or 'victim'} on {report.env['id']}"
     figure.suptitle(textwrap.fill(title, 80), x=0.01, ha="left", fontsize=11, fontweight="bold", color=_INK)
     axes.grid(axis="x", color=_GRID, linewidth=0.8)

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from adv_wrappers.core.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.core.files import write
+from adv_wrappers.evaluation.metrics import footnotes, marked
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,16 @@ class Report:
         warnings: signs that a number should not be trusted.
         threats: rows, the clean run first. Each holds ``threat`` (text), ``layers`` (dictionaries, where they have a
             JSON form), ``transfer`` (whether the attack looks at another victim), ``mean_return`` with its 95%
-            bootstrap interval ``low`` and ``high``, ``std``, ``median``, ``min``, ``max``, ``regret``, ``impact``
-            (counted from ``minimum``) and ``general_impact`` (from the lowest return that the rules of a game allow),
-            ``attacked_fraction`` (of all steps), ``e_adv`` and ``e_adv_std`` (mean and deviation over the episodes of
-            the attacked share of an episode), ``action_change`` (of the attacked steps: the environment was told
-            something else than the agent would do on the true observation; a continuous action by at least 5% of its
-            range), ``flipped_actions`` (of the attacked steps: where an attack computes in lower precision, the agent
-            would act otherwise in it; None for full precision), ``l2`` and ``linf`` (mean distance over the attacked
-            steps, of observations, or of continuous actions where those alone are attacked, in the units of the
-            environment), ``distances`` (by name, the mean of every other distance over a sample of
+            interval ``low`` and ``high``, ``caveat`` (a sentence where that is none, see
+            :func:`~adv_wrappers.evaluation.metrics.caveat`, or None), ``std``, ``median``, ``min``, ``max``,
+            ``regret``, ``impact`` (counted from ``minimum``) and ``general_impact`` (from the lowest return that the
+            rules of a game allow), ``attacked_fraction`` (of all steps), ``e_adv`` and ``e_adv_std`` (mean and
+            deviation over the episodes of the attacked share of an episode), ``action_change`` (of the attacked steps:
+            the environment was told something else than the agent would do on the true observation; a continuous action
+            by at least 5% of its range), ``flipped_actions`` (of the attacked steps: where an attack computes in lower
+            precision, the agent would act otherwise in it; None for full precision), ``l2`` and ``linf`` (mean distance
+            over the attacked steps, of observations, or of continuous actions where those alone are attacked, in the
+            units of the environment), ``distances`` (by name, the mean of every other distance over a sample of
             ``distance_images`` attacked steps, where it is finite; None where there is none), ``ms_per_step`` (wall
             clock, of one environment), ``episodes``, ``mean_length``, per episode ``returns``, ``lengths`` and
             ``attacked_fractions``, and ``checks`` (what the warnings are made of: counts of observations).
@@ -116,12 +118,13 @@ class Report:
         return pandas.DataFrame([{**new, **_sampled(row)} for new, row in zip(flat, self.threats, strict=True)])
 
     def table(self) -> Table:
-        """A rich table, one row a threat, with the first two of the distances that were sampled; warnings are below it.
+        """A rich table, one row a threat, with the first two of the distances that were sampled.
 
-        It does not have every column: :meth:`to_dict` does.
+        It does not have every column: :meth:`to_dict` does. Below it are the warnings, and :meth:`footnotes`.
         """
         about = f"{self.victim.get('ref') or 'victim'} on {self.env['id']}, {self.episodes} episodes, seed {self.seed}"
-        table = Table(title=escape(about), caption=escape("\n".join(self.warnings)) or None, box=box.SIMPLE_HEAD)
+        table = Table(title=escape(about), box=box.SIMPLE_HEAD)
+        table.caption = escape("\n".join([*self.footnotes(), *self.warnings])) or None
         table.title_style, table.title_justify = "bold", "left"
         table.caption_style, table.caption_justify = "yellow", "left"
         table.add_column("threat", overflow="fold", min_width=12)
@@ -132,7 +135,7 @@ class Report:
         for row in self.threats:
             table.add_row(
                 escape(str(row["threat"])) + (" (transfer)" if row.get("transfer") else ""),
-                number(row["mean_return"]), f"{number(row['low'])} .. {number(row['high'])}",
+                number(row["mean_return"]), bounds(row),
                 *(number(row.get(key)) for key in ("median", "regret")),
                 *(share(row.get(key)) for key in ("impact", "attacked_fraction", "action_change")),
                 number(row.get("linf")), *(number(_sampled(row).get(key)) for key in sampled),
@@ -140,14 +143,18 @@ class Report:
             )  # fmt: skip
         return table
 
+    def footnotes(self) -> list[str]:
+        """What the marks of the table mean; none where nothing is marked."""
+        return footnotes(self.threats)
+
     def __str__(self) -> str:
-        """The table and the warnings as plain text."""
+        """The table, its footnotes and the warnings as plain text."""
         table = self.table()
         table.caption = None
         text = io.StringIO()
         Console(file=text, width=160, color_system=None).print(table)
         lines = [line.rstrip() for line in text.getvalue().splitlines()]
-        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)]).rstrip()
+        return "\n".join([*lines, *self.footnotes(), *(f"warning: {warning}" for warning in self.warnings)]).rstrip()
 
     def plot(self, path: str | Path) -> None:
         """Write a PNG of the returns: means with their intervals, episodes behind them, the clean mean as a line."""
@@ -159,6 +166,11 @@ class Report:
 def _sampled(row: Mapping[str, Any]) -> Mapping[str, float | None]:
     """The distances of a row; none in reports of older releases."""
     return row.get("distances") or {}
+
+
+def bounds(row: Mapping[str, Any]) -> str:
+    """The interval of a row's mean, as a table has it, :func:`marked` where it is none of 95%."""
+    return marked(f"{number(row['low'])} .. {number(row['high'])}", row)
 
 
 def number(value: float | None) -> str:

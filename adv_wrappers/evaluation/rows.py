@@ -16,10 +16,10 @@ from adv_wrappers.evaluation.stacks import WORST, Stack, form
 from adv_wrappers.victims.victim import Victim
 
 COLUMNS = (
-    "threat", "mean_return", "low", "high", "std", "median", "min", "max", "regret", "impact", "general_impact",
-    "attacked_fraction", "e_adv", "e_adv_std", "action_change", "flipped_actions", "l2", "linf", "distances",
-    "distance_images", "ms_per_step", "episodes", "mean_length", "transfer", "layers", "returns", "lengths",
-    "attacked_fractions", "checks",
+    "threat", "mean_return", "low", "high", "caveat", "std", "median", "min", "max", "regret", "impact",
+    "general_impact", "attacked_fraction", "e_adv", "e_adv_std", "action_change", "flipped_actions", "l2", "linf",
+    "distances", "distance_images", "ms_per_step", "episodes", "mean_length", "transfer", "layers", "returns",
+    "lengths", "attacked_fractions", "checks",
 )  # fmt: skip
 
 
@@ -27,7 +27,8 @@ def row(aimed: Stack, run: Run, sample: Sample | None, distances: Mapping[str, D
     """What one run measured, without the columns that other runs decide (see :func:`compared`)."""
     fractions = run.strikes / run.lengths
     return {
-        "threat": aimed.name, **metrics.summary(run.returns), "regret": None, "impact": None, "general_impact": None,
+        "threat": aimed.name, **metrics.summary(run.returns), "caveat": metrics.caveat(run.returns),
+        "regret": None, "impact": None, "general_impact": None,
         "attacked_fraction": run.struck / run.steps, "e_adv": float(fractions.mean()),
         "e_adv_std": float(fractions.std(ddof=1)) if len(fractions) > 1 else 0.0,
         "action_change": run.changed / run.struck if run.struck else None,

@@ -20,7 +20,8 @@ from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Make, spaces_of
 from adv_wrappers.evaluation.episodes import evaluate
-from adv_wrappers.evaluation.report import Report, number
+from adv_wrappers.evaluation.metrics import footnotes
+from adv_wrappers.evaluation.report import Report, bounds, number
 from adv_wrappers.training.critic import Training, checked, whole
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
@@ -73,13 +74,14 @@ class Scan:
 
     def table(self) -> Table:
         """A rich table, one row a critic, the strongest marked."""
-        table = Table(title=self.protocol, box=box.SIMPLE_HEAD, title_justify="left")
+        table = Table(title=self.protocol, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
+        table.caption = "\n".join(footnotes(self.chosen.threats)) or None
         table.add_column("critic", overflow="fold")
         for name in ("return", "95% interval", "median"):
             table.add_column(name, justify="right", no_wrap=True)
         names = ["none (clean)", *(text_of(setting) for setting in self.settings)]
         for i, (name, row) in enumerate(zip(names, self.chosen.threats, strict=True)):
-            cells = (f"{number(row['low'])} .. {number(row['high'])}", number(row["median"]))
+            cells = (bounds(row), number(row["median"]))
             style = "bold" if i == self.best + 1 else None
             mark = " *" if i == self.best + 1 else ""
             table.add_row(name + mark, number(row["mean_return"]), *cells, style=style)

@@ -68,6 +68,7 @@ def test_the_clean_run_comes_first_and_keeps_the_pole_up(victim: Victim) -> None
     assert attacked["attacked_fraction"] == 1 and 0 < attacked["action_change"] <= 1
     assert 0 < attacked["linf"] <= 0.3 + 1e-6 and attacked["linf"] <= attacked["l2"] <= 2 * 0.3 + 1e-6
     assert attacked["low"] <= attacked["mean_return"] <= attacked["high"]
+    assert clean["caveat"].startswith("all 4 returns are equal") and attacked["caveat"].startswith("fewer than 10")
 
 
 def test_action_attacks_are_measured_at_the_environment(victim: Victim) -> None:

@@ -63,6 +63,23 @@ def test_a_report_of_an_older_release_is_read(report: Report) -> None:
     assert Report.from_dict(json.loads(json.dumps(rich.to_dict()))) == rich != report
 
 
+def test_intervals_that_are_none_of_95_percent_are_marked_and_the_mark_is_explained(
+    report: Report, tmp_path: Path
+) -> None:
+    clean, *others = report.threats
+    said = "all 30 returns are equal: 30 episodes miss an event of 1 in 20 in 21% of the runs"
+    rows = ({**clean, "episodes": 30, "caveat": said}, *({**r, "episodes": 30, "caveat": None} for r in others))
+    shown = dataclasses.replace(report, threats=rows)
+    lines = str(shown).splitlines()
+    assert [line.split()[0] for line in lines if "† " in line] == ["none", "†"] and "† 9 .. 12" in "\n".join(lines)
+    (note,) = shown.footnotes()
+    assert note in lines and "30 episodes miss an event of 1 in 20 in 21% of the runs" in note
+    assert str(shown.table().caption) == f"{note}\nnoise: beware"
+    assert shown.to_dict()["threats"][0]["caveat"] == said
+    shown.plot(tmp_path / "marked.png")
+    assert report.footnotes() == [] and "†" not in str(report)
+
+
 @pytest.mark.parametrize(
     "change",
     [
