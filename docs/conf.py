@@ -43,7 +43,7 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers import *
 from adv_wrappers.daylight import *
-from adv_wrappers.daylight.images import layout_of
+from adv_wrappers.core.layouts import layout_of
 from adv_wrappers.daylight.preset import transform_of
 from adv_wrappers.evaluation.environments import minimum_of
 from adv_wrappers.evaluation.metrics import impact, interval

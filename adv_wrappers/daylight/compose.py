@@ -13,7 +13,8 @@ from torch import Tensor
 
 from adv_wrappers.core import launch
 from adv_wrappers.core.errors import ValueRangeError
-from adv_wrappers.daylight.images import Limits, batched, layout_of, limits_of, split
+from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.daylight.images import Limits, batched, limits_of, split
 from adv_wrappers.daylight.passes import Median, Pass, passes
 from adv_wrappers.daylight.transform import Transform
 

@@ -20,7 +20,8 @@ from adv_wrappers.core.arrays import Field
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
-from adv_wrappers.daylight.images import Limits, batched, choice, layout_of, limits_of, number, split
+from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, number, split
 from adv_wrappers.daylight.passes import Piece, warped
 from adv_wrappers.daylight.projective import Corners, inverse_of, random_corners, scaled
 from adv_wrappers.daylight.transform import Range, Transform

@@ -22,8 +22,9 @@ from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import SpaceError, ValueRangeError
 from adv_wrappers.core.frames import plain
+from adv_wrappers.core.layouts import layout_of
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.daylight.images import Limits, choice, layout_of
+from adv_wrappers.daylight.images import Limits, choice
 from adv_wrappers.daylight.passes import Piece
 
 Range = float | tuple[float, float]
@@ -35,7 +36,7 @@ class Transform(Perturbation):
     """A transform of images, in the dtype of the space.
 
     Args:
-        layout: which axis of an observation is what (see :func:`adv_wrappers.daylight.images.layout_of`); None infers.
+        layout: which axis of an observation is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers.
         per: a parameter given as a range ``(low, high)`` is drawn once an ``episode`` or once a ``step``.
 
     Raises:

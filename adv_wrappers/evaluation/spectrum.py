@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core.errors import ValueRangeError
-from adv_wrappers.daylight.images import layout_of, split
+from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.daylight.images import split
 from adv_wrappers.evaluation.perceptual import as_images
 
 
@@ -23,7 +24,7 @@ def spectrum(x: Any, layout: str | None = None, frame: int | None = None) -> Ten
 
     Args:
         x: images ``[B, *S]``, uint8 (0 to 255) or float (as they are), a tensor or an array.
-        layout: which axis is what (see :func:`adv_wrappers.daylight.images.layout_of`); None infers it.
+        layout: which axis is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers it.
         frame: index of one frame of a stack, -1 for the newest where the oldest comes first; None takes the mean of
             the frames' log-magnitudes.
 

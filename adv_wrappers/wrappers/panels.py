@@ -13,7 +13,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from adv_wrappers.core.errors import SpaceError
-from adv_wrappers.daylight.images import layout_of, split
+from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.daylight.images import split
 
 Image = NDArray[np.uint8]
 Colour = tuple[int, int, int]

@@ -99,7 +99,7 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         size: the longer side of a picture is enlarged to at least so many pixels, every pixel to a square.
         gain: of the difference; None amplifies by 1, 2, 5, 10, 20, 50 or 100, as much as the largest change so far
             allows.
-        layout: which axis of an image is what (see :func:`adv_wrappers.daylight.images.layout_of`); None infers.
+        layout: which axis of an image is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers.
 
     Raises:
         OrderError: without a layer beneath, and for an SB3 ``VecEnv``.

@@ -1,4 +1,4 @@
-"""Layouts: what is inferred, what is refused, and that every layout gives the same pictures."""
+"""Batches of images: every layout gives the same pictures."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from adv_wrappers.core.errors import SpaceError, ValueRangeError
+from adv_wrappers.core.layouts import LAYOUTS
 from adv_wrappers.daylight import brightness, jpeg, median_blur, perspective, rotate, shift
-from adv_wrappers.daylight.images import LAYOUTS, batched, choice, each, layout_of, limits_of, number, split, whole
+from adv_wrappers.daylight.images import batched, choice, each, limits_of, number, split, whole
 from tests.daylight.helpers import pictures
 
 SHAPES = {
@@ -23,38 +24,6 @@ TRANSFORMS = {
     "perspective": lambda x, layout: perspective(x, 1.3, pattern="left", border="zero", layout=layout),
     "jpeg": lambda x, layout: jpeg(x, 40, layout=layout),
 }
-
-
-@pytest.mark.parametrize(("shape", "layout"), [
-    ((84, 84), "HW"), ((3, 3), "HW"), ((4, 84, 84), "FHW"), ((84, 84, 4), "HWF"), ((3, 84, 84), "CHW"),
-    ((84, 84, 3), "HWC"), ((84, 84, 1), "HWF"), ((1, 84, 84), "FHW"), ((210, 160, 3), "HWC"), ((210, 160, 12), "HWF"),
-    ((4, 210, 160, 3), "FHWC"), ((4, 84, 84, 1), "FHWC"), ((4, 3, 210, 160), "FCHW"), ((3, 1, 84, 84), "FCHW"),
-])  # fmt: skip
-def test_inferred(shape, layout):
-    assert layout_of(shape) == layout
-
-
-@pytest.mark.parametrize("shape", [
-    (), (84,), (84, 84, 84), (4, 84, 4), (3, 3, 3), (3, 84, 3), (4, 84, 84, 4), (3, 3, 84, 3), (4, 1, 84, 3),
-    (4, 5, 84, 84), (1, 4, 84, 84, 3),
-])  # fmt: skip
-def test_ambiguous_shapes_ask_for_a_layout(shape):
-    with pytest.raises(SpaceError, match="give layout="):
-        layout_of(shape)
-
-
-def test_a_given_layout_is_checked():
-    assert layout_of((84, 84, 84), "HWF") == "HWF"
-    assert layout_of((3, 84, 84), "FHW") == "FHW"
-    with pytest.raises(SpaceError, match="layout must be one of HW, HWC"):
-        layout_of((4, 4), "WH")
-    with pytest.raises(SpaceError, match="names 2 axes"):
-        layout_of((4, 84, 84), "HW")
-    with pytest.raises(SpaceError, match="4 colours"):
-        layout_of((4, 84, 84), "CHW")
-    for shape in ((0, 4), (4, 0, 3)):
-        with pytest.raises(SpaceError, match="at least one pixel"):
-            layout_of(shape)
 
 
 def test_a_single_image_needs_its_layout():
