@@ -158,7 +158,7 @@ class SuiteReport:
         return "\n".join([*lines, *self.notes(), *(f"warning: {warning}" for warning in self.warnings)])
 
     def plot(self, path: str | Path) -> None:
-        """Write a PNG of the returns, one line an attack: means with their intervals, and every episode."""
+        """Write a figure (see :meth:`adv_wrappers.Report.plot`): one line an attack, with every episode."""
         self.report.plot(path)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from adv_wrappers.cli.group import console_, main, table_
+from adv_wrappers.evaluation.figure import kind_of
 from adv_wrappers.evaluation.looks import BANDS, Look
 from adv_wrappers.evaluation.sheet import decibels, number, sheet, spectra
 from adv_wrappers.evaluation.stage import look
@@ -35,6 +36,7 @@ from adv_wrappers.evaluation.stage import look
 )
 def look_(env: str, threats: tuple[str, ...], victim: str | None, step: int, seed: int, raw: bool, out: Path) -> None:
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
+    kind_of(out, ("png",))
     seen = look(env, list(threats) or None, victim, step=step, seed=seed, raw=raw)
     spectrum = out.with_name(f"{out.stem}-spectrum{out.suffix}")
     sheet(seen, out)

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.files import write
 
 from adv_wrappers.evaluation.metrics import marked
 
 if TYPE_CHECKING:
     from adv_wrappers.evaluation.report import Report
 
+_UNDATED: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 _INK, _MUTED, _GRID, _CLEAN, _HIT = "#1f2430", "#6b7280", "#e5e7eb", "#2563eb", "#dc2626"
 
 
 def draw(report: Report, path: str | Path) -> None:
-    """Write a PNG: one line a threat in the order given, the mean return with its interval, and every episode.
+    """Write a figure: one line a threat in the order given, the mean return with its interval, and every episode.
 
     Args:
         report: with at least the clean run.
-        path: of the file; its folder is made.
+        path: of the file, ``.png``, ``.svg`` or ``.pdf``; its folder is made.
+
+    Raises:
+        ValueRangeError: for a file of another kind.
     """
+    kind = kind_of(path)
+    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -53,6 +64,17 @@ def draw(report: Report, path: str | Path) -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(_GRID)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png")
+    data = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "adv_wrappers"}):  # the same report, the same bytes
+        figure.savefig(data, format=kind, metadata=_UNDATED[kind])
+    write(Path(path), data.getvalue())
+
+
+def kind_of(path: str | Path, kinds: Sequence[str] = tuple(_UNDATED)) -> str:
+    """What a picture's file is to hold, by its name; raises :class:`ValueRangeError` for what is not written here."""
+    kind = Path(path).suffix.lower().removeprefix(".")
+    if kind not in kinds:
+        *most, last = (f".{one}" for one in kinds)
+        known = f"{', '.join(most)} or {last}" if most else last
+        raise ValueRangeError(f"a picture is written as {known}, got {str(path)!r}")
+    return kind

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adv_wrappers.core.files import write
+from adv_wrappers.evaluation.figure import kind_of
 from adv_wrappers.wrappers.panels import enlarge
 
 INK, MUTED, GRID, CLEAN, HIT = "#1f2430", "#6b7280", "#e5e7eb", "#2563eb", "#dc2626"
@@ -47,12 +50,13 @@ class Paper:
 
 
 def save(figure: Any, path: str | Path) -> None:
-    """Write a figure as a compact PNG; its folder is made.
+    """Write a figure as a compact PNG; its folder is made. Raises :class:`ValueRangeError` for a file of another kind.
 
     It gets a palette where 256 colours are all, or all but the shades on the rims of a few letters.
     """
     from PIL import Image
 
+    kind_of(path, ("png",))
     figure.canvas.draw()
     pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]
     codes = pixels.astype(np.int32) @ np.array([65536, 256, 1], np.int32)
@@ -70,9 +74,9 @@ def save(figure: Any, path: str | Path) -> None:
         image.putpalette(colours[kept].astype(np.uint8).tobytes())
     else:
         image = Image.fromarray(np.ascontiguousarray(pixels))
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image.save(path, format="PNG", optimize=True)
+    data = io.BytesIO()
+    image.save(data, format="PNG", optimize=True)
+    write(Path(path), data.getvalue())
 
 
 def coloured(values: NDArray[Any], low: float, high: float, colours: str) -> NDArray[np.uint8]:

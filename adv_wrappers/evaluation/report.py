@@ -157,7 +157,10 @@ class Report:
         return "\n".join([*lines, *self.footnotes(), *(f"warning: {warning}" for warning in self.warnings)]).rstrip()
 
     def plot(self, path: str | Path) -> None:
-        """Write a PNG of the returns: means with their intervals, episodes behind them, the clean mean as a line."""
+        """Write a figure of the returns: means with their intervals, episodes behind them, the clean mean as a line.
+
+        The file's name says what it is, ``.png``, ``.svg`` or ``.pdf``; :class:`ValueRangeError` for another.
+        """
         from adv_wrappers.evaluation.figure import draw
 
         draw(self, path)
