@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,9 +26,10 @@ from adv_wrappers.attacks.min_q import MinQ
 from adv_wrappers.attacks.momentum import Momentum
 from adv_wrappers.attacks.noise import Noise
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
+from adv_wrappers.core.balls import L0, L2, Linf
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.errors import BudgetError, ThreatError
-from adv_wrappers.core.frames import Newest
+from adv_wrappers.core.errors import AdvWrappersError, BudgetError, ThreatError
+from adv_wrappers.core.frames import Newest, plain
 from adv_wrappers.core.perturbation import On, Perturbation, When, check_how
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct
@@ -115,16 +118,35 @@ def threat(
     if unknown:
         known = sorted({*_COMMON, *takes})
         raise ThreatError(f"{name} takes {', '.join(known)}, not {', '.join(unknown)}")
-    how = construct(preset.kind, **own)
-    budget = within if within is not None else budget_of(name, how, eps, norm, scale)
     if newest not in (None, True, False):
         raise BudgetError(f"newest must be true or false, got {newest!r}; within=Newest(..., axis=...) has the rest")
-    budget = Newest(budget) if newest else budget
-    timing = parse_when(when) if isinstance(when, str) else when
-    if p is not None:
-        timing = Bernoulli(p) if timing is None else And(Bernoulli(p), timing)
-    made = ThreatModel(how.on, how, budget, timing, at)
-    return made.against(victim) if victim is not None else made
+    with called(name):
+        how = construct(preset.kind, **own)
+        budget = within if within is not None else budget_of(name, how, eps, norm, scale)
+        budget = Newest(budget) if newest else budget
+        timing = parse_when(when) if isinstance(when, str) else when
+        if p is not None:
+            timing = Bernoulli(p) if timing is None else And(Bernoulli(p), timing)
+        made = ThreatModel(how.on, how, budget, timing, at)
+        return made.against(victim) if victim is not None else made
+
+
+@contextmanager
+def called(text: Any) -> Iterator[None]:
+    """Errors from inside call an attack by the preset that a user typed (``fgsm``), not by its class (``min-best``).
+
+    Args:
+        text: a threat's text or a preset's name; anything else leaves errors as they are.
+    """
+    try:
+        yield
+    except AdvWrappersError as error:
+        name = text.partition(":")[0].strip() if isinstance(text, str) else ""
+        own = presets[name].kind.name if name in presets else name
+        said = re.sub(rf"(?<![\w-]){re.escape(own)}(?![\w-])", name, str(error)) if own != name else str(error)
+        if said == str(error):
+            raise
+        raise type(error)(said) from error
 
 
 def _hint(name: str) -> str:
@@ -176,17 +198,28 @@ def _refuse_unwritten(part: str, text: str) -> None:
 
 
 def as_threat(
-    how: Any, *, on: On | None = None, within: Budget | None = None, when: When | str | None = None, at: Any = None
-) -> ThreatModel:
+    how: Any, *, on: On | None = None, within: Budget | None = None, when: When | str | None = None, at: Any = None,
+    eps: float | None = None, norm: str | None = None, scale: Any = None,
+) -> ThreatModel:  # fmt: skip
     """A threat from whatever a user has: a threat, a perturbation, a text, a dictionary, or a function.
 
-    Arguments given beside it take the place of its own.
+    Arguments given beside it take the place of its own. ``eps``, ``norm`` and ``scale`` say a budget in the words of
+    :func:`threat`; beside a threat that has a ball of its own, what is not said of it stays.
+
+    Raises:
+        BudgetError: for a budget that is given twice, as ``within`` and in words.
+        ThreatError: for what is none of these.
     """
     when = parse_when(when) if isinstance(when, str) else when
+    given = {key: value for key, value in (("eps", eps), ("norm", norm), ("scale", scale)) if value is not None}
+    if given and within is not None:
+        raise BudgetError(f"the budget is given twice: within={within!r}, and {', '.join(given)}")
     if isinstance(how, str):
-        return parse_threat(how, within=within, when=when, at=at)
+        return parse_threat(how, within=within, when=when, at=at, **given)
     if isinstance(how, Mapping):
         how = ThreatModel.from_dict(how)
+    if given:
+        within = _ball(how, given)
     if isinstance(how, ThreatModel):
         changes: dict[str, Any] = {"within": within, "when": when, "at": at}
         changes = {key: value for key, value in changes.items() if value is not None}
@@ -199,6 +232,18 @@ def as_threat(
             raise ThreatError(f"{how!r:.80} does not say what it perturbs: ThreatModel('observation', it, within=...)")
         raise ThreatError(f"expected a threat, a perturbation or a text, got {how!r:.80}")
     return ThreatModel(target, how, within, when, at)
+
+
+def _ball(how: Any, given: Mapping[str, Any]) -> Budget:
+    """The budget that some words describe; those that are missing are taken from the ball that a threat has."""
+    old = how.budget if isinstance(how, ThreatModel) else None
+    inner = None if old is None else plain(old)
+    if isinstance(inner, (Linf, L2, L0)) and given.get("norm", inner.name) == inner.name:
+        own = {"eps": inner.k if isinstance(inner, L0) else inner.eps, "norm": inner.name}
+        given = {**own, "scale": getattr(inner, "scale", None), **given}
+    name = how.label if isinstance(how, ThreatModel) else getattr(how, "name", getattr(how, "__name__", "the threat"))
+    made = budget_of(name, how, given.get("eps"), given.get("norm"), given.get("scale"))
+    return replace(old, within=made) if isinstance(old, Newest) else made
 
 
 def parts_of(threat: ThreatModel) -> list[ThreatModel]:

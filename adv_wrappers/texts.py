@@ -9,7 +9,7 @@ from typing import Any
 from adv_wrappers.core.balls import L0, L2, Linf
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.errors import BudgetError, ThreatError
-from adv_wrappers.core.perturbation import Perturbation, When
+from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.values import Value, construct
 from adv_wrappers.logic import And, Not, Or, Pair, Timing
 from adv_wrappers.strategic import Strategic
@@ -142,7 +142,7 @@ def value_of(text: str) -> Any:
     return value if isinstance(value, (int, float, str)) else text
 
 
-def budget_of(name: str, how: Perturbation, eps: float | None, norm: str | None, scale: Any) -> Budget:
+def budget_of(name: str, how: Any, eps: float | None, norm: str | None, scale: Any) -> Budget:
     """The budget that the words of a threat describe: Linf by default, the perturbation's own where none is given.
 
     Raises:
@@ -156,8 +156,9 @@ def budget_of(name: str, how: Perturbation, eps: float | None, norm: str | None,
             raise BudgetError(f"norm=valid has no eps and no scale, got eps={eps!r}, scale={scale!r}")
         return Valid()
     if eps is None:
-        if how.within is not None and norm is None and scale is None:
-            return how.within
+        own: Budget | None = getattr(how, "within", None)
+        if own is not None and norm is None and scale is None:
+            return own
         raise BudgetError(f"{name} needs a budget: eps=..., with norm=linf (default), l2 or l0; or norm=valid")
     if scale is not None and norm not in (None, "linf"):
         raise BudgetError(f"scale belongs to norm=linf, got norm={norm}")

@@ -7,7 +7,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.presets import as_threat, names, parse_threat
 from tests.laws.checks import adversary_of
-from tests.rigs import RIGS
+from tests.rigs import RIGS, vector
 
 
 def test_the_same_arguments_mean_the_same_everywhere():
@@ -131,3 +131,42 @@ def test_fractions_are_numbers() -> None:
     assert parse_threat("noise:eps=8/255").budget == adv.Linf(8 / 255)
     with pytest.raises(adv.AdvWrappersError):
         parse_threat("noise:eps=8/0")
+
+
+@pytest.mark.parametrize("call", [
+    lambda env, victim: adv.threat("fgsm", victim, eps=0.1),
+    lambda env, victim: adv.wrap(env, "fgsm:eps=0.1", victim=victim),
+    lambda env, victim: adv.wrap(env, "fgsm:eps=0.1"),
+    lambda env, victim: adv.PerturbObservation(env, "fgsm:eps=0.1", victim=victim),
+    lambda env, victim: adv.PerturbObservation(env, "fgsm:eps=0.1"),
+    lambda env, victim: adv.evaluate(victim, lambda: env, "fgsm:eps=0.1", episodes=1),
+])  # fmt: skip
+def test_errors_name_the_preset_that_was_typed(call) -> None:
+    with pytest.raises(adv.VictimError, match="^fgsm (is defined|needs a victim)") as error:
+        call(RIGS["mean"].env(), RIGS["mean"].victim())
+    assert "min-best" not in str(error.value)
+
+
+def test_a_budget_in_words_beside_a_threat() -> None:
+    assert as_threat(adv.MinBest(), eps=0.1).within == adv.Linf(0.1)
+    assert as_threat(adv.MinBest(), eps=2, norm="l2").within == adv.L2(2.0)
+    assert as_threat("noise:eps=1,scale=2", eps=3).within == adv.Linf(3.0, 2.0)
+    assert as_threat(lambda x, context: x, on="observation", eps=2, scale=(1, 2)).within == adv.Linf(2.0, (1.0, 2.0))
+    ball = adv.ThreatModel("observation", adv.Noise(), adv.Newest(adv.L2(1)))
+    assert as_threat(ball, eps=3).within == adv.Newest(adv.L2(3.0))
+    assert as_threat(ball.to_dict(), eps=3, norm="linf").within == adv.Newest(adv.Linf(3.0))
+    assert as_threat(adv.ThreatModel("observation", adv.Noise(), adv.Linf(1, 2)), scale=3).within == adv.Linf(1.0, 3.0)
+    assert as_threat(adv.ThreatModel("observation", adv.Rotation()), eps=3).within == adv.Linf(3.0)
+    with pytest.raises(adv.BudgetError, match="given twice: within=Linf.*, and eps"):
+        as_threat(adv.Noise(), within=adv.Linf(1), eps=2)
+    with pytest.raises(adv.BudgetError, match="needs a budget: eps="):
+        as_threat(adv.Noise(), norm="l2")
+
+
+@pytest.mark.parametrize("kind", ["env", "next", "sb3"])
+def test_layers_take_a_budget_in_words(kind: str) -> None:
+    rig = RIGS["mean"]
+    env = rig.env() if kind == "env" else vector(kind, rig, 2)
+    layer = adv.PerturbObservation(env, adv.Noise(), eps=0.1, scale=2)
+    assert layer.threat.within == adv.Linf(0.1, 2.0)
+    assert adv.PerturbAction(layer, adv.ActionNoise(), eps=0.2, norm="l2").threat.within == adv.L2(0.2)

@@ -11,7 +11,7 @@ from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.errors import ThreatError
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.formatting import text_of, unique, without_number
-from adv_wrappers.presets import as_threat, parts_of
+from adv_wrappers.presets import as_threat, called, parts_of
 from adv_wrappers.texts import stack_of
 from adv_wrappers.timing import Always
 from adv_wrappers.victims.victim import Victim
@@ -45,7 +45,10 @@ def stack(item: Any, victim: Victim) -> Stack:
     transfer = transfer or any(other != victim.fingerprint() for other in trained)
     pairs = zip(parts, made, strict=True)  # a text stays as it was written
     texts = [part.strip() if isinstance(part, str) else text_of(threat, victim) for part, threat in pairs]
-    layers = (layer for threat in made for layer in parts_of(threat.against(victim)))
+    layers: list[ThreatModel] = []
+    for part, threat in zip(parts, made, strict=True):
+        with called(part):
+            layers += parts_of(threat.against(victim))
     return Stack(" + ".join(texts), tuple(layers), transfer)
 
 

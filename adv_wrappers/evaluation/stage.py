@@ -20,7 +20,7 @@ from adv_wrappers.daylight.images import whole
 from adv_wrappers.evaluation.environments import atari, builder, is_atari
 from adv_wrappers.evaluation.looks import Look
 from adv_wrappers.formatting import caption, words
-from adv_wrappers.presets import as_threat
+from adv_wrappers.presets import as_threat, called
 from adv_wrappers.texts import stack_of
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.layer import layers
@@ -106,7 +106,8 @@ def look(
     shown, names = [], []
     for item in daylight_of(name) if threats is None else threats:
         stack = [replace(threat, when=None) for threat in _stack(item)]
-        env = wrap(Still(true, space, actions), *stack, victim=agent)
+        with called(item):
+            env = wrap(Still(true, space, actions), *stack, victim=agent)
         shown.append(env.reset(seed=seed)[0])
         found = [words(layer, when=False) for layer in stack]
         names.append((" + ".join(part for part, _ in found), tuple(n for _, numbers in found for n in numbers)))

@@ -30,6 +30,7 @@ class PerturbAction(EnvLayer):
         when: the timing; None strikes at every step. The t of an action is that of the observation it answers.
         at: key, or tuple of keys, of a Dict action space.
         victim: fills in a victim that ``how`` leaves open; a reference such as ``"zoo:hopper-ppo"`` will do.
+        eps, norm, scale: the budget in words, instead of ``within``, as for :func:`adv_wrappers.threat`.
         keep_true: put the agent's own action into ``info["adv_wrappers"][layer]["true"]``.
 
     Raises:

@@ -22,14 +22,16 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def __init__(
         self, env: gym.Env[Any, Any], how: How | ThreatModel | str | dict[str, Any], within: Budget | None = None,
         when: When | str | None = None, at: str | tuple[str, ...] | None = None, *,
-        victim: Victim | str | None = None, quantize: bool = True, keep_true: bool = False,
+        victim: Victim | str | None = None, quantize: bool = True, keep_true: bool = False, eps: float | None = None,
+        norm: str | None = None, scale: Any = None,
     ) -> None:  # fmt: skip
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, got {type(env).__name__}")
         gym.Wrapper.__init__(self, env)
         self._install(
-            env, how, within, when, at, victim, None, quantize, keep_true, env.observation_space, env.action_space
-        )
+            env, how, within, when, at, victim, None, quantize, keep_true, env.observation_space, env.action_space,
+            ball={"eps": eps, "norm": norm, "scale": scale},
+        )  # fmt: skip
         self._record()
         if not quantize:
             self.observation_space = self.perturbed_space

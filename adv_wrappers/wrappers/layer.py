@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +20,7 @@ from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.workers import one_thread_in_workers
-from adv_wrappers.presets import as_threat
+from adv_wrappers.presets import as_threat, called
 from adv_wrappers.victims import Victim, load_victim
 
 LAYERS, GATES = "adv_wrappers.layers", "adv_wrappers.gates"  # counts, carried by metadata through any wrapper
@@ -91,9 +93,18 @@ class Layer:
         self, env: Any, how: How | ThreatModel | str | dict[str, Any], within: Budget | None, when: When | str | None,
         at: Any, victim: Victim | str | None, rows: int | None, quantize: bool, keep_true: bool,
         observation_space: spaces.Space[Any], action_space: spaces.Space[Any], device: torch.device | None = None,
+        ball: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         one_thread_in_workers()
-        threat = as_threat(how, on=self.on, within=within, when=when, at=at)
+        with called(how):
+            threat = as_threat(how, on=self.on, within=within, when=when, at=at, **ball)
+            self._attach(env, threat, victim, rows, quantize, keep_true, observation_space, action_space, device)
+
+    def _attach(
+        self, env: Any, threat: ThreatModel, victim: Victim | str | None, rows: int | None, quantize: bool,
+        keep_true: bool, observation_space: spaces.Space[Any], action_space: spaces.Space[Any],
+        device: torch.device | None,
+    ) -> None:  # fmt: skip
         if victim is not None:
             threat = threat.against(load_victim(victim))
         if threat.on != self.on:

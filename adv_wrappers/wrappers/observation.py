@@ -31,6 +31,7 @@ class PerturbObservation(EnvLayer):
         at: key, or tuple of keys under one budget, of a Dict observation space.
         quantize: False makes an integer observation space float32, so that less than one grey level can be added.
         victim: fills in a victim that ``how`` leaves open; a reference such as ``"zoo:hopper-ppo"`` will do.
+        eps, norm, scale: the budget in words, instead of ``within``, as for :func:`adv_wrappers.threat`.
         keep_true: put the true observation into ``info["adv_wrappers"][layer]["true"]``.
 
     ``info["adv_wrappers"]`` holds a dictionary a layer, ``{"struck": bool}``. t = 0 is the reset observation.

@@ -24,7 +24,8 @@ class VecLayer(Layer, VecEnvWrapper):
     def __init__(
         self, venv: VecEnv, how: How | ThreatModel | str | dict[str, Any], within: Budget | None = None,
         when: When | str | None = None, at: str | tuple[str, ...] | None = None, *,
-        victim: Victim | str | None = None, quantize: bool = True, keep_true: bool = False,
+        victim: Victim | str | None = None, quantize: bool = True, keep_true: bool = False, eps: float | None = None,
+        norm: str | None = None, scale: Any = None,
     ) -> None:  # fmt: skip
         if not isinstance(venv, VecEnv):
             raise SpaceError(f"expected an SB3 VecEnv, got {type(venv).__name__}")
@@ -41,6 +42,7 @@ class VecLayer(Layer, VecEnvWrapper):
             keep_true,
             venv.observation_space,
             venv.action_space,
+            ball={"eps": eps, "norm": norm, "scale": scale},
         )
         if not quantize:
             self.observation_space = self.perturbed_space

@@ -8,7 +8,7 @@ from typing import Any
 from adv_wrappers.core.errors import ThreatError
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.presets import as_threat, parts_of
+from adv_wrappers.presets import as_threat, called, parts_of
 from adv_wrappers.texts import stack_of
 from adv_wrappers.victims import load_victim
 from adv_wrappers.wrappers.action import PerturbAction
@@ -40,13 +40,15 @@ def wrap(
     """
     victim = None if victim is None else load_victim(victim)
     for item in _flat(threats):
-        threat = as_threat(item)
-        threat = threat.against(victim) if victim is not None else threat
-        for part in parts_of(threat):
-            if part.on == "observation":
-                env = PerturbObservation(env, part, **options)
-            else:  # quantize is about observations
-                env = PerturbAction(env, part, **{key: value for key, value in options.items() if key != "quantize"})
+        with called(item):
+            threat = as_threat(item)
+            threat = threat.against(victim) if victim is not None else threat
+            for part in parts_of(threat):
+                if part.on == "observation":
+                    env = PerturbObservation(env, part, **options)
+                else:  # quantize is about observations
+                    more = {key: value for key, value in options.items() if key != "quantize"}
+                    env = PerturbAction(env, part, **more)
     check_order(env)
     return env
 

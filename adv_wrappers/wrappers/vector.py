@@ -25,7 +25,8 @@ class VectorLayer(Layer, VectorWrapper):
     def __init__(
         self, env: VectorEnv[Any, Any, Any], how: How | ThreatModel | str | dict[str, Any],
         within: Budget | None = None, when: When | str | None = None, at: str | tuple[str, ...] | None = None, *,
-        victim: Victim | str | None = None, quantize: bool = True, keep_true: bool = False,
+        victim: Victim | str | None = None, quantize: bool = True, keep_true: bool = False, eps: float | None = None,
+        norm: str | None = None, scale: Any = None,
     ) -> None:  # fmt: skip
         if not isinstance(env, VectorEnv):
             raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
@@ -35,7 +36,7 @@ class VectorLayer(Layer, VectorWrapper):
             raise SpaceError(f"rows must stay in place: expected batch_size = num_envs = {env.num_envs}, got {batch}")
         self._install(
             env, how, within, when, at, victim, env.num_envs, quantize, keep_true,
-            env.single_observation_space, env.single_action_space,
+            env.single_observation_space, env.single_action_space, ball={"eps": eps, "norm": norm, "scale": scale},
         )  # fmt: skip
         if not quantize:
             self.single_observation_space = self.perturbed_space
