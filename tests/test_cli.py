@@ -63,6 +63,7 @@ def test_what_impact_counts_from(tmp_path: Path, given: str | None, kind: str) -
         (["CartPole-v1", "--victim", "zoo:cartpole-dqn", "--threat", "nonsense"], "unknown preset"),
         (["CartPole-v1", "--victim", "zoo:cartpole-dqn", "--device", "cuda:99"], "device"),
         (["CartPole-v1", "--victim", "zoo:cartpole-dqn", "--episodes", "0"], "--episodes"),
+        (["CartPole-v1", "--victim", "zoo:cartpole-dqn", "--episodes", "9" * 20], "episodes must be at most 1000000"),
     ],
 )
 def test_errors_are_one_clear_line(words: list[str], message: str) -> None:
@@ -112,6 +113,12 @@ def test_look_says_what_an_environment_has_already(tmp_path: Path) -> None:
 def test_look_says_what_it_cannot_show(words: list[str], message: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["look", *words, "--out", str(tmp_path / "sheet.png")])
     assert done.exit_code == 2 and message in done.output and "Traceback" not in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_look_writes_png_alone(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["look", "PongNoFrameskip-v4", "--out", str(tmp_path / "sheet.svg")])
+    assert done.exit_code == 2 and "a picture is written as .png, got" in done.output
     assert not list(tmp_path.iterdir())
 
 
@@ -186,6 +193,7 @@ SUITE = ["suite", "CartPole-v1", "--victim", "zoo:cartpole-dqn"]
         ([*CRITIC, "--robust-eps", "-1"], "eps must be a finite number"),
         (["train-critic", "CartPole-v1", "--victim", "zoo:cartpole-dqn"], "continuous actions"),
         ([*SUITE, "--eps", "-1"], "eps"),
+        ([*SUITE, "--eps", "1", "--episodes", "9" * 20], "episodes must be at most 1000000"),
         ([*SUITE, "--eps", "0.1", "--attack", "pa-bd"], "pa-bd"),
         ([*SUITE, "--eps", "0.1", "--attack", "robust-sarsa"], "no attack applies: robust-sarsa"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import random
@@ -14,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import adv_wrappers as adv
+from adv_wrappers.formatting import text_of
 from adv_wrappers.presets import as_threat, parse_threat
 from adv_wrappers.texts import parse_when
+from tests.laws.checks import adversary_of
 from tests.rigs import CARTPOLE, RIGS, ReplayEnv, vector
 
 
@@ -453,6 +456,40 @@ def test_texts_of_known_words(words):
     reads(lambda: parse_when(text))
 
 
+ODD_VALUES = [
+    "0", "1", "-1", "1;2", "1;2;3;4", "0.5", "nan", "inf", "-inf", "1e999", "1e308", "1e-320", "9" * 30, "1" + "0" * 400,
+    "true", "none", "x", "''", "'3'", "1j", "b'x'", "1/3", "(1;2);(3;4)", "-5;5", "true;false", "1;", ";", "()",
+]  # fmt: skip
+RANDOM = st.tuples(
+    st.sampled_from(sorted(adv.presets)), st.sampled_from(["q", "mean", "image", "unit", "dict"]),
+    st.lists(st.tuples(st.integers(0, 20), st.sampled_from(ODD_VALUES)), min_size=1, max_size=2),
+)  # fmt: skip
+
+
+@settings(max_examples=250, deadline=None, derandomize=True, database=None)
+@given(RANDOM)
+def test_arguments_of_presets_at_random(drawn):
+    """Whatever a text says of a preset is refused, or works from the reset on and survives both round trips."""
+    name, rig, pairs = drawn
+    fields = [
+        field.name for field in dataclasses.fields(adv.presets[name].kind) if field.init and field.name != "steps"
+    ]
+    fields += ["eps", "norm", "scale", "newest", "p", "at"]
+    given = {"eps": "0.1", "game": "Pong", "transform": "shift", "card": adversary_of(rig), "at": RIGS[rig].at}
+    given = {key: value for key, value in given.items() if key in fields and value is not None}
+    given |= {fields[number % len(fields)]: value for number, value in pairs}
+    text = f"{name}:{','.join(f'{key}={value}' for key, value in given.items())}"
+
+    def build():
+        made = parse_threat(text)
+        assert parse_threat(text_of(made)).to_dict() == json.loads(json.dumps(made.to_dict()))
+        env = adv.wrap(RIGS[rig].env(), made, victim=RIGS[rig].victim())
+        env.reset(seed=0)
+        env.step(RIGS[rig].act(0, 0, 0))
+
+    reads(build)
+
+
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.sampled_from(WORDS),
     lambda inner: (
@@ -488,6 +525,7 @@ def test_dictionaries_with_something_changed():
         {"type": "threat"},
         True,
         1e400,
+        10**400,
         {"type": "and"},
         {"victim": "nobody"},
         {"victim": None, "sha256": []},

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.errors import CardError, SpaceError
 from adv_wrappers.core.files import write
+from adv_wrappers.core.values import real
 from adv_wrappers.victims.chain import Normalize
 from adv_wrappers.victims.gradients import digest
 from adv_wrappers.victims.weights import Weights
@@ -139,8 +140,8 @@ def _layer(weights: Weights, prefix: str, about: Any) -> nn.Module:
         raise CardError(f"{weights.where}: expected layers of the kinds {', '.join(_LAYERS)}, got {about!r:.80}")
     if kind == "normalize":
         clip = about.get("clip")
-        if clip is not None and (isinstance(clip, bool) or not isinstance(clip, (int, float)) or not clip > 0):
-            raise CardError(f"{weights.where}: clip must be a number above 0 or null, got {clip!r}")
+        if clip is not None and (real(clip) or 0) <= 0:
+            raise CardError(f"{weights.where}: clip must be a number above 0 or null, got {clip!r:.80}")
         mean = weights.take(f"{prefix}.mean", None).detach()
         return Normalize(mean, weights.take(f"{prefix}.std", len(mean)).detach(), clip)
     if kind == "linear":

@@ -62,6 +62,9 @@ class Learned(Perturbation):
 
     def __post_init__(self) -> None:
         put: Any = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
+        for name in ("card", "sha256"):
+            if not isinstance(value := getattr(self, name), (str, Path, type(None))):
+                raise ThreatError(f"{name} of an adversary is a text, got {value!r:.80}")
         if self.card is not None and self.director is None:
             director, card = load_director(self.card)
             found = director.fingerprint_of_weights()

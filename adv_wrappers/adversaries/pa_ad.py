@@ -39,6 +39,7 @@ from adv_wrappers.attacks.objectives import Margin
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError, VictimError
 from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.core.values import real
 
 VARIANTS = ("linear-first", "literal", "released")
 
@@ -81,8 +82,9 @@ class PAAD(Actor):
         if self.variant not in VARIANTS:
             raise ValueRangeError(f"variant must be one of {', '.join(VARIANTS)}, got {self.variant!r}")
         for word, value, least in (("weight", self.weight, 0.0), ("stretch", self.stretch, 1e-6)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
-                raise ValueRangeError(f"{word} must be a finite number of at least {least:g}, got {value!r}")
+            found = real(value)
+            if found is None or found < least:
+                raise ValueRangeError(f"{word} must be a finite number of at least {least:g}, got {value!r:.80}")
         if self.victim is None:
             return
         space = self.victim.action_space

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -43,6 +43,9 @@ class Climb(Perturbation):
 
     def __post_init__(self) -> None:
         check_steps(self.steps, self.step)
+        for name in (each.name for each in fields(self) if isinstance(each.default, bool)):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ValueRangeError(f"{name} must be true or false, got {value!r:.80}")
         check_precision(self.precision)
         need_gradient(getattr(self, "name", "this attack"), self.victim)
 
@@ -131,6 +134,6 @@ def langevin(context: Context, gradient: Gradient, steps: int, step: float, nois
 def check_steps(steps: int, step: float) -> None:
     """Raise :class:`ValueRangeError` unless there is at least one step of positive finite length."""
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= 10**6:
-        raise ValueRangeError(f"steps must be an integer of at least 1, got {steps!r}")
+        raise ValueRangeError(f"steps must be an integer from 1 to 1000000, got {steps!r:.80}")
     if isinstance(step, bool) or not isinstance(step, (int, float)) or not 0 < step <= 1e9:
-        raise ValueRangeError(f"step is a positive fraction of the budget's radius, got {step!r}")
+        raise ValueRangeError(f"step is a positive fraction of the budget's radius, got {step!r:.80}")

@@ -22,6 +22,7 @@ from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.values import real
 from adv_wrappers.victims.gradients import need_gradient
 
 
@@ -40,7 +41,7 @@ class CarliniWagner(Perturbation):
 
     Raises:
         VictimError: for continuous actions.
-        ValueRangeError: for a target that is no action.
+        ValueRangeError: for a target that is no action, and a confidence below 0.
     """
 
     name: ClassVar[str] = "carlini-wagner"
@@ -59,6 +60,9 @@ class CarliniWagner(Perturbation):
     def __post_init__(self) -> None:
         check_steps(self.steps, self.step)
         check_steps(self.searches, self.c)
+        lead = real(self.confidence)
+        if lead is None or lead < 0:
+            raise ValueRangeError(f"confidence must be a finite number of at least 0, got {self.confidence!r:.80}")
         need_discrete(self.name, self.victim, "use max-diff")
         need_gradient(self.name, self.victim)
         number = isinstance(self.target, int) and not isinstance(self.target, bool) and self.target >= 0

@@ -21,6 +21,7 @@ from adv_wrappers.attacks.objectives import Divergence
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.core.values import real
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class MaxDiff(Climb):
         expect_victim(self.name, self.victim)
         if self.noise is None:
             return
-        known = isinstance(self.noise, (int, float)) and not isinstance(self.noise, bool)
-        if not known or not 0 <= self.noise < float("inf"):
-            raise ValueRangeError(f"noise must be a finite number of at least 0, got {self.noise!r}")
+        factor = real(self.noise)
+        if factor is None or factor < 0:
+            raise ValueRangeError(f"noise must be a finite number of at least 0, got {self.noise!r:.80}")
 
     def climb(self, context: Context, gradient: Gradient) -> Tensor:
         released = 1.0 if self.victim.kind == "gaussian" else 1e-5

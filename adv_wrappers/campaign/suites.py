@@ -22,7 +22,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import ThreatError, ValueRangeError
 from adv_wrappers.core.files import write
 from adv_wrappers.evaluation.environments import Make, builder
-from adv_wrappers.evaluation.episodes import evaluate
+from adv_wrappers.evaluation.episodes import check_episodes, evaluate
 from adv_wrappers.evaluation.metrics import interval
 from adv_wrappers.evaluation.report import Report, number
 from adv_wrappers.evaluation.stacks import stack
@@ -79,6 +79,7 @@ def standard(
     for what, (value, least) in whole.items():
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
             raise ValueRangeError(f"{what} must be a whole number of at least {least}, got {value!r}")
+    check_episodes(episodes)
     if (eps is None) == (within is None):
         raise ThreatError("the suite needs a budget: eps=, or within=")
     names, training, critics = asked(attacks), dict(training or {}), [*critics]

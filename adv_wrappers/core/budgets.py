@@ -101,16 +101,19 @@ class Valid(Budget):
         return torch.minimum(x, low), torch.maximum(x, high)
 
 
+_LARGEST = 1e38  # attacks compute in float32
+
+
 def number(name: str, value: Any) -> float:
-    """``value`` as a float; :class:`BudgetError` unless it is a finite number of at least 0."""
+    """``value`` as a float; :class:`BudgetError` unless it is a finite number of at least 0, and float32 holds it."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise BudgetError(f"{name} must be a number, got {value!r}")
     try:
         plain = float(value)
     except OverflowError:
         plain = math.inf
-    if not math.isfinite(plain) or plain < 0:
-        raise BudgetError(f"{name} must be finite and at least 0, got {plain}")
+    if not 0 <= plain <= _LARGEST:
+        raise BudgetError(f"{name} must be finite, at least 0 and no larger than {_LARGEST:g}, got {plain}")
     return plain
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from adv_wrappers.core.arrays import At, Field, fits
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import BudgetError, ThreatError, VictimError
+from adv_wrappers.core.errors import BudgetError, SpaceError, ThreatError, VictimError
 from adv_wrappers.core.perturbation import How, On, Perturbation, When, check_how, check_when
 from adv_wrappers.core.values import Value, decode
 
@@ -64,6 +64,7 @@ class ThreatModel(Value):
 
     Raises:
         ThreatError: for parts that do not belong together.
+        SpaceError: for an ``at`` that names no keys.
         BudgetError: where no budget is given and the perturbation has none.
     """
 
@@ -92,6 +93,8 @@ class ThreatModel(Value):
         check_when(self.when)
         if isinstance(self.at, list):
             object.__setattr__(self, "at", tuple(self.at))
+        if self.at is not None and not isinstance(self.at, (str, tuple)):
+            raise SpaceError(f"at must be a key or a tuple of different keys of a Dict space, got {self.at!r:.80}")
 
     @property
     def label(self) -> str:

@@ -117,10 +117,14 @@ def number(name: str, value: object, low: float = -math.inf, high: float = math.
     """``value`` as a float; :class:`ValueRangeError` unless it is a finite number in ``[low, high]``."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ValueRangeError(f"{name} must be a number, got {value!r}")
+    try:
+        value = float(value)
+    except OverflowError:  # an integer beyond all floats
+        value = math.inf
     if not math.isfinite(value) or not low <= value <= high:
         limits = "" if math.isinf(low) and math.isinf(high) else f" from {low:g} to {high:g}"
         raise ValueRangeError(f"{name} must be a finite number{limits}, got {value!r}")
-    return float(value)
+    return value
 
 
 def whole(name: str, value: object, low: int, high: int) -> int:

@@ -55,6 +55,8 @@ class Transform(Perturbation):
 
     def __post_init__(self) -> None:
         choice("per", self.per, ("episode", "step"))
+        if not isinstance(self.layout, (str, type(None))):
+            raise ValueRangeError(f"layout is a word such as 'HWC', or None, got {self.layout!r:.80}")
         for name in self.ranged:
             value = getattr(self, name)
             if isinstance(value, list):

@@ -26,12 +26,14 @@ from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.rollout import Tap, play
 from adv_wrappers.evaluation.stacks import Stack, distinct, is_worst, stack, worst
+from adv_wrappers.presets import called
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.victims.zoo import device_of
 from adv_wrappers.wrappers.order import check_order
 from adv_wrappers.wrappers.stack import wrap
 
+MOST = 10**6  # episodes of one run
 Progress = Callable[[str, int, int], None]
 
 
@@ -54,7 +56,7 @@ def evaluate(
         threats: each a text, a :class:`ThreatModel`, a perturbation with a budget or a dictionary; or, for a stack, a
             list of these, innermost first, or one text with `` + `` between them. One without a victim is aimed at
             ``victim``; one with a victim of its own is a transfer attack, and its row says so.
-        episodes: of every run.
+        episodes: of every run, at most a million.
         seed: at least 0.
         num_envs: environments side by side; None takes 32, or 8 for images, and never more than ``episodes``.
         device: to load a reference onto.
@@ -86,7 +88,7 @@ def evaluate(
     >>> [row["threat"] for row in report.threats]
     ['none', 'max-diff:eps=0.1']
     """
-    _whole("episodes", episodes, 1)
+    check_episodes(episodes)
     _whole("seed", seed, 0)
     if num_envs is not None:
         _whole("num_envs", num_envs, 1)
@@ -121,7 +123,8 @@ def evaluate(
         runs: list[tuple[Stack, Tap, Any]] = []
         for aimed in stacks:  # all of them are built before anything is spent
             tap = Tap(venv)
-            shell = wrap(tap, *aimed.layers, victim=victim, quantize=quantize) if aimed.layers else tap
+            with called(aimed.name):
+                shell = wrap(tap, *aimed.layers, victim=victim, quantize=quantize) if aimed.layers else tap
             runs.append((aimed, tap, shell))
         about: dict[str, Any] = {
             "versions": versions(), "seed": int(seed), "episode_seeds": tuple(seeds), "git": revision(),
@@ -154,6 +157,13 @@ def evaluate(
     finally:
         torch.set_num_threads(threads)
         venv.close()
+
+
+def check_episodes(episodes: Any) -> None:
+    """Raise :class:`ValueRangeError` unless this is a number of episodes that a report can hold."""
+    _whole("episodes", episodes, 1)
+    if episodes > MOST:
+        raise ValueRangeError(f"episodes must be at most {MOST}, got {episodes!r:.80}")
 
 
 def _whole(name: str, value: Any, least: int) -> None:

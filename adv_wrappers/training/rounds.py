@@ -12,6 +12,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.values import real
 from adv_wrappers.training.arena import Arena
 from adv_wrappers.training.hardening import Rival, Table
 from adv_wrappers.training.keeping import Found, Keeper, Progress
@@ -37,8 +38,8 @@ class Schedule:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if name == "ratio" and not (number and 0 < value < np.inf):
-                raise ValueRangeError(f"ratio must be a number above 0, got {value!r}")
+            if name == "ratio" and (real(value) or 0) <= 0:
+                raise ValueRangeError(f"ratio must be a number above 0, got {value!r:.80}")
             if name != "ratio" and not (isinstance(value, int) and number and value >= 1):
                 raise ValueRangeError(f"{name} must be a whole number of at least 1, got {value!r}")
 

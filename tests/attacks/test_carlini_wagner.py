@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -83,3 +85,9 @@ def test_where_it_is_not_defined():
             CarliniWagner(VICTIM, target=target)
     with pytest.raises(ValueRangeError):
         CarliniWagner(VICTIM, searches=0)
+
+
+@pytest.mark.parametrize("confidence", [-1, math.nan, math.inf, True, "1", (1, 2), 10**400], ids=type)
+def test_a_confidence_is_a_finite_number(confidence):
+    with pytest.raises(ValueRangeError, match="confidence must be a finite number of at least 0"):
+        CarliniWagner(confidence=confidence)
