@@ -142,7 +142,7 @@ def test_fractions_are_numbers() -> None:
     lambda env, victim: adv.evaluate(victim, lambda: env, "fgsm:eps=0.1", episodes=1),
 ])  # fmt: skip
 def test_errors_name_the_preset_that_was_typed(call) -> None:
-    with pytest.raises(adv.VictimError, match="^fgsm (is defined|needs a victim)") as error:
+    with pytest.raises(adv.VictimError, match=r"^fgsm (is defined|needs a victim)") as error:
         call(RIGS["mean"].env(), RIGS["mean"].victim())
     assert "min-best" not in str(error.value)
 
@@ -157,7 +157,7 @@ def test_a_budget_in_words_beside_a_threat() -> None:
     assert as_threat(ball.to_dict(), eps=3, norm="linf").within == adv.Newest(adv.Linf(3.0))
     assert as_threat(adv.ThreatModel("observation", adv.Noise(), adv.Linf(1, 2)), scale=3).within == adv.Linf(1.0, 3.0)
     assert as_threat(adv.ThreatModel("observation", adv.Rotation()), eps=3).within == adv.Linf(3.0)
-    with pytest.raises(adv.BudgetError, match="given twice: within=Linf.*, and eps"):
+    with pytest.raises(adv.BudgetError, match=r"given twice: within=Linf.*, and eps"):
         as_threat(adv.Noise(), within=adv.Linf(1), eps=2)
     with pytest.raises(adv.BudgetError, match="needs a budget: eps="):
         as_threat(adv.Noise(), norm="l2")

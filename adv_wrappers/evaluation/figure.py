@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.files import write
-
 from adv_wrappers.evaluation.metrics import marked
 
 if TYPE_CHECKING:
