@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from adv_wrappers.core.arrays import to_victim
 from adv_wrappers.core.errors import VictimError
 from adv_wrappers.victims.arrays import ArrayFunction, ArrayStart
 from adv_wrappers.victims.chain import Chain, chain_of
 from adv_wrappers.victims.families import params_of
-from adv_wrappers.victims.probe import Net, probe, reads, width
+from adv_wrappers.victims.probe import Net, copied, probe, reads, width
 from adv_wrappers.victims.victim import Select, State, Victim
 
 
@@ -32,9 +33,11 @@ def from_module(
         module: observations to Q-values ``[B, A]`` (``q``), ``logits``, an action (``mean``), mean and log-std as a
             pair or side by side (``gaussian``), or a torch ``Distribution`` (``distribution``). A recurrent one takes
             ``(obs, state)`` and returns ``(output, state)``; if it has a method ``advance(obs, state) -> state``,
-            that one makes the new state, and the returned one is not looked at. A function may also take and return
-            numpy arrays (of ``dtype``): it is tried on both. Such a victim has no gradient, and is attacked by its
-            scores (``square``) or its decisions (``hop-skip-jump``) alone; functions beside it take arrays too.
+            that one makes the new state, and the returned one is not looked at. One that is not recurrent may return
+            ``(output, state)`` too, as Tianshou's networks do: the output is taken where ``kind`` is ``q``,
+            ``logits`` or ``mean``, or the state is no tensor. Outputs are cast to ``dtype``. A function may also take
+            and return numpy arrays (of ``dtype``): it is tried on both. Such a victim has no gradient, and is attacked
+            by its scores (``square``) or its decisions (``hop-skip-jump``) alone; functions beside it take arrays too.
         kind: see above; None looks at what the module returns, and asks where that is not enough.
         value: observations (and the state, of a recurrent one) to state values ``[B]`` or ``[B, 1]``.
         critic: observations and native actions to Q-values ``[B]`` or ``[B, 1]``.
@@ -42,20 +45,28 @@ def from_module(
         initial_state: rows to a hidden state with leaves ``[rows, ...]``; makes the victim recurrent.
         clip: clip continuous actions to the action box, as most agents do when they act.
         scale: the victim's own unit of every feature, for ``Linf(eps, scale="victim")``.
+        dtype: what the victim computes in, float32 or float64; None takes that of the weights, and float32 for
+            narrower ones, which a frozen copy is cast to.
         live: follow the module's weights as they are trained, instead of a frozen copy.
         compile: gradients of networks that are not walked by hand (see :mod:`adv_wrappers.victims.chain`) go through
             ``torch.compile``, where a compiler is there: seconds at the first attack, then faster for small networks.
 
     Raises:
-        VictimError: if the output does not have the shape that the action space asks for, and for a ``live`` module
-            in training mode with dropout or batch normalisation (attacking it would change it).
+        VictimError: if the output does not have the shape that the action space asks for or is not made of floats, and
+            for a ``live`` module in training mode with dropout or batch normalisation (attacking it would change it),
+            here and whenever it is asked later.
     """
     nets = [net for net in (module, value, critic, robust_sarsa) if isinstance(net, nn.Module)]
     tensors = [t for net in nets for t in [*net.parameters(), *net.buffers()] if t.is_floating_point()]
     device = torch.device(device) if device is not None else tensors[0].device if tensors else torch.device("cpu")
-    dtype = dtype or (tensors[0].dtype if tensors else torch.float32)
-    if live:
-        check_live(nets)
+    if dtype is None:
+        dtype = torch.float64 if tensors and tensors[0].dtype == torch.float64 else torch.float32
+        if live and tensors and tensors[0].dtype != dtype:
+            raise VictimError(
+                f"a victim computes in float32 or float64, the weights of a live one are {tensors[0].dtype}"
+            )
+    unstable = unstable_of(nets) if live else ()
+    check_live(unstable)
 
     def keep(net: Net | None) -> Net | None:
         if live or not isinstance(net, nn.Module):
@@ -72,26 +83,30 @@ def from_module(
             net if net is None or isinstance(net, nn.Module) else ArrayFunction(net, False, device, dtype)
             for net in (value, critic, robust_sarsa)
         )
-    form, size = probe(module, observation_space, initial_state, device, dtype)
+    answer = probe(module, observation_space, initial_state, device, dtype, kind)
     if kind is None:
-        if form not in ("gaussian", "distribution"):
+        if answer.form not in ("pair", "distribution"):
             raise VictimError("say what the module returns: kind='q', 'logits', 'mean', 'gaussian' or 'distribution'")
-        kind = form  # type: ignore[assignment]
+        kind = "gaussian" if answer.form == "pair" else "distribution"
+    final: Any = kind
     if kind == "distribution":
-        final = size[0]
-    elif form == "distribution":
+        if answer.kind is None:
+            raise VictimError("kind='distribution' takes a module that returns a torch Distribution")
+        final = answer.kind
+    elif answer.form == "distribution":
         raise VictimError(f"the module returns a Distribution, so kind must be 'distribution', got {kind!r}")
-    else:
-        final = kind
     victim = ModuleVictim(
         observation_space, action_space, final, select=select, device=device, dtype=dtype, ref=ref, scale=scale
     )
     expected = width(action_space) * (2 if final == "gaussian" else 1)
-    if size[1] != expected:
-        raise VictimError(f"the module returns {size[1]} numbers a row; {final} over {action_space} needs {expected}")
+    if answer.width != expected:
+        raise VictimError(
+            f"the module returns {answer.width} numbers a row; {final} over {action_space} needs {expected}"
+        )
     victim.net, victim.value_net, victim.critic, victim.robust_sarsa = module, value, critic, robust_sarsa
     victim.start, victim.recurrent, victim.live, victim.clip = initial_state, initial_state is not None, live, clip
     victim.compile, victim.differentiable = compile, taken == "gradients"
+    victim.first, victim.writes, victim.unstable = answer.form == "first", answer.writes, unstable
     if isinstance(module, nn.Module) and initial_state is None and not isinstance(observation_space, spaces.Dict):
         victim.plain = chain_of(module, frozen=not live)
     return victim
@@ -100,10 +115,19 @@ def from_module(
 _UNSTABLE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
 
 
-def check_live(nets: list[nn.Module]) -> None:
-    """Raise :class:`VictimError` for networks that would change, or be random, by being evaluated."""
-    if any(m.training and isinstance(m, _UNSTABLE) for net in nets for m in net.modules()):
-        raise VictimError("a live victim must not hold dropout or batch normalisation in training mode: call .eval()")
+def unstable_of(nets: Iterable[nn.Module]) -> tuple[nn.Module, ...]:
+    """The layers that change, or are random, when they are evaluated in training mode."""
+    return tuple(m for net in nets for m in net.modules() if isinstance(m, _UNSTABLE))
+
+
+def check_live(layers: Iterable[nn.Module]) -> None:
+    """Raise :class:`VictimError` if any of the ``layers`` that :func:`unstable_of` found is in training mode."""
+    for layer in layers:
+        if layer.training:
+            raise VictimError(
+                "a live victim must not hold dropout or batch normalisation in training mode, since attacking it would "
+                f"change it: call .eval() on it before it acts (found {layer})"
+            )
 
 
 def _some(net: Net | None) -> Net:
@@ -123,14 +147,29 @@ class ModuleVictim(Victim):
     live = False
     clip = False
     plain: Chain | None = None
+    first = False  # whether the module returns something beside its output that is not looked at
+    writes = False  # whether the module writes to its input, and so is given copies
+    unstable: tuple[nn.Module, ...] = ()  # layers of a live victim that must not be in training mode
+
+    def _taken(self, obs: Any) -> Any:
+        """Observations as the networks take them: in the victim's dtype, on its device, and theirs to write to."""
+        if self.unstable:
+            check_live(self.unstable)
+        if isinstance(obs, Tensor):
+            if obs.dtype != self.dtype:
+                obs = obs.to(self.dtype)
+        else:
+            obs = to_victim(obs, self.dtype, self.device, True)
+        return copied(obs) if self.writes else obs
 
     def _run(self, obs: Any, state: State) -> tuple[Tensor, State]:
-        out, state = self.net(obs, state) if self.recurrent else (self.net(obs), None)
+        obs = self._taken(obs)
+        out, state = self.net(obs, copied(state) if self.writes else state) if self.recurrent else (self.net(obs), None)
         if isinstance(out, torch.distributions.Distribution):
             out = params_of(out)[1]
         elif isinstance(out, tuple):
-            out = torch.cat([out[0], out[1].expand_as(out[0])], -1)
-        return out, state
+            out = out[0] if self.first else torch.cat([out[0], out[1].expand_as(out[0])], -1)
+        return (out if out.dtype == self.dtype else out.to(self.dtype)), state
 
     def params(self, obs: Any, state: State = None) -> Tensor:
         return self._run(obs, state)[0]
@@ -138,11 +177,12 @@ class ModuleVictim(Victim):
     def q(self, obs: Any, act: Tensor | None = None, state: State = None) -> Tensor | None:
         if self.critic is None or act is None:
             return super().q(obs, act, state)
-        return self.critic(obs, act).reshape(len(act))  # type: ignore[no-any-return]
+        return self.critic(self._taken(obs), act).reshape(len(act))  # type: ignore[no-any-return]
 
     def value(self, obs: Any, state: State = None) -> Tensor | None:
         if self.value_net is None:
             return super().value(obs, state)
+        obs = self._taken(obs)
         out: Tensor = self.value_net(obs, state) if self.recurrent else self.value_net(obs)
         return out.reshape(-1)
 
@@ -164,7 +204,9 @@ class ModuleVictim(Victim):
 
     def advance(self, obs: Any, state: State) -> State:
         step = getattr(self.net, "advance", None)
-        return self._run(obs, state)[1] if step is None else step(obs, state)
+        if step is None:
+            return self._run(obs, state)[1]
+        return step(self._taken(obs), copied(state) if self.writes else state)
 
     def fingerprint(self) -> str:
         if self.live:

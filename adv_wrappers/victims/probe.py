@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -97,25 +98,93 @@ def _differentiable(out: Any) -> bool:
     return not isinstance(out, Tensor) or out.requires_grad
 
 
-def probe(net: Net, space: spaces.Space[Any], start: Any, device: torch.device, dtype: torch.dtype) -> tuple[str, Any]:
-    """What the module returns for two rows of zeros: a form, and (kind, width)."""
-    obs = _zeros(space, device, dtype)
+@dataclass(frozen=True)
+class Answer:
+    """What a module was found to return.
+
+    Attributes:
+        form: "tensor", "pair" (a mean and a log-std), "distribution" or "first" (a tensor, and beside it something
+            else such as a hidden state, which is not looked at).
+        kind: of a distribution; None otherwise.
+        width: numbers a row, of a pair both halves.
+        writes: whether the module writes to its input.
+    """
+
+    form: str
+    kind: str | None
+    width: int
+    writes: bool
+
+
+def probe(
+    net: Net, space: spaces.Space[Any], start: Any, device: torch.device, dtype: torch.dtype, kind: str | None = None
+) -> Answer:  # fmt: skip
+    """What the module returns for two rows of zeros.
+
+    Args:
+        net: observations (and a hidden state, with ``start``) to what it returns.
+        space: of one observation.
+        start: rows to a hidden state, or None.
+        kind: what the user said; two tensors are a mean and a log-std unless this is a kind that has no log-std.
+
+    Raises:
+        VictimError: for a module that fails on such observations, or returns what no victim can be made of.
+    """
+    given = (_zeros(space, device, dtype), start(2)) if start else (_zeros(space, device, dtype),)
+    before = [leaf._version for leaf in _tensors(given)]
     try:
         with torch.no_grad():
-            out = net(obs, start(2))[0] if start else net(obs)
+            out = net(*given)
+            out = out[0] if start else out
     except Exception as error:
         raise VictimError(f"the module does not take observations of {space}: {error}") from error
+    writes = [leaf._version for leaf in _tensors(given)] != before
     if isinstance(out, torch.distributions.Distribution):
         try:
-            kind, params = params_of(out)
+            found, params = params_of(out)
         except TypeError as error:
             raise VictimError(str(error)) from error
-        return "distribution", (kind, params.shape[-1])
-    if isinstance(out, tuple) and len(out) == 2 and isinstance(out[0], Tensor) and isinstance(out[1], Tensor):
-        return "gaussian", ("gaussian", 2 * out[0].shape[-1])
-    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2:
+        return Answer("distribution", found, int(_checked(params).shape[-1]), writes)
+    if isinstance(out, tuple) and len(out) == 2 and isinstance(out[0], Tensor):
+        if not isinstance(out[1], Tensor) or kind not in (None, "gaussian"):
+            return Answer("first", None, int(_checked(out[0]).shape[-1]), writes)
+        _checked(out[1], rows=False)
+        return Answer("pair", None, 2 * int(_checked(out[0]).shape[-1]), writes)
+    if isinstance(out, tuple) and len(out) == 2 and isinstance(out[0], tuple):
         raise VictimError(
-            "the module must return [B, K], a (mean, log_std) pair or a Distribution, "
+            "the module returns a pair within a pair, and whether that is a mean with a standard deviation or with its "
+            "logarithm nothing says: give a function that returns (mean, log_std)"
+        )
+    return Answer("tensor", None, int(_checked(out).shape[-1]), writes)
+
+
+def _checked(out: Any, rows: bool = True) -> Tensor:
+    """``out``, if it is a batch of floats of two rows."""
+    if not isinstance(out, Tensor) or (rows and (out.dim() != 2 or len(out) != 2)):
+        raise VictimError(
+            "the module must return [B, K], a (mean, log_std) pair, a Distribution or one of [B, K] with a state, "
             f"got {type(out).__name__} of shape {tuple(getattr(out, 'shape', ()))} for a batch of 2"
         )
-    return "tensor", (None, out.shape[-1])
+    if not out.is_floating_point():
+        raise VictimError(
+            f"the module must return floats that depend smoothly on the observation (Q-values, logits, or means), got "
+            f"{out.dtype}: an action that was already chosen has no gradient"
+        )
+    return out
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, (dict, tuple, list)):
+        for branch in tree.values() if isinstance(tree, dict) else tree:
+            yield from _tensors(branch)
+
+
+def copied(tree: Any) -> Any:
+    """A tree of tensors with all of them cloned."""
+    if isinstance(tree, Tensor):
+        return tree.clone()
+    if isinstance(tree, dict):
+        return {key: copied(branch) for key, branch in tree.items()}
+    return type(tree)(map(copied, tree)) if isinstance(tree, (tuple, list)) else tree

@@ -18,7 +18,7 @@ from adv_wrappers.core.errors import CardError, TrustError, VictimError
 from adv_wrappers.victims.card_nets import Nets
 from adv_wrappers.victims.chain import Normalize, chain_of
 from adv_wrappers.victims.families import unscale
-from adv_wrappers.victims.module import ModuleVictim, check_live
+from adv_wrappers.victims.module import ModuleVictim, check_live, unstable_of
 from adv_wrappers.victims.sb3_nets import actor_critic_nets, is_image, off_policy_nets, q_nets, statistics_of
 from adv_wrappers.victims.sb3_policies import family_of
 from adv_wrappers.victims.sb3_zip import Contents, read_zip
@@ -114,7 +114,8 @@ class Sb3Victim(ModuleVictim):
         """Own the networks: a copy of them, or themselves if ``live``."""
         every = [nets.net, nets.value, nets.critic]
         if live:
-            check_live([net for net in every if net is not None])
+            self.unstable = unstable_of(net for net in every if net is not None)
+            check_live(self.unstable)
             for net in every:  # the statistics are a copy, and only they are cast
                 for layer in net.modules() if net is not None else ():
                     if isinstance(layer, Normalize):
