@@ -47,4 +47,4 @@ class MinQ(Climb):
     def objective(self, x: Tensor, bound: Any) -> Any:
         if self.victim.discrete:
             return ExpectedQ(bound.q(x))
-        return CriticOfMode(self.victim, lambda _, act: bound.q(x, act), None)
+        return CriticOfMode(self.victim, lambda _, act: bound.q(x, act), None, bound.look)

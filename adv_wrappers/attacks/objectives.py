@@ -104,10 +104,16 @@ class ExpectedQ:
 class CriticOfMode:
     """``-Q(true observation, most likely action here)`` for continuous actions, Q a critic."""
 
-    def __init__(self, victim: Any, critic: Callable[[Any, Tensor], Tensor], observation: Any) -> None:
+    def __init__(
+        self, victim: Any, critic: Callable[[Any, Tensor], Tensor], observation: Any, look: bool = False
+    ) -> None:  # fmt: skip
         self.victim, self.critic, self.observation = victim, critic, observation
+        self._look = look  # whether the first parameters are looked at: nothing else asks for them
 
     def __call__(self, params: Tensor) -> Tensor:
+        if self._look:
+            self.victim.check_params(params)
+            self._look = False
         return -self.critic(self.observation, self.victim.mode(params)).reshape(len(params))
 
 

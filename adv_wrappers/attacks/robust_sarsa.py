@@ -62,4 +62,4 @@ class RobustSarsa(Climb):
             self.critic.check(self.victim)
 
     def objective(self, x: Tensor, bound: Any) -> Any:
-        return CriticOfMode(self.victim, self.critic or self.victim.robust_sarsa, bound.full(x))
+        return CriticOfMode(self.victim, self.critic or self.victim.robust_sarsa, bound.full(x), bound.look)

@@ -186,6 +186,7 @@ class Bench:
             x, box, (low.to(dtype), high.to(dtype)), self.budget, self.field.grid, moment.t, moment.spent, moment.key,
             seen, moment.states, fill, moment.memory, moment.mask, moment.episode_key,
         )  # fmt: skip
+        context.look = self.clock.device is None and self.transfer is None
         return context, exact
 
     def sound(self, values: Any) -> None:

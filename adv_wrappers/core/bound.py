@@ -8,12 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adv_wrappers.core.arrays import finite
+from adv_wrappers.core.errors import VictimError
+
 
 class Bound:
     """A victim as seen from one step: its recurrent state and the parts of the observation that stay are filled in."""
 
-    def __init__(self, victim: Any, state: Any, fill: Callable[[Tensor], Any] | None, observation: Any) -> None:
+    def __init__(
+        self, victim: Any, state: Any, fill: Callable[[Tensor], Any] | None, observation: Any, look: bool = True
+    ) -> None:  # fmt: skip
         self.victim, self._state, self._fill, self._observation = victim, state, fill, observation
+        self.look = look  # whether answers are looked at
 
     def full(self, x: Tensor | None) -> Any:
         """The whole observation with ``x`` where this layer perturbs; None for the observation as it was received."""
@@ -22,8 +28,17 @@ class Bound:
         return x if self._fill is None else self._fill(x)
 
     def params(self, x: Tensor | None = None) -> Tensor:
-        """Parameters of the action distribution ``[B, K]`` at ``x``, or at the observation as this layer got it."""
-        return self.victim.params(self.full(x), self._state)  # type: ignore[no-any-return]
+        """Parameters of the action distribution ``[B, K]`` at ``x``, or at the observation as this layer got it.
+
+        Raises:
+            VictimError: for parameters of another shape, and for such that are not finite, where they are looked at:
+                on the host it costs next to nothing, elsewhere it would wait for the device.
+        """
+        params: Tensor = self.victim.params(self.full(x), self._state)
+        check = getattr(self.victim, "check_params", None)
+        if check is not None:
+            check(params, None if x is None else len(x), self.look)
+        return params
 
     def chain(self) -> Any:
         """The victim's chain (:mod:`adv_wrappers.victims.chain`), where that and ``x`` alone make its parameters."""
@@ -34,8 +49,15 @@ class Bound:
         return self.victim.policy(self.full(x), self._state)  # type: ignore[no-any-return]
 
     def q(self, x: Tensor | None = None, act: Tensor | None = None) -> Tensor | None:
-        """``[B, A]`` for discrete actions, ``[B]`` with ``act``; None where the victim has no Q."""
-        return self.victim.q(self.full(x), act, self._state)  # type: ignore[no-any-return]
+        """``[B, A]`` for discrete actions, ``[B]`` with ``act``; None where the victim has no Q.
+
+        Raises:
+            VictimError: where they are looked at, for values that are not finite.
+        """
+        values: Tensor | None = self.victim.q(self.full(x), act, self._state)
+        if values is not None and self.look and not finite(values.detach()):
+            raise VictimError(f"the Q-values of {self.victim!r} are not finite: {values.detach()}")
+        return values
 
     def value(self, x: Tensor | None = None) -> Tensor | None:
         """State value ``[B]``; None where the victim has none."""

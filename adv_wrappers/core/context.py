@@ -33,7 +33,11 @@ class Context:
         observation: for an observation layer what it received, for an action layer what the agent acted on.
         memory: what the perturbation keeps a row, or None.
         mask: action mask, bool ``[B, A]``, where the environment gave one.
+        look: whether the answers of victims are looked at, which waits for their device; the engine says so on the
+            host.
     """
+
+    look = False
 
     def __init__(
         self, x: Tensor, box: Box | Callable[[], Box], space: Box, budget: Budget, grid: bool,
@@ -122,7 +126,7 @@ class Context:
 
     def bind(self, victim: Any) -> Bound:
         """The victim at this step: attacks never see a recurrent state."""
-        return Bound(victim, self._states(victim), self._fill, self.observation)
+        return Bound(victim, self._states(victim), self._fill, self.observation, self.look)
 
     def project(self, y: Tensor) -> Tensor:
         """``y`` drawn back into the budget (and onto the grid)."""

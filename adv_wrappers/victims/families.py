@@ -40,6 +40,13 @@ class Family:
         """One action a row, drawn with the row's int64 key."""
         raise NotImplementedError
 
+    def possible(self, params: Tensor, masks: bool = False) -> Tensor:
+        """Whether the parameters of every row are those of a distribution, bool ``[B]``: finite numbers.
+
+        ``masks`` allows logits of minus infinity, for choices that are ruled out, where another is left.
+        """
+        return torch.isfinite(params).all(-1)
+
 
 class CategoricalFamily(Family):
     """Logits (or Q-values, read as logits) of one of ``n`` actions."""
@@ -55,6 +62,10 @@ class CategoricalFamily(Family):
 
     def kl_gradient(self, p: Tensor, q: Tensor) -> Tensor:
         return q.softmax(-1).sub_(p.softmax(-1))
+
+    def possible(self, params: Tensor, masks: bool = False) -> Tensor:
+        # the largest is NaN where any is, plus infinity where any is, and minus infinity where all are
+        return torch.isfinite(params.amax(-1)) if masks else super().possible(params)
 
     def mode(self, params: Tensor) -> Tensor:
         return params.argmax(-1)
@@ -87,6 +98,9 @@ class MultiCategoricalFamily(Family):
     def kl_gradient(self, p: Tensor, q: Tensor) -> Tensor:
         pairs = zip(self._split(p), self._split(q), strict=True)
         return torch.cat([self._one.kl_gradient(a, b) for a, b in pairs], -1)
+
+    def possible(self, params: Tensor, masks: bool = False) -> Tensor:
+        return torch.stack([self._one.possible(p, masks) for p in self._split(params)]).all(0)
 
     def mode(self, params: Tensor) -> Tensor:
         return torch.stack([p.argmax(-1) for p in self._split(params)], -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -43,6 +44,7 @@ class Victim:
         scale: the victim's unit of every feature (its normaliser's standard deviation), or None.
         recurrent: whether it has a hidden state.
         differentiable: whether it has gradients; a function on numpy arrays has none.
+        width: numbers a row of its parameters, the K of ``[B, K]``.
         card: the parsed ``card.json`` that it came from, or None.
     """
 
@@ -71,6 +73,7 @@ class Victim:
         self.kind, self.select = kind, select
         self.device, self.dtype, self.ref, self.scale = torch.device(device), dtype, ref, scale
         self.family = self._make_family()
+        self.width = self._make_width()
         self._fingerprint: str | None = None
 
     def _make_family(self) -> Family:
@@ -81,6 +84,14 @@ class Victim:
         if self.kind in ("q", "logits"):
             return CategoricalFamily()
         return GaussianFamily() if self.kind == "gaussian" else DeterministicFamily()
+
+    def _make_width(self) -> int:
+        space = self.action_space
+        if isinstance(space, spaces.Discrete):
+            return int(space.n)
+        if isinstance(space, spaces.MultiDiscrete):
+            return int(space.nvec.sum())
+        return int(np.prod(space.shape or ())) * (1 if self.kind == "mean" else 2)  # of a bit: of 0 and of 1
 
     # what a kind of victim implements
 
@@ -153,14 +164,75 @@ class Victim:
     def act(self, params: Tensor, key: Tensor | None = None) -> Tensor:
         """Native actions as the agent plays them: the mode, or a sample drawn with the int64 keys ``[B]``.
 
+        ``params`` are what :meth:`params` returns, and not an observation: :meth:`act_on` takes those.
+
         Raises:
-            VictimError: for a sampling victim without a key.
+            VictimError: for anything but a tensor ``[B, K]``, and for a sampling victim without a key.
         """
+        if not isinstance(params, Tensor) or params.dim() != 2 or params.shape[1] != self.width:
+            raise VictimError(
+                f"act takes parameters [B, {self.width}], which victim.params(observations) returns, got "
+                f"{_form(params)}: victim.act_on(observations) acts on observations"
+            )
         if self.select == "mode":
             return self.mode(params)
         if key is None:
             raise VictimError("this victim samples its actions: act needs a key a row")
         return self.native(self.family.sample(params, key))
+
+    def act_on(self, observations: Any, state: State = None, key: Tensor | None = None) -> Any:
+        """Native actions at observations ``[B, *S]``, as the agent plays them.
+
+        Args:
+            observations: numbers of any dtype, as an array, a tensor or a dictionary of them.
+            state: of a recurrent victim, as :meth:`initial_state` and :meth:`advance` make it.
+            key: int64 ``[B]``, for a victim that samples.
+
+        Returns:
+            Actions ``[B, ...]``: an array in the dtype of the action space where the observations are arrays, else a
+            tensor.
+
+        Raises:
+            VictimError: for observations of another shape, a sampling victim without a key, and answers that are not
+                finite.
+
+        >>> import numpy as np
+        >>> from adv_wrappers import load_victim
+        >>> load_victim("zoo:cartpole-dqn").act_on(np.zeros((1, 4), np.float32))
+        array([1])
+        """
+        leaf = _expect_batch(observations, self.observation_space)
+        with torch.no_grad():
+            params = self.params(observations, state)
+            self.check_params(params, len(leaf))
+            action = self.act(params, key)
+        if isinstance(leaf, Tensor):
+            return action
+        return action.cpu().numpy().astype(np.int64 if self.discrete else self.action_space.dtype, copy=False)
+
+    def check_params(self, params: Any, rows: int | None = None, look: bool = True) -> None:
+        """Raise :class:`VictimError` unless ``params`` is what was promised: finite numbers ``[B, K]``.
+
+        Logits may be minus infinity where a mask rules a choice out, as long as a choice is left.
+
+        Args:
+            params: what :meth:`params` returned.
+            rows: B, where it is known.
+            look: False looks at the shape alone, and waits for no device.
+        """
+        wrong = not isinstance(params, Tensor) or params.dim() != 2 or params.shape[1] != self.width
+        if wrong or (rows is not None and len(params) != rows):
+            raise VictimError(
+                f"{self!r} must answer with [{'B' if rows is None else rows}, {self.width}], got {_form(params)}"
+            )
+        # a sum of finite numbers is finite but for overflow, which the second look settles
+        if look and not math.isfinite(float(params.detach().sum())):
+            possible = self.family.possible(params.detach(), masks=self.kind == "logits")
+            if not bool(possible.all()):
+                row = int(possible.logical_not().nonzero()[0, 0])
+                raise VictimError(
+                    f"{self!r} answers with numbers that are not finite: {params[row].tolist()} in row {row}"
+                )
 
     def gradient(
         self, loss: Loss, state: State = None, fill: Any = None, precision: str | None = None
@@ -188,3 +260,23 @@ class Victim:
     def __repr__(self) -> str:
         who = f"{type(self).__name__} {self.ref}" if self.ref else type(self).__name__
         return f"<{who}, {self.kind} by its {self.select}, {self.observation_space} -> {self.action_space}>"
+
+
+def _expect_batch(obs: Any, space: spaces.Space[Any]) -> Any:
+    """A leaf of ``obs``, after checking that it is a batch of observations of ``space``."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(obs, dict) or set(obs) != set(space.spaces):
+            got = f"the keys {', '.join(map(str, obs))}" if isinstance(obs, dict) else _form(obs)
+            raise VictimError(f"expected a dictionary of {', '.join(space.spaces)}, got {got}")
+        leaves = [_expect_batch(obs[key], leaf) for key, leaf in space.spaces.items()]
+        return leaves[0]
+    shape = getattr(obs, "shape", None)
+    if shape is None or (space.shape is not None and tuple(shape[1:]) != space.shape) or len(shape) == 0:
+        more = "" if shape is None or tuple(shape) != space.shape else ": a single one becomes a batch by obs[None]"
+        raise VictimError(f"expected observations of shape {('B', *(space.shape or ()))}, got {_form(obs)}{more}")
+    return obs
+
+
+def _form(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return type(value).__name__ if shape is None else f"{type(value).__name__} of shape {tuple(shape)}"

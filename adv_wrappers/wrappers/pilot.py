@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core import keys
 from adv_wrappers.core.arrays import to_victim
-from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.errors import ValueRangeError, VictimError
 from adv_wrappers.core.session import merge, select
 from adv_wrappers.victims.victim import Victim
 
@@ -61,6 +61,7 @@ class Pilot:
 
         Raises:
             ValueRangeError: for observations that are not finite.
+            VictimError: for a victim that answers with another shape than it promised, or not with finite numbers.
         """
         seen = self._see(obs)
         action = self._play(seen, self.state, None)
@@ -77,8 +78,7 @@ class Pilot:
     def mode(self, obs: Any) -> NDArray[Any]:
         """The most likely native actions ``[rows, ...]`` at ``obs`` now; nothing goes by."""
         with torch.no_grad():
-            action = self.victim.mode(self.victim.params(self._see(obs), self.state))
-        return action.cpu().numpy().astype(self._dtype, copy=False)
+            return self._native(self.victim.mode(self._params(self._see(obs), self.state)))
 
     def _see(self, obs: Any) -> Any:
         for leaf in obs.values() if isinstance(obs, dict) else (obs,):
@@ -93,5 +93,17 @@ class Pilot:
             roots, t = (self._roots, self._t) if rows is None else (self._roots[rows], self._t[rows])
             key = keys.as_tensor(keys.fold(roots, t), len(t), self.victim.device)
         with torch.no_grad():
-            action = self.victim.act(self.victim.params(seen, state), key)
-        return action.cpu().numpy().astype(self._dtype, copy=False)
+            return self._native(self.victim.act(self._params(seen, state), key))
+
+    def _params(self, seen: Any, state: Any) -> torch.Tensor:
+        leaf = next(iter(seen.values())) if isinstance(seen, dict) else seen
+        params = self.victim.params(seen, state)
+        self.victim.check_params(params, len(leaf))
+        return params
+
+    def _native(self, action: torch.Tensor) -> NDArray[Any]:
+        out = action.cpu().numpy().astype(self._dtype, copy=False)
+        # finite parameters make other numbers where a standard deviation overflows
+        if out.dtype.kind == "f" and not np.isfinite(out).all():
+            raise VictimError(f"{self.victim!r} acts with numbers that are not finite: {out}")
+        return out

@@ -26,6 +26,7 @@ from adv_wrappers.core.bound import Bound
 from adv_wrappers.core.errors import AdvWrappersError
 from adv_wrappers.formatting import text_of
 from adv_wrappers.presets import parse_threat
+from adv_wrappers.wrappers.pilot import Pilot
 from tests.rigs import RIGS, ReplayEnv, Rig, make_victim, recorded, run, same, same_bytes, tensors, vector
 
 BUDGETS = ("linf", "scaled", "l2", "l0", "valid", "newest")
@@ -554,3 +555,68 @@ def _equal(a: Any, b: Any) -> bool:
     except AssertionError:
         return False
     return True
+
+
+# law 14
+
+
+class Broken(torch.nn.Module):
+    """A network whose first output is ``value``, whatever it sees."""
+
+    def __init__(self, net: torch.nn.Module, value: float) -> None:
+        super().__init__()
+        self.net, self.value = net, value
+
+    def forward(self, obs: Any, *state: Any) -> Any:
+        out = self.net(obs, *state)
+        params = (out[0] if state else out).clone()
+        params[:, 0] = self.value
+        return (params, out[1]) if state else params
+
+
+def broken(rig: Rig, value: float) -> Any:
+    """The victim of a rig, with answers that hold ``value``."""
+    own = rig.victim()
+    critic = None if own.critic is None else lambda obs, act: own.critic(obs, act) + value
+    nets = {"critic": critic, "robust_sarsa": own.robust_sarsa, "initial_state": own.start}
+    return adv.from_module(
+        Broken(own.net, value), rig.space, rig.actions, own.kind, scale=own.scale, ref="broken", **nets
+    )
+
+
+def check_stops(what: str, function: Any) -> None:
+    """Law 14: ``function`` raises a :class:`VictimError` that names the victim."""
+    try:
+        function()
+    except adv.VictimError as error:
+        assert "broken" in str(error), f"{what}: the error does not name the victim: {error}"
+        return
+    raise AssertionError(f"{what}: went on with answers that are not finite")
+
+
+def check_answers(case: Case, value: float) -> None:
+    """Law 14: an attack, the agent itself and an adversary's environment stop at answers that are not finite."""
+    rig = case.rig
+    victim = broken(rig, value)
+    how = {"at": case.at, **case.budget(fitting(case)[0]), **case.quick}
+    env = adv.wrap(rig.env(), adv.threat(case.preset, victim, **how))
+
+    def attacked() -> None:
+        env.reset(seed=7)
+        env.step(rig.act(7, 0, 0))
+
+    check_stops(f"{case} against {value}", attacked)
+
+
+def check_runner(rig: Rig, value: float) -> None:
+    """Law 14: whoever acts for the victim stops at answers that are not finite."""
+    victim = broken(rig, value)
+    runner = Pilot(victim, 3)
+    runner.reset(None, 0)
+    obs = vector("same", rig, 3).reset(seed=[7, 8, 9])[0]
+    for name in ("act", "would", "mode"):
+        check_stops(f"{name} of {rig.name} with {value}", lambda name=name: getattr(runner, name)(obs))
+    if rig.at is None:
+        env = adv.AdversaryEnv(rig.env(), victim, "sa-rl", adv.Linf(rig.eps))
+        env.reset(seed=7)
+        check_stops(f"AdversaryEnv of {rig.name} with {value}", lambda: env.step(env.action_space.sample()))

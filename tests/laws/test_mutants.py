@@ -17,6 +17,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.timing import Bernoulli, Never
+from adv_wrappers.victims.families import CategoricalFamily
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.env import EnvLayer
 from adv_wrappers.wrappers.vector import VectorLayer
@@ -255,3 +256,15 @@ def test_law_10_a_wrap_that_reverses_the_order(monkeypatch, kind):
     real = adv.wrap
     monkeypatch.setattr(adv, "wrap", lambda env, *threats, **options: real(env, *reversed(threats), **options))
     fails(checks.check_composition, case("fgsm", "q"), kind)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_law_14_answers_that_nobody_looks_at(monkeypatch, value):
+    monkeypatch.setattr(Victim, "check_params", lambda self, params, rows=None, look=True: None)
+    fails(checks.check_answers, case("fgsm", "q"), value)
+    fails(checks.check_runner, RIGS["q"], value)
+
+
+def test_law_14_a_mask_that_excuses_everything(monkeypatch):
+    monkeypatch.setattr(CategoricalFamily, "possible", lambda self, params, masks=False: ~params.isnan().any(-1))
+    fails(checks.check_answers, case("fgsm", "logits"), float("inf"))

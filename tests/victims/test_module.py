@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -12,6 +13,7 @@ from gymnasium import spaces
 from torch import nn
 from torch.distributions import Categorical, Independent, Normal
 
+import adv_wrappers as adv
 from adv_wrappers.core.errors import VictimError
 from adv_wrappers.victims.module import from_module
 
@@ -164,3 +166,158 @@ def test_pickle():
 def test_errors(module, observation, action, arguments, message):
     with pytest.raises(VictimError, match=message):
         from_module(module, observation, action, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("out", "name"),
+    [(lambda o: o[:, :2].argmax(-1, keepdim=True).expand(-1, 2), "int64"), (lambda o: o[:, :2] > 0, "bool"),
+     (lambda o: torch.complex(o[:, :2], o[:, 2:]), "complex64")],
+)  # fmt: skip
+def test_answers_must_be_floats(out, name):
+    with pytest.raises(VictimError, match=f"must return floats.*{name}"):
+        from_module(out, OBS, TWO, "q")
+    with pytest.raises(VictimError, match=f"must return floats.*{name}"):
+        from_module(lambda o: (o[:, :2], out(o)), OBS, spaces.Box(-1, 1, (2,)), "gaussian")
+
+
+@pytest.mark.parametrize("other", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_floats_are_cast(other):
+    x = torch.randn(3, 4)
+    victim = from_module(lambda o: o[:, :2].to(other), OBS, TWO, "q")
+    assert victim.params(x).dtype == torch.float32
+    torch.testing.assert_close(victim.params(x), x[:, :2].to(other).float())
+    assert victim.gradient(lambda p: p.sum(-1))(x).dtype == torch.float32
+    narrow = from_module(net(2).half(), OBS, TWO, "q")  # a frozen copy of half weights computes in float32
+    assert narrow.dtype == narrow.params(x).dtype == torch.float32
+    with pytest.raises(VictimError, match=r"live one are torch\.float16"):
+        from_module(net(2).half(), OBS, TWO, "q", live=True)
+
+
+def test_observations_of_any_kind_are_cast():
+    victim, x = from_module(net(2), OBS, TWO, "q", value=net(1)), np.random.default_rng(0).normal(size=(3, 4))
+    wanted = victim.params(torch.from_numpy(x).float())
+    for seen in (x, x.astype(np.float32), torch.from_numpy(x), torch.from_numpy(x).float()):
+        assert torch.equal(victim.params(seen), wanted)
+        assert torch.equal(victim.value(seen), victim.value(torch.from_numpy(x).float()))
+    box = spaces.Dict(a=OBS, b=OBS)
+    both = from_module(lambda o: o["a"][:, :2] + o["b"][:, :2], box, TWO, "q")
+    torch.testing.assert_close(both.params({"a": x, "b": torch.from_numpy(x)}), 2 * torch.from_numpy(x[:, :2]).float())
+
+
+class Scaling(nn.Module):
+    """Scales its input in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net(2)
+
+    def forward(self, obs, state=None):
+        obs.mul_(3.0)
+        if state is None:
+            return self.net(obs)
+        state.add_(1.0)
+        return self.net(obs) + state, state
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_a_module_that_writes_to_its_input_is_given_copies(recurrent):
+    start = (lambda rows: torch.zeros(rows, 1)) if recurrent else None
+    victim = from_module(Scaling(), OBS, TWO, "q", value=Scaling() if not recurrent else None, initial_state=start)
+    x, state = torch.randn(3, 4), victim.initial_state(3)
+    kept, wanted = x.clone(), net(2)(3 * x) + (1 if recurrent else 0)
+    torch.testing.assert_close(victim.params(x, state), wanted)
+    victim.gradient(lambda p: p.sum(-1), state)(x)
+    advanced = victim.advance(x, state)
+    assert torch.equal(x, kept)
+    if recurrent:
+        assert not state.any() and (advanced == 1).all()
+    else:
+        victim.value(x)
+        assert torch.equal(x, kept)
+
+
+def test_a_module_that_writes_to_its_input_is_attacked_as_one_that_does_not():
+    runs = []
+    own = net(2)
+    for module in (Scaling(), lambda x: own(3 * x)):
+        victim = from_module(module, gym.make("CartPole-v1").observation_space, TWO, "q")
+        report = adv.evaluate(victim, "CartPole-v1", ["pgd:eps=0.1,random_start=true", "max-diff:eps=0.1"], episodes=3)
+        runs.append([{k: row[k] for k in ("mean_return", "action_change", "l2", "linf")} for row in report.threats])
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("beside", [None, {"h": 1}, torch.zeros(2, 7)])
+def test_an_output_beside_a_state(beside):
+    x, own = torch.randn(3, 4), net(2)
+    victim = from_module(lambda o: (own(o), beside), OBS, TWO, "logits")
+    assert victim.kind == "logits" and not victim.recurrent
+    torch.testing.assert_close(victim.params(x), own(x))
+    with pytest.raises(VictimError, match=r"say what|does not go with"):
+        from_module(lambda o: (own(o), beside), OBS, TWO)
+
+
+def test_a_pair_is_a_mean_and_a_log_std_unless_the_kind_says_otherwise():
+    pair = lambda o: (o[:, :3], torch.ones(3))  # noqa: E731
+    assert from_module(pair, OBS, BOX).kind == from_module(pair, OBS, BOX, "gaussian").kind == "gaussian"
+    x = torch.randn(2, 4)
+    assert torch.equal(from_module(pair, OBS, BOX, "mean").params(x), x[:, :3])
+    with pytest.raises(VictimError, match="pair within a pair"):  # Tianshou's ((mean, std), state)
+        from_module(lambda o: (pair(o), None), OBS, BOX, "gaussian")
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x)))
+
+
+def test_a_live_victim_in_training_mode_is_refused_whenever_it_is_asked():
+    module = Normed().eval()
+    victim = from_module(module, OBS, TWO, "q", value=module, live=True)
+    x, slope = torch.randn(3, 4), victim.gradient(lambda p: p.sum(-1))
+    slope(x)
+    module.train()
+    before = copy.deepcopy(module.state_dict())
+    for ask in (victim.params, victim.value, slope, lambda x: victim.act_on(x)):
+        with pytest.raises(VictimError, match=r"live victim.*\.eval\(\)"):
+            ask(x)
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    module.eval()
+    victim.params(x)
+
+
+def test_acting_on_observations():
+    victim = from_module(net(2), OBS, spaces.Discrete(2, start=5), "q")
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    wanted = victim.act(victim.params(x))
+    actions = victim.act_on(x)
+    assert isinstance(actions, np.ndarray) and actions.dtype == np.int64 and actions.tolist() == wanted.tolist()
+    assert torch.equal(victim.act_on(torch.from_numpy(x)), wanted)
+    mean = from_module(net(3), OBS, BOX, "mean", clip=True)
+    assert mean.act_on(x).dtype == np.float32 and mean.act_on(x).shape == (3, 3)
+    sampler = from_module(net(2), OBS, TWO, "logits", select="sample")
+    assert sampler.act_on(x, key=torch.arange(3)).shape == (3,)
+    with pytest.raises(VictimError, match="key"):
+        sampler.act_on(x)
+    for bad, message in (
+        (x[0], r"obs\[None\]"),
+        (x[:, :3], r"expected observations of shape \('B', 4\)"),
+        ("x", "str"),
+    ):
+        with pytest.raises(VictimError, match=message):
+            victim.act_on(bad)
+    both = from_module(lambda o: o["a"][:, :2], spaces.Dict(a=OBS), TWO, "q")
+    assert both.act_on({"a": x}).shape == (3,)
+    for bad in (x, {"b": x}):
+        with pytest.raises(VictimError, match="expected a dictionary of a"):
+            both.act_on(bad)
+
+
+@pytest.mark.parametrize("given", [np.zeros((2, 3)), torch.zeros(2, 4), torch.zeros(3), [[0.0] * 3]])
+def test_act_takes_parameters_and_not_observations(given):
+    victim = from_module(net(3), OBS, BOX, "mean")
+    with pytest.raises(VictimError, match=r"act takes parameters \[B, 3\].*act_on"):
+        victim.act(given)
