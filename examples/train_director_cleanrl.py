@@ -109,7 +109,7 @@ def main() -> None:
     train(chair, agent, arguments.steps)
 
     actor = {"pa-ad": adv.PAAD(victim), "sa-rl": adv.SARL()}[arguments.kind]
-    adversary = adv.Learned(adv.Director(agent.actor, agent.discrete), actor)
+    adversary = adv.Learned(adv.Director(agent.actor, agent.discrete, clip=arguments.kind == "sa-rl"), actor)
     threats = [adv.ThreatModel("observation", how, within) for how in (adv.Noise(), adv.MaxDiff(victim), adversary)]
     print(adv.evaluate(victim, "CartPole-v1", threats, arguments.episodes))
 

@@ -28,11 +28,18 @@ class Actor(Value):
 
     Attributes:
         victim: whose policy the actor looks at; None until it is filled in.
+        direction: whether a steer counts as a direction alone. One that leaves [-1, 1] is then drawn back as a whole,
+            and points where it did; where the numbers themselves count, each is clipped.
     """
 
     on: ClassVar[On] = "observation"
     needs_victim: ClassVar[bool] = True
     victim: Any
+
+    @property
+    def direction(self) -> bool:
+        """Whether the length of a steer says nothing."""
+        return False
 
     def steer_space(self, shape: tuple[int, ...]) -> Steers:
         """The steers for observations ``[*S]``: a box within [-1, 1], or a number of choices."""
@@ -75,11 +82,25 @@ def unit_box(*shape: int) -> spaces.Box:
     return spaces.Box(-1.0, 1.0, shape, np.float32)
 
 
-def check_steers(steer: Tensor, space: Steers, rows: int) -> Tensor:
-    """Steers ``[rows, *A]`` as an actor takes them: int64 choices, or floats clipped to [-1, 1] in their own dtype.
+def within_box(steer: Tensor, direction: bool) -> Tensor:
+    """Steers ``[B, *A]``, floats, within [-1, 1]; those that are already there come back to the bit.
 
-    Whole numbers in place of a box's floats become float32. Values are looked at on the processor only: on other
-    devices that would hold up every strike.
+    Args:
+        direction: a row is divided by its largest absolute number, if that is above 1, and keeps its direction; else
+            every number is clipped.
+    """
+    if not direction or not steer.numel():
+        return steer.clamp(-1.0, 1.0)
+    largest = steer.flatten(1).abs().amax(-1).clamp(min=1.0)
+    return steer / largest.view(-1, *[1] * (steer.dim() - 1))
+
+
+def check_steers(steer: Tensor, space: Steers, rows: int, direction: bool = False) -> Tensor:
+    """Steers ``[rows, *A]`` as an actor takes them: int64 choices, or floats in [-1, 1] in their own dtype.
+
+    Floats beyond are brought there by :func:`within_box`, which ``direction`` is meant for. Whole numbers in place of a
+    box's floats become float32. Values are looked at on the processor only: on other devices that would hold up every
+    strike.
 
     Raises:
         ValueRangeError: for another shape or kind of number, choices that there are not, and numbers that are not
@@ -95,8 +116,8 @@ def check_steers(steer: Tensor, space: Steers, rows: int) -> Tensor:
             raise ValueRangeError(f"expected whole numbers below {space.n} as steers, got {steer!r:.80}")
         return choice
     if steer.is_complex() or (host and not bool(torch.isfinite(steer).all())):
-        raise ValueRangeError(f"expected finite steers, which are clipped to [-1, 1], got {steer!r:.80}")
-    return (steer if steer.is_floating_point() else steer.float()).clamp(-1.0, 1.0)
+        raise ValueRangeError(f"expected finite steers, within [-1, 1], got {steer!r:.80}")
+    return within_box(steer if steer.is_floating_point() else steer.float(), direction)
 
 
 @dataclass(frozen=True)

@@ -19,32 +19,77 @@ from adv_wrappers.core.files import write
 from adv_wrappers.core.values import real
 from adv_wrappers.victims.chain import Normalize
 from adv_wrappers.victims.gradients import digest
+from adv_wrappers.victims.recurrent import lstm_step
 from adv_wrappers.victims.weights import Weights
 
 FORMAT = 1
 _LAYERS: dict[str, type[nn.Module]] = {
     "normalize": Normalize, "linear": nn.Linear, "conv": nn.Conv2d, "flatten": nn.Flatten, "relu": nn.ReLU,
-    "tanh": nn.Tanh,
+    "tanh": nn.Tanh, "lstm": nn.LSTM,
 }  # fmt: skip
+State = tuple[Tensor, ...]
 
 
 class Director(nn.Module):
     """A network whose deterministic answer is the steer.
 
+    With an ``nn.LSTM`` (or several) among its layers it is recurrent: it is called with a state and returns the next
+    one beside the steer, ``(x, state) -> (steer, state)``; :meth:`initial_state` is that of an episode that begins.
+
     Args:
         net: float observations ``[B, *S]`` to numbers ``[B, A]``: what a box of steers holds, or one a choice.
-        discrete: the steer is the number of the largest output, int64 ``[B]``; else outputs are clipped to [-1, 1].
+        discrete: the steer is the number of the largest output, int64 ``[B]``.
+        clip: outputs are clipped to [-1, 1] one by one, as they were in training (Stable-Baselines3 does so). Without
+            it they go to the actor as they are, which draws a direction back as a whole, and clips values.
+
+    Raises:
+        CardError: for an LSTM that runs both ways, has no biases, or projects its state.
     """
 
-    def __init__(self, net: nn.Sequential, discrete: bool) -> None:
+    def __init__(self, net: nn.Sequential, discrete: bool, clip: bool = False) -> None:
         super().__init__()
-        self.net, self.discrete = net.eval().requires_grad_(False), discrete
+        self.net, self.discrete, self.clip = net.eval().requires_grad_(False), discrete, clip
+        lstms = [layer for layer in net if isinstance(layer, nn.LSTM)]
+        for lstm in lstms:
+            if lstm.bidirectional or lstm.proj_size or not lstm.bias:
+                raise CardError(f"a director's LSTM goes one way, has biases and is not projected, got {lstm}")
+        self._sizes = [(lstm.num_layers, lstm.hidden_size) for lstm in lstms]
         self._elsewhere: dict[torch.device, nn.Sequential] = {}
 
+    @property
+    def recurrent(self) -> bool:
+        """Whether it has a state."""
+        return bool(self._sizes)
+
+    def initial_state(self, rows: int) -> State:
+        """Zeros ``[rows, layers, hidden]``, float32: hidden and cell of every LSTM in turn."""
+        return tuple(torch.zeros(rows, *size) for size in self._sizes for _ in "hc")
+
     @torch.no_grad()
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self._on(x.device)(x.float())
-        return out.argmax(-1) if self.discrete else out.clamp(-1, 1)
+    def forward(self, x: Tensor, state: State | None = None) -> Any:
+        """Steers of observations ``[B, *S]``: int64 ``[B]``, or float32 ``[B, A]``; if recurrent, ``(steer, state)``.
+
+        Args:
+            state: None stands for the one that an episode begins with.
+        """
+        net = self._on(x.device)
+        if not self._sizes:
+            return self._steer(net(x.float()))
+        if state is None:
+            state = tuple(leaf.to(x.device) for leaf in self.initial_state(len(x)))
+        out, new = x.float(), list[Tensor]()
+        for layer in net:
+            if isinstance(layer, nn.LSTM):
+                out, *both = lstm_step(layer, out, *state[len(new) : len(new) + 2])
+                new += both
+            else:
+                out = layer(out)
+        return self._steer(out), tuple(new)
+
+    def _steer(self, out: Tensor) -> Tensor:
+        if self.discrete:
+            return out.argmax(-1)
+        return out.clamp(-1, 1) if self.clip else out
 
     def _on(self, device: torch.device) -> nn.Sequential:
         """The network where the observations are: a threat does not know beforehand on which device it strikes."""
@@ -58,17 +103,19 @@ class Director(nn.Module):
     def check(self, space: spaces.Space[Any], steers: spaces.Space[Any], observe: str) -> None:
         """Raise :class:`SpaceError` unless this director takes observations of ``space`` to steers."""
         first, last = (
-            next((m for m in layers if isinstance(m, (nn.Linear, nn.Conv2d))), None)
+            next((m for m in layers if isinstance(m, (nn.Linear, nn.Conv2d, nn.LSTM))), None)
             for layers in (list(self.net), [*reversed(self.net)])
         )
         shape = space.shape or ()
         size = int(steers.n) if isinstance(steers, spaces.Discrete) else math.prod(steers.shape or ())
-        if isinstance(first, nn.Linear) and observe == "state" and first.in_features != math.prod(shape):
-            raise SpaceError(f"this director sees {first.in_features} numbers, the observations are {shape}")
+        sees = first.input_size if isinstance(first, nn.LSTM) else getattr(first, "in_features", None)
+        if sees is not None and observe == "state" and sees != math.prod(shape):
+            raise SpaceError(f"this director sees {sees} numbers, the observations are {shape}")
         if isinstance(first, nn.Conv2d) and (len(shape) != 3 or first.in_channels != shape[0]):
             raise SpaceError(f"this director sees {first.in_channels} channels of images, the observations are {shape}")
-        if isinstance(last, nn.Linear) and last.out_features != size:
-            raise SpaceError(f"this director gives {last.out_features} numbers, a steer is {steers}")
+        gives = last.hidden_size if isinstance(last, nn.LSTM) else getattr(last, "out_features", None)
+        if gives is not None and gives != size:
+            raise SpaceError(f"this director gives {gives} numbers, a steer is {steers}")
 
     def fingerprint_of_weights(self) -> str:
         """sha256 over names, shapes and bytes of all weights (hexadecimal)."""
@@ -83,7 +130,8 @@ def save_director(folder: str | Path, director: Director, about: Mapping[str, An
     """
     folder = Path(folder)
     layers, tensors = stored(director)
-    card = {"format": FORMAT, "kind": "adversary", "discrete": director.discrete, "network": layers, **about}
+    card = {"format": FORMAT, "kind": "adversary", "discrete": director.discrete, "clip": director.clip}
+    card |= {"network": layers, **about}
     write(folder / "weights.safetensors", save(tensors))
     write(folder / "card.json", (json.dumps(card, indent=2) + "\n").encode())
 
@@ -104,7 +152,7 @@ def stored(director: Director) -> tuple[list[dict[str, Any]], dict[str, Tensor]]
         if isinstance(layer, Normalize):
             tensors |= {f"net.{i}.mean": layer.mean, f"net.{i}.std": layer.std}
             more = {"clip": layer.clip}
-        elif isinstance(layer, (nn.Linear, nn.Conv2d)):
+        elif isinstance(layer, (nn.Linear, nn.Conv2d, nn.LSTM)):
             tensors |= {f"net.{i}.{name}": tensor for name, tensor in layer.state_dict().items()}
             more = {"stride": layer.stride[0]} if isinstance(layer, nn.Conv2d) else {}
         layers.append({"kind": kind, **more})
@@ -131,7 +179,7 @@ def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:
     weights = Weights(tensors, str(folder))
     net = nn.Sequential(*(_layer(weights, f"net.{i}", layer) for i, layer in enumerate(card["network"])))
     weights.finish()
-    return Director(net, bool(card.get("discrete"))), card
+    return Director(net, bool(card.get("discrete")), bool(card.get("clip", True))), card  # what is older was clipped
 
 
 def _layer(weights: Weights, prefix: str, about: Any) -> nn.Module:
@@ -146,6 +194,8 @@ def _layer(weights: Weights, prefix: str, about: Any) -> nn.Module:
         return Normalize(mean, weights.take(f"{prefix}.std", len(mean)).detach(), clip)
     if kind == "linear":
         return weights.linear(prefix)
+    if kind == "lstm":
+        return weights.lstm(prefix)
     if kind == "conv":
         stride = about.get("stride")
         if isinstance(stride, bool) or not isinstance(stride, int) or stride < 1:

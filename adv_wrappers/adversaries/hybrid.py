@@ -51,6 +51,11 @@ class Hybrid(Value):
         """Whether an actor looks at one."""
         return bool(self.state.needs_victim or self.action.needs_victim)
 
+    @property
+    def direction(self) -> bool:
+        """Whether a steer counts as a direction alone: to both, or to neither."""
+        return bool(self.state.direction and self.action.direction)
+
     def open(self) -> Hybrid:
         """The same without its victims."""
         return replace(self, state=self.state.open(), action=self.action.open())

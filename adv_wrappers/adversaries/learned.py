@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from adv_wrappers.adversaries.actor import Actor, check_steers
 from adv_wrappers.adversaries.director import Director, load_director, save_director
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.core.arrays import Field
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import CardError, OrderError, ThreatError
 from adv_wrappers.core.perturbation import On, Perturbation, When
@@ -29,8 +30,17 @@ VIEWS = ("state", "state+action")
 class Learned(Perturbation):
     """At every strike the director looks at the true observation and steers, and the actor perturbs.
 
+    Steers beyond [-1, 1] are drawn back as a whole where the actor reads a direction. Where it reads values (``SARL``,
+    targets) they are clipped, with one warning, unless the director is a :class:`Director` with ``clip=True``.
+
+    A recurrent director has a method ``initial_state(rows)``, which returns tensors ``[rows, ...]`` (one, or a tuple),
+    and is called as ``(x, state) -> (steer, state)``. Every row has a state of its own, which begins anew with every
+    episode. It moves at the steps that are attacked: under a timing other than ``always`` the director has not seen the
+    steps in between, while in :class:`adv_wrappers.AdversaryEnv` it sees all of them.
+
     Args:
-        director: a module from observations ``[B, *S]`` to steers ``[B, *A]``; None to load ``card``.
+        director: a module from observations ``[B, *S]`` to steers ``[B, *A]``, or a recurrent one as above; None to
+            load ``card``.
         actor: what the director steers, an :class:`Actor` or a :class:`Hybrid`.
         card: a folder that :meth:`save` or a training wrote.
         sha256: of the weights; a folder with others is refused. Filled in from the folder.
@@ -143,7 +153,8 @@ class Learned(Perturbation):
             CardError: for a director that is not a :class:`Director`, and a timing that is a bare function.
         """
         if not isinstance(self.director, Director):
-            raise CardError(f"only a Director can be saved, got {type(self.director).__name__}")
+            more = ", which may have an nn.LSTM among its layers," if _has_state(self.director) else ""
+            raise CardError(f"only a Director{more} can be saved, got {type(self.director).__name__}")
         if self.when is not None and not isinstance(self.when, When):
             raise CardError(f"a card holds timings such as Bernoulli(0.5), not the function {self.when!r:.60}")
         within = within or self.within
@@ -158,6 +169,17 @@ class Learned(Perturbation):
         save_director(folder, self.director, about)
         return Learned(card=str(folder), victim=victim)
 
+    def initial_memory(self, rows: int) -> dict[str, Tensor] | None:
+        if not _has_state(self.director):
+            return None
+        state = self.director.initial_state(rows)
+        leaves = _named(state)
+        if leaves is None or any(leaf.dim() == 0 or len(leaf) != rows for leaf in leaves.values()):
+            raise ThreatError(
+                f"initial_state({rows}) must be a tensor [{rows}, ...] or a tuple of them, got {state!r:.80}"
+            )
+        return leaves
+
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         actor = (
             getattr(self.actor, {"observation": "state"}.get(self.part or "", "action")) if self.part else self.actor
@@ -168,13 +190,63 @@ class Learned(Perturbation):
             bound = context.bind(self.victim)
             action = x if alone else self.victim.mode(bound.params(None if self.on == "observation" else seen))
             seen = beside(seen, action, self.victim.action_space)
-        steer = self.director(seen)
+        memory = self.initial_memory(len(x)) if context.memory is None else context.memory
+        steer = self.director(seen) if memory is None else self._advance(seen, memory)
         if not isinstance(steer, Tensor):
             raise ThreatError(f"a director must return a tensor of one steer a row, got {type(steer).__name__}")
-        if not isinstance(self.director, Director):  # whose spaces were checked beforehand
+        own = self.director if isinstance(self.director, Director) else None
+        if own is None or not (own.discrete or own.clip):  # else it fits: its spaces were checked beforehand
             whole = x if self.on == "observation" else context.observation
-            steer = check_steers(steer, self.actor.steer_space(tuple(whole.shape[1:])), len(x))
+            fitting = check_steers(
+                steer, self.actor.steer_space(tuple(whole.shape[1:])), len(x), direction=self.actor.direction
+            )
+            self._tell(steer, fitting)
+            steer = fitting
         return actor(x, steer, context)  # type: ignore[no-any-return]
+
+    def _advance(self, seen: Tensor, memory: dict[str, Tensor]) -> Any:
+        """The steers at ``seen``; the next state takes the place of the one in ``memory``."""
+        state = tuple(leaf.to(seen.device) for leaf in memory.values())
+        answer = self.director(seen, state[0] if _ONE in memory else state)
+        leaves = _named(answer[1]) if isinstance(answer, tuple) and len(answer) == 2 else None
+        shapes = {name: tuple(leaf.shape) for name, leaf in memory.items()}
+        if leaves is None or {name: tuple(leaf.shape) for name, leaf in leaves.items()} != shapes:
+            raise ThreatError(
+                f"a director with initial_state must return (steer, state), the state as it came, {shapes}, got "
+                f"{answer!r:.80}"
+            )
+        memory.update({name: leaf.detach().to(memory[name]) for name, leaf in leaves.items()})
+        return answer[0]
+
+    def _tell(self, steer: Tensor, fitting: Tensor) -> None:
+        """Warn, once, where values were clipped; on the processor only, as elsewhere."""
+        if self.actor.direction or "_told" in vars(self) or steer.device.type != "cpu" or not steer.is_floating_point():
+            return
+        if torch.equal(steer, fitting):
+            return
+        object.__setattr__(self, "_told", True)
+        warnings.warn(
+            f"the director of {self.label(Valid())} gives steers beyond [-1, 1], up to {float(steer.abs().max()):.3g}; "
+            f"{self.actor.name} reads values, so they are clipped. Where that is meant, let the director clip them "
+            f"itself: Director(..., clip=True)",
+            RuntimeWarning, stacklevel=2,
+        )  # fmt: skip
+
+
+_ONE = "state"  # the name of a state that is one tensor
+
+
+def _has_state(director: Any) -> bool:
+    return hasattr(director, "initial_state") and bool(getattr(director, "recurrent", True))
+
+
+def _named(state: Any) -> dict[str, Tensor] | None:
+    """The leaves of a director's state by name; None for what is no tensor and no tuple or list of them."""
+    if isinstance(state, Tensor):
+        return {_ONE: state}
+    if not isinstance(state, (tuple, list)) or not state or not all(isinstance(leaf, Tensor) for leaf in state):
+        return None
+    return {f"{_ONE}.{i}": leaf for i, leaf in enumerate(state)}
 
 
 def beside(x: Tensor, action: Tensor, space: spaces.Space[Any]) -> Tensor:

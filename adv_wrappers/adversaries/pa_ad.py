@@ -103,6 +103,10 @@ class PAAD(Actor):
         known = self.victim.kind == "logits" or (self.victim.kind != "q" and self.variant != VARIANTS[0])
         return self.form or ("direction" if known or boundless else "target")
 
+    @property
+    def direction(self) -> bool:
+        return self.manner == "direction"
+
     def steer_space(self, shape: tuple[int, ...]) -> Steers:
         expect_victim(self.name, self.victim)
         space = self.victim.action_space

@@ -65,6 +65,10 @@ class ActionPAAD(Actor):
         """``direction`` or ``target``."""
         return self.form or ("target" if isinstance(self.victim.action_space, spaces.Discrete) else "direction")
 
+    @property
+    def direction(self) -> bool:
+        return self.manner == "direction"
+
     def steer_space(self, shape: tuple[int, ...]) -> Steers:
         expect_victim(self.name, self.victim)
         space = self.victim.action_space

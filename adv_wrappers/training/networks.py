@@ -75,7 +75,8 @@ def director_of(model: Any) -> Director:
         middle, unit = (torch.as_tensor(part, dtype=torch.float32).reshape(-1) for part in (mean, std))
         layers.append(Normalize(middle, unit, float(normal.clip_obs)))
     layers += [*head.policy_net, policy.action_net]
-    return Director(nn.Sequential(*map(_copy, layers)).cpu(), isinstance(model.action_space, spaces.Discrete))
+    discrete = isinstance(model.action_space, spaces.Discrete)
+    return Director(nn.Sequential(*map(_copy, layers)).cpu(), discrete, clip=True)  # as SB3 does before every step
 
 
 def _copy(layer: nn.Module) -> nn.Module:

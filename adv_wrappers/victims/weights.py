@@ -78,6 +78,20 @@ class Weights:
         layer.weight, layer.bias = weight, self.take(f"{prefix}.bias", weight.shape[0])
         return layer
 
+    def lstm(self, prefix: str) -> nn.LSTM:
+        """The layers ``prefix.weight_ih_l0``, ``prefix.weight_hh_l0``, two biases, and so on, of one ``nn.LSTM``."""
+        count = sum(name.startswith(f"{prefix}.weight_ih_l") for name in self.tensors)
+        first = self.take(f"{prefix}.weight_hh_l0", None, None)
+        size = first.shape[1]
+        inputs: int | None = None
+        layer = nn.LSTM(self.take(f"{prefix}.weight_ih_l0", None, None).shape[1], size, max(count, 1), device="meta")
+        for i in range(max(count, 1)):
+            shapes = {"weight_ih": (4 * size, inputs), "weight_hh": (4 * size, size)}
+            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+                setattr(layer, f"{name}_l{i}", self.take(f"{prefix}.{name}_l{i}", *shapes.get(name, (4 * size,))))
+            inputs = size
+        return layer
+
     def path(self, prefix: str, inputs: int | None = None, outputs: int | None = None) -> LSTMPath:
         """``prefix.embed``, ``prefix.lstm`` (one layer) and ``prefix.head``."""
         embed, head = self.linear(f"{prefix}.embed", inputs), self.linear(f"{prefix}.head", None, outputs)

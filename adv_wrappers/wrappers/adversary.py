@@ -38,7 +38,8 @@ class AdversaryEnv(Chaired, EnvLayer):
             (``"state+action"``; discrete actions as one of n).
         quantize: False lets the victim see integer observations as float32, for budgets below one grey level.
 
-    Actions are steers in the actor's space, out-of-range ones clipped.
+    Actions are steers in the actor's space. One beyond [-1, 1] is drawn back as a whole where the actor reads a
+    direction, and clipped number by number where it reads values (``SARL``, targets).
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is played.

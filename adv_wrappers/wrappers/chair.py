@@ -61,7 +61,8 @@ class Chaired(Layer):
 
     def _strike(self, steers: Any, rows: int, moved: Any = True) -> tuple[Any, Any]:
         """What the victim is shown, and which rows were struck."""
-        engine, leaves = self.engine, steers_of(steers, self.seat.steers, rows)
+        seat = self.seat
+        engine, leaves = self.engine, steers_of(steers, seat.steers, rows, seat.actor.direction)
         for steered in self._steered:
             steered.memory.leaves = leaves
         shown, struck = engine.observe(self._true if self.quantize else floated(self._true, None), moved)
@@ -90,7 +91,7 @@ class Chaired(Layer):
         return {row: seen[row] for row in rows}
 
 
-def steers_of(steer: Any, space: Steers, rows: int) -> dict[str, torch.Tensor]:
+def steers_of(steer: Any, space: Steers, rows: int, direction: bool = False) -> dict[str, torch.Tensor]:
     """Steers ``[rows, *A]`` from outside as an actor's memory, int64 or float32.
 
     Raises:
@@ -102,5 +103,5 @@ def steers_of(steer: Any, space: Steers, rows: int) -> dict[str, torch.Tensor]:
     except (TypeError, ValueError) as error:
         shape = (rows, *(space.shape or ()))
         raise ValueRangeError(f"expected steers of shape {shape}, numbers, got {steer!r:.80}") from error
-    checked = check_steers(given, space, rows)
+    checked = check_steers(given, space, rows, direction)
     return {"steer": checked.float() if checked.is_floating_point() else checked}

@@ -74,7 +74,7 @@ def arm(preset, victim):
         steers = actor.steer_space((4,))
         discrete = isinstance(steers, spaces.Discrete)
         size = int(steers.n) if discrete else steers.shape[0]
-        return Learned(Director(nn.Sequential(nn.Linear(4, size)), discrete), actor)
+        return Learned(Director(nn.Sequential(nn.Linear(4, size)), discrete, clip=True), actor)
     if not preset.kind.needs_victim:
         return preset.kind(**preset.arguments)
     try:

@@ -100,29 +100,42 @@ class Case:
         return made
 
 
+@dataclass(frozen=True)
+class Remembering(Case):
+    """The preset ``learned``, by a director that has an LSTM."""
+
+    @property
+    def quick(self) -> dict[str, Any]:
+        return {"card": adversary_of(self.rig.name, recurrent=True)}
+
+
 @functools.cache
-def adversary_of(rig: str) -> str:
+def adversary_of(rig: str, recurrent: bool = False) -> str:
     """The folder of an adversary against a rig's victim: PA-AD where observations are flat, else SA-RL."""
     space = RIGS[rig].space if RIGS[rig].at is None else RIGS[rig].space[RIGS[rig].at]
     victim = make_victim(rig, torch.float32, False)
     flat = len(space.shape) == 1 and RIGS[rig].at is None
-    return adversary_for(space, PAAD(victim) if flat else SARL())
+    return adversary_for(space, PAAD(victim) if flat else SARL(), recurrent)
 
 
-def adversary_for(space: Any, actor: Any) -> str:
+def adversary_for(space: Any, actor: Any, recurrent: bool = False) -> str:
     """The folder of an adversary with one random layer, for observations of ``space``."""
     steers = actor.steer_space(space.shape)
     discrete = isinstance(steers, gym.spaces.Discrete)
     state = torch.random.get_rng_state()
     torch.manual_seed(11)
     size = int(steers.n) if discrete else int(np.prod(steers.shape))
-    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(int(np.prod(space.shape)), size))
+    inputs = int(np.prod(space.shape))
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(inputs, size))
+    if recurrent:
+        net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LSTM(inputs, 5, 2), torch.nn.Linear(5, size))
+        net[1].weight_hh_l0.data *= 5  # what it remembers is heard
     torch.random.set_rng_state(state)
-    if space.dtype == np.uint8:  # pixels saturate every steer
+    if space.dtype == np.uint8 and not recurrent:  # pixels saturate every steer
         net[1].weight.data *= 0.02
     folder = tempfile.mkdtemp(prefix="adversary-")
     atexit.register(shutil.rmtree, folder, True)
-    Learned(Director(net, discrete), actor).save(folder)
+    Learned(Director(net, discrete, clip=True), actor).save(folder)
     return folder
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.laws.checks import cases, check_fresh, check_seeds
-from tests.rigs import KINDS
+from tests.laws.checks import Remembering, cases, check_fresh, check_seeds
+from tests.rigs import KINDS, RIGS
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -17,3 +17,9 @@ def test_rows(case, kind):
 @pytest.mark.parametrize("case", [c for c in cases("observation") if c.preset == "noise"], ids=str)
 def test_every_draw_is_new(case):
     check_fresh(case)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rig", ["mean", "q", "recurrent"])
+def test_a_director_that_remembers(rig, kind):
+    check_seeds(Remembering("learned", RIGS[rig]), kind)

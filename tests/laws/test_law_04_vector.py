@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import adv_wrappers as adv
-from tests.laws.checks import Case, cases, check_vector
+from tests.laws.checks import Case, Remembering, cases, check_vector
 from tests.rigs import KINDS, RIGS
 
 
@@ -43,3 +43,11 @@ def test_every_timing(preset, when, kind):
 def test_timing_that_looks(rig, kind):
     """Strategic timing asks the victim, whose state, where it has one, follows what was handed out."""
     check_vector(Case("min-best", RIGS[rig]), kind, adv.Strategic(0.4) & adv.Bernoulli(0.8))
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("rig", ["mean", "q", "recurrent", "image"])
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_director_that_remembers(rig, kind, timed):
+    """Its state is a row's own, begins anew with every episode, and stays where it is while a row is not attacked."""
+    check_vector(Remembering("learned", RIGS[rig]), kind, adv.Bernoulli(0.7) if timed else None)

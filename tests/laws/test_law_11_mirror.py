@@ -54,7 +54,8 @@ def director(actor, inputs: int = 4) -> Director:
     space = actor.steer_space((inputs,))
     discrete = isinstance(space, spaces.Discrete)
     outputs = int(space.n) if discrete else space.shape[0]
-    return Director(nn.Sequential(nn.Linear(inputs, 16), nn.Tanh(), nn.Linear(16, outputs)), discrete)
+    net = nn.Sequential(nn.Linear(inputs, 16), nn.Tanh(), nn.Linear(16, outputs))
+    return Director(net, discrete, clip=not actor.direction)
 
 
 ACTORS = {
@@ -199,7 +200,7 @@ def test_continuous_actions(shell, name, kind, observe):
     steers = actor.steer_space((2,))
     torch.manual_seed(1)
     size = 2 if observe == "state" else 4
-    steering = Director(nn.Sequential(nn.Linear(size, 8), nn.Tanh(), nn.Linear(8, steers.shape[0])), False)
+    steering = Director(nn.Sequential(nn.Linear(size, 8), nn.Tanh(), nn.Linear(8, steers.shape[0])), False, clip=True)
     on = "action" if name.startswith("pa-ad-action") else "observation"
     threat = adv.ThreatModel(on, Learned(steering, actor, observe=observe), within)
     losses = chair_losses(shell, lambda env: AdversaryEnv(env, agent, actor, within, observe=observe), steering)
