@@ -73,12 +73,13 @@ def stratified_interval(scores: Sequence[Returns], level: float = 0.95) -> tuple
     if all(values.min() == values.max() for values in arrays):
         return mean, mean
     unit = max(float(np.abs(off).max()) for off in around)  # so that squares and cubes neither overflow nor vanish
-    variance = third = squares = 0.0  # of the sum of the tasks' means, from the unbiased k-statistics of each task
+    # Of the sum of the tasks' means. An unbiased third moment would widen short samples by a third for 1% of coverage.
+    variance = third = squares = 0.0
     for off in (off / unit for off in around):
         n = len(off)
         own = float((off**2).sum()) / (n - 1) / n
         variance, squares = variance + own, squares + own**2 / (n - 1)
-        third += float((off**3).sum()) / (n - 1) / (n - 2) / n if n > 2 else 0.0
+        third += float((off**3).mean()) / n**2
     t, g = t_quantile(int(variance**2 / squares + 1e-9), level), third / variance**1.5
     error = unit * math.sqrt(variance) / len(arrays)
     return mean - error * _untransformed(t, g), mean - error * _untransformed(-t, g)
