@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ from rich.table import Table
 
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.files import write
-from adv_wrappers.evaluation.metrics import summary
-from adv_wrappers.evaluation.report import Report, number, share
+from adv_wrappers.evaluation.metrics import caveat, footnotes, summary
+from adv_wrappers.evaluation.report import Report, bounds, number, share
 
-_DERIVED = ("worst", "shares", "worst_per_episode")  # in files for their readers
+_DERIVED = ("worst", "chosen", "shares", "worst_per_episode")  # in files for their readers
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class SuiteReport:
             dictionary), ``seed``, ``episodes``, ``steps``, ``critics``, ``num_envs``, ``training``, ``attacks``,
             ``quantize``.
         report: of :func:`adv_wrappers.evaluate`: the clean run, and a row an attack, whose ``threat`` is its name here.
+        fresh: the same of the strongest of them alone, on episodes that had no part in finding it.
         protocol: by attack, of how many runs, settings and checkpoints its figure is the best.
         left_out: by attack that was not run, the reason.
         warnings: signs that a figure should not be trusted, the report's own included.
@@ -42,6 +43,7 @@ class SuiteReport:
     suite: str
     settings: dict[str, Any]
     report: Report
+    fresh: Report
     protocol: dict[str, str]
     left_out: dict[str, str]
     warnings: tuple[str, ...]
@@ -57,9 +59,17 @@ class SuiteReport:
         return self.report.threats[0]
 
     @property
+    def chosen(self) -> dict[str, Any]:
+        """The row of the strongest attack on the episodes that all were scored on, where its mean is the lowest."""
+        return strongest_of(self.report)
+
+    @property
     def worst(self) -> dict[str, Any]:
-        """The row of the strongest attack, the one with the lowest mean return; ``threat`` is its name."""
-        return min(self.report.threats[1:], key=lambda row: float(row["mean_return"]))
+        """The row of the strongest attack on fresh episodes; ``threat`` is its name.
+
+        Its mean is that attack's own. The one that ``chosen`` has is too low: it is the lowest of several, by chance.
+        """
+        return self.fresh.threats[1]
 
     def _returns(self) -> NDArray[np.float64]:
         return np.array([row["returns"] for row in self.report.threats[1:]], np.float64)
@@ -72,19 +82,23 @@ class SuiteReport:
         return dict(zip(self.attacks, (lowest / lowest.sum(0)).mean(1).tolist(), strict=True))
 
     @property
-    def worst_per_episode(self) -> dict[str, float]:
-        """``mean_return``, ``low``, ``high``, ``median``, ... of every episode's lowest return over the attacks.
+    def worst_per_episode(self) -> dict[str, Any]:
+        """``mean_return``, ``low``, ``high``, ``caveat``, ``median``, ... of every episode's lowest return.
 
         Optimistic for the attacker, who would have to know beforehand which attack an episode is weakest against.
         """
-        return summary(self._returns().min(0))
+        lowest = self._returns().min(0)
+        return {**summary(lowest), "caveat": caveat(lowest), "episodes": len(lowest)}
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON knows."""
         found = {key: getattr(self, key) for key in _DERIVED}
-        found["worst"] = {key: found["worst"][key] for key in ("threat", "mean_return", "low", "high", "median")}
-        own = {key: value for key, value in asdict(self).items() if key != "report"}
-        return {**own, "warnings": list(self.warnings), **found, "report": self.report.to_dict()}
+        for name in ("worst", "chosen"):
+            row = found[name]
+            found[name] = {key: row[key] for key in ("threat", "mean_return", "low", "high", "caveat", "median")}
+        own = {key: value for key, value in asdict(self).items() if key not in ("report", "fresh")}
+        reports = {"report": self.report.to_dict(), "fresh": self.fresh.to_dict()}
+        return {**own, "warnings": list(self.warnings), **found, **reports}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> SuiteReport:
@@ -93,10 +107,15 @@ class SuiteReport:
         if not isinstance(data, Mapping) or {*data} - {*_DERIVED} != names:
             raise ValueRangeError(f"expected a suite's report with {', '.join(sorted(names))}, got {data!r:.200}")
         own = {key: value for key, value in data.items() if key in names}
-        report = Report.from_dict(own["report"])
-        if len(report.threats) < 2 or not all("returns" in row and "threat" in row for row in report.threats):
-            raise ValueRangeError("a suite's report holds the clean run and at least one attack, with their returns")
-        return SuiteReport(**{**own, "report": report, "warnings": tuple(own["warnings"])})
+        report, fresh = Report.from_dict(own["report"]), Report.from_dict(own["fresh"])
+        for part in (report, fresh):
+            if len(part.threats) < 2 or not all("returns" in row and "threat" in row for row in part.threats):
+                raise ValueRangeError(
+                    "a suite's report holds the clean run and at least one attack, with their returns"
+                )
+        if fresh.threats[1]["threat"] != strongest_of(report)["threat"]:
+            raise ValueRangeError("the fresh episodes of a suite's report are those of its strongest attack")
+        return SuiteReport(**{**own, "report": report, "fresh": fresh, "warnings": tuple(own["warnings"])})
 
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON: all of it, or nothing."""
@@ -112,7 +131,7 @@ class SuiteReport:
 
     def table(self) -> Table:
         """A rich table, one row an attack, the strongest marked; :meth:`notes` belong below it."""
-        about, worst, shares = self.report, self.worst["threat"], self.shares
+        about, strongest, shares = self.report, self.chosen["threat"], self.shares
         who = f"{about.victim.get('ref') or 'victim'} on {about.env['id']}"
         head = f"{self.suite} suite: {who}, {self.settings.get('budget')}, {about.episodes} episodes, seed {about.seed}"
         table = Table(title=escape(head), box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
@@ -121,30 +140,33 @@ class SuiteReport:
             table.add_column(name, justify="right", no_wrap=True)
         for row in about.threats:
             name = str(row["threat"])
-            shares_of = (row.get("impact"), row.get("action_change"), shares.get(name))
-            cells = (*_figures(row), number(row.get("regret")), *map(share, shares_of))
-            table.add_row(escape(f"{name} *" if name == worst else name), *cells, style="bold" * (name == worst))
+            text = escape(f"{name} *" if name == strongest else name)
+            table.add_row(text, *_cells(row), share(shares.get(name)), style="bold" * (name == strongest))
         table.add_section()
+        table.add_row(escape(f"worst case: {strongest}, fresh episodes"), *_cells(self.worst), style="bold")
         table.add_row("worst per episode (optimistic)", *_figures(self.worst_per_episode))
         return table
 
     @property
     def verdict(self) -> str:
         """The worst case in one sentence, with how it was chosen."""
-        row = self.worst
+        row, chosen, clean = self.worst, self.chosen, self.fresh.threats[0]
         return (
-            f"worst case: {row['threat']} leaves {number(row['mean_return'])} ({number(row['low'])} .. "
-            f"{number(row['high'])}) of {number(self.clean['mean_return'])}, the lowest of {len(self.attacks)} means "
-            f"over the same {self.report.episodes} episodes"
+            f"worst case: {row['threat']} leaves {number(row['mean_return'])} ({bounds(row)}) of "
+            f"{number(clean['mean_return'])} over {self.fresh.episodes} fresh episodes, seed {self.fresh.seed}; it is "
+            f"the lowest of {len(self.attacks)} means over the {self.report.episodes} episodes of the table, "
+            f"{number(chosen['mean_return'])} there"
         )
 
     def notes(self) -> list[str]:
-        """What belongs beside the figures: the verdict, the protocol, what was left out; warnings apart."""
+        """What belongs beside the figures: marks, the verdict, the protocol, what was left out; warnings apart."""
         left_out = {name: f"left out: {reason}" for name, reason in self.left_out.items()}
         groups: dict[str, list[str]] = {}
         for name, how in (*self.protocol.items(), *left_out.items()):
             groups.setdefault(how, []).append(name)
+        rows = (*self.report.threats, *self.fresh.threats, self.worst_per_episode)
         return [
+            *footnotes(rows),
             self.verdict,
             "worst per episode: the lowest of all attacks, which no attacker can know beforehand",
             *(f"{', '.join(names)}: {how}" for how, names in groups.items()),
@@ -158,10 +180,21 @@ class SuiteReport:
         return "\n".join([*lines, *self.notes(), *(f"warning: {warning}" for warning in self.warnings)])
 
     def plot(self, path: str | Path) -> None:
-        """Write a figure (see :meth:`adv_wrappers.Report.plot`): one line an attack, with every episode."""
-        self.report.plot(path)
+        """Write a figure (see :meth:`adv_wrappers.Report.plot`): one line an attack and one for the worst case."""
+        fresh = {**self.worst, "threat": f"worst case: {self.worst['threat']}, fresh episodes"}
+        replace(self.report, threats=(*self.report.threats, fresh)).plot(path)
+
+
+def strongest_of(report: Report) -> dict[str, Any]:
+    """The row of the attack with the lowest mean return."""
+    return min(report.threats[1:], key=lambda row: float(row["mean_return"]))
 
 
 def _figures(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    interval = f"{number(row['low'])} .. {number(row['high'])}"
-    return number(row["mean_return"]), interval, number(row["median"])
+    return number(row["mean_return"]), bounds(row), number(row["median"])
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """All cells of an attack, but for its share."""
+    shares = (share(row.get("impact")), share(row.get("action_change")))
+    return (*_figures(row), number(row.get("regret")), *shares)

@@ -1,7 +1,9 @@
 """The standard suite: the strongest of many attacks on one agent (after AutoAttack, Croce and Hein 2020).
 
 One attack that fails says little of an agent: it may be the wrong attack, or badly trained. So all that apply are run
-on the same episodes, cheap and trained ones, and the lowest mean is what the agent is worth under this budget.
+on the same episodes, cheap and trained ones, and the attack with the lowest mean is the worst case. The lowest of
+several means is lower than that attack's own mean, by chance, so the worst case is played again on fresh episodes: that
+is what the agent is worth under this budget.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ import numpy as np
 
 from adv_wrappers.campaign.line_up import LEARNED, READY, SARSA, asked, check_training, reasons
 from adv_wrappers.campaign.makers import Makers, Progress
-from adv_wrappers.campaign.suite_report import SuiteReport
+from adv_wrappers.campaign.suite_report import SuiteReport, strongest_of
 from adv_wrappers.core.balls import Linf
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import ThreatError, ValueRangeError
 from adv_wrappers.core.files import write
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.evaluation.episodes import check_episodes, evaluate
 from adv_wrappers.evaluation.metrics import interval
@@ -49,13 +52,14 @@ def standard(
     The attacks are ``noise``, ``min-best``, ``pgd``, ``momentum``, ``min-q`` and ``max-diff`` with the numbers of the
     presets, ``robust-sarsa`` with the critic of the victim's card or else the strongest of a scan, and ``sa-rl`` and
     ``pa-ad``, trained here. What is trained, and what chooses between critics and checkpoints, are episodes apart from
-    those that are scored, and all attacks are scored on the same.
+    those that are scored. All attacks are scored on the same episodes, which choose the strongest; its own figure is
+    that of fresh ones, on which nothing was chosen.
 
     Args:
         victim, env, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`.
         eps, scale: of a budget ``Linf``; or ``within``, the budget itself.
-        episodes: that every attack is scored on.
-        seed: of the scored episodes; trainings take ``seed + 1``.
+        episodes: that every attack is scored on, and how many fresh ones the strongest is.
+        seed: of the scored episodes; trainings take ``seed + 1``, fresh episodes ``fresh_seed(seed)``.
         steps: of the training of each adversary that learns.
         critics: settings for :func:`scan_critics`, which is run where the victim's card brings no critic.
         num_envs: side by side, in the evaluation and in the training of adversaries; None takes 32, or 8 for images.
@@ -63,9 +67,9 @@ def standard(
             own settings.
         attacks: names of those to run; None runs all that apply.
         out: a folder for everything: ``report.json``, adversaries and critics in folders of their own, and in
-            ``evaluation`` the rows as they come. The same call goes on after an interruption, or reads the result;
-            with more ``steps`` or attacks it does only what is missing, and with more ``episodes`` it trains nothing
-            anew but scores all attacks on them. Rows that this leaves behind are kept in
+            ``evaluation`` and ``fresh`` the rows as they come. The same call goes on after an interruption, or reads
+            the result; with more ``steps`` or attacks it does only what is missing, and with more ``episodes`` it
+            trains nothing anew but scores all attacks on them. Rows that this leaves behind are kept in
             ``evaluation/report-1.json``, ...
         progress: called as ``progress(what, done, of how many)``.
 
@@ -108,19 +112,38 @@ def standard(
     there: dict[str, Any] = {"env_kwargs": env_kwargs, "make": make}
     makers = Makers(victim, env, budget, int(seed) + 1, folder, progress, **there)
     training |= {"num_envs": num_envs, "quantize": quantize}
-    threats = [makers.make(name, int(steps), critics, training) for name in names]
-    tell = None if progress is None else _scores(progress, names)
-    report = evaluate(
-        victim, env, threats, int(episodes), int(seed), num_envs, distances=(), progress=tell, quantize=quantize,
-        out=None if folder is None else folder / "evaluation", resume=folder is not None, **there,
+    threats = {name: makers.make(name, int(steps), critics, training) for name in names}
+
+    def scored(attacks: Mapping[str, ThreatModel], seed: int, into: str, on: str) -> Report:
+        return evaluate(
+            victim, env, [*attacks.values()], int(episodes), seed, num_envs, distances=(), quantize=quantize,
+            progress=None if progress is None else _scores(progress, [*attacks], on),
+            out=None if folder is None else folder / into, resume=folder is not None, **there,
+        )  # fmt: skip
+
+    report = scored(threats, int(seed), "evaluation", "")
+    strongest = strongest_of(_named(report, names))["threat"]
+    fresh = scored({strongest: threats[strongest]}, fresh_seed(int(seed)), "fresh", " on fresh episodes")
+    done = SuiteReport(
+        "standard", settings, _named(report, names), _named(fresh, [strongest]), makers.protocol, left_out,
+        (*_judged(report, names), *makers.warnings),
     )  # fmt: skip
-    warnings = (*_judged(report, names), *makers.warnings)
-    called = (report.threats[0], *({**r, "threat": n} for r, n in zip(report.threats[1:], names, strict=True)))
-    done = SuiteReport("standard", settings, replace(report, threats=called), makers.protocol, left_out, warnings)
     if folder is not None:
         done.report.to_json(folder / "evaluation" / "report.json")
+        done.fresh.to_json(folder / "fresh" / "report.json")
         done.to_json(folder / "report.json")
     return done
+
+
+def fresh_seed(seed: int) -> int:
+    """The seed of the episodes that a suite's worst case is reported on: none of its own, nor of its trainings."""
+    return int(np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(1)[0])
+
+
+def _named(report: Report, names: Sequence[str]) -> Report:
+    """A report whose rows have the names of the suite: two adversaries that learn have one text."""
+    rows = zip(("none", *names), report.threats, strict=True)
+    return replace(report, threats=tuple({**row, "threat": name} for name, row in rows))
 
 
 def _open(folder: Path, settings: dict[str, Any]) -> SuiteReport | None:
@@ -134,11 +157,12 @@ def _open(folder: Path, settings: dict[str, Any]) -> SuiteReport | None:
         found = json.loads(about.read_text(encoding="utf-8")) if about.exists() else settings
         theirs, mine = ({key: suite[key] for key in _SAME} for suite in (found, settings))
         refuse_another(folder, theirs, mine, "suite")
-        report = SuiteReport.from_json(done) if done.exists() else None
-        if report is not None:
-            if report.settings == settings:
-                return report
-            _refuse_less(folder, report.settings, settings)
+        if done.exists():
+            known = json.loads(done.read_text(encoding="utf-8"))
+            if known["settings"] != settings:
+                _refuse_less(folder, known["settings"], settings)
+            elif "fresh" in known:  # one of an older release had no fresh episodes: they are played now
+                return SuiteReport.from_json(done)
         write(about, (json.dumps(settings, indent=1) + "\n").encode())
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueRangeError(f"cannot use the folder {folder}: {error}") from error
@@ -155,14 +179,14 @@ def _refuse_less(folder: Path, found: Mapping[str, Any], mine: Mapping[str, Any]
         raise ValueRangeError(f"{folder} holds the finished suite of {what}: ask for no less, or give another folder")
 
 
-def _scores(progress: Progress, names: Sequence[str]) -> Progress:
-    """Progress by the names of the suite: two adversaries that learn have one text."""
+def _scores(progress: Progress, names: Sequence[str], on: str) -> Progress:
+    """Progress by the names of the suite, as :func:`_named`; ``on`` says on which episodes."""
     coming, now = iter(("none", *names)), ["none"]
 
     def tell(what: str, done: int, whole: int) -> None:
         if done == 0:
             now[0] = next(coming, what)
-        progress(f"scoring {now[0]}", done, whole)
+        progress(f"scoring {now[0]}{on}", done, whole)
 
     return tell
 

@@ -20,7 +20,13 @@ from adv_wrappers.victims import load_victim
 @click.option("--eps", required=True, type=float, help="radius of the l-infinity budget")
 @SCALE
 @click.option("--attack", "attacks", multiple=True, type=click.Choice(ATTACKS), help="again for more  [default: all]")
-@click.option("--episodes", default=50, show_default=True, type=ONE, help="that every attack is scored on")
+@click.option(
+    "--episodes",
+    default=50,
+    show_default=True,
+    type=ONE,
+    help="that every attack is scored on, and the strongest again",
+)
 @SEED
 @click.option("--steps", default=100_000, show_default=True, type=ONE, help="of each adversary that learns")
 @click.option("--num-envs", type=ONE, help="side by side  [default: 32, or 8 for images]")
@@ -32,7 +38,7 @@ def suite_(
     env: str, victim: str, eps: float, scale: str | None, attacks: tuple[str, ...], episodes: int, seed: int,
     steps: int, num_envs: int | None, no_quantize: bool, select: Any, device: str | None, out: Path | None,
 ) -> None:  # fmt: skip
-    """Attack a victim in ENV with everything that applies, and report the worst case."""
+    """Attack a victim in ENV with everything that applies, and report the strongest on fresh episodes."""
     agent = load_victim(victim, select=select, device=device or "cpu")
     with bars() as tell, going_on(out):
         report = standard(

@@ -9,7 +9,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import SuiteReport
-from adv_wrappers.evaluation.metrics import summary
+from adv_wrappers.evaluation.metrics import caveat, summary
 
 RETURNS = {
     "none": [9.0, 9.0, 9.0, 9.0],
@@ -17,24 +17,29 @@ RETURNS = {
     "b": [1.0, 2.0, 7.0, 8.0],
     "c": [4.0, 3.0, 8.0, 8.0],
 }
+FRESH = {"none": [9.0, 9.0, 9.0, 9.0], "a": [2.0, 4.0, 6.0, 9.0]}
 
 
 @pytest.fixture(scope="module")
 def report() -> SuiteReport:
-    """Three attacks with returns that were made up, in the report of an evaluation."""
+    """Three attacks with returns that were made up, in the report of an evaluation; and the strongest's others."""
     played = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", ["noise:eps=0.1"], episodes=1)
-    rows = tuple(
-        {**played.threats[1], "threat": name, **summary(returns), "returns": returns}
-        for name, returns in RETURNS.items()
-    )
-    about = replace(played, threats=rows, episodes=4)
+
+    def made(all_: dict[str, list[float]]) -> tuple[dict[str, object], ...]:
+        about = {name: {**summary(r), "caveat": caveat(r), "returns": r, "episodes": 4} for name, r in all_.items()}
+        return tuple({**played.threats[1], **row, "threat": name} for name, row in about.items())
+
+    about = replace(played, threats=made(RETURNS), episodes=4)
+    fresh = replace(played, threats=made(FRESH), episodes=4, seed=77)
     protocol = {"a": "one setting, one run", "b": "one setting, one run", "c": "best of 30"}
-    return SuiteReport("standard", {"budget": "eps=0.1"}, about, protocol, {"d": "no Q", "e": "no Q"}, ("look out",))
+    left_out = {"d": "no Q", "e": "no Q"}
+    return SuiteReport("standard", {"budget": "eps=0.1"}, about, fresh, protocol, left_out, ("look out",))
 
 
 def test_figures(report):
     assert report.attacks == ("a", "b", "c")
-    assert report.worst["threat"] == "a" and report.worst["mean_return"] == 4.25
+    assert report.chosen["threat"] == report.worst["threat"] == "a"
+    assert report.chosen["mean_return"] == 4.25 and report.worst["mean_return"] == 5.25
     # episodes: a and b; b; a; all three
     assert report.shares == pytest.approx({"a": (0.5 + 1 + 1 / 3) / 4, "b": (0.5 + 1 + 1 / 3) / 4, "c": (1 / 3) / 4})
     assert (
@@ -47,7 +52,9 @@ def test_round_trip(report, tmp_path):
     again = SuiteReport.from_json(tmp_path / "new" / "report.json")
     assert again == report and again.to_dict() == report.to_dict()
     data = report.to_dict()
-    assert data["worst"]["threat"] == "a" and data["shares"] == report.shares
+    assert data["worst"]["threat"] == data["chosen"]["threat"] == "a" and data["shares"] == report.shares
+    assert data["worst"]["mean_return"] == 5.25 and data["chosen"]["mean_return"] == 4.25
+    assert data["worst"]["caveat"].startswith("fewer than 10 episodes")
     assert data["worst_per_episode"] == report.worst_per_episode
 
 
@@ -62,8 +69,16 @@ def test_files_that_are_none(tmp_path, text):
 
 def test_a_report_without_an_attack_is_none(report):
     data = report.to_dict()
-    data["report"] = {**data["report"], "threats": data["report"]["threats"][:1]}
-    with pytest.raises(adv.ValueRangeError, match="at least one attack"):
+    for part in ("report", "fresh"):
+        short = {**data[part], "threats": data[part]["threats"][:1]}
+        with pytest.raises(adv.ValueRangeError, match="at least one attack"):
+            SuiteReport.from_dict({**data, part: short})
+
+
+def test_a_report_whose_fresh_episodes_are_of_another_attack_is_none(report):
+    data = report.to_dict()
+    data["fresh"]["threats"][1]["threat"] = "b"
+    with pytest.raises(adv.ValueRangeError, match="those of its strongest attack"):
         SuiteReport.from_dict(data)
 
 
@@ -71,10 +86,14 @@ def test_text(report, tmp_path):
     lines = str(report).splitlines()
     assert lines[0] == "standard suite: zoo:cartpole-dqn on CartPole-v1, eps=0.1, 4 episodes, seed 0"
     assert [line.split()[:3] for line in lines if line.startswith("  a ")] == [["a", "*", "4.25"]]
+    assert any(line.split()[:6] == ["worst", "case:", "a,", "fresh", "episodes", "5.25"] for line in lines)
     assert any(line.split()[:4] == ["worst", "per", "episode", "(optimistic)"] for line in lines)
     assert "a, b: one setting, one run" in lines and "c: best of 30" in lines and "d, e: left out: no Q" in lines
-    assert any(
-        line.startswith("worst case: a leaves 4.25") and "lowest of 3 means over the same 4" in line for line in lines
+    [verdict] = [line for line in lines if line.startswith("worst case: a leaves 5.25 († ")]
+    assert verdict.endswith("over 4 fresh episodes, seed 77; it is the lowest of 3 means over the 4 episodes of the "
+                            "table, 4.25 there")  # fmt: skip
+    assert (
+        "† no interval of 95% (fewer than 10 episodes): 4 episodes miss an event of 1 in 20 in 81% of the runs" in lines
     )
     assert lines[-1] == "warning: look out"
     report.plot(tmp_path / "plot.png")

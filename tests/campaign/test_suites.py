@@ -11,12 +11,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import SuiteReport, standard
 from adv_wrappers.campaign.line_up import ATTACKS, against, checkpoints
-from adv_wrappers.campaign.suites import _judged, _refuse_less
+from adv_wrappers.campaign.suites import _judged, _refuse_less, fresh_seed
 from adv_wrappers.training.scan import check_critics
 from tests.evaluation.agents import Film, balancing, short, watcher
 from tests.training.test_critic import Toy, toy_victim
@@ -25,6 +26,7 @@ pytest.importorskip("stable_baselines3")
 
 BRIEF = {"checks": 2, "episodes": 3, "n_steps": 32, "batch_size": 64, "n_epochs": 2}
 QUICK: dict[str, Any] = {"episodes": 4, "steps": 256, "num_envs": 4, "training": BRIEF}
+FRESH = " on fresh episodes"
 CRITICS = [{"steps": 64, "num_envs": 2}, {"steps": 64, "num_envs": 2, "successor": "shuffled"}]
 
 
@@ -66,9 +68,9 @@ def test_what_applies_is_scored_and_what_does_not_is_listed(suite):
 def test_the_worst_case_and_the_shares(suite):
     report, _ = suite
     means = {row["threat"]: row["mean_return"] for row in report.report.threats[1:]}
-    assert report.worst["mean_return"] == min(means.values()) == means[report.worst["threat"]]
+    assert report.chosen["mean_return"] == min(means.values()) == means[report.worst["threat"]]
     assert sum(report.shares.values()) == pytest.approx(1) and {*report.shares} == {*report.attacks}
-    assert report.worst_per_episode["mean_return"] <= report.worst["mean_return"]
+    assert report.worst_per_episode["mean_return"] <= report.chosen["mean_return"]
 
 
 def test_how_figures_came_about(suite):
@@ -87,9 +89,51 @@ def test_the_same_episodes_as_an_evaluation_plays(suite):
     assert [row["returns"] for row in rows] == [mine["none"], mine["max-diff"], mine["pa-ad"]]
 
 
+def test_the_worst_case_is_that_of_other_episodes(suite):
+    report, out = suite
+    name = report.chosen["threat"]
+    how = f"learned:card={out / name}" if name in ("sa-rl", "pa-ad") else f"{name}:eps=0.05"
+    rows = adv.evaluate("zoo:cartpole-a2c", short, [how], episodes=4, seed=fresh_seed(0), num_envs=4).threats
+    assert [row["returns"] for row in rows] == [row["returns"] for row in report.fresh.threats]
+    assert report.fresh.threats[1]["threat"] == report.worst["threat"] == name
+    assert not {*report.fresh.episode_seeds} & {*report.report.episode_seeds}
+    assert report.fresh.episode_seeds == tuple(np.random.SeedSequence(fresh_seed(0)).generate_state(4))
+
+
+class Lottery(gym.Env):
+    """One step, and a reward of its own for each of two actions, both drawn from the same distribution."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.rewards = 500 * self.np_random.normal(size=2)
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), float(self.rewards[int(action)]), True, False, {}
+
+
+def test_the_worst_case_of_attacks_that_take_nothing_is_nothing():
+    net = torch.nn.Linear(2, 2, bias=False)
+    victim = adv.from_module(net, Lottery.observation_space, Lottery.action_space, "logits")
+    reports = [standard(victim, Lottery, 1.0, attacks=("noise", "pgd"), episodes=25, seed=seed) for seed in range(16)]
+    deviation = 500 / (16 * 25) ** 0.5
+    assert abs(np.mean([report.worst["mean_return"] for report in reports])) < 2 * deviation
+    assert np.mean([report.chosen["mean_return"] for report in reports]) < -2 * deviation  # the lowest of two
+
+
 def test_everything_is_kept_and_a_finished_suite_is_read(suite):
     report, out = suite
-    assert {path.name for path in out.iterdir()} == {"evaluation", "pa-ad", "sa-rl", "report.json", "suite.json"}
+    assert {path.name for path in out.iterdir()} == {
+        "evaluation",
+        "fresh",
+        "pa-ad",
+        "sa-rl",
+        "report.json",
+        "suite.json",
+    }
     assert len(adv.Report.from_json(out / "evaluation" / "report.json").threats) == 8
     told = []
     again = standard("zoo:cartpole-a2c", short, 0.05, out=out, progress=lambda *at: told.append(at), **QUICK)
@@ -121,7 +165,8 @@ def test_an_interrupted_suite_goes_on(suite, tmp_path):
     mine, others = ({row["threat"]: row["returns"] for row in r.report.threats} for r in (report, suite[0]))
     assert {**mine, "pa-ad": None} == {**others, "pa-ad": None}
     names = [what for what, done, _ in told if done == 0 and what.startswith("scoring")]
-    assert names == ["scoring none", *(f"scoring {name}" for name in report.attacks)]
+    last = (f"scoring {name}{FRESH}" for name in ("none", report.worst["threat"]))
+    assert names == ["scoring none", *(f"scoring {name}" for name in report.attacks), *last]
 
 
 def test_a_folder_takes_more_attacks_but_no_other_suite(tmp_path):
@@ -140,14 +185,19 @@ def test_a_folder_takes_more_attacks_but_no_other_suite(tmp_path):
 
 
 def scored(told):
-    """Names of the attacks that episodes were played under: of the others only a start and an end are told."""
-    names = [what.removeprefix("scoring ") for what, *_ in told if what.startswith("scoring ")]
+    """Names of the attacks that episodes were played under: of the others only a start and an end are told.
+
+    But for the fresh episodes, which are played last.
+    """
+    names = [what.removeprefix("scoring ") for what, *_ in told if what.startswith("scoring ") and FRESH not in what]
     return [name for name in dict.fromkeys(names) if names.count(name) > 2]
 
 
 def untimed(report):
-    rows = [{**row, "ms_per_step": None} for row in report.report.threats]
-    return replace(report, report=replace(report.report, threats=tuple(rows)))
+    def without(part):
+        return replace(part, threats=tuple({**row, "ms_per_step": None} for row in part.threats))
+
+    return replace(report, report=without(report.report), fresh=without(report.fresh))
 
 
 def test_one_more_attack_is_all_that_is_scored(tmp_path):
@@ -198,6 +248,37 @@ def test_rows_outlive_every_interruption(tmp_path):
     assert {p.name for p in (tmp_path / "evaluation").iterdir()} == {"report.json", "report-1.json", "report-2.json"}
 
 
+def test_fresh_episodes_are_kept_and_played_again_for_another_worst_case_only(tmp_path):
+    told: list[tuple[str, int, int]] = []
+
+    def stop(what, done, whole):
+        told.append((what, done, whole))
+        if what == f"scoring noise{FRESH}" and 0 < done < whole:
+            raise Stopped
+
+    def played():
+        names = [what.removesuffix(FRESH) for what, *_ in told if FRESH in what]
+        return [name.removeprefix("scoring ") for name in dict.fromkeys(names) if names.count(name) > 2]
+
+    how: dict[str, Any] = {"episodes": 6, "num_envs": 2, "out": tmp_path}
+    with pytest.raises(Stopped):
+        standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise",), progress=stop, **how)
+    told.clear()
+    how["progress"] = lambda *at: told.append(at)
+    first = standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise",), **how)
+    assert played() == ["noise"] and not scored(told)
+    (tmp_path / "report.json").write_text(
+        json.dumps({key: value for key, value in first.to_dict().items() if key not in ("fresh", "chosen")})
+    )  # as an older release wrote it
+    told.clear()
+    assert standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise",), **how) == first and not played()
+    told.clear()
+    more = standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise", "pgd"), **how)
+    assert played() == ["pgd"] and more.worst["threat"] == "pgd" and more.fresh.threats[0] == first.fresh.threats[0]
+    assert adv.Report.from_json(tmp_path / "fresh" / "report.json") == more.fresh
+    assert SuiteReport.from_json(tmp_path / "report.json") == more
+
+
 def test_a_longer_training_is_scored_again_and_nothing_else(tmp_path):
     how: dict[str, Any] = {"attacks": ("noise", "sa-rl"), "out": tmp_path}
     first = standard(toy_victim(), Toy, 1.0, **{**how, **QUICK, "steps": 128}).report.threats
@@ -231,9 +312,13 @@ def test_trainings_and_choices_share_no_episode_with_the_score():
     report = standard(
         balancing(), Seeded, 0.3, attacks=("noise", "pa-ad"), progress=tell, **{**QUICK, "seed": 5, "episodes": 3}
     )
-    before = {*phase["scoring none"]}
-    assert len(before) >= 4 + 3 and not before & {*report.report.episode_seeds}
-    assert {*Seeded.seeds[len(phase["scoring none"]) :]} == {*report.report.episode_seeds}
+    scored, fresh = len(phase["scoring none"]), len(phase["scoring none on fresh episodes"])
+    before, theirs, own = (
+        {*part} for part in (Seeded.seeds[:scored], Seeded.seeds[scored:fresh], Seeded.seeds[fresh:])
+    )
+    assert len(before) >= 4 + 3 and not before & (theirs | own) and not theirs & own
+    assert theirs == {*report.report.episode_seeds} and own == {*report.fresh.episode_seeds}
+    assert len(theirs) == len(own) == 3
 
 
 def test_continuous_actions_and_a_scan_of_critics(tmp_path):
@@ -296,7 +381,7 @@ def test_trained_attacks_that_are_weaker_than_noise_are_told_what_to_do(victim):
     budget = adv.Linf(0.4)
     threats = [adv.ThreatModel("observation", how, budget) for how in (adv.Noise(), nothing, adv.MaxDiff())]
     report = adv.evaluate(victim, "CartPole-v1", threats, episodes=10)
-    assert any(warning.startswith("nothing:eps=0.4 is weaker than noise") for warning in report.warnings)
+    assert any(warning.startswith("<nothing>:eps=0.4 is weaker than noise") for warning in report.warnings)
     clean, noise = (f"{row['mean_return']:.1f}" for row in report.threats[:2])
     found = _judged(report, ("noise", "pa-ad", "max-diff"))
     assert found[-1] == f"pa-ad is weaker than noise ({clean} against {noise}): train it longer"
