@@ -30,6 +30,7 @@ from adv_wrappers.attacks.min_q import MinQ
 from adv_wrappers.attacks.momentum import Momentum
 from adv_wrappers.attacks.noise import Noise
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
+from adv_wrappers.attacks.square import Square
 from adv_wrappers.core.balls import L0, L2, Linf
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.errors import (
@@ -111,10 +112,10 @@ __all__ = [
     "CarliniWagner", "Critic", "Daylight", "Director", "Every", "Hardened", "Hybrid", "Learned", "Linf", "MaxDiff",
     "MaxWorst", "MedianBlur", "MinBest", "MinQ", "Momentum", "Never", "Newest", "Noise", "OrderError", "Perspective",
     "PerturbAction", "PerturbObservation", "Perturbation", "ProbabilisticTiming", "RawFrames", "Report", "RobustSarsa",
-    "Rotation", "Shift", "ShrinkFrames", "SpaceError", "Strategic", "ThreatError", "ThreatModel", "TrustError", "Valid",
-    "ValueRangeError", "VecAdversaryEnv", "VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming",
-    "VectorAdversaryEnv", "VectorPerturbAction", "VectorPerturbObservation", "VectorProbabilisticTiming",
-    "VectorShrinkFrames", "Victim", "VictimError", "Window", "WorstAction", "atari", "atari_vec", "check_order",
-    "evaluate", "from_module", "from_sb3", "load_victim", "presets", "register", "scan_critics", "threat",
-    "train_adversary", "train_agent", "train_critic", "wrap",
+    "Rotation", "Shift", "ShrinkFrames", "SpaceError", "Square", "Strategic", "ThreatError", "ThreatModel",
+    "TrustError", "Valid", "ValueRangeError", "VecAdversaryEnv", "VecPerturbAction", "VecPerturbObservation",
+    "VecProbabilisticTiming", "VectorAdversaryEnv", "VectorPerturbAction", "VectorPerturbObservation",
+    "VectorProbabilisticTiming", "VectorShrinkFrames", "Victim", "VictimError", "Window", "WorstAction", "atari",
+    "atari_vec", "check_order", "evaluate", "from_module", "from_sb3", "load_victim", "presets", "register",
+    "scan_critics", "threat", "train_adversary", "train_agent", "train_critic", "wrap",
 ]  # fmt: skip

@@ -26,6 +26,7 @@ from adv_wrappers.attacks.min_q import MinQ
 from adv_wrappers.attacks.momentum import Momentum
 from adv_wrappers.attacks.noise import Noise
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
+from adv_wrappers.attacks.square import Square
 from adv_wrappers.core.balls import L0, L2, Linf
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import AdvWrappersError, BudgetError, ThreatError
@@ -69,6 +70,7 @@ presets: dict[str, Preset] = {
     "max-diff": Preset(MaxDiff),
     "robust-sarsa": Preset(RobustSarsa),
     "carlini-wagner": Preset(CarliniWagner),
+    "square": Preset(Square),
     "brightness": Preset(Brightness),
     "median-blur": Preset(MedianBlur),
     "rotation": Preset(Rotation),

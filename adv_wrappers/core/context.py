@@ -124,6 +124,10 @@ class Context:
         """Fair signs of the shape and dtype of ``x``."""
         return self._lay(keys.signs(self._next(), self._shape, self._dtype))
 
+    def numbers(self, count: int) -> Tensor:
+        """``count`` numbers in [0, 1) a row, ``[B, count]``, in the dtype of ``x``; every call is a new draw."""
+        return keys.uniform(self._next(), (count,), self._dtype)
+
     def bind(self, victim: Any) -> Bound:
         """The victim at this step: attacks never see a recurrent state."""
         return Bound(victim, self._states(victim), self._fill, self.observation, self.look)

@@ -64,8 +64,10 @@ class Case:
             return {"card": adversary_of(self.rig.name)}
         if self.preset == "daylight":
             return {"game": "Pong", "transform": "brightness"}
-        slow = "searches" in {field.name for field in dataclasses.fields(adv.presets[self.preset].kind)}
-        return {"searches": 1, "steps": 4, "step": 0.5, "c": 1e4} if slow else {}
+        takes = {field.name for field in dataclasses.fields(adv.presets[self.preset].kind)}
+        if "queries" in takes:
+            return {"queries": 12}
+        return {"searches": 1, "steps": 4, "step": 0.5, "c": 1e4} if "searches" in takes else {}
 
     @property
     def exact(self) -> bool:
@@ -440,7 +442,8 @@ def check_strength(case: Case, budget: str = "linf") -> None:
         fill = None if case.at is None else lambda x: {**clean, case.at: x}
         bound = Bound(victim, state, fill, clean)
         x = clean if case.at is None else clean[case.at]
-        loss = threat.how.objective(x, bound)
+        loss = getattr(threat.how, "objective", None) or threat.how.score
+        loss = loss(x, bound)
         with torch.no_grad():
             reached = loss(victim.params(seen, state))
         # an attack of minimum distance wants no more lead than its confidence
