@@ -218,3 +218,24 @@ def test_training_needs_sb3_a_folder_and_says_so(tmp_path: Path, monkeypatch: py
     for words in (TRAIN, [*SUITE, "--eps", "0.1"]):
         done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "out")])
         assert done.exit_code == 2 and "pip install 'adv_wrappers[sb3]'" in done.output
+
+
+def test_stats_of_a_victim(tmp_path: Path) -> None:
+    """Statistics on the command line are the victim's, and what it prints to go on with holds them."""
+    sb3 = pytest.importorskip("stable_baselines3")
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    env = VecNormalize(DummyVecEnv([lambda: gym.make("CartPole-v1")]))
+    sb3.PPO("MlpPolicy", env, n_steps=8, batch_size=8, n_epochs=1, device="cpu").learn(8).save(tmp_path / "model.zip")
+    env.save(str(tmp_path / "norm.pkl"))
+    words = ["CartPole-v1", "--victim", f"sb3:{tmp_path / 'model.zip'}", "--stats", str(tmp_path / "norm.pkl")]
+    words += ["--episodes", "2", "--num-envs", "2"]
+    done = CliRunner().invoke(main, ["evaluate", *words, "--threat", "noise:eps=0.1,scale=victim"])
+    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(main, ["evaluate", *words[:-5], "nowhere.pkl"])
+    assert done.exit_code == 2 and "nowhere.pkl" in done.output
+    given = ["--eps", "0.1", "--scale", "victim", "--kind", "sa-rl", "--steps", "32", "--checks", "1"]
+    done = CliRunner().invoke(main, ["train-adversary", *words, *given, "--out", str(tmp_path / "sa-rl")])
+    assert done.exit_code == 0, done.output
+    command = done.output.splitlines()[-1]
+    assert f"sb3:{tmp_path / 'model.zip'}?stats={tmp_path / 'norm.pkl'}" in shlex.split(command)

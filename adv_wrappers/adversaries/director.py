@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from adv_wrappers.core.errors import CardError, SpaceError
 from adv_wrappers.core.files import write
-from adv_wrappers.core.values import real
 from adv_wrappers.victims.chain import Normalize
 from adv_wrappers.victims.gradients import digest
 from adv_wrappers.victims.recurrent import lstm_step
-from adv_wrappers.victims.weights import Weights
+from adv_wrappers.victims.stored import read_json, read_tensors
+from adv_wrappers.victims.weights import Weights, check_clip
 
 FORMAT = 1
 _LAYERS: dict[str, type[nn.Module]] = {
@@ -167,13 +167,13 @@ def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:
     """
     folder = Path(folder)
     try:
-        card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
-        tensors = load((folder / "weights.safetensors").read_bytes())  # a mapped file could not be replaced
-    except Exception as error:  # whatever json and safetensors raise
+        card = read_json(folder / "card.json")
+        tensors = read_tensors(folder / "weights.safetensors")  # a mapped file could not be replaced
+    except CardError as error:
         raise CardError(f"{folder} is no adversary's folder: {error}") from error
-    if not isinstance(card, dict) or card.get("kind") != "adversary" or card.get("format") != FORMAT:
-        kind = card.get("kind") if isinstance(card, dict) else type(card).__name__
-        raise CardError(f"{folder}: expected a card of kind 'adversary', format {FORMAT}, got {kind!r}")
+    if card.get("kind") != "adversary" or card.get("format") != FORMAT:
+        got = f"{card.get('kind')!r:.80}, format {card.get('format')!r:.80}"
+        raise CardError(f"{folder}: expected a card of kind 'adversary', format {FORMAT}, got {got}")
     if not isinstance(card.get("network"), list) or not isinstance(card.get("actor"), dict):
         raise CardError(f"{folder}: the card must have a list network and a section actor")
     weights = Weights(tensors, str(folder))
@@ -188,10 +188,13 @@ def _layer(weights: Weights, prefix: str, about: Any) -> nn.Module:
         raise CardError(f"{weights.where}: expected layers of the kinds {', '.join(_LAYERS)}, got {about!r:.80}")
     if kind == "normalize":
         clip = about.get("clip")
-        if clip is not None and (real(clip) or 0) <= 0:
-            raise CardError(f"{weights.where}: clip must be a number above 0 or null, got {clip!r:.80}")
+        if clip is not None:
+            check_clip(clip, weights.where, "clip")
         mean = weights.take(f"{prefix}.mean", None).detach()
-        return Normalize(mean, weights.take(f"{prefix}.std", len(mean)).detach(), clip)
+        std = weights.take(f"{prefix}.std", len(mean)).detach()
+        if not (std > 0).all():
+            raise CardError(f"{weights.where}: {prefix}.std must be above 0")
+        return Normalize(mean, std, clip)
     if kind == "linear":
         return weights.linear(prefix)
     if kind == "lstm":
@@ -199,6 +202,6 @@ def _layer(weights: Weights, prefix: str, about: Any) -> nn.Module:
     if kind == "conv":
         stride = about.get("stride")
         if isinstance(stride, bool) or not isinstance(stride, int) or stride < 1:
-            raise CardError(f"{weights.where}: stride must be an integer of at least 1, got {stride!r}")
+            raise CardError(f"{weights.where}: stride must be an integer of at least 1, got {stride!r:.80}")
         return weights.conv(prefix, None, stride)
     return _LAYERS[kind]()

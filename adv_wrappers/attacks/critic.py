@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from adv_wrappers.core.errors import CardError, ThreatError, VictimError
@@ -19,7 +18,8 @@ from adv_wrappers.core.values import Value
 from adv_wrappers.victims.card_nets import Critic as CriticNet
 from adv_wrappers.victims.chain import Normalize
 from adv_wrappers.victims.gradients import digest
-from adv_wrappers.victims.weights import Weights
+from adv_wrappers.victims.stored import parse_json, parse_tensors, read_bytes
+from adv_wrappers.victims.weights import Weights, check_clip
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,11 @@ class Critic(Value):
             raise CardError(f"a critic is read from a folder, got {self.folder!r:.80}")
         where, expected = str(self.folder), self.sha256
         try:
-            text, stored = (Path(where, name).read_bytes() for name in ("card.json", "weights.safetensors"))
-            card, tensors = json.loads(text), load(stored)
+            text, stored = (read_bytes(Path(where, name)) for name in ("card.json", "weights.safetensors"))
+            card, tensors = (
+                parse_json(text, f"{where}/card.json"),
+                parse_tensors(stored, f"{where}/weights.safetensors"),
+            )
             sha256 = hashlib.sha256(text).hexdigest()  # the card holds the hash of the weights
             if expected is not None and sha256 != expected:
                 raise CardError(f"the critic {where} changed: expected sha256 {expected[:12]}, got {sha256[:12]}")
@@ -58,12 +61,12 @@ class Critic(Value):
                 raise CardError(f"{where}: the weights are not those that card.json describes")
             network, clip = card["network"], card["observation"]["clip"]
             features, actions = int(network["features"]), int(network["actions"])
-            if clip is not None and not float(clip) > 0:
-                raise CardError(f"{where}: observation.clip must be a number above 0 or null, got {clip!r}")
-        except (OSError, ValueError, RecursionError, SafetensorError, KeyError, TypeError) as error:
+            if clip is not None:
+                check_clip(clip, where, "observation.clip")
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             if isinstance(error, CardError):
                 raise
-            raise CardError(f"cannot read a critic from {where}: {type(error).__name__}: {error}") from error
+            raise CardError(f"cannot read a critic from {where}: {type(error).__name__}: {error!s:.200}") from error
         weights = Weights(tensors, where)
         mean, std = (weights.take(name, features).data for name in ("mean", "std"))
         if not (std > 0).all():

@@ -32,6 +32,13 @@ class _Commands(click.Group):
             raise _Clear(" ".join(str(error).split())) from error
 
 
+def stats_option(command: Any) -> Any:
+    """The option ``--stats`` beside a ``--victim``."""
+    return click.option(
+        "--stats", metavar="FILE", help="of the VecNormalize of sb3:FILE.zip  [default: looked for beside it]"
+    )(command)
+
+
 def console_(stderr: bool = False) -> Console:
     """A console of the present standard streams: plain and wide enough where no terminal is."""
     console = Console(stderr=stderr, highlight=False)

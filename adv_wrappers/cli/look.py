@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
-from adv_wrappers.cli.group import console_, main, table_
+from adv_wrappers.cli.group import console_, main, stats_option, table_
 from adv_wrappers.evaluation.figure import kind_of
 from adv_wrappers.evaluation.looks import BANDS, Look
 from adv_wrappers.evaluation.sheet import decibels, number, sheet, spectra
 from adv_wrappers.evaluation.stage import look
+from adv_wrappers.victims import load_victim
 
 
 @main.command("look")
@@ -24,6 +25,7 @@ from adv_wrappers.evaluation.stage import look
     help="again for more columns; ' + ' between threats makes a stack  [default: the six daylight transforms]",
 )
 @click.option("--victim", metavar="REF", help="who plays, and is attacked  [default: random actions]")
+@stats_option
 @click.option("--step", default=100, show_default=True, type=click.IntRange(min=0), help="played before the picture")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
 @click.option("--raw", is_flag=True, help="the colour screen of an Atari game, not what agents are handed")
@@ -34,10 +36,14 @@ from adv_wrappers.evaluation.stage import look
     type=click.Path(path_type=Path, dir_okay=False),
     help="a second figure, of the spectra, is put beside it",
 )
-def look_(env: str, threats: tuple[str, ...], victim: str | None, step: int, seed: int, raw: bool, out: Path) -> None:
+def look_(
+    env: str, threats: tuple[str, ...], victim: str | None, stats: str | None,
+    step: int, seed: int, raw: bool, out: Path,
+) -> None:  # fmt: skip
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
     kind_of(out, ("png",))
-    seen = look(env, list(threats) or None, victim, step=step, seed=seed, raw=raw)
+    player = None if victim is None else load_victim(victim, stats=stats)
+    seen = look(env, list(threats) or None, player, step=step, seed=seed, raw=raw)
     spectrum = out.with_name(f"{out.stem}-spectrum{out.suffix}")
     sheet(seen, out)
     spectra(seen, spectrum)

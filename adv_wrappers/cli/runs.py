@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from adv_wrappers.cli.group import console_, main, progress_
+from adv_wrappers.cli.group import console_, main, progress_, stats_option
 from adv_wrappers.evaluation.episodes import evaluate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import load_victim
@@ -50,6 +50,7 @@ def _show(report: Report) -> None:
 @main.command("evaluate")
 @click.argument("env")
 @click.option("--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip")
+@stats_option
 @click.option(
     "--threat",
     "threats",
@@ -71,11 +72,12 @@ def _show(report: Report) -> None:
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="for report.json and returns.png")
 @click.option("--resume", is_flag=True, help="play only what --out does not hold yet")
 def evaluate_(
-    env: str, victim: str, threats: tuple[str, ...], select: Any, episodes: int, seed: int, minimum: str | None,
+    env: str, victim: str, stats: str | None,
+    threats: tuple[str, ...], select: Any, episodes: int, seed: int, minimum: str | None,
     num_envs: int | None, device: str | None, no_quantize: bool, out: Path | None, resume: bool,
 ) -> None:  # fmt: skip
     """Play ENV clean and under each threat, on the same episodes."""
-    agent = load_victim(victim, select=select, device=device or "cpu")
+    agent = load_victim(victim, select=select, device=device or "cpu", stats=stats)
     lowest: Any = minimum
     with contextlib.suppress(TypeError, ValueError):
         lowest = float(lowest)

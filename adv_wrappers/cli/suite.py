@@ -9,7 +9,7 @@ import click
 
 from adv_wrappers.campaign import standard
 from adv_wrappers.campaign.line_up import ATTACKS
-from adv_wrappers.cli.group import console_, main
+from adv_wrappers.cli.group import console_, main, stats_option
 from adv_wrappers.cli.train import FOLDER, ONE, SCALE, SEED, SELECT, VICTIM, bars, going_on, unit
 from adv_wrappers.victims import load_victim
 
@@ -17,6 +17,7 @@ from adv_wrappers.victims import load_victim
 @main.command("suite")
 @click.argument("env")
 @VICTIM
+@stats_option
 @click.option("--eps", required=True, type=float, help="radius of the l-infinity budget")
 @SCALE
 @click.option("--attack", "attacks", multiple=True, type=click.Choice(ATTACKS), help="again for more  [default: all]")
@@ -35,11 +36,12 @@ from adv_wrappers.victims import load_victim
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
 @click.option("--out", type=FOLDER, help="for the report and all that is trained; the same call goes on from there")
 def suite_(
-    env: str, victim: str, eps: float, scale: str | None, attacks: tuple[str, ...], episodes: int, seed: int,
+    env: str, victim: str, stats: str | None,
+    eps: float, scale: str | None, attacks: tuple[str, ...], episodes: int, seed: int,
     steps: int, num_envs: int | None, no_quantize: bool, select: Any, device: str | None, out: Path | None,
 ) -> None:  # fmt: skip
     """Attack a victim in ENV with everything that applies, and report the strongest on fresh episodes."""
-    agent = load_victim(victim, select=select, device=device or "cpu")
+    agent = load_victim(victim, select=select, device=device or "cpu", stats=stats)
     with bars() as tell, going_on(out):
         report = standard(
             agent, env, eps, scale=unit(scale), attacks=attacks or None, episodes=episodes, seed=seed, steps=steps,

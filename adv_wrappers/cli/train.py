@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.campaign.line_up import checkpoints, trainer
-from adv_wrappers.cli.group import console_, main, progress_, table_
+from adv_wrappers.cli.group import console_, main, progress_, stats_option, table_
 from adv_wrappers.core.balls import Linf
 from adv_wrappers.evaluation.report import number
 from adv_wrappers.texts import pieces_of, value_of
@@ -84,6 +84,7 @@ def going_on(folder: Path | None) -> Iterator[None]:
 @main.command("train-adversary")
 @click.argument("env")
 @VICTIM
+@stats_option
 @click.option("--kind", default="pa-ad", show_default=True, metavar="ACTOR", help="sa-rl, pa-ad or pa-ad-action")
 @click.option(
     "--form", type=click.Choice(["direction", "target"]), help="of pa-ad's steer  [default: by the victim's actions]"
@@ -102,12 +103,13 @@ def going_on(folder: Path | None) -> Iterator[None]:
 @click.option("--tensorboard", type=FOLDER, help="for logs")
 @click.option("--out", required=True, type=FOLDER, help="for the adversary; the same call goes on where it stopped")
 def train_adversary_(
-    env: str, victim: str, kind: str, form: str | None, eps: float | None, scale: str | None, steps: int,
+    env: str, victim: str, stats: str | None,
+    kind: str, form: str | None, eps: float | None, scale: str | None, steps: int,
     algorithm: str, num_envs: int | None, seed: int, checks: int, episodes: int, when: str | None, select: Any,
     no_quantize: bool, tensorboard: Path | None, out: Path,
 ) -> None:  # fmt: skip
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
-    train, agent = trainer(), load_victim(victim, select=select)
+    train, agent = trainer(), load_victim(victim, select=select, stats=stats)
     if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
         raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
     _writable(out)
@@ -130,12 +132,13 @@ def train_adversary_(
     console_().print(table)
     click.echo(f"* the best of {len(rows)}, by mean return over {episodes} episodes that the training never sees")
     text = f"learned:card={_word(out)}" + (f",when={when}" if when else "")
-    click.echo(_next(env, victim, text, select))
+    click.echo(_next(env, agent.ref or victim, text, select))
 
 
 @main.command("train-critic")
 @click.argument("env")
 @VICTIM
+@stats_option
 @click.option("--steps", type=click.IntRange(min=2), help="of each critic  [default: 61440]")
 @click.option("--robust", type=click.Choice(["interval", "sample", "none"]), help="smoothness  [default: interval]")
 @click.option("--robust-eps", type=float, help="radius of the box that it is asked in  [default: 0.02]")
@@ -152,7 +155,8 @@ def train_adversary_(
 @SELECT
 @click.option("--out", required=True, type=FOLDER, help="for the critics; the same call goes on where it stopped")
 def train_critic_(
-    env: str, victim: str, steps: int | None, robust: str | None, robust_eps: float | None, weight: float | None,
+    env: str, victim: str, stats: str | None,
+    steps: int | None, robust: str | None, robust_eps: float | None, weight: float | None,
     box: str | None, successor: str | None, num_envs: int | None, seed: int, scan: bool, grid: bool, eps: float | None,
     scale: str | None, episodes: int, select: Any, out: Path,
 ) -> None:  # fmt: skip
@@ -168,7 +172,7 @@ def train_critic_(
         raise click.UsageError("a scan has settings of its own: --robust-eps, --weight, --box, --successor are for one")
     if many != (eps is not None) or (scale is not None and not many):
         raise click.UsageError("--scan and --grid need --eps, the budget that they attack with, and nothing else does")
-    agent = load_victim(victim, select=select)
+    agent = load_victim(victim, select=select, stats=stats)
     _writable(out)
     with bars() as tell, going_on(out):
         if many:
@@ -187,7 +191,7 @@ def train_critic_(
         _show(critic)
     assert critic.folder is not None
     budget = f"eps={'EPS' if eps is None else f'{eps:g}'}" + (f",scale={scale}" if scale else "")
-    click.echo(_next(env, victim, f"robust-sarsa:critic={_word(Path(critic.folder))},{budget}", select))
+    click.echo(_next(env, agent.ref or victim, f"robust-sarsa:critic={_word(Path(critic.folder))},{budget}", select))
 
 
 def _show(critic: Critic) -> None:

@@ -8,23 +8,22 @@ standard deviations of the state), else the divisor ``std + epsilon``, so that e
 from __future__ import annotations
 
 import functools
-import json
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
-from safetensors import SafetensorError
-from safetensors.torch import load
 from torch import Tensor, nn
 
 from adv_wrappers.core.errors import AdvWrappersError, CardError
 from adv_wrappers.victims.card_nets import Nets, build
 from adv_wrappers.victims.chain import Normalize
 from adv_wrappers.victims.module import from_module
+from adv_wrappers.victims.stored import most_numbers, read_json, read_tensors
 from adv_wrappers.victims.victim import Select, Victim
-from adv_wrappers.victims.weights import Weights
+from adv_wrappers.victims.weights import Weights, check_clip
 
 # action boxes of Gymnasium's environments that are not [-1, 1]
 _REACH = {"InvertedPendulum": 3.0, "Pendulum": 2.0, "Pusher": 2.0, "Humanoid": 0.4, "HumanoidStandup": 0.4}
@@ -32,7 +31,7 @@ _REACH = {"InvertedPendulum": 3.0, "Pendulum": 2.0, "Pusher": 2.0, "Humanoid": 0
 
 def load_card(
     folder: str | Path, *, select: Select | None = None, device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32, ref: str | None = None,
+    dtype: torch.dtype = torch.float32, ref: str | None = None, max_bytes: int | None = None,
 ) -> Victim:  # fmt: skip
     """The victim of a card; ``victim.card`` is the parsed ``card.json``.
 
@@ -40,18 +39,19 @@ def load_card(
         folder: holds ``card.json`` and ``weights.safetensors`` (float16 weights are widened to ``dtype``).
         select: play the mode or a sample; None does as the card says.
         ref: what :func:`load_victim` would take; None for ``card:FOLDER``.
+        max_bytes: how long either file may be; None is 256 MiB.
 
     Raises:
-        CardError: for a file that is missing, truncated or malformed, an unknown kind of network, a missing, extra or
-            misshapen weight, and values that are not finite.
+        CardError: for a file that is missing, truncated, too large or malformed, an unknown kind of network, a missing,
+            extra or misshapen weight, and values that are not finite.
     """
     folder = Path(folder)
-    card = _read_json(folder / "card.json")
+    card = read_json(folder / "card.json", max_bytes)
     where = str(folder)
     environment_of(card, where)
     network, observation = (_section(card, name, where) for name in ("network", "observation"))
-    weights = Weights(_read_weights(folder / "weights.safetensors", dtype), where)
-    image = _image(card, where)
+    weights = Weights(_read_weights(folder / "weights.safetensors", dtype, max_bytes), where)
+    image = _image(card, where, most_numbers(max_bytes))
     try:
         # float64 until the end: in float32 a tiny std would round before its epsilon is added
         mean, std = _normaliser(observation, where)
@@ -77,8 +77,8 @@ def load_card(
         )  # fmt: skip
     except CardError:
         raise
-    except (AdvWrappersError, RuntimeError, ValueError, TypeError) as error:
-        raise CardError(f"{where}: {error}") from error
+    except (AdvWrappersError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise CardError(f"{where}: {error!s:.500}") from error
     victim.card = card
     return victim
 
@@ -88,32 +88,21 @@ def environment_of(card: dict[str, Any], where: str = "card") -> tuple[str, dict
     environment = _section(card, "environment", where)
     name, kwargs = environment.get("id"), environment.get("kwargs", {})
     if not isinstance(name, str) or not isinstance(kwargs, dict):
-        raise CardError(f"{where}: environment needs a text id and a dictionary kwargs, got {name!r} and {kwargs!r}")
+        raise CardError(
+            f"{where}: environment needs a text id and a dictionary kwargs, got {name!r:.80} and {kwargs!r:.80}"
+        )
     return name, dict(kwargs)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        card = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CardError(f"cannot read {path}: {error}") from error
-    if not isinstance(card, dict):
-        raise CardError(f"{path}: expected a JSON object, got {type(card).__name__}")
-    return card
-
-
-def _read_weights(path: Path, dtype: torch.dtype) -> dict[str, Tensor]:
-    try:
-        tensors = load(path.read_bytes())  # load_file's tensors would change with the file
-    except (OSError, SafetensorError, ValueError) as error:
-        raise CardError(f"cannot read {path}: {error}") from error
+def _read_weights(path: Path, dtype: torch.dtype, max_bytes: int | None = None) -> dict[str, Tensor]:
+    tensors = read_tensors(path, max_bytes)
     return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
 def _section(card: dict[str, Any], name: str, where: str, default: dict[str, Any] | None = None) -> dict[str, Any]:
     section = card.get(name, default)
     if not isinstance(section, dict):
-        raise CardError(f"{where}: card.json needs an object {name!r}, got {section!r}")
+        raise CardError(f"{where}: card.json needs an object {name!r}, got {section!r:.80}")
     return section
 
 
@@ -121,8 +110,8 @@ def _numbers(value: Any, name: str, where: str) -> Tensor:
     """A number or list of finite numbers as a float64 tensor."""
     try:
         array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise CardError(f"{where}: {name} must be a number or a list of numbers") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CardError(f"{where}: {name} must be a number or a list of numbers, got {value!r:.80}") from error
     if not np.isfinite(array).all() or array.ndim > 1:
         raise CardError(f"{where}: {name} must be a number or a list of numbers, all finite")
     return torch.from_numpy(array)
@@ -135,8 +124,8 @@ def _normaliser(observation: dict[str, Any], where: str) -> tuple[Tensor | None,
     if mean is None:
         return None, None
     clip = observation.get("clip")
-    if clip is not None and (isinstance(clip, bool) or not isinstance(clip, (int, float)) or not clip > 0):
-        raise CardError(f"{where}: observation.clip must be a number above 0 or null, got {clip!r}")
+    if clip is not None:
+        check_clip(clip, where, "observation.clip")
     center, spread = _numbers(mean, "observation.mean", where), _numbers(std, "observation.std", where)
     divisor = spread + _numbers(observation.get("epsilon", 0.0), "observation.epsilon", where)
     if center.shape != spread.shape or bool((spread < 0).any()) or bool((divisor <= 0).any()):
@@ -150,11 +139,15 @@ def _entry(card: dict[str, Any], what: str, where: str) -> dict[str, Any]:
     return _section(_section(card, "spaces", where, {}), what, where, {})
 
 
-def _image(card: dict[str, Any], where: str) -> tuple[int, ...]:
+def _image(card: dict[str, Any], where: str, most: int) -> tuple[int, ...]:
     """Shape of image observations: four 84x84 frames unless the card says otherwise."""
     shape = _entry(card, "observation", where).get("shape", [4, 84, 84])
-    if not isinstance(shape, list) or not all(isinstance(size, int) and size > 0 for size in shape):
-        raise CardError(f"{where}: spaces.observation.shape must be a list of positive integers, got {shape!r}")
+    whole = isinstance(shape, list) and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape)
+    if not whole or math.prod(shape) > most:
+        raise CardError(
+            f"{where}: spaces.observation.shape must be a list of positive integers whose product is at most {most} "
+            f"(max_bytes= raises that), got {shape!r:.80}"
+        )
     return tuple(shape)
 
 

@@ -64,7 +64,7 @@ def build(weights: Weights, network: dict[str, Any], normalise: nn.Module, image
     }  # fmt: skip
     builder = builders.get(kind)
     if builder is None:
-        raise CardError(f"{weights.where}: unknown network kind {kind!r}; known: {', '.join(builders)}")
+        raise CardError(f"{weights.where}: unknown network kind {kind!r:.80}; known: {', '.join(builders)}")
     nets = builder(weights, network, normalise, image)
     weights.finish()
     return nets
@@ -101,8 +101,8 @@ def _q(weights: Weights, network: dict[str, Any], normalise: nn.Module, image: t
     features, outputs = _sizes(q)
     if network["kind"] == "quantile-q-mlp":
         quantiles = network.get("quantiles")
-        if not isinstance(quantiles, int) or quantiles < 1 or outputs % quantiles:
-            raise CardError(f"{weights.where}: quantiles must divide the {outputs} outputs, got {quantiles!r}")
+        if isinstance(quantiles, bool) or not isinstance(quantiles, int) or quantiles < 1 or outputs % quantiles:
+            raise CardError(f"{weights.where}: quantiles must divide the {outputs} outputs, got {quantiles!r:.80}")
         last = q[-1]
         assert isinstance(last, nn.Linear)
         q[-1] = mean_over_quantiles(last, quantiles)
@@ -111,13 +111,17 @@ def _q(weights: Weights, network: dict[str, Any], normalise: nn.Module, image: t
 
 
 def _cnn(weights: Weights, network: dict[str, Any], normalise: nn.Module, image: tuple[int, ...]) -> Nets:
+    if len(image) != 3:
+        raise CardError(f"{weights.where}: expected images of shape (channels, rows, columns), got {image}")
     channels, rows, columns = image
     layers: list[nn.Module] = []
     for i, stride in enumerate(_STRIDES):
         conv = weights.conv(f"trunk.{2 * i}", channels, stride)
         rows, columns = ((size - k) // stride + 1 for size, k in zip((rows, columns), conv.kernel_size, strict=True))
+        if rows < 1 or columns < 1:
+            raise CardError(f"{weights.where}: images of {image} are too small for the convolutions of the trunk")
         layers, channels = [*layers, conv, nn.ReLU()], conv.out_channels
-    hidden = weights.linear("trunk.7", channels * max(rows, 0) * max(columns, 0))
+    hidden = weights.linear("trunk.7", channels * rows * columns)
     trunk = nn.Sequential(*layers, nn.Flatten(), hidden, nn.ReLU())
     policy = weights.linear("policy", hidden.out_features)
     value = weights.linear("value", hidden.out_features, 1) if weights.has("value") else None

@@ -5,28 +5,30 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
-import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from adv_wrappers.core.arrays import fits
-from adv_wrappers.core.errors import CardError, TrustError, VictimError
+from adv_wrappers.core.errors import CardError, VictimError
 from adv_wrappers.victims.card_nets import Nets
 from adv_wrappers.victims.chain import Normalize, chain_of
 from adv_wrappers.victims.families import unscale
 from adv_wrappers.victims.module import ModuleVictim, check_live, unstable_of
 from adv_wrappers.victims.sb3_nets import actor_critic_nets, is_image, off_policy_nets, q_nets, statistics_of
 from adv_wrappers.victims.sb3_policies import family_of
+from adv_wrappers.victims.sb3_statistics import read_statistics, statistics_beside
 from adv_wrappers.victims.sb3_zip import Contents, read_zip
 from adv_wrappers.victims.victim import Select
 
 
 def from_sb3(
-    model_or_policy: Any, *, vec_normalize: Any = None, select: Select = "mode",
+    model_or_policy: Any, *, vec_normalize: Any = None, stats: Any = None, select: Select = "mode",
     device: torch.device | str | None = None, live: bool = False, ref: str | None = None,
     observation_space: spaces.Space[Any] | None = None, action_space: spaces.Space[Any] | None = None,
 ) -> Sb3Victim:  # fmt: skip
@@ -40,6 +42,7 @@ def from_sb3(
         model_or_policy: an algorithm, or its policy.
         vec_normalize: the ``VecNormalize`` that the agent was trained with, whose statistics are frozen here; None
             takes the model's own, if it has one.
+        stats: the same as a file, as :func:`load_victim` takes it; False for none, also where the model has one.
         device: None for the policy's own.
         live: follow the policy's weights instead of a copy.
         observation_space, action_space: of the environment, where they differ from the model's in more than shape.
@@ -47,17 +50,24 @@ def from_sb3(
     Raises:
         VictimError: without SB3, for policies that are not SB3's own in what they compute, for state-dependent
             exploration (gSDE), and where spaces or statistics do not fit.
+        CardError: for statistics that cannot be read; TrustError: where reading them would run code.
+
+    Warns:
+        UserWarning: for a model that was trained behind a ``VecNormalize`` and comes without it.
     """
     _sb3("stable_baselines3.common.policies")
     policy = getattr(model_or_policy, "policy", model_or_policy)
+    vec_normalize = _normalizer(vec_normalize, stats)
     if vec_normalize is None and hasattr(model_or_policy, "get_vec_normalize_env"):
         vec_normalize = model_or_policy.get_vec_normalize_env()
+        if vec_normalize is None and getattr(model_or_policy, "_last_original_obs", None) is not None:
+            _warn_of_missing("this model", 3)
     family = family_of(policy)
     if getattr(policy, "use_sde", False) or getattr(getattr(policy, "actor", None), "use_sde", False):
         raise VictimError(
             "no victim for state-dependent exploration (gSDE): use from_module with a function of your own"
         )
-    statistics, raw = statistics_of(vec_normalize, policy.observation_space)
+    statistics, raw = statistics_of(vec_normalize or None, policy.observation_space)
     if family in ("DQNPolicy", "QRDQNPolicy"):
         nets, squash = q_nets(policy, statistics, live), ""
     elif family == "ActorCriticPolicy":
@@ -78,31 +88,62 @@ def from_sb3(
 
 def load_sb3(
     path: str | Path, *, trust: bool = False, device: torch.device | str = "cpu", vec_normalize: Any = None,
-    select: Select = "mode", ref: str | None = None,
+    stats: Any = None, select: Select = "mode", max_bytes: int | None = None, ref: str | None = None,
 ) -> Sb3Victim:  # fmt: skip
     """The victim in an SB3 ``.zip``.
 
     Without ``trust`` nothing in the file is unpickled: spaces and arguments are read from the plain text beside the
-    pickles, weights with ``weights_only=True``. A file does not say whether its agent was trained under
-    ``VecNormalize``: give it, or the path of its pickle, which needs ``trust``.
+    pickles, weights with ``weights_only=True``, and the statistics of ``VecNormalize`` by a reader that makes no
+    objects.
+
+    Args:
+        vec_normalize: the ``VecNormalize`` that the agent was trained with, or a file as ``stats``.
+        stats: the file of its statistics; None looks beside the zip, where SB3's callbacks and rl-zoo3 write it, and
+            False takes none.
 
     Raises:
-        CardError: for a file that is missing, damaged or holds weights of another network.
+        CardError: for a file that is missing, damaged, too large, or holds weights of another network.
         TrustError: where something needed exists only as a pickle. ``trust=True`` runs whatever code the file holds.
+
+    Warns:
+        UserWarning: if the agent was trained behind a ``VecNormalize`` and no statistics were given or found.
     """
-    contents = read_zip(Path(path), trust)
+    path = Path(path)
+    contents = read_zip(path, trust, max_bytes)
     if isinstance(vec_normalize, (str, Path)):
-        if not trust:
-            raise TrustError(f"{vec_normalize} is a pickle: reading it runs code from it, which needs trust=True")
-        with open(vec_normalize, "rb") as file:
-            vec_normalize = pickle.load(file)
+        vec_normalize, stats = None, vec_normalize if stats is None else stats
+    if vec_normalize is None and stats is None:
+        stats = statistics_beside(path)
+    normalizer = _normalizer(vec_normalize, stats, trust, max_bytes)
+    if normalizer is None and contents.normalised:
+        _warn_of_missing(str(path), 4)
     if trust:
         name = contents.algorithm
         kind = getattr(_sb3("sb3_contrib" if name in ("QRDQN", "RecurrentPPO") else "stable_baselines3"), name)
         policy = kind.load(path, device=device).policy
     else:
         policy = _rebuild(contents, str(path))
-    return from_sb3(policy, vec_normalize=vec_normalize, select=select, device=device, ref=ref or f"sb3:{path}")
+    return from_sb3(policy, vec_normalize=normalizer, select=select, device=device, ref=ref or f"sb3:{path}")
+
+
+def _normalizer(given: Any, stats: Any, trust: bool = False, max_bytes: int | None = None) -> Any:
+    """The normaliser from either argument: None where neither is given, False for none at all."""
+    if given is not None and stats is not None:
+        raise VictimError("give vec_normalize= or stats=, not both")
+    if isinstance(stats, (str, Path)):
+        return read_statistics(stats, trust=trust, max_bytes=max_bytes)
+    if stats is not None and stats is not False:
+        raise VictimError(f"stats must be the path of a file, False or None, got {stats!r:.80}")
+    return stats if given is None else given
+
+
+def _warn_of_missing(what: str, level: int) -> None:
+    warnings.warn(
+        f"{what} was trained behind a VecNormalize, and its statistics are not there: if it normalised observations, "
+        "the victim plays on other observations than it learned from. Give stats=FILE, or stats=False where it did not",
+        UserWarning,
+        stacklevel=level,
+    )
 
 
 class Sb3Victim(ModuleVictim):
@@ -153,23 +194,43 @@ def _sb3(module: str) -> Any:
         ) from error
 
 
+class _Weightless(TorchFunctionMode):
+    """Under it and ``torch.device("meta")`` layers have shapes and no memory, whatever device they are moved to."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is Tensor.to and args[0].is_meta:
+            return args[0]
+        return function(*args, **(kwargs or {}))
+
+
 def _rebuild(contents: Contents, where: str) -> Any:
-    """A policy of SB3's own class with the file's weights."""
+    """A policy of SB3's own class around the file's weights: it takes no memory before they are known to fit."""
     module, name = contents.policy
     layers = _sb3("stable_baselines3.common.torch_layers")
     arguments = dict(contents.arguments)
     arguments["features_extractor_class"] = getattr(layers, arguments["features_extractor_class"])
     kind = getattr(_sb3(module), name)
+    about = f"those of {name} with {contents.arguments!s:.300}"
     try:
-        with torch.random.fork_rng(devices=[]):  # making the layers draws numbers that the weights then replace
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), _Weightless():
             policy = kind(contents.observation_space, contents.action_space, lambda _: 0.0, **arguments)
-        missing, extra = policy.load_state_dict(contents.weights, strict=False)
+        expected = policy.state_dict()
+        for key, value in contents.weights.items():
+            if key in expected and value.shape != expected[key].shape:
+                shapes = f"{tuple(expected[key].shape)}, got {tuple(value.shape)}"
+                raise CardError(f"{where}: the weights are not {about}: expected {key} of shape {shapes}")
+        weights = {
+            key: value.to(expected[key].dtype) if key in expected else value for key, value in contents.weights.items()
+        }
+        _, extra = policy.load_state_dict(weights, strict=False, assign=True)
+    except CardError:
+        raise
     except Exception as error:  # the arguments are a stranger's: their errors are of any kind
-        raise CardError(f"{where}: the weights are not those of {name} with {contents.arguments}: {error}") from error
-    # files of SB3 < 1.8 name a shared extractor once
-    missing = [key for key in missing if not key.startswith(("pi_features_extractor.", "vf_features_extractor."))]
+        raise CardError(f"{where}: the weights are not {about}: {error!s:.300}") from error
+    # files of SB3 < 1.8 name a shared extractor once, so what is missing is what has no values
+    missing = [key for key, value in policy.state_dict().items() if value.is_meta]
     if missing or extra:
-        raise CardError(f"{where}: expected weights {missing}, got {extra} instead")
-    if not all(torch.isfinite(value).all() for value in policy.state_dict().values()):
+        raise CardError(f"{where}: expected weights {missing!s:.300}, got {extra!s:.300} instead")
+    if not all(torch.isfinite(value).all() for value in contents.weights.values()):
         raise CardError(f"{where}: weights that are not finite")
     return policy

@@ -29,6 +29,7 @@ from adv_wrappers.victims.sb3_layers import (
     RecurrentValue,
     TwoLogits,
 )
+from adv_wrappers.victims.sb3_statistics import check_statistics
 
 _LAYERS = "stable_baselines3.common.torch_layers."
 Statistics = dict[str | None, tuple[Tensor, Tensor, float]]  # a key (None: all): mean, sqrt(var + epsilon), clip
@@ -45,6 +46,7 @@ def statistics_of(normalizer: Any, space: spaces.Space[Any]) -> tuple[Statistics
     """Mean, divisor and clip by key (None: all) of a ``VecNormalize``, and the space before it."""
     if normalizer is None or not normalizer.norm_obs:
         return {}, space
+    check_statistics(normalizer, "VecNormalize")
     found = normalizer.obs_rms if isinstance(normalizer.obs_rms, dict) else {None: normalizer.obs_rms}
     statistics: Statistics = {}
     for key, rms in found.items():

@@ -23,6 +23,15 @@ _USED = {
 }
 
 
+def by_function(name: str) -> str:
+    """What to do about a policy that there is no class of victims for."""
+    return (
+        f"no victim is made of {name} itself: give its actor to from_module, such as from_module(torch.nn.Sequential("
+        "policy.actor.latent_pi, policy.actor.mu, torch.nn.Tanh()), observation_space, action_space, 'mean') for TQC "
+        "and CrossQ, policy.action_net for ARS, or any function from observations to actions, logits or Q-values"
+    )
+
+
 def family_of(policy: Any) -> str:
     """Which of the known policies this is; a class that overrides what it computes is not one of them."""
     classes = {
@@ -31,10 +40,12 @@ def family_of(policy: Any) -> str:
         if c.__module__.split(".")[0] in ("stable_baselines3", "sb3_contrib")
     }
     family = next((name for name in _USED if name in classes), None)
+    if family is None and classes:
+        raise VictimError(by_function(type(policy).__name__))
     if family is None or not isinstance(policy, nn.Module):
         raise VictimError(
             "expected a model or policy of DQN, QR-DQN, PPO, A2C, SAC, TD3, DDPG or RecurrentPPO, "
-            f"got {type(policy).__name__}"
+            f"got {type(policy).__name__}; from_module takes any function from observations to actions"
         )
     for name in _USED[family]:
         if getattr(type(policy), name).__module__.split(".")[0] not in ("stable_baselines3", "sb3_contrib"):

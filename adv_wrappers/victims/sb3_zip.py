@@ -2,18 +2,16 @@
 
 SB3 writes ``data`` as JSON. What JSON cannot hold is a pickle under ``:serialized:``, with the first level of its
 attributes as text beside it (``_shape``, ``low``, ``n``); the pickle is never looked at. Values in that text only ever
-pick from the lists below, so a hostile file can at worst describe a wrong network, whose weights then do not fit.
+pick from the lists below, so a hostile file can at worst describe a wrong network, whose weights then do not fit. Sizes
+in it are compared with the weights before anything of that size is made.
 """
 
 from __future__ import annotations
 
-import ast
 import io
-import json
+import math
 import pickle
 import re
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.core.errors import CardError, TrustError
+from adv_wrappers.core.errors import CardError, TrustError, VictimError
+from adv_wrappers.victims.sb3_policies import by_function
+from adv_wrappers.victims.stored import MAX_BYTES, check_zip, members, most_numbers, parse_json, read_bytes
 
 _ACTIVATIONS = {
     c.__name__: c
@@ -46,16 +46,14 @@ _POLICIES = {
     "TD3": ("stable_baselines3.td3.policies", "TD3Policy", "actor.mu."),
     "PPO": ("stable_baselines3.common.policies", "ActorCriticPolicy", "action_net."),
 }
-_NUMBER = r"[-+]?(?:inf|nan|\d+\.?\d*(?:e[-+]?\d+)?)"
-_LEAF = re.compile(
-    rf"'([^']+)': (?:Box\((\[[^()]*?\]|{_NUMBER}), (\[[^()]*?\]|{_NUMBER}), \(([\d, ]*)\), (\w+)\)"
-    r"|Discrete\((\d+)\)|MultiBinary\((\d+)\))"
-)
+_FUNCTIONS = ("tqc", "crossq", "ars")  # algorithms of sb3-contrib whose policies from_module takes as functions
+_LAYERS = 1000  # of a network; it takes a second to describe so many
+_TEXT = 2**20  # of one space, which numpy keeps short
 
 
 @dataclass
 class Contents:
-    """A policy in plain form."""
+    """A policy in plain form; ``normalised`` if it was trained behind a ``VecNormalize``."""
 
     algorithm: str
     policy: tuple[str, str]
@@ -63,43 +61,88 @@ class Contents:
     action_space: Any
     arguments: dict[str, Any]
     weights: dict[str, Tensor]
+    normalised: bool
 
 
-def read_zip(path: Path, trust: bool = False) -> Contents:
+def read_zip(path: Path, trust: bool = False, max_bytes: int | None = None) -> Contents:
     """Read ``path``; with ``trust`` only as far as is needed to know the algorithm.
 
+    Args:
+        max_bytes: what the file and what it unpacks to may take; None is 256 MiB and at most 200 times the file.
+
     Raises:
-        CardError: for a file that is missing, damaged or no model of SB3.
+        CardError: for a file that is missing, damaged, too large or no model of SB3.
         TrustError: for a pickle with code in it, and where something needed exists only as a pickle.
+        VictimError: for the algorithms that :func:`from_module` takes as functions.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            data, stored = json.loads(archive.read("data")), archive.read("policy.pth")
-    except (OSError, KeyError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise CardError(f"cannot read {path} as a model of Stable-Baselines3: {error}") from error
-    if not isinstance(data, dict):
-        raise CardError(f"{path}: expected a JSON object in 'data', got {type(data).__name__}")
-    weights = stored_tensors(stored, f"{path}: policy.pth")
+    found = members(read_bytes(path, max_bytes), path, ("data", "policy.pth"), max_bytes)
+    if len(found) < 2:
+        raise CardError(f"cannot read {path} as a model of Stable-Baselines3: expected data and policy.pth in the zip")
+    data = parse_json(found["data"], f"{path}: data", max_bytes)
+    weights = _weights(found["policy.pth"], path, max_bytes)
+    stated = data.get("policy_class")
+    home = str(stated.get("__module__", "")).split(".") if isinstance(stated, dict) else [""]
+    if home[0] == "sb3_contrib" and home[1:2] and home[1] in _FUNCTIONS:
+        raise VictimError(f"{path}: {by_function(home[1].upper())}")
+    algorithm = algorithm_of(weights, data)
+    if algorithm is None:
+        raise CardError(f"{path}: no weights of a known policy among {', '.join(list(weights)[:8]):.300}")
+    module, name, _ = _POLICIES["PPO" if algorithm == "A2C" else algorithm]
+    # left by learn() whenever there was a VecNormalize, also one that normalises rewards alone
+    normalised = data.get("_last_original_obs") is not None
+    if trust:
+        return Contents(algorithm, (module, name), None, None, {}, {}, normalised)
+    if home[0] not in ("stable_baselines3", "sb3_contrib"):
+        raise _needs_trust(path, f"the policy class (of module {'.'.join(home)!r:.80}, not of Stable-Baselines3)")
+    if data.get("use_sde") or _kwargs(data).get("use_sde") in (True, "True"):
+        raise CardError(f"{path}: no victim for state-dependent exploration (gSDE)")
+    observed, acted = (
+        _space(data.get(f"{w}_space"), path, w, most_numbers(max_bytes)) for w in ("observation", "action")
+    )
+    arguments = _arguments(data, weights, path, algorithm)
+    _check_sizes(arguments, weights, path)
+    return Contents(algorithm, (module, name), observed, acted, arguments, weights, normalised)
+
+
+def _weights(stored: bytes, path: Path, max_bytes: int | None) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = stored_tensors(stored, f"{path}: policy.pth", max_bytes)
     named = isinstance(weights, dict) and all(isinstance(name, str) for name in weights)
     if not named or not all(isinstance(value, Tensor) for value in weights.values()):
         raise CardError(f"{path}: policy.pth must hold a dictionary of tensors")
-    algorithm = algorithm_of(weights, data)
-    if algorithm is None:
-        raise CardError(f"{path}: no weights of a known policy among {', '.join(list(weights)[:8])}")
-    module, name, _ = _POLICIES["PPO" if algorithm == "A2C" else algorithm]
-    if trust:
-        return Contents(algorithm, (module, name), None, None, {}, {})
-    stated = data.get("policy_class")
-    home = str(stated.get("__module__", "")) if isinstance(stated, dict) else ""
-    if home.split(".")[0] not in ("stable_baselines3", "sb3_contrib"):
-        raise _needs_trust(path, f"the policy class (of module {home!r}, not of Stable-Baselines3)")
-    if data.get("use_sde") or _kwargs(data).get("use_sde") in (True, "True"):
-        raise CardError(f"{path}: no victim for state-dependent exploration (gSDE)")
-    observed, acted = (_space(data.get(f"{what}_space"), path, what) for what in ("observation", "action"))
-    return Contents(algorithm, (module, name), observed, acted, _arguments(data, weights, path, algorithm), weights)
+    for name, value in weights.items():
+        # one number seen as a billion, by strides of 0 or without values at all, costs nothing until it is looked at
+        plain = value.layout is torch.strided and value.device.type == "cpu"
+        if not plain or value.numel() * value.element_size() > value.untyped_storage().nbytes() or not value.numel():
+            raise CardError(f"{path}: {name!r:.80} states more numbers than it holds, or none")
+    if sum(value.numel() * value.element_size() for value in weights.values()) > (max_bytes or MAX_BYTES):
+        raise CardError(f"{path}: policy.pth holds the same numbers under too many names")
+    return weights
 
 
-def stored_tensors(data: bytes, where: str) -> Any:
+def _check_sizes(arguments: dict[str, Any], weights: dict[str, Tensor], path: Path) -> None:
+    """Raise :class:`CardError` for sizes and counts of layers that the weights do not have."""
+    numbers, layers, largest = sum(value.numel() for value in weights.values()), 0, 0.0
+    open_ = [arguments.get(key) for key in _PLAIN]
+    while open_:
+        item = open_.pop()
+        if isinstance(item, (list, dict)):
+            layers += len(item)
+            open_ += item.values() if isinstance(item, dict) else item
+        elif isinstance(item, (int, float)):
+            largest = max(largest, item)
+    layers += sum(arguments.get(key, 0) for key in ("n_critics", "n_lstm_layers") if _is_count(arguments.get(key)))
+    if layers > min(len(weights), _LAYERS) or largest > numbers:
+        raise CardError(
+            f"{path}: expected weights of {layers} layers (at most {_LAYERS}) and sizes up to {largest}, "
+            f"got {len(weights)} tensors of {numbers} numbers together"
+        )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def stored_tensors(data: bytes, where: str, max_bytes: int | None = None) -> Any:
     """What ``torch.save`` wrote, without running code of it.
 
     Args:
@@ -110,12 +153,14 @@ def stored_tensors(data: bytes, where: str) -> Any:
         TrustError: for what could only be read by running code.
         CardError: for a damaged file.
     """
+    if data.startswith(b"PK"):  # since torch 1.6 a zip as well, which torch unpacks whatever it becomes
+        check_zip(data, where, max_bytes)
     try:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise TrustError(f"{where} holds more than weights, and reading it would run code: {error}") from error
+        raise TrustError(f"{where} holds more than weights, and reading it would run code: {error!s:.300}") from error
     except Exception as error:  # torch's reader meets damaged files with errors of any kind
-        raise CardError(f"{where} is damaged: {error}") from error
+        raise CardError(f"{where} is damaged: {error!s:.300}") from error
 
 
 def algorithm_of(weights: dict[str, Tensor], data: dict[str, Any]) -> str | None:
@@ -141,15 +186,16 @@ def _arguments(data: dict[str, Any], weights: dict[str, Tensor], path: Path, alg
             name = str(value).removeprefix("<class '").removesuffix("'>").split(".")
             home = {"activation_fn": "torch", "features_extractor_class": "stable_baselines3"}[key]
             if name[0] != home or name[-1] not in (_ACTIVATIONS if key == "activation_fn" else _EXTRACTORS):
-                raise _needs_trust(path, f"policy_kwargs[{key!r}] ({value})")
+                raise _needs_trust(path, f"policy_kwargs[{key!r:.80}] ({value!s:.80})")
             out[key] = _ACTIVATIONS[name[-1]] if key == "activation_fn" else name[-1]
         elif key in _PLAIN and not isinstance(value, str):
             out[key] = value
         elif key not in _IGNORED:
-            raise _needs_trust(path, f"policy_kwargs[{key!r}] ({value})")
+            raise _needs_trust(path, f"policy_kwargs[{key!r:.80}] ({value!s:.80})")
     if "features_extractor_class" not in out:
         cnn, several = (any(f"features_extractor.{part}." in k for k in weights) for part in ("cnn", "extractors"))
-        combined = several or "Dict" in str((data.get("observation_space") or {}).get(":type:"))
+        space = data.get("observation_space")
+        combined = several or (isinstance(space, dict) and "Dict" in str(space.get(":type:")))
         extractor = "CombinedExtractor" if combined else "NatureCNN" if cnn else "FlattenExtractor"
         out["features_extractor_class"] = extractor
     if algorithm == "TD3":  # DDPG's files are TD3's with one critic
@@ -157,8 +203,8 @@ def _arguments(data: dict[str, Any], weights: dict[str, Tensor], path: Path, alg
     return out
 
 
-def _space(entry: Any, path: Path, what: str) -> spaces.Space[Any]:
-    """A space from the text beside its pickle."""
+def _space(entry: Any, path: Path, what: str, most: int) -> spaces.Space[Any]:
+    """A space of at most ``most`` elements from the text beside its pickle."""
     kind = str(entry.get(":type:", "")).removesuffix("'>").split(".")[-1] if isinstance(entry, dict) else ""
     try:
         if kind == "Discrete":
@@ -167,46 +213,80 @@ def _space(entry: Any, path: Path, what: str) -> spaces.Space[Any]:
             nvec = _whole(entry["nvec"])
             return spaces.MultiDiscrete(nvec, start=_whole(entry.get("start", [0] * len(nvec))))
         if kind == "MultiBinary":
-            return spaces.MultiBinary(int(entry["n"]))
+            return spaces.MultiBinary(_few(int(entry["n"]), most))
         if kind == "Box":
-            shape = entry.get("_shape", entry.get("shape"))
-            return _box(entry["low"], entry["high"], tuple(ast.literal_eval(str(shape))), str(entry["dtype"]))
+            shape = _whole(entry.get("_shape", entry.get("shape")))
+            return _box(_text(entry["low"]), _text(entry["high"]), tuple(shape), _text(entry["dtype"]), most)
         if kind == "Dict":
-            return _dict(str(entry["spaces"]))
-    except (LookupError, ValueError, TypeError, SyntaxError, AssertionError, OverflowError, MemoryError) as error:
-        raise _needs_trust(path, f"the {what} space {kind} ({error})") from error
-    raise _needs_trust(path, f"the {what} space {kind or repr(entry)}")
+            return _dict(_text(entry["spaces"]), most)
+    except CardError as error:
+        raise CardError(f"{path}: the {what} space {kind}: {error}") from error
+    except (LookupError, ValueError, TypeError, AssertionError, OverflowError, MemoryError) as error:
+        raise _needs_trust(path, f"the {what} space {kind:.40} ({error!s:.200})") from error
+    raise _needs_trust(path, f"the {what} space {kind or repr(entry):.80}")
 
 
-def _whole(text: Any) -> list[int]:
-    return [int(token) for token in re.findall(r"-?\d+", str(text))]
+def _text(value: Any) -> str:
+    text = str(value)
+    if len(text) > _TEXT:
+        raise CardError(f"a text of {len(text)} characters")
+    return text
 
 
-def _box(low: Any, high: Any, shape: tuple[int, ...], dtype: str) -> spaces.Box:
-    number = np.dtype(dtype)
+def _few(count: int, most: int) -> int:
+    if count > most:
+        raise CardError(f"{count} elements, at most {most} are read (max_bytes= raises that)")
+    return count
+
+
+def _whole(value: Any) -> list[int]:
+    return [int(token) for token in re.findall(r"-?\d+", _text(value))]
+
+
+def _box(low: str, high: str, shape: tuple[int, ...], dtype: str, most: int) -> spaces.Box:
+    number, count = np.dtype(dtype), _few(math.prod(shape), most)
     if number.kind not in "fiu":
         raise ValueError(f"dtype {dtype}")
+    if any(size < 1 for size in shape):
+        raise ValueError(f"shape {shape}")
     bounds = []
-    for text in (str(low), str(high)):
+    for text in (low, high):
         values = [float(token) for token in re.findall(r"[^\s\[\],]+", text) if token != "..."]
-        if len(set(values)) == 1:  # numpy leaves out the middle of large arrays
-            values = values[:1] * int(np.prod(shape))
-        bounds.append(np.array(values, np.float64).reshape(shape).astype(number))
+        # numpy leaves out the middle of large arrays
+        whole = np.full(count, values[0]) if len(set(values)) == 1 else np.array(values, np.float64)
+        bounds.append(whole.reshape(shape).astype(number))
     return spaces.Box(bounds[0], bounds[1], shape, number.type)
 
 
-def _dict(text: str) -> spaces.Dict:
+def _dict(text: str, most: int) -> spaces.Dict:
+    """A dictionary such as ``{'a': Box(-1.0, 1.0, (3,), float32), 'b': Discrete(3)}``, read from left to right."""
     leaves: dict[str, spaces.Space[Any]] = {}
-    end = 1
-    for match in _LEAF.finditer(text):
-        if text[end : match.start()].strip(", ") or not text.startswith("{"):
-            break
-        key, low, high, shape, dtype, n, bits = match.groups()
-        if low is not None:
-            leaves[key] = _box(low, high, tuple(_whole(shape)), dtype)
+    start, end = 1, len(text) - 1
+    if text[:1] != "{" or text[-1:] != "}":
+        raise ValueError(f"cannot read {text!r:.60}")
+    while start < end:
+        key, start = _until(text, start, "': ")
+        kind, start = _until(text, start, "(")
+        if kind == "Box":
+            bounds, start = _until(text, start, "(")
+            shape, start = _until(text, start, "), ")
+            dtype, start = _until(text, start, ")")
+            low, high, rest = bounds.split(", ")  # arrays are printed without commas
+            leaf: spaces.Space[Any] = _box(low, high, tuple(_whole(shape)), dtype, most)
+            most -= math.prod(_whole(shape))
         else:
-            leaves[key] = spaces.Discrete(int(n)) if n else spaces.MultiBinary(int(bits))
-        end = match.end()
-    if text[end:].strip() != "}":
-        raise ValueError(f"cannot read {text[end : end + 60]!r}")
+            n, start = _until(text, start, ")")
+            rest = ""
+            leaf = {"Discrete": spaces.Discrete, "MultiBinary": spaces.MultiBinary}[kind](_few(int(n), most))
+        if key[:1] != "'" or rest or len(leaves) == _LAYERS:
+            raise ValueError(f"cannot read {text[start : start + 60]!r}")
+        leaves[key[1:]] = leaf
+        if start < end:
+            _, start = _until(text, start, ", ")
     return spaces.Dict(list(leaves.items()))  # as pairs: their order is that of the features, and a dict is sorted
+
+
+def _until(text: str, start: int, mark: str) -> tuple[str, int]:
+    """What is between ``start`` and the next ``mark``, and where it goes on; ``ValueError`` without one."""
+    end = text.index(mark, start)
+    return text[start:end], end + len(mark)

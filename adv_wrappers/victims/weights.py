@@ -8,9 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.core.errors import CardError
+from adv_wrappers.core.values import real
 from adv_wrappers.victims.recurrent import LSTMPath
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
+
+
+def check_clip(clip: Any, where: str, name: str) -> None:
+    """Raise :class:`CardError` for what normalised observations cannot be clipped to: it must fit a float32."""
+    if not 0 < (real(clip) or 0.0) <= torch.finfo(torch.float32).max:
+        raise CardError(f"{where}: {name} must be a finite number above 0 or null, got {clip!r:.80}")
 
 
 class Weights:
@@ -20,6 +27,8 @@ class Weights:
         for name, tensor in tensors.items():
             if not tensor.is_floating_point():
                 raise CardError(f"{where}: {name} must hold floats, got {tensor.dtype}")
+            if not tensor.numel():  # its shape may say anything
+                raise CardError(f"{where}: {name} holds no values, its shape is {tuple(tensor.shape)}")
             if not torch.isfinite(tensor).all():
                 raise CardError(f"{where}: {name} holds values that are not finite")
         self.tensors, self.where, self.taken = tensors, where, set[str]()
@@ -33,13 +42,14 @@ class Weights:
         found = self.tensors.get(name)
         wanted = tuple("any" if size is None else size for size in shape)
         if found is None:
-            raise CardError(
-                f"{self.where}: expected {name} of shape {wanted}, got only {', '.join(sorted(self.tensors))}"
-            )
+            raise CardError(f"{self.where}: expected {name} of shape {wanted}, got only {self._names()}")
         if found.dim() != len(shape) or any(w is not None and w != f for w, f in zip(shape, found.shape, strict=True)):
             raise CardError(f"{self.where}: expected {name} of shape {wanted}, got {tuple(found.shape)}")
         self.taken.add(name)
         return nn.Parameter(found, requires_grad=False)
+
+    def _names(self) -> str:
+        return f"{', '.join(sorted(self.tensors)):.300}"
 
     def linear(self, prefix: str, inputs: int | None = None, outputs: int | None = None) -> nn.Linear:
         """The layer ``prefix``; made on ``meta`` so that no global random number is drawn for it."""
@@ -55,7 +65,8 @@ class Weights:
         activation = _ACTIVATIONS.get(str(network.get("activation")))
         if activation is None:
             raise CardError(
-                f"{self.where}: activation must be one of {', '.join(_ACTIVATIONS)}, got {network.get('activation')!r}"
+                f"{self.where}: activation must be one of {', '.join(_ACTIVATIONS)}, "
+                f"got {network.get('activation')!r:.80}"
             )
         count = sum(name.startswith(prefix + ".") and name.endswith(".weight") for name in self.tensors)
         layers: list[nn.Module] = []
@@ -66,7 +77,7 @@ class Weights:
         hidden = [layer.out_features for layer in layers[:-2:2] if isinstance(layer, nn.Linear)]
         if "hidden" in network and network["hidden"] != hidden:
             raise CardError(
-                f"{self.where}: the card says hidden={network['hidden']}, the weights of {prefix} say {hidden}"
+                f"{self.where}: the card says hidden={network['hidden']!s:.80}, the weights of {prefix} say {hidden}"
             )
         return nn.Sequential(*layers[:-1])
 
@@ -108,4 +119,4 @@ class Weights:
         """Raise if a weight was not taken: the network is then not what the card says."""
         left = sorted(set(self.tensors) - self.taken)
         if left:
-            raise CardError(f"{self.where}: weights that this kind of network does not have: {', '.join(left)}")
+            raise CardError(f"{self.where}: weights that this kind of network does not have: {', '.join(left):.300}")

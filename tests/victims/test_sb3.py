@@ -15,6 +15,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.core.errors import CardError, TrustError, VictimError
+from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.sb3 import from_sb3, load_sb3
 
 sb3 = pytest.importorskip("stable_baselines3")
@@ -299,7 +300,7 @@ def test_what_is_not_understood_is_refused():
         from_sb3(sb3.PPO("MlpPolicy", env, use_sde=True, device="cpu"))
     with pytest.raises(VictimError, match="gSDE"):
         from_sb3(sb3.SAC("MlpPolicy", env, use_sde=True, device="cpu", **OFF))
-    with pytest.raises(VictimError, match="expected a model or policy of DQN"):
+    with pytest.raises(VictimError, match=r"expected a model or policy of DQN.*from_module"):
         from_sb3(torch.nn.Linear(2, 2))
     with pytest.raises(VictimError, match=r"statistics of shape \(4,\)"):
         from_sb3(model(*CASES["ppo cnn"]), vec_normalize=normalised(VECTOR))
@@ -331,17 +332,6 @@ def test_zip_with_trust(name, tmp_path):
     made = model(*CASES[name])
     made.save(tmp_path / "model.zip")
     assert load_sb3(tmp_path / "model.zip", trust=True).fingerprint() == from_sb3(made).fingerprint()
-
-
-def test_vec_normalize_file_needs_trust(tmp_path):
-    made, env = model(sb3.PPO, VECTOR, TWO, SMALL), normalised(VECTOR)
-    made.save(tmp_path / "model.zip")
-    env.save(str(tmp_path / "norm.pkl"))
-    with pytest.raises(TrustError, match=r"norm\.pkl is a pickle"):
-        load_sb3(tmp_path / "model.zip", vec_normalize=tmp_path / "norm.pkl")
-    found = load_sb3(tmp_path / "model.zip", vec_normalize=tmp_path / "norm.pkl", trust=True)
-    assert found.fingerprint() == from_sb3(made, vec_normalize=env).fingerprint()
-    assert load_sb3(tmp_path / "model.zip", vec_normalize=env).fingerprint() == found.fingerprint()
 
 
 def rewrite(path, name, change):
@@ -472,3 +462,28 @@ def test_weights_that_are_not_finite(tmp_path):
     made.save(tmp_path / "model.zip")
     with pytest.raises(CardError, match="not finite"):
         load_sb3(tmp_path / "model.zip")
+
+
+@pytest.mark.parametrize("name", ["TQC", "CrossQ", "ARS"])
+def test_other_algorithms_point_to_from_module(name, tmp_path):
+    """What the message says to do does give a victim that acts as the agent does."""
+    unit = spaces.Box(-1, 1, (2,), np.float32)
+    off = {} if name == "ARS" else OFF
+    made = getattr(contrib, name)(
+        "MlpPolicy", Blank(VECTOR, unit), policy_kwargs={"net_arch": [8]}, device="cpu", **off
+    )
+    made.save(tmp_path / "model.zip")
+    for load in (lambda: from_sb3(made), lambda: from_sb3(made.policy), lambda: load_sb3(tmp_path / "model.zip")):
+        with pytest.raises(VictimError, match=rf"(?i)no victim is made of {name}.*policy\.actor\.mu.*ARS"):
+            load()
+    policy = made.policy
+    if name == "ARS":
+        for weight in policy.parameters():  # which begin at zero
+            torch.nn.init.normal_(weight)
+        net = policy.action_net
+    else:
+        net = torch.nn.Sequential(policy.actor.latent_pi, policy.actor.mu, torch.nn.Tanh())
+    policy.set_training_mode(False)
+    victim, obs = from_module(net, VECTOR, unit, "mean"), batch(VECTOR)
+    found = victim.act(victim.params(tensors(obs))).numpy()
+    np.testing.assert_allclose(found, made.predict(obs, deterministic=True)[0], rtol=1e-5, atol=1e-6)
