@@ -156,9 +156,10 @@ def test_train_critic_and_a_scan_say_how_to_evaluate(tmp_path: Path, monkeypatch
     done = CliRunner().invoke(main, [*words, *one])
     assert done.exit_code == 0 and "64 steps: loss " in done.output, done.output
     assert next_of(done.output)[-1] == f"robust-sarsa:critic={tmp_path / 'one'},eps=EPS"
-    scan = ["--scan", "--eps", "0.1", "--scale", "victim", "--episodes", "1", "--out", str(tmp_path / "all")]
+    scan = ["--eps", "0.1", "--scale", "victim", "--episodes", "1", "--out", str(tmp_path / "all")]
     done = CliRunner().invoke(main, [*words, *scan])
     assert done.exit_code == 0 and "best of 4 critics" in done.output, done.output
+    assert next_of(done.output)[-1] == f"robust-sarsa:critic={tmp_path / 'all'},eps=0.1,scale=victim"
     again = CliRunner().invoke(main, [*next_of(done.output), "--episodes", "1"])
     assert again.exit_code == 0 and "robust-sarsa:critic=" in again.output, again.output
 
@@ -187,11 +188,14 @@ SUITE = ["suite", "CartPole-v1", "--victim", "zoo:cartpole-dqn"]
         ([*TRAIN, "--when", "never again"], "cannot read the timing"),
         ([*TRAIN, "--steps", "0"], "--steps"),
         (TRAIN[:-2], "needs a budget"),
-        ([*CRITIC, "--scan"], "need --eps"),
-        ([*CRITIC, "--eps", "0.1"], "need --eps"),
-        ([*CRITIC, "--scan", "--eps", "0.1", "--weight", "1"], "settings of its own"),
+        ([*CRITIC, "--one", "--eps", "0.1"], "one critic is not attacked with"),
+        ([*CRITIC, "--eps", "0.1", "--weight", "1"], "one critic is not attacked with"),
+        ([*CRITIC, "--scale", "victim"], "--scale goes with --eps"),
+        ([*CRITIC, "--grid", "--eps", "0.1", "--weight", "1"], "settings of its own"),
+        ([*CRITIC, "--grid", "--one"], "settings of its own"),
         ([*CRITIC, "--robust-eps", "-1"], "eps must be a finite number"),
         (["train-critic", "CartPole-v1", "--victim", "zoo:cartpole-dqn"], "continuous actions"),
+        (["train-critic", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--one"], "continuous actions"),
         ([*SUITE, "--eps", "-1"], "eps"),
         ([*SUITE, "--eps", "1", "--episodes", "9" * 20], "episodes must be at most 1000000"),
         ([*SUITE, "--eps", "0.1", "--attack", "pa-bd"], "pa-bd"),

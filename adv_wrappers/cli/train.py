@@ -18,7 +18,8 @@ from adv_wrappers.cli.group import console_, main, progress_, stats_option, tabl
 from adv_wrappers.core.balls import Linf
 from adv_wrappers.evaluation.report import number
 from adv_wrappers.texts import pieces_of, value_of
-from adv_wrappers.training import GRID, SMALL, scan_critics, train_critic
+from adv_wrappers.training import GRID, SMALL, scan_critics, train_one
+from adv_wrappers.training.scan import budget_of, refuse_one
 from adv_wrappers.victims import load_victim
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -147,42 +148,54 @@ def train_adversary_(
 @click.option("--successor", type=click.Choice(["next", "shuffled"]), help="[default: next]")
 @click.option("--num-envs", type=ONE, help="side by side  [default: 8]")
 @SEED
-@click.option("--scan", is_flag=True, help="train four settings, attack with each, keep all, and name the strongest")
-@click.option("--grid", is_flag=True, help="the same with the papers' thirty")
-@click.option("--eps", type=float, help="radius of the l-infinity budget that a scan attacks with")
+@click.option("--one", is_flag=True, help="one critic, and no attacks: as where one of the five options above is given")
+@click.option("--grid", is_flag=True, help="the strongest of the papers' thirty settings, instead of four")
+@click.option(
+    "--eps", type=float, help="radius of the l-infinity budget that they attack with  [default: 0.1 with scale=victim]"
+)
 @SCALE
-@click.option("--episodes", default=20, show_default=True, type=ONE, help="of a scan, that each critic is judged by")
+@click.option("--episodes", default=20, show_default=True, type=ONE, help="that each critic is judged by")
 @SELECT
 @click.option("--out", required=True, type=FOLDER, help="for the critics; the same call goes on where it stopped")
 def train_critic_(
     env: str, victim: str, stats: str | None,
     steps: int | None, robust: str | None, robust_eps: float | None, weight: float | None,
-    box: str | None, successor: str | None, num_envs: int | None, seed: int, scan: bool, grid: bool, eps: float | None,
+    box: str | None, successor: str | None, num_envs: int | None, seed: int, one: bool, grid: bool, eps: float | None,
     scale: str | None, episodes: int, select: Any, out: Path,
 ) -> None:  # fmt: skip
-    """Train the critic of a victim in ENV for robust-sarsa, or scan for the strongest of many."""
+    """Train critics of a victim in ENV for robust-sarsa: four settings, each attacked with, and keep the strongest.
+
+    It takes four trainings and 140 episodes; --one takes one training.
+    """
     setting: dict[str, Any] = {"eps": robust_eps, "weight": weight, "box": box, "successor": successor}
     setting = {key: value for key, value in setting.items() if value is not None}
     common: dict[str, Any] = {"steps": steps, "num_envs": num_envs, "seed": seed}
     common = {key: value for key, value in common.items() if value is not None}
     if robust is not None:
         common["robust"] = None if robust == "none" else robust
-    many = scan or grid
-    if many and setting:
-        raise click.UsageError("a scan has settings of its own: --robust-eps, --weight, --box, --successor are for one")
-    if many != (eps is not None) or (scale is not None and not many):
-        raise click.UsageError("--scan and --grid need --eps, the budget that they attack with, and nothing else does")
+    chosen = one or bool(setting) or robust is not None
+    if grid and chosen:
+        said = "--one, --robust, --robust-eps, --weight, --box and --successor"
+        raise click.UsageError(f"--grid has settings of its own: {said} are for one critic")
+    if chosen and (eps is not None or scale is not None):
+        raise click.UsageError("one critic is not attacked with: --eps and --scale go with several")
+    if scale is not None and eps is None:
+        raise click.UsageError("--scale goes with --eps")
     agent = load_victim(victim, select=select, stats=stats)
+    many = not chosen
+    within = Linf(eps, unit(scale)) if eps is not None else budget_of(agent) if many else None
     _writable(out)
     with bars() as tell, going_on(out):
         if many:
-            within, settings = Linf(float(eps or 0.0), unit(scale)), GRID if grid else SMALL
+            assert within is not None
+            refuse_one(out)
+            settings = GRID if grid else SMALL
             found = scan_critics(
                 agent, env, within=within, settings=settings, episodes=episodes, out=out, progress=tell, **common
             )
-            critic = found.critic
+            critic = found.save(out)
         else:
-            critic = train_critic(
+            critic = train_one(
                 agent, env, out=out, progress=lambda *at: tell("robust-sarsa critic", *at), **setting, **common
             )
     if many:
@@ -190,7 +203,8 @@ def train_critic_(
     else:
         _show(critic)
     assert critic.folder is not None
-    budget = f"eps={'EPS' if eps is None else f'{eps:g}'}" + (f",scale={scale}" if scale else "")
+    scale = "victim" if many and eps is None else scale
+    budget = f"eps={'EPS' if within is None else f'{within.eps:g}'}" + (f",scale={scale}" if scale else "")
     click.echo(_next(env, agent.ref or victim, f"robust-sarsa:critic={_word(Path(critic.folder))},{budget}", select))
 
 

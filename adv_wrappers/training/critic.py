@@ -1,4 +1,4 @@
-"""train_critic: Robust Sarsa's critic (Zhang et al. 2020, section 3.5 and appendix D) of a victim's own policy.
+"""train_one: Robust Sarsa's critic (Zhang et al. 2020, section 3.5 and appendix D) of a victim's own policy.
 
 As released with SA-PPO: 30 rounds of 2048 steps with the victim's sampled actions, each learned from in ten epochs of
 32 minibatches; two tanh layers of 64; no target network. Choices of ours: a deterministic victim explores by Gaussian
@@ -35,14 +35,14 @@ _NUMBERS = {"eps": math.inf, "weight": math.inf, "lr": math.inf, "gamma": 1.0, "
 _WHOLE = {"steps": 2, "seed": 0, "num_envs": 1}  # and the least of each
 
 
-def train_critic(
+def train_one(
     victim: Victim | str, env: str | Make, *, steps: int = 30 * ROUND, robust: str | None = "interval",
     eps: float = 0.02, weight: float = 0.1, box: str = "both", successor: str = "next", gamma: float = 0.99,
     lr: float = 3e-4, noise: float = 0.2, hidden: Sequence[int] = (64, 64), seed: int = 0, num_envs: int = 8,
     env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None, out: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Critic:  # fmt: skip
-    """Train the critic of a victim's policy for :class:`adv_wrappers.RobustSarsa`.
+    """Train one critic of a victim's policy for :class:`adv_wrappers.RobustSarsa`, of one setting.
 
     Args:
         victim: with continuous actions and observations of one dimension. One with recurrent state is played with it,
@@ -71,7 +71,7 @@ def train_critic(
             ``out``, for ``env_kwargs`` that are not JSON.
         CardError: for a folder that holds something else, or files that cannot be read.
 
-    >>> critic = train_critic("zoo:hopper-ppo", "Hopper-v5", steps=64, num_envs=2)
+    >>> critic = train_one("zoo:hopper-ppo", "Hopper-v5", steps=64, num_envs=2)
     >>> critic.card["losses"][-1]["steps"]
     64
     """
@@ -86,11 +86,11 @@ class Training:
     """One training whose arguments are in order: nothing is spent, and no environment made, before :meth:`run`.
 
     Args:
-        victim, env, env_kwargs, make, out: as for :func:`train_critic`.
+        victim, env, env_kwargs, make, out: as for :func:`train_one`.
         setting: what else it takes; its defaults stand in for the rest.
 
     Raises:
-        AdvWrappersError: as :func:`train_critic` does; :class:`ThreatError` for a setting that it does not take.
+        AdvWrappersError: as :func:`train_one` does; :class:`ThreatError` for a setting that it does not take.
     """
 
     def __init__(
@@ -144,13 +144,13 @@ def _make_folder(folder: Path) -> None:
 
 
 def checked(setting: Mapping[str, Any]) -> dict[str, Any]:
-    """A setting as JSON holds it, with the defaults of :func:`train_critic` for what it leaves open.
+    """A setting as JSON holds it, with the defaults of :func:`train_one` for what it leaves open.
 
     Raises:
-        ThreatError: for what :func:`train_critic` does not take, or the caller decides, such as ``out``.
+        ThreatError: for what :func:`train_one` does not take, or the caller decides, such as ``out``.
         ValueRangeError: for values out of range.
     """
-    signature = inspect.signature(train_critic).parameters
+    signature = inspect.signature(train_one).parameters
     known = {name: parameter.default for name, parameter in signature.items() if name not in _PLACE}
     unknown = sorted(map(str, {*setting} - {*known})) if isinstance(setting, Mapping) else [repr(setting)]
     if unknown:

@@ -29,7 +29,7 @@ SAMPLES = 4  # corners that the robustness term looks at with robust="sample"
 
 @dataclass(frozen=True)
 class Rule:
-    """What is minimised, as the arguments of ``train_critic`` say it."""
+    """What is minimised, as the arguments of ``train_one`` say it."""
 
     robust: str | None
     eps: float

@@ -1,4 +1,4 @@
-"""train_critic: the transitions it learns from, values known in closed form, resuming, and folders."""
+"""train_one: the transitions it learns from, values known in closed form, resuming, and folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.core.errors import AdvWrappersError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.core.values import decode
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.training import train_critic
+from adv_wrappers.training import train_one
 from adv_wrappers.training.course import resume
 from adv_wrappers.training.sarsa import Returns
 from adv_wrappers.training.transitions import Collector, exploring
@@ -156,7 +156,7 @@ def test_the_running_deviation_of_returns():
 @pytest.mark.parametrize(("ends", "successor"), [(False, "next"), (True, "next"), (False, "shuffled")])
 def test_values_known_in_closed_form(ends, successor):
     """States depend on nothing, so a shuffled successor has the right mean; but a cut is an end there."""
-    critic = train_critic(
+    critic = train_one(
         toy_victim(), lambda: Toy(ends), steps=6144, robust=None, successor=successor, gamma=0.5, lr=3e-3, noise=0.5
     )
     s0 = (-0.8, -0.4, 0.0, 0.4, 0.8)
@@ -169,7 +169,7 @@ def test_values_known_in_closed_form(ends, successor):
 def test_the_robustness_term_narrows_the_bounds():
     def width(robust, **more):
         how = {"steps": 1024, "robust": robust, "eps": 0.2, "gamma": 0.5, "lr": 3e-3, "noise": 0.5, **more}
-        return train_critic(toy_victim(), Toy, **how).card["losses"][-1]["width"]
+        return train_one(toy_victim(), Toy, **how).card["losses"][-1]["width"]
 
     free = width(None)
     assert width("interval", weight=1.0) < 0.5 * free
@@ -180,14 +180,14 @@ def test_the_robustness_term_narrows_the_bounds():
 def test_the_box_may_be_around_the_action_alone():
     how = {"steps": 256, "robust": None, "eps": 0.2}
     both, action = (
-        train_critic(toy_victim(), Toy, box=box, **how).card["losses"][0]["width"] for box in ("both", "action")
+        train_one(toy_victim(), Toy, box=box, **how).card["losses"][0]["width"] for box in ("both", "action")
     )
     assert 0 < action < both  # of the same network
 
 
 def test_the_attack_finds_what_the_critic_values_least():
     victim = toy_victim()
-    critic = train_critic(victim, Toy, steps=4096, gamma=0.5, lr=3e-3, noise=0.5)
+    critic = train_one(victim, Toy, steps=4096, gamma=0.5, lr=3e-3, noise=0.5)
     how = RobustSarsa(victim, critic=critic)
     report = adv.evaluate(victim, Toy, [adv.ThreatModel("observation", how, adv.Linf(1.0)), "noise:eps=1"], episodes=40)
     clean, attacked, noise = (row["mean_return"] for row in report.threats)
@@ -201,7 +201,7 @@ def test_the_attack_finds_what_the_critic_values_least():
 def folder(tmp_path_factory):
     """A critic of the toy in a folder."""
     where = tmp_path_factory.mktemp("critics") / "one"
-    train_critic(toy_victim(), Toy, steps=64, num_envs=2, out=where, seed=3)
+    train_one(toy_victim(), Toy, steps=64, num_envs=2, out=where, seed=3)
     return where
 
 
@@ -218,10 +218,10 @@ def test_a_folder_holds_all_there_is_to_know(folder):
 
 
 def test_the_same_arguments_give_the_same_critic(folder):
-    again = train_critic(toy_victim(), Toy, steps=64, num_envs=2, seed=3)
+    again = train_one(toy_victim(), Toy, steps=64, num_envs=2, seed=3)
     x, act = randn(5, 2), randn(5, 1)
     assert again.folder is None and torch.equal(again(x, act), Critic(str(folder))(x, act))
-    other = train_critic(toy_victim(), Toy, steps=64, num_envs=2, seed=4)
+    other = train_one(toy_victim(), Toy, steps=64, num_envs=2, seed=4)
     assert not torch.equal(again(x, act), other(x, act))
     assert again(x.float(), act.float()).dtype == torch.float32
     with pytest.raises(ThreatError, match="save"):
@@ -230,9 +230,9 @@ def test_the_same_arguments_give_the_same_critic(folder):
 
 def test_the_victims_own_normaliser_is_the_critics():
     net = torch.nn.Sequential(Normalize(randn(2), randn(2).exp(), 3.0), linear(torch.tensor([[0.5, 0.0]]).double()))
-    critic = train_critic(from_module(net, SEEN, ACTED, "mean"), Toy, steps=16, num_envs=2)
+    critic = train_one(from_module(net, SEEN, ACTED, "mean"), Toy, steps=16, num_envs=2)
     assert torch.equal(critic.net.normalise.mean, net[0].mean) and critic.net.normalise.clip == 3.0
-    plain = train_critic(toy_victim(), Toy, steps=512, num_envs=2)
+    plain = train_one(toy_victim(), Toy, steps=512, num_envs=2)
     assert plain.net.normalise.clip == 10.0 and (plain.net.normalise.std - 3**-0.5).abs().max() < 0.1
 
 
@@ -261,7 +261,7 @@ def test_a_folder_that_changed_raises(folder, tmp_path):
         decode(data)
     assert Critic(str(tmp_path)).sha256 != critic.sha256
     (tmp_path / "card.json").write_text(card)
-    train_critic(toy_victim(), Toy, steps=64, num_envs=2, seed=4).save(tmp_path / "other")
+    train_one(toy_victim(), Toy, steps=64, num_envs=2, seed=4).save(tmp_path / "other")
     (tmp_path / "other" / "weights.safetensors").replace(tmp_path / "weights.safetensors")
     with pytest.raises(CardError, match="not those that"):
         decode(data)
@@ -303,30 +303,30 @@ def test_an_interrupted_training_goes_on(tmp_path, monkeypatch):
             raise Stopped
 
     with pytest.raises(Stopped):
-        train_critic(toy_victim(), Toy, **how, progress=stop)
+        train_one(toy_victim(), Toy, **how, progress=stop)
     assert told == [(512, 1200), (1024, 1200)]
     partial = Critic(str(tmp_path))
     assert (tmp_path / "training.safetensors").exists() and len(partial.card["losses"]) == 2
     with pytest.raises(ValueRangeError, match="another training, with training"):
-        train_critic(toy_victim(), Toy, **{**how, "eps": 0.3})
-    finished = train_critic(toy_victim(), Toy, **how, progress=lambda *_: told.append(_))
+        train_one(toy_victim(), Toy, **{**how, "eps": 0.3})
+    finished = train_one(toy_victim(), Toy, **how, progress=lambda *_: told.append(_))
     assert told[2:] == [(1200, 1200)] and not (tmp_path / "training.safetensors").exists()
     assert finished.card["losses"][:2] == partial.card["losses"]
     x, act = randn(50, 2), randn(50, 1)
     apart = (finished(x, act) - partial(x, act)).abs().mean()
-    fresh = (train_critic(toy_victim(), Toy, steps=64, seed=9)(x, act) - partial(x, act)).abs().mean()
+    fresh = (train_one(toy_victim(), Toy, steps=64, seed=9)(x, act) - partial(x, act)).abs().mean()
     assert 0 < apart < 0.3 * fresh  # it went on from there, and did not begin anew
 
     def never():
         raise AssertionError("a finished training makes no environment")
 
     never.__name__ = "Toy"
-    assert train_critic(toy_victim(), never, **how) == finished
+    assert train_one(toy_victim(), never, **how) == finished
     with pytest.raises(ValueRangeError, match="with victim"):
-        train_critic(toy_victim(((0.4, 0.0),)), Toy, **how)
+        train_one(toy_victim(((0.4, 0.0),)), Toy, **how)
     (tmp_path / "training.safetensors").write_bytes(b"half a")
     with pytest.raises(CardError, match=r"training\.safetensors"):
-        train_critic(toy_victim(), Toy, **how)
+        train_one(toy_victim(), Toy, **how)
 
 
 def test_what_is_read_of_a_training_does_not_change_with_its_file(tmp_path, monkeypatch):
@@ -336,7 +336,7 @@ def test_what_is_read_of_a_training_does_not_change_with_its_file(tmp_path, monk
         raise Stopped
 
     with pytest.raises(Stopped):
-        train_critic(toy_victim(), Toy, steps=128, num_envs=2, out=tmp_path, progress=stop)
+        train_one(toy_victim(), Toy, steps=128, num_envs=2, out=tmp_path, progress=stop)
     state = resume(tmp_path, Critic(str(tmp_path)).card)["state"]
     before = {name: value.clone() for name, value in state.items()}
     path = tmp_path / "training.safetensors"
@@ -359,7 +359,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, files, word):
     for name, data in files.items():
         (tmp_path / name).write_text(json.dumps(data))
     with pytest.raises(CardError, match=f"expected a folder for a critic, .*{word}.*give another"):
-        train_critic(toy_victim(), Unplayed, steps=64, out=tmp_path)
+        train_one(toy_victim(), Unplayed, steps=64, out=tmp_path)
     assert {path.name: json.loads(path.read_text()) for path in tmp_path.iterdir()} == files
 
 
@@ -367,21 +367,21 @@ def test_a_real_victims_folder_is_left_alone(tmp_path):
     there = shutil.copytree(ZOO / "hopper-ppo", tmp_path / "hopper")
     before = {path.name: path.read_bytes() for path in there.iterdir()}
     with pytest.raises(CardError, match="holds a victim, gaussian-mlp"):
-        train_critic(toy_victim(), Unplayed, steps=64, out=there)
+        train_one(toy_victim(), Unplayed, steps=64, out=there)
     assert {path.name: path.read_bytes() for path in there.iterdir()} == before
 
 
 @pytest.mark.parametrize("value", [object(), np.int64(3), np.inf, {(1, 2): 3}])
 def test_what_no_card_can_hold_is_refused_before_the_first_round(tmp_path, value):
     with pytest.raises(ValueRangeError, match=r"env_kwargs .*config="):
-        train_critic(toy_victim(), Unplayed, steps=64, env_kwargs={"config": value}, out=tmp_path / "one")
+        train_one(toy_victim(), Unplayed, steps=64, env_kwargs={"config": value}, out=tmp_path / "one")
     assert not (tmp_path / "one").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_the_first_round(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(AdvWrappersError, match="file"):
-        train_critic(toy_victim(), Unplayed, steps=64, out=tmp_path / "file" / "below")
+        train_one(toy_victim(), Unplayed, steps=64, out=tmp_path / "file" / "below")
 
 
 # arguments
@@ -398,19 +398,19 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_first_round(tmp_path
 )  # fmt: skip
 def test_arguments_out_of_range(change, word):
     with pytest.raises(ValueRangeError, match=word):
-        train_critic(toy_victim(), Unplayed, **{"steps": 64, **change})
+        train_one(toy_victim(), Unplayed, **{"steps": 64, **change})
 
 
 def test_where_it_is_not_defined():
     with pytest.raises(VictimError, match="continuous"):
-        train_critic(chooser(linear(randn(3, 4))), Toy, steps=64)
+        train_one(chooser(linear(randn(3, 4))), Toy, steps=64)
     picture = spaces.Box(-1, 1, (1, 2), np.float64)
     with pytest.raises(VictimError, match="one dimension"):
-        train_critic(from_module(lambda x: x[:, 0, :1], picture, ACTED, "mean", dtype=torch.float64), Toy, steps=64)
+        train_one(from_module(lambda x: x[:, 0, :1], picture, ACTED, "mean", dtype=torch.float64), Toy, steps=64)
     with pytest.raises(VictimError, match="observation space"):
-        train_critic(actor(mlp(4, 1), actions=1), Toy, steps=64)
+        train_one(actor(mlp(4, 1), actions=1), Toy, steps=64)
     with pytest.raises(SpaceError):
-        train_critic(toy_victim(), 3, steps=64)
+        train_one(toy_victim(), 3, steps=64)
 
 
 class Broken(Toy):
@@ -422,4 +422,4 @@ class Broken(Toy):
 
 def test_rewards_that_are_not_finite():
     with pytest.raises(ValueRangeError, match="reward"):
-        train_critic(toy_victim(), Broken, steps=64)
+        train_one(toy_victim(), Broken, steps=64)
