@@ -57,8 +57,4 @@ class MaxDiff(Climb):
         return langevin(context, gradient, self.steps, self.step, noise)
 
     def objective(self, x: Tensor, bound: Any) -> Any:
-        params = bound.params(x)
-        if self.victim.kind != "gaussian":
-            return Divergence(self.victim, params)
-        std = params.chunk(2, -1)[1].exp()
-        return Divergence(self.victim, params, 2 * std.mean(-1).square())
+        return Divergence(self.victim, bound.params(x), averaged=self.victim.kind == "gaussian")

@@ -71,19 +71,20 @@ class Margin:
 
 
 class Divergence:
-    """``KL(policy at the true observation || policy here)``, times ``weight`` ``[B]`` if there is one."""
+    """``KL(policy at the true observation || policy here)``.
 
-    def __init__(self, victim: Any, params: Tensor, weight: Tensor | None = None) -> None:
-        self.family, self.clean, self.weight = victim.family, params, weight
+    ``averaged`` is for Gaussian policies: times twice the square of the average standard deviation.
+    """
+
+    def __init__(self, victim: Any, params: Tensor, averaged: bool = False) -> None:
+        self._from = victim.family.divergence(params, averaged)
 
     def __call__(self, params: Tensor) -> Tensor:
-        divergence: Tensor = self.family.kl(self.clean, params)
-        return divergence if self.weight is None else divergence * self.weight
+        return self._from(params)  # type: ignore[no-any-return]
 
     def gradient(self, params: Tensor) -> Tensor:
         """In closed form from the family of distributions."""
-        slope: Tensor = self.family.kl_gradient(self.clean, params)
-        return slope if self.weight is None else slope.mul_(self.weight[:, None])
+        return self._from.gradient(params)  # type: ignore[no-any-return]
 
 
 class ExpectedQ:

@@ -41,7 +41,7 @@ class Outcome:
         layers: innermost first, victims filled in; empty for the clean run.
         returns: float ``[episodes]``.
         struck: steps at which an observation was struck; ``still`` of these handed it out unchanged.
-        slopes: observations at which an attack's gradient was looked at; at ``flat`` of these it is zero.
+        slopes: observations at which an attack's gradient was looked at; at ``flat`` of these it is zero or not finite.
         grid: whether the observation is made of integers.
         flipped: share of observations at which the victim acts otherwise in the precision of the attack.
     """
@@ -58,7 +58,7 @@ class Outcome:
 
 
 def slopes(engine: Perturber, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
-    """At how many observations an attack's gradient was looked at, and at how many of these it is zero.
+    """At how many observations an attack's gradient was looked at, and at how many of these it is zero or not finite.
 
     The gradient is that of the attack's own objective for the true observation, taken a little beside it: a
     divergence is flat at the true observation itself.
@@ -81,7 +81,8 @@ def slopes(engine: Perturber, obs: Any, rows: NDArray[np.intp]) -> tuple[int, in
     beside = x + signs.view(x.shape[1:]) * (1.0 if field.grid else 1e-3 * x.abs().clamp(min=1.0))
     with torch.no_grad():
         gradient = bound.gradient(how.objective(x, bound))(beside)
-    flat = ~gradient.flatten(1).ne(0).any(1)
+    gradient = gradient.flatten(1)
+    flat = ~(gradient.ne(0).any(1) & gradient.isfinite().all(1))
     return len(rows), int(flat.sum())
 
 

@@ -32,6 +32,13 @@ class Family:
         """d KL(p || q) / dq, ``[B, K]``."""
         raise NotImplementedError
 
+    def divergence(self, p: Tensor, averaged: bool = False) -> Divergence:
+        """KL(p || q) as a function of q, and its gradient: what is made of ``p`` is made once.
+
+        ``averaged`` is for families with a standard deviation: times twice the square of its average.
+        """
+        return Divergence(self, p)
+
     def mode(self, params: Tensor) -> Tensor:
         """Most likely action: int64 ``[B]`` (or ``[B, D]``) for discrete ones, else the mean ``[B, D]``."""
         raise NotImplementedError
@@ -48,6 +55,21 @@ class Family:
         return torch.isfinite(params).all(-1)
 
 
+class Divergence:
+    """``KL(p || q)`` from one ``p`` ``[B, K]``, as a function of ``q``."""
+
+    def __init__(self, family: Family, p: Tensor) -> None:
+        self.family, self.p = family, p
+
+    def __call__(self, q: Tensor) -> Tensor:
+        """The divergence of every row, ``[B]``."""
+        return self.family.kl(self.p, q)
+
+    def gradient(self, q: Tensor) -> Tensor:
+        """Its gradient with respect to ``q``, ``[B, K]``."""
+        return self.family.kl_gradient(self.p, q)
+
+
 class CategoricalFamily(Family):
     """Logits (or Q-values, read as logits) of one of ``n`` actions."""
 
@@ -58,7 +80,9 @@ class CategoricalFamily(Family):
 
     def kl(self, p: Tensor, q: Tensor) -> Tensor:
         p, q = p.log_softmax(-1), q.log_softmax(-1)
-        return (p.exp() * (p - q)).sum(-1)
+        weight = p.exp()
+        # 0 log 0 is 0: of choices that a mask rules out, and of such as underflow
+        return (weight * (p - q).masked_fill(weight == 0, 0.0)).sum(-1).clamp(max=torch.finfo(p.dtype).max)
 
     def kl_gradient(self, p: Tensor, q: Tensor) -> Tensor:
         return q.softmax(-1).sub_(p.softmax(-1))
@@ -120,13 +144,16 @@ class GaussianFamily(Family):
     def kl(self, p: Tensor, q: Tensor) -> Tensor:
         (mean, log_std), (mean_q, log_std_q) = p.chunk(2, -1), q.chunk(2, -1)
         gap = log_std_q - log_std
-        return (gap + ((-2 * gap).exp() + ((mean - mean_q) * (-log_std_q).exp()).square() - 1) / 2).sum(-1)
+        far = ((mean - mean_q) * (-log_std_q).exp()).nan_to_num(nan=0.0)  # of a mean that stays, and a std of zero
+        terms = gap + ((-2 * gap).exp() + far.square() - 1) / 2
+        return terms.sum(-1).clamp(max=torch.finfo(p.dtype).max)
 
     def kl_gradient(self, p: Tensor, q: Tensor) -> Tensor:
-        (mean, log_std), (mean_q, log_std_q) = p.chunk(2, -1), q.chunk(2, -1)
-        inverse = (-2 * log_std_q).exp()
-        move = mean_q - mean
-        return torch.cat([move * inverse, 1 - ((2 * log_std).exp() + move.square()) * inverse], -1)
+        """See :class:`GaussianDivergence`: where no float holds it, times a positive number a row."""
+        return self.divergence(p).gradient(q)
+
+    def divergence(self, p: Tensor, averaged: bool = False) -> GaussianDivergence:
+        return GaussianDivergence(self, p, averaged)
 
     def mode(self, params: Tensor) -> Tensor:
         return params.chunk(2, -1)[0]
@@ -136,6 +163,53 @@ class GaussianFamily(Family):
         return mean + log_std.exp() * keys.normal(keys.fold(key, 0), tuple(mean.shape[1:]), mean.dtype)
 
 
+_NEAR, _FAR, _MOST, _MOVE, _STEEP = 20.0, 40.0, 24.0, 1e6, 1e30  # of exponents, of moved means, of slopes
+
+
+class GaussianDivergence(Divergence):
+    """``KL(p || q)`` of Gaussians and its gradient, finite for all finite parameters.
+
+    A standard deviation of e^-45 squared is no float32 any more, and a policy that became deterministic in training has
+    one. So both are computed in units in which the least standard deviation of ``p`` lies within e^-20 and e^20, which
+    multiplies a row of them by one positive number (1 where it lies there already, where results are those of the plain
+    formula to the bit). Where units differ too much within a row, or from ``q``, large numbers saturate.
+
+    Args:
+        family: the family.
+        p: mean and log standard deviation ``[B, 2 D]``.
+        averaged: times twice the square of the average standard deviation of ``p``, which makes of the divergence the
+            loss that SA-PPO's code attacks (see :mod:`adv_wrappers.attacks.max_diff`). In this form units cancel, and
+            no row is multiplied by anything.
+    """
+
+    def __init__(self, family: Family, p: Tensor, averaged: bool = False) -> None:
+        super().__init__(family, p)
+        self.mean, log_std = p.chunk(2, -1)
+        least = log_std.amin(-1, keepdim=True)
+        self.shift = least.clamp(-_NEAR, _NEAR) - least
+        self.log_std = (log_std + self.shift).clamp(-_FAR, _FAR)
+        self.one = (-2 * self.shift).clamp(-_FAR, _MOST).exp()
+        self.variance = self.one * (2 * self.log_std).exp()
+        self.weight = 2 * self.log_std.exp().mean(-1).square() if averaged else None
+
+    def __call__(self, q: Tensor) -> Tensor:
+        mean, log_std = q.chunk(2, -1)
+        log_std = (log_std + self.shift).clamp(-_FAR, _FAR)
+        gap, move = log_std - self.log_std, (self.mean - mean).clamp(-_MOVE, _MOVE)
+        spread = self.one * (-2 * gap).clamp(max=2 * _MOST).exp()
+        total = (self.one * gap + (spread + (move * (-log_std).exp()).square() - self.one) / 2).sum(-1)
+        total = total if self.weight is None else total * self.weight
+        return total.clamp(max=torch.finfo(q.dtype).max)
+
+    def gradient(self, q: Tensor) -> Tensor:
+        mean, log_std = q.chunk(2, -1)
+        inverse = (log_std + self.shift).clamp_(-_FAR, _FAR).mul_(-2).exp_()
+        move = (mean - self.mean).clamp_(-_MOVE, _MOVE)
+        slope = torch.cat([move * inverse, self.one - move.square().add_(self.variance).mul_(inverse)], -1)
+        slope = slope if self.weight is None else slope.mul_(self.weight[:, None])
+        return slope.clamp_(-_STEEP, _STEEP)
+
+
 class DeterministicFamily(Family):
     """An action itself, read as a Normal of unit variance: the divergence is half the squared distance of actions."""
 
@@ -143,7 +217,7 @@ class DeterministicFamily(Family):
         return Independent(Normal(params, torch.ones_like(params), validate_args=False), 1, validate_args=False)
 
     def kl(self, p: Tensor, q: Tensor) -> Tensor:
-        return (p - q).square().sum(-1) / 2
+        return ((p - q).square().sum(-1) / 2).clamp(max=torch.finfo(p.dtype).max)
 
     def kl_gradient(self, p: Tensor, q: Tensor) -> Tensor:
         return q - p

@@ -9,6 +9,7 @@ from torch import nn
 
 from adv_wrappers import MaxDiff
 from adv_wrappers.core.balls import L2, Linf
+from adv_wrappers.core.bound import Bound
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.victims import from_module
 from adv_wrappers.victims.chain import AppendLogStd
@@ -46,6 +47,22 @@ def test_the_start_and_the_jitter_are_random():
     victim = VICTIMS["mean"]
     a, b = (MaxDiff(victim)(X, context(X, Linf(0.3), seed=seed)) for seed in (0, 1))
     assert not torch.equal(a, b) and torch.equal(a, MaxDiff(victim)(X, context(X, Linf(0.3), seed=0)))
+
+
+@pytest.mark.parametrize("noise", [0.0, None])
+@pytest.mark.parametrize("log_std", [-1e4, -300.0, -52.0, -30.0, 30.0, 52.0, 1e4])
+def test_an_agent_that_became_deterministic_is_attacked_as_any_other(log_std, noise):
+    x = X.float()
+    found = []
+    for level in (0.0, log_std):
+        net = nn.Sequential(mlp(4, 3).float(), AppendLogStd(torch.tensor([level, level, level])))
+        victim = from_module(net, box(4), spaces.Box(-1, 1, (3,)), "gaussian")
+        bound = Bound(victim, None, None, x)
+        slope = bound.gradient(MaxDiff(victim).objective(x, bound))(x + 0.1)
+        assert slope.isfinite().all() and slope.any(1).all()
+        found.append((slope, MaxDiff(victim, noise=noise)(x, context(x, Linf(0.3)))))
+    torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-4, atol=1e-6)  # in these units deviations cancel
+    assert (found[1][1] != found[0][1]).float().mean() < 0.02  # a sign may turn where rounding decides
 
 
 @pytest.mark.parametrize("noise", [-1.0, float("inf"), float("nan"), True, "1"])

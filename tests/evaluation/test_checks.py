@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 import adv_wrappers as adv
+from adv_wrappers.core.bound import Bound
+from adv_wrappers.core.errors import VictimError
 from adv_wrappers.evaluation import checks
 from adv_wrappers.evaluation.checks import Outcome
 from adv_wrappers.victims import Victim, from_module
@@ -95,3 +97,26 @@ def test_gradients_are_looked_at_where_an_attack_has_an_objective(victim: Victim
     layer = adv.wrap(gym.make_vec("CartPole-v1", 3, vectorization_mode="sync"), text, victim=victim)
     obs, _ = layer.reset(seed=0)
     assert checks.slopes(layer.engine, obs, np.arange(2)) == ((0, 0) if "noise" in text else (2, 0))
+
+
+class Cusp(Flat):
+    """The same law on a smooth path, beside a root at zero: every gradient is NaN, every answer is finite."""
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        lead = (obs @ torch.tensor([0.1, 0.3, 3.0, 1.0], dtype=obs.dtype))[:, None]
+        return torch.cat([-lead, lead], 1) + (0 * obs[:, :1]).sqrt()
+
+
+def test_a_gradient_that_is_not_finite_is_none() -> None:
+    env = gym.make("CartPole-v1")
+    cusp = from_module(Cusp(), env.observation_space, env.action_space, "q", ref="cusp")
+    attacked = adv.wrap(gym.make_vec("CartPole-v1", 3, vectorization_mode="sync"), "pgd:eps=0.1", victim=cusp)
+    obs = np.full((3, 4), 0.01, np.float32)
+    assert checks.slopes(attacked.engine, obs, np.arange(3)) == (3, 3)
+    x = torch.from_numpy(obs)
+    bound = Bound(cusp, None, None, x)
+    slope = bound.gradient(adv.MinBest(cusp).objective(x, bound))(x)
+    with pytest.raises(VictimError, match=r"gradient of .*cusp.* is not finite in row 0"):
+        bound.check_slope(slope)
+    assert bound.check_slope(x) is x
+    assert Bound(cusp, None, None, x, look=False).check_slope(slope) is slope
