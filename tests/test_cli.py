@@ -116,6 +116,39 @@ def test_look_says_what_it_cannot_show(words: list[str], message: str, tmp_path:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_table_is_printed_before_a_report_that_cannot_be_written(tmp_path: Path) -> None:
+    """The disk is full (no file may grow) from the first episode on."""
+    code = """
+import resource, sys
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+from adv_wrappers.cli import main
+
+class Full(CartPoleEnv):
+    def reset(self, **given):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        return super().reset(**given)
+
+gym.register("Full-v0", entry_point=Full, max_episode_steps=9)
+main(sys.argv[1:])
+"""
+    out = tmp_path / "o"
+    for words in ("evaluate Full-v0 --threat noise:eps=2", "suite Full-v0 --eps 2 --attack noise"):
+        command = [sys.executable, "-c", code, *words.split(), "--victim", "zoo:cartpole-dqn", "--episodes", "2"]
+        done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True)
+        assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+        assert "zoo:cartpole-dqn on Full-v0" in done.stdout and "noise:eps=2" in done.stdout
+        assert "Error: cannot write " in done.stderr and "report.json: file too large" in done.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for words in (["evaluate", "CartPole-v1", "--victim", "zoo:cartpole-dqn"], [*SUITE, "--eps", "0.1"], ["demo"]):
+        done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "file" / "under")])
+        assert done.exit_code == 2 and "cannot write to the folder" in done.output and "Traceback" not in done.output
+        assert "return" not in done.output
+
+
 def test_look_writes_png_alone(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["look", "PongNoFrameskip-v4", "--out", str(tmp_path / "sheet.svg")])
     assert done.exit_code == 2 and "a picture is written as .png, got" in done.output

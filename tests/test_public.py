@@ -32,6 +32,7 @@ ERRORS = {
     "BudgetError",
     "CardError",
     "OrderError",
+    "OutputError",
     "SpaceError",
     "ThreatError",
     "TrustError",

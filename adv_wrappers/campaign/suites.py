@@ -21,8 +21,8 @@ from adv_wrappers.campaign.makers import Makers, Progress
 from adv_wrappers.campaign.suite_report import SuiteReport, strongest_of
 from adv_wrappers.core.balls import Linf
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.errors import ThreatError, ValueRangeError
-from adv_wrappers.core.files import write
+from adv_wrappers.core.errors import OutputError, ThreatError, ValueRangeError
+from adv_wrappers.core.files import holding, write
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.evaluation.episodes import check_episodes, evaluate
@@ -39,6 +39,7 @@ from adv_wrappers.victims.victim import Victim
 _SAME = ("victim", "environment", "within", "seed", "quantize")  # in the suite of a folder and one that goes on there
 
 
+@holding
 def standard(
     victim: Victim | str, env: str | Make, eps: float | None = None, *, scale: Any = None,
     within: Budget | None = None, episodes: int = 50, seed: int = 0, steps: int = 100_000,
@@ -70,12 +71,13 @@ def standard(
             ``evaluation`` and ``fresh`` the rows as they come. The same call goes on after an interruption, or reads
             the result; with more ``steps`` or attacks it does only what is missing, and with more ``episodes`` it
             trains nothing anew but scores all attacks on them. Rows that this leaves behind are kept in
-            ``evaluation/report-1.json``, ...
+            ``evaluation/report-1.json``, ... No other process gets it meanwhile.
         progress: called as ``progress(what, done, of how many)``.
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work;
-            :class:`ValueRangeError` for a folder of another suite, and for one whose finished suite has an attack that
+            :class:`OutputError` for a folder that cannot be written to, or that another process holds;
+        :class:`ValueRangeError` for a folder of another suite, and for one whose finished suite has an attack that
             is not asked for, more episodes, or adversaries that were trained for more steps.
     """
     rows = 1 if num_envs is None else num_envs
@@ -129,9 +131,13 @@ def standard(
         (*_judged(report, names), *makers.warnings),
     )  # fmt: skip
     if folder is not None:
-        done.report.to_json(folder / "evaluation" / "report.json")
-        done.fresh.to_json(folder / "fresh" / "report.json")
-        done.to_json(folder / "report.json")
+        try:
+            done.report.to_json(folder / "evaluation" / "report.json")
+            done.fresh.to_json(folder / "fresh" / "report.json")
+            done.to_json(folder / "report.json")
+        except OutputError as error:
+            error.report = done
+            raise
     return done
 
 
@@ -164,6 +170,8 @@ def _open(folder: Path, settings: dict[str, Any]) -> SuiteReport | None:
             elif "fresh" in known:  # one of an older release had no fresh episodes: they are played now
                 return SuiteReport.from_json(done)
         write(about, (json.dumps(settings, indent=1) + "\n").encode())
+    except OutputError:
+        raise
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueRangeError(f"cannot use the folder {folder}: {error}") from error
     return None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -11,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from adv_wrappers import __version__
-from adv_wrappers.core.errors import AdvWrappersError
+from adv_wrappers.core.errors import AdvWrappersError, OutputError
 
 _PLAIN = 150  # columns where there is no terminal that has a width
 
@@ -30,6 +33,11 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except AdvWrappersError as error:
             raise _Clear(" ".join(str(error).split())) from error
+        except OSError as error:
+            if error.errno in (None, errno.EPIPE):  # a reader that has gone is click's affair
+                raise
+            where = "" if error.filename is None else f" {error.filename}"
+            raise _Clear(f"cannot read or write{where}: {(error.strerror or str(error)).lower()}") from error
 
 
 def stats_option(command: Any) -> Any:
@@ -50,6 +58,17 @@ def progress_() -> Progress:
     console = console_(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
+@contextlib.contextmanager
+def printed(show: Callable[[Any], None]) -> Iterator[None]:
+    """Print what was computed, where it could not be written to its file."""
+    try:
+        yield
+    except OutputError as error:
+        if error.report is not None:
+            show(error.report)
+        raise
 
 
 def table_(*columns: str) -> Table:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from adv_wrappers.cli.group import console_, main, stats_option, table_
+from adv_wrappers.core.files import probe
 from adv_wrappers.evaluation.figure import kind_of
 from adv_wrappers.evaluation.looks import BANDS, Look
 from adv_wrappers.evaluation.sheet import decibels, number, sheet, spectra
@@ -42,6 +43,7 @@ def look_(
 ) -> None:  # fmt: skip
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
     kind_of(out, ("png",))
+    probe(out.parent)
     player = None if victim is None else load_victim(victim, stats=stats)
     seen = look(env, list(threats) or None, player, step=step, seed=seed, raw=raw)
     spectrum = out.with_name(f"{out.stem}-spectrum{out.suffix}")

@@ -9,7 +9,8 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from adv_wrappers.cli.group import console_, main, progress_, stats_option
+from adv_wrappers.cli.group import console_, main, printed, progress_, stats_option
+from adv_wrappers.core.files import held
 from adv_wrappers.evaluation.episodes import evaluate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import load_victim
@@ -81,10 +82,11 @@ def evaluate_(
     lowest: Any = minimum
     with contextlib.suppress(TypeError, ValueError):
         lowest = float(lowest)
-    report = _run(
-        agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs, quantize=not no_quantize,
-        out=out, resume=resume,
-    )  # fmt: skip
+    with printed(_show):
+        report = _run(
+            agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs,
+            quantize=not no_quantize, out=out, resume=resume,
+        )  # fmt: skip
     _show(report)
     if out is not None:
         report.plot(out / "returns.png")
@@ -97,9 +99,10 @@ def evaluate_(
 )
 def demo(out: Path) -> None:
     """Attack two agents of the zoo: tables, JSON and figures in well under a minute."""
-    for name, victim, env, threats, episodes in _DEMO:
-        report = _run(victim, env, threats, episodes=episodes)
-        _show(report)
-        report.to_json(out / f"{name}.json")
-        report.plot(out / f"{name}.png")
+    with held(out):
+        for name, victim, env, threats, episodes in _DEMO:
+            report = _run(victim, env, threats, episodes=episodes)
+            _show(report)
+            report.to_json(out / f"{name}.json")
+            report.plot(out / f"{name}.png")
     click.echo(f"wrote {', '.join(str(out / f'{item[0]}.json') for item in _DEMO)} and a .png beside each")

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from adv_wrappers.campaign import standard
+from adv_wrappers.campaign import SuiteReport, standard
 from adv_wrappers.campaign.line_up import ATTACKS
-from adv_wrappers.cli.group import console_, main, stats_option
+from adv_wrappers.cli.group import console_, main, printed, stats_option
 from adv_wrappers.cli.train import FOLDER, ONE, SCALE, SEED, SELECT, VICTIM, bars, going_on, unit
 from adv_wrappers.victims import load_victim
 
@@ -42,17 +42,21 @@ def suite_(
 ) -> None:  # fmt: skip
     """Attack a victim in ENV with everything that applies, and report the strongest on fresh episodes."""
     agent = load_victim(victim, select=select, device=device or "cpu", stats=stats)
-    with bars() as tell, going_on(out):
+    with printed(_show), bars() as tell, going_on(out):
         report = standard(
             agent, env, eps, scale=unit(scale), attacks=attacks or None, episodes=episodes, seed=seed, steps=steps,
             num_envs=num_envs, quantize=not no_quantize, out=out, progress=tell,
         )  # fmt: skip
-    console = console_()
-    console.print(report.table())
-    for note in report.notes():
-        console.print(note, markup=False, soft_wrap=True)
-    for warning in report.warnings:
-        console.print(f"warning: {warning}", style="yellow", markup=False)
+    _show(report)
     if out is not None:
         report.plot(out / "returns.png")
         click.echo(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
+
+
+def _show(report: Any) -> None:
+    console = console_()
+    console.print(report.table())
+    for note in report.notes() if isinstance(report, SuiteReport) else ():
+        console.print(note, markup=False, soft_wrap=True)
+    for warning in report.warnings:
+        console.print(f"warning: {warning}", style="yellow", markup=False)

@@ -64,14 +64,6 @@ def _next(env: str, victim: str, threat: str, select: str | None = None) -> str:
     return f"evaluate with: {shlex.join([*words, '--threat', threat])}"
 
 
-def _writable(folder: Path) -> None:
-    """Make a folder before anything is computed that would have no place."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.UsageError(f"cannot write to the folder {folder}: {error}") from error
-
-
 @contextmanager
 def going_on(folder: Path | None) -> Iterator[None]:
     """Say to whoever interrupts that nothing is lost."""
@@ -113,7 +105,6 @@ def train_adversary_(
     train, agent = trainer(), load_victim(victim, select=select, stats=stats)
     if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
         raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
-    _writable(out)
     with bars() as tell, going_on(out):
         tell(kind, 0, steps)
         train(
@@ -184,7 +175,6 @@ def train_critic_(
     agent = load_victim(victim, select=select, stats=stats)
     many = not chosen
     within = Linf(eps, unit(scale)) if eps is not None else budget_of(agent) if many else None
-    _writable(out)
     with bars() as tell, going_on(out):
         if many:
             assert within is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class AdvWrappersError(Exception):
     """Base of the package's own errors."""
@@ -33,6 +35,16 @@ class OrderError(AdvWrappersError, ValueError):
 
 class CardError(AdvWrappersError, ValueError):
     """A card or checkpoint file that is missing, malformed or changed."""
+
+
+class OutputError(AdvWrappersError, OSError):
+    """A file or folder that cannot be written: a full disk, no permission, or another process that holds it.
+
+    Attributes:
+        report: what was computed and could not be written, if it was that far: a report, or None.
+    """
+
+    report: Any = None
 
 
 class TrustError(AdvWrappersError, PermissionError):

@@ -13,10 +13,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from adv_wrappers.core.arrays import fits
 from adv_wrappers.core.errors import (
     AdvWrappersError,
+    OutputError,
     SpaceError,
     ValueRangeError,
     VictimError,
 )
+from adv_wrappers.core.files import holding
 from adv_wrappers.evaluation import rows as lines
 from adv_wrappers.evaluation.checks import check
 from adv_wrappers.evaluation.distances import Sample, chosen
@@ -37,6 +39,7 @@ MOST = 10**6  # episodes of one run
 Progress = Callable[[str, int, int], None]
 
 
+@holding
 def evaluate(
     victim: Victim | str, env: str | Make, threats: Any = (), episodes: int = 10, seed: int = 0,
     num_envs: int | None = None, device: Any = None, *, env_kwargs: Mapping[str, Any] | None = None,
@@ -71,7 +74,7 @@ def evaluate(
             psnr where observations are images of uint8.
         progress: called as ``progress(threat, episodes finished, episodes)``.
         quantize: False hands out integer observations as float32, so that budgets below one grey level have room.
-        out: a folder; after every run ``report.json`` in it holds all rows so far.
+        out: a folder; after every run ``report.json`` in it holds all rows so far. No other process gets it meanwhile.
         resume: take over rows that ``out`` holds and play only the others. A row is taken over if it was played with
             the same victim, environment (a function is known by its name), episodes, layers (trained adversaries and
             critics by their hashes), distances (by name), ``num_envs``, ``quantize``, device and versions; never where
@@ -82,6 +85,8 @@ def evaluate(
         AdvWrappersError: one of its kinds, before any episode is played, for arguments that cannot work: a victim that
             does not fit the environment, a threat or a distance that does not fit either, an unknown id.
             :class:`ValueRangeError` for observations, rewards or distances that are not finite.
+        :class:`OutputError`, before any episode is played, for a folder that cannot be written to or that another
+        process holds; and at the end, with the report as its ``report``, where the last one could not be written.
 
     >>> from adv_wrappers import evaluate
     >>> report = evaluate("zoo:cartpole-dqn", "CartPole-v1", ["max-diff:eps=0.1"], episodes=2)
@@ -102,11 +107,6 @@ def evaluate(
         stacks.insert(1, worst(victim))
     stacks = distinct(stacks)
     one, name, kwargs = builder(env, victim, env_kwargs, make)
-    if out is not None:
-        try:
-            Path(out).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueRangeError(f"cannot write to the folder {out}: {error}") from error
     images = len(victim.observation_space.shape or ()) > 1
     venv = _vector(one, min(num_envs or (8 if images else 32), episodes))
     threads = torch.get_num_threads()
@@ -133,6 +133,7 @@ def evaluate(
             "victim": {"ref": victim.ref, "fingerprint": victim.fingerprint(), "select": victim.select},
         }  # fmt: skip
         kept = Kept(Path(out), about, victim, stacks, taken) if resume and out is not None else None
+        unwritten: OutputError | None = None
         found: list[dict[str, Any] | None] = [None] * len(stacks) if kept is None else kept.rows
         for i, (aimed, tap, shell) in enumerate(runs):
             tell = None if progress is None else _teller(progress, aimed.name, int(episodes))
@@ -149,14 +150,27 @@ def evaluate(
                 threats=lines.compared([row for _, row in rows], lowest, fixed),
                 minimum=lines.about_minimum(minimum, victim, lowest),
             )  # fmt: skip
-            if kept is not None:
-                kept.write(report)
-            elif out is not None:
-                report.to_json(Path(out) / "report.json")
+            if out is not None:
+                unwritten = _written(report, Path(out), kept)
+        if unwritten is not None:
+            raise unwritten
         return report
     finally:
         torch.set_num_threads(threads)
         venv.close()
+
+
+def _written(report: Report, folder: Path, kept: Kept | None) -> OutputError | None:
+    """Write a report; the error that this raised, with the report. The next run of an evaluation tries again."""
+    try:
+        if kept is not None:
+            kept.write(report)
+        else:
+            report.to_json(folder / "report.json")
+    except OutputError as error:
+        error.report = report
+        return error
+    return None
 
 
 def check_episodes(episodes: Any) -> None:

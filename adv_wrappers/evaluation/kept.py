@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from adv_wrappers.core.files import move
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.rows import COLUMNS
 from adv_wrappers.evaluation.stacks import Stack, form
@@ -68,7 +68,7 @@ class Kept:
         path = self.folder / "report.json"
         if self._others:
             names = (self.folder / f"report-{i}.json" for i in itertools.count(1))
-            os.replace(path, next(name for name in names if not name.exists()))
+            move(path, next(name for name in names if not name.exists()))
             self._others = False
         report.to_json(path)
 

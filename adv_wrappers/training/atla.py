@@ -36,6 +36,7 @@ from stable_baselines3.common.utils import set_random_seed
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import ThreatError, ValueRangeError
+from adv_wrappers.core.files import holding
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.training.against import Against
@@ -85,6 +86,7 @@ class Hardened:
         return f"the best of {several} checkpoints by the {rule}, at {row['steps']} of {last} steps"
 
 
+@holding
 def train_agent(
     env: str | Make, adversary: Any = "pa-ad", eps: float | None = None, steps: int = 1_000_000,
     algorithm: str = "ppo", num_envs: int = 32, seed: int = 0, *, victim: Any = None, select: Any = "mode",

@@ -21,6 +21,7 @@ import torch
 
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.core.errors import ThreatError, ValueRangeError
+from adv_wrappers.core.files import holding
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.training.course import ROUND, Course, resume
@@ -35,6 +36,7 @@ _NUMBERS = {"eps": math.inf, "weight": math.inf, "lr": math.inf, "gamma": 1.0, "
 _WHOLE = {"steps": 2, "seed": 0, "num_envs": 1}  # and the least of each
 
 
+@holding
 def train_one(
     victim: Victim | str, env: str | Make, *, steps: int = 30 * ROUND, robust: str | None = "interval",
     eps: float = 0.02, weight: float = 0.1, box: str = "both", successor: str = "next", gamma: float = 0.99,

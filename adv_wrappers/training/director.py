@@ -28,6 +28,7 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.balls import Linf
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.errors import SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.core.files import holding
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.values import construct
 from adv_wrappers.evaluation.environments import Make, builder
@@ -45,6 +46,7 @@ ALGORITHMS: dict[str, Any] = {"ppo": PPO, "a2c": A2C}
 MOST = 4096  # numbers of a steer
 
 
+@holding
 def train_adversary(
     kind: str | Actor | Hybrid | Mapping[str, Any], env: str | Make, victim: Victim | str, eps: float | None = None,
     steps: int = 100_000, algorithm: str = "ppo", num_envs: int | None = None, seed: int = 0, *, scale: Any = None,

@@ -23,6 +23,7 @@ from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.balls import Linf
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import CardError, ThreatError, ValueRangeError
+from adv_wrappers.core.files import holding
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Make, spaces_of
 from adv_wrappers.evaluation.episodes import evaluate
@@ -123,6 +124,7 @@ def text_of(setting: Setting) -> str:
     return ",".join(f"{key}={value}" for key, value in setting.items()) or "default"
 
 
+@holding
 def train_critic(
     victim: Victim | str, env: str | Make, *, within: Budget | None = None, settings: Sequence[Setting] | None = None,
     episodes: int = 20, attack_steps: int = 10, seed: int = 0, env_kwargs: Mapping[str, Any] | None = None,
@@ -229,6 +231,7 @@ def refuse_one(folder: str | Path) -> None:
         raise ValueRangeError(f"{folder} holds something else than the strongest of several critics: give another out=")
 
 
+@holding
 def scan_critics(
     victim: Victim | str, env: str | Make, *, within: Budget, settings: Sequence[Setting] = SMALL, episodes: int = 20,
     attack_steps: int = 10, seed: int = 0, env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None,
