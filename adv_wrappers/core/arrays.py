@@ -1,7 +1,8 @@
 """The part of a space that a layer perturbs, and the way in and out: numpy in, numpy out; tensors in, tensors out.
 
-Computing is done in one dtype (the victim's), projecting in another (the space's own, or the float that holds its
-integers exactly): a float64 space that is projected in float32 would not contain its own true values.
+Computing is done in one dtype (the victim's), projecting in another (that of the true values, or the float that holds
+their integers exactly): float64 values that are projected in float32 would not lie in their own budget. Values come out
+in the dtype that they came in; integers that stand for floats, in a space of floats, come out in the space's dtype.
 """
 
 from __future__ import annotations
@@ -17,8 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.core.errors import SpaceError, VictimError
+from adv_wrappers.core.rounding import WHOLE, at_least, at_most
 
 At = str | tuple[str, ...] | None
+
+_FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+_KINDS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_ARRAYS = {kind: np.dtype(name) for name, kind in _FLOATS.items() if name != "bfloat16"}
 
 
 def _bounds(space: spaces.Space[Any]) -> tuple[NDArray[Any], NDArray[Any], np.dtype[Any]] | None:
@@ -56,47 +62,91 @@ class Field:
         if self.keys is None:
             leaves = [space]
         elif not isinstance(space, spaces.Dict):
-            raise SpaceError(f"at={at!r} picks keys of a Dict {what} space, got {space}")
+            raise SpaceError(f"at={at!r} picks keys of a Dict {what} space, got {space}: leave at away")
         elif not self.keys or any(key not in space.spaces for key in self.keys):
             raise SpaceError(f"at={at!r} must name keys of the {what} space: it has {', '.join(space.spaces)}")
         else:
             leaves = [space.spaces[key] for key in self.keys]
-        if isinstance(space, spaces.Dict) and self.keys is None:
-            raise SpaceError(f"the {what} space is a Dict: choose what to perturb with at=: {', '.join(space.spaces)}")
-        discrete = [isinstance(leaf, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)) for leaf in leaves]
+        for key, leaf in zip(self.keys or (None,), leaves, strict=True):
+            if _bounds(leaf) is None or (what == "observation" and not isinstance(leaf, spaces.Box)):
+                raise _unfit(what, leaf, key)
         bounds = [found for found in map(_bounds, leaves) if found is not None]
-        if len(bounds) < len(leaves) or (what == "observation" and any(discrete)):
-            more = "" if what == "observation" else ", Discrete, MultiDiscrete or MultiBinary"
-            raise SpaceError(f"cannot perturb the {what} space {space}: expected a Box{more}")
         if len({b[2] for b in bounds}) > 1:
-            raise SpaceError(f"at={at!r} joins leaves of different dtypes: {', '.join(str(b[2]) for b in bounds)}")
-        self.leaves, self.joined, self.discrete = leaves, isinstance(at, tuple), any(discrete)
+            raise SpaceError(
+                f"at={at!r} joins leaves of different dtypes, {', '.join(str(b[2]) for b in bounds)}: perturb them in "
+                f"layers of their own"
+            )
+        discrete = any(isinstance(leaf, _KINDS[1:]) for leaf in leaves)
+        self.leaves, self.joined, self.discrete = leaves, isinstance(at, tuple), discrete
         self.dtype = bounds[0][2]
         if self.dtype.kind not in "fiu":
-            raise SpaceError(f"cannot perturb a {what} of dtype {self.dtype}: expected floats or integers")
+            raise SpaceError(
+                f"cannot perturb a {what} of dtype {self.dtype}: expected floats or integers"
+                + (", as gymnasium.wrappers.DtypeObservation(env, np.uint8) makes of it" * (what == "observation"))
+            )
         self.grid = self.dtype.kind in "iu"
         self.low = np.concatenate([b[0].reshape(-1) for b in bounds]) if self.joined else bounds[0][0]
         self.high = np.concatenate([b[1].reshape(-1) for b in bounds]) if self.joined else bounds[0][1]
         self.shape: tuple[int, ...] = self.low.shape
-        wide = self.dtype.itemsize > (2 if self.grid else 4)
-        self.exact = torch.float64 if wide else torch.float16 if self.dtype == np.float16 else torch.float32
-        self._exact_np = np.dtype(str(self.exact).removeprefix("torch."))
-        self._on: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        if self.low.size == 0:
+            raise SpaceError(f"cannot perturb the {what} space {leaves[0]}: it has no elements")
+        self._exact: dict[Any, torch.dtype] = {}
+        self.exact = self.exact_for(self.dtype)
+        self._on: dict[Any, tuple[Tensor, Tensor]] = {}
         # whether the space is all values of its dtype: full uint8 images
         self.whole = self.dtype == np.uint8 and bool((self.low == 0).all() and (self.high == 255).all())
         finite = np.isfinite(np.stack([self.low, self.high]).astype(np.float64))
         self.bounded, self._open = bool(finite.all()), not finite.any()  # every feature, and none
+        largest = max(abs(int(self.low.min())), abs(int(self.high.max()))) if self.grid else 0
+        self.vast = largest > WHOLE  # has integers that no float holds
+        self.wide = self.grid and not self.discrete and self.exact == torch.float64  # may hold some beside its bounds
 
     def holds(self, part: Any) -> bool:
         """Whether a part of this dtype cannot lie outside of the space."""
         return self._open or (self.whole and part.dtype in (np.uint8, torch.uint8))
 
-    def bounds(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Bounds of the space in the exact dtype, ``[*S]`` twice."""
-        if device not in self._on:
-            low, high = (torch.from_numpy(np.array(b, dtype=self._exact_np)) for b in (self.low, self.high))
-            self._on[device] = (low.to(device), high.to(device))
-        return self._on[device]
+    def exact_for(self, dtype: Any) -> torch.dtype:
+        """The float dtype in which values of a dtype (numpy's or torch's) are projected.
+
+        Raises:
+            SpaceError: for floats in a space of integers, and for anything but numbers.
+        """
+        found = self._exact.get(dtype)
+        if found is None:
+            found = self._exact[dtype] = self._exactly(dtype)
+        return found
+
+    def _exactly(self, dtype: Any) -> torch.dtype:
+        name = str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else np.dtype(dtype).name
+        known = _FLOATS.get(name)
+        if known is not None and not self.grid:
+            return known
+        kind = np.dtype(name).kind if known is None and name in np.sctypeDict else ""
+        if kind not in ("b", "i", "u"):
+            expected = "integers" if self.grid else "integers or floats of 16, 32 or 64 bits"
+            raise SpaceError(f"expected {expected}, as the space has them ({self.dtype}), got {name}")
+        if not self.grid:
+            return _FLOATS[self.dtype.name]
+        return torch.float64 if max(np.dtype(name).itemsize, self.dtype.itemsize) > 2 else torch.float32
+
+    def bounds(self, device: torch.device, dtype: Any = None) -> tuple[Tensor, Tensor]:
+        """Bounds for values of a dtype (None for the space's own), in the dtype that these are projected in.
+
+        ``[*S]`` twice: the space's, rounded inwards, and of integers those that the dtype and its float both hold.
+        """
+        key = device, dtype
+        if key not in self._on:
+            self._on[key] = self._sides(device, self.dtype if dtype is None else dtype)
+        return self._on[key]
+
+    def _sides(self, device: torch.device, dtype: Any) -> tuple[Tensor, Tensor]:
+        exact, low, high = self.exact_for(dtype), self.low.astype(np.float64), self.high.astype(np.float64)
+        if self.grid:
+            kind = np.dtype(str(dtype).removeprefix("torch."))
+            least, most = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
+            low, high = (side.clip(max(least, -WHOLE), min(most, WHOLE)) for side in (low, high))
+        lower, upper = (torch.from_numpy(np.array(side)) for side in (low, high))
+        return at_least(lower, exact).to(device), at_most(upper, exact).to(device)
 
     def take(self, value: Any, batched: bool) -> Any:
         """The perturbed part of a native value as one array or tensor ``[B, *S]`` (no copy for a whole space)."""
@@ -128,18 +178,38 @@ class Field:
         return out
 
     def exactly(self, part: Any) -> Tensor:
-        """A fresh tensor of the part in the exact dtype, on its own device."""
+        """A fresh tensor of the part in the dtype that it is projected in, on its own device."""
+        exact = self.exact_for(part.dtype)
         if isinstance(part, Tensor):
-            return part.to(self.exact, copy=True)
-        if part.dtype.kind not in ("biu" if self.grid else "biuf"):
-            raise SpaceError(f"expected {'integers' if self.grid else 'numbers'}, got an array of dtype {part.dtype}")
-        return torch.from_numpy(np.array(part, dtype=self._exact_np, order="C"))
+            return part.to(exact, copy=True)
+        return torch.from_numpy(np.array(part, dtype=_ARRAYS[exact], order="C"))
 
     def native(self, y: Tensor, like: Any) -> Any:
-        """``y`` (already on the grid of an integer space) in the dtype and kind of ``like``."""
+        """``y`` (already on the grid of an integer space) in the kind and dtype of ``like``.
+
+        Where ``like`` holds integers in a space of floats, the dtype is that of ``y``.
+        """
         if isinstance(like, Tensor):
-            return y.to(like.device, like.dtype)
-        return y.detach().cpu().numpy().astype(like.dtype, copy=False)
+            return y.to(like.device, like.dtype if self.grid or like.dtype.is_floating_point else y.dtype)
+        y = y.detach().cpu()
+        return y.numpy().astype(like.dtype, copy=False) if self.grid or like.dtype.kind == "f" else y.numpy()
+
+
+def _unfit(what: str, leaf: spaces.Space[Any], key: str | None) -> SpaceError:
+    """The error of a space that cannot be perturbed; says what can be done about it."""
+    if what == "observation":
+        wanted, cure = "a Box", "gymnasium.wrappers.FlattenObservation makes one of it"
+    else:
+        wanted, cure = "a Box, Discrete, MultiDiscrete or MultiBinary", "flatten it in a wrapper of your own"
+    if not leaf.is_np_flattenable:
+        cure = "nothing in Gymnasium makes one of it"
+    if isinstance(leaf, spaces.Dict) and key is None:
+        kinds = (spaces.Box,) if what == "observation" else _KINDS
+        fit = [name for name, one in leaf.spaces.items() if isinstance(one, kinds)]
+        if fit:
+            cure = f"pick a key, at={fit[0]!r} (it has {', '.join(leaf.spaces)}), or {cure}"
+    where = f"the {what} space" if key is None else f"the key {key!r} of the {what} space"
+    return SpaceError(f"cannot perturb {where}, {leaf}: expected {wanted}; {cure}")
 
 
 def _row(part: Any) -> Any:
@@ -159,7 +229,9 @@ def _single(like: Any, value: Any) -> Any:
     if isinstance(like, Tensor):
         return value
     if isinstance(like, np.ndarray):
-        return np.asarray(value, dtype=like.dtype)
+        return np.asarray(value)
+    if isinstance(value, np.generic) and value.dtype.kind == "f" and isinstance(like, (int, np.integer, np.bool_)):
+        return value  # an integer that stood for a float
     return type(like)(value)
 
 

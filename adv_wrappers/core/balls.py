@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -16,6 +15,7 @@ from adv_wrappers.core import launch
 from adv_wrappers.core.budgets import Budget, Draws, below_one_level, number
 from adv_wrappers.core.errors import BudgetError
 from adv_wrappers.core.euclidean import L2
+from adv_wrappers.core.rounding import around, distance
 from adv_wrappers.core.sparse import L0
 
 __all__ = ["L0", "L2", "Linf"]
@@ -24,8 +24,9 @@ Scale = float | tuple[float, ...] | str | None
 
 
 @functools.lru_cache(maxsize=256)
-def _radius(eps: float, scale: tuple[float, ...], shape: tuple[int, ...], dtype: torch.dtype, device: Any) -> Tensor:
-    return (torch.tensor(scale, dtype=torch.float64) * eps).view(shape).to(dtype=dtype, device=device)
+def _radius(eps: float, scale: Any, shape: tuple[int, ...], dtype: torch.dtype, device: Any) -> Tensor:
+    """``eps * scale`` to the nearest number of a dtype: ``[]``, or ``shape``; arithmetic with tensors costs less."""
+    return (torch.tensor(1.0 if scale is None else scale, dtype=torch.float64) * eps).view(shape).to(device, dtype)
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,21 @@ class Linf(Budget):
         return self.eps if self.scale is None else self.eps * float(self.scale)
 
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        radius = self.radius(x)
-        lower, upper = x - radius, x + radius
+        lower, upper = around(x, self._distance(x, False))
         return torch.maximum(lower, low, out=lower), torch.minimum(upper, high, out=upper)
+
+    def grid_box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        whole = self._distance(x, True)
+        lower, upper = x - whole, x + whole  # exact
+        return torch.maximum(lower, low, out=lower), torch.minimum(upper, high, out=upper)
+
+    def _distance(self, x: Tensor, whole: bool) -> Tensor:
+        scale, *more = self._shape(x)
+        return distance(self.eps, scale, whole, *more)
+
+    def _shape(self, x: Tensor) -> Any:
+        """Scale, shape, dtype and device of the radius as a tensor."""
+        return self.scale, tuple(x.shape[1:]) if isinstance(self.scale, tuple) else (), x.dtype, x.device
 
     def direction(self, gradient: Tensor) -> Tensor:
         return self.in_units(gradient.sign())
@@ -154,8 +167,9 @@ class Linf(Budget):
 
     def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
         """Uniform in the ball (on the grid: over its integers), then met with the space, as the papers do."""
-        u, radius = draws.uniform(), self.radius(x)
+        u = draws.uniform()
         if not grid:
-            return torch.clamp(u.mul_(2).sub_(1).mul_(radius).add_(x), low, high)
-        whole = radius.floor() if isinstance(radius, Tensor) else math.floor(radius)
+            radius, one = _radius(self.eps, *self._shape(x)), _radius(1.0, None, (), x.dtype, x.device)
+            return torch.clamp(u.add_(u).sub_(one).mul_(radius).add_(x), low, high)
+        whole = self._distance(x, True)
         return torch.clamp(u.mul_(2 * whole + 1).floor_().sub_(whole).add_(x), low, high)

@@ -8,6 +8,7 @@ on CUDA multiplies and adds with one rounding; so contraction is switched off, a
 from __future__ import annotations
 
 import itertools
+import math
 
 import torch
 import triton
@@ -125,7 +126,7 @@ def step_from_bytes(
         return None
     out = torch.empty_like(y) if out is None else out
     bytes_kernel[(triton.cdiv(y.numel(), _BLOCK),)](
-        y, gradient, x, out, y.numel(), float(eps), float(step), _BLOCK, enable_fp_fusion=False
+        y, gradient, x, out, y.numel(), float(math.floor(eps)), float(step), _BLOCK, enable_fp_fusion=False
     )
     return out
 

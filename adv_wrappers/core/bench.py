@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor
@@ -18,6 +19,7 @@ from adv_wrappers.core.frames import History, Newest, plain
 from adv_wrappers.core.memory import Memory
 from adv_wrappers.core.moment import Moment, Timeless, expected, place
 from adv_wrappers.core.perturbation import Perturbation, When
+from adv_wrappers.core.rounding import WHOLE
 from adv_wrappers.core.session import Session, select
 from adv_wrappers.core.threat import ThreatModel
 
@@ -112,14 +114,12 @@ class Bench:
 
     def _box(self, exact: Tensor, moment: Moment) -> tuple[Tensor, Tensor]:
         """The box around the true values: the space widened to contain them, met with the ball, rounded inwards."""
-        low, high = self.field.bounds(exact.device)
+        low, high = self.field.bounds(exact.device, moment.part.dtype)
         if not self.field.holds(moment.part):
             low, high = torch.minimum(low, exact), torch.maximum(high, exact)
-        low, high = self.budget.box(exact, low, high)
+        low, high = (self.budget.grid_box if self.field.grid else self.budget.box)(exact, low, high)
         if low.shape != exact.shape:  # a budget of somebody's own may hand the bounds of the space back
             low, high = low.expand_as(exact).clone(), high.expand_as(exact).clone()
-        if self.field.grid:
-            low, high = low.ceil_(), high.floor_()
         if moment.free is not None:  # what was shown before has no room left
             low, high = torch.where(moment.free, low, exact), torch.where(moment.free, high, exact)
         return low, high
@@ -190,9 +190,22 @@ class Bench:
         return context, exact
 
     def sound(self, values: Any) -> None:
-        """Raise :class:`ValueRangeError` unless the values of a host environment are finite; no device is asked."""
-        if self.clock.device is None and not self.field.grid and not finite(torch.as_tensor(values)):
-            raise ValueRangeError(f"{self.threat.label} was handed an {self.threat.on} that is not finite: {values}")
+        """Raise :class:`ValueRangeError` unless the values of a host environment are finite; no device is asked.
+
+        And unless floats hold integers with all their neighbours.
+        """
+        if self.clock.device is not None:
+            return
+        if not self.field.grid:
+            if not finite(torch.as_tensor(values)):
+                raise ValueRangeError(
+                    f"{self.threat.label} was handed an {self.threat.on} that is not finite: {values}"
+                )
+        elif self.field.wide and len(values) and np.abs(np.asarray(values, np.float64)).max() >= WHOLE:
+            raise ValueRangeError(
+                f"{self.threat.label} was handed an {self.threat.on} with integers beyond 2**53, next to which floats "
+                f"are more than one apart: {values}"
+            )
 
     def forget(self, mask: Any = None) -> None:
         """Initial memory in the rows of ``mask``; None for all."""

@@ -50,6 +50,11 @@ class Budget(Value):
         """Smallest box that contains the feasible set: what an attack searches, ``[B, *S]`` twice."""
         raise NotImplementedError
 
+    def grid_box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """:meth:`box` on an integer grid: around whole ``x``, rounded inwards to whole numbers."""
+        lower, upper = self.box(x, low, high)
+        return lower.ceil(), upper.floor()
+
     def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
         """A feasible point for every row of ``y``; ``low`` and ``high`` are those of :meth:`box`."""
         y = torch.clamp(y, low, high)

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget, Draws, below_one_level, number
+from adv_wrappers.core.rounding import around, distance
 
+_ROUNDING = 1e-15  # of a sum of squares in float64, relatively: what lengths are known to
 _FAR = 1e6  # length of a vector that stands for its direction alone
 
 
@@ -28,10 +30,23 @@ def _norms(x: Tensor) -> Tensor:
     return _broad(torch.linalg.vector_norm(_rows(x), dim=1, keepdim=True), x)
 
 
-def _shrink(delta: Tensor, length: float | Tensor) -> Tensor:
-    """``delta`` drawn back to rows of at most ``length``."""
-    norms = _norms(delta)
-    return delta * torch.where(norms > length, length / norms, 1.0)
+def _wide(x: Tensor) -> Tensor:
+    """``x`` in float64, where its device has that."""
+    return x if x.device.type == "mps" else x.double()
+
+
+def _shrunk(delta: Tensor, length: float | Tensor, huge: bool) -> Tensor:
+    """``delta`` with the rows that are longer than ``length`` drawn back to it.
+
+    ``huge`` says that it may hold numbers whose squares are none.
+    """
+    if not huge:
+        norms = _norms(delta)
+        return delta * torch.where(norms > length, length / norms, 1.0)
+    top = _broad(_rows(delta).abs().amax(1, keepdim=True), delta).clamp_(min=torch.finfo(delta.dtype).tiny)
+    unit = delta / top
+    norms = _norms(unit)
+    return torch.where(norms * top > length, unit * (length / norms), delta)
 
 
 def _whole(delta: Tensor, length: float | Tensor) -> Tensor:
@@ -41,15 +56,17 @@ def _whole(delta: Tensor, length: float | Tensor) -> Tensor:
     further while that comes nearer to ``delta`` and the row can pay for it. Plain rounding would lose a change that is
     spread over many elements: each would be less than half a level.
     """
-    shrunk = _shrink(delta, length)
+    wide = _wide(delta)
+    length = _wide(length) if isinstance(length, Tensor) else length
+    shrunk = _shrunk(wide, length, delta.dtype == torch.float64)
     base = shrunk.trunc()
-    more = delta.round().abs() > base.abs()
+    more = wide.round().abs() > base.abs()
     order = _rows(torch.where(more, (shrunk - base).abs(), -1.0)).argsort(dim=1, descending=True, stable=True)
     price = _rows(torch.where(more, 2 * base.abs() + 1, 0.0)).gather(1, order)
-    many = isinstance(length, Tensor)
-    room = (length.reshape(-1, 1) if many else delta.new_full((1, 1), length)) ** 2 * (1 + 1e-6)  # type: ignore[union-attr,arg-type]
-    paid = (price.cumsum(1) <= room - _rows(base).square().sum(1, keepdim=True)).to(delta.dtype)
-    return base + delta.sign() * more * torch.zeros_like(paid).scatter_(1, order, paid).view(delta.shape)
+    room = (length.reshape(-1, 1) if isinstance(length, Tensor) else length) ** 2 * (1 + _ROUNDING)
+    paid = (price.cumsum(1) <= room - _rows(base).square().sum(1, keepdim=True)).to(wide.dtype)
+    whole = base + wide.sign() * more * torch.zeros_like(paid).scatter_(1, order, paid).view(delta.shape)
+    return whole.to(delta.dtype)
 
 
 @dataclass(frozen=True)
@@ -75,7 +92,12 @@ class L2(Budget):
             raise below_one_level(self.eps)
 
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.maximum(x - self.eps, low), torch.minimum(x + self.eps, high)
+        lower, upper = around(x, distance(self.eps, None, False, (), x.dtype, x.device))
+        return torch.maximum(lower, low), torch.minimum(upper, high)
+
+    def grid_box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        whole = distance(self.eps, None, True, (), x.dtype, x.device)
+        return torch.maximum(x - whole, low), torch.minimum(x + whole, high)
 
     def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
         if self.eps == 0:
@@ -84,7 +106,13 @@ class L2(Budget):
         # met with the space's bounds, not with the sides of the box around the ball: those would bend the way back
         y = torch.where((y < low) & (low > x - inner), low, y)
         y = torch.where((y > high) & (high < x + inner), high, y)
-        return x + _whole(y - x, self.eps) if grid else torch.clamp(x + _shrink(y - x, self.eps), low, high)
+        if grid:
+            return x + _whole(y - x, self.eps)
+        true = _wide(x)
+        delta = _shrunk(_wide(y) - true, self.eps, x.dtype == torch.float64)
+        near = (true + delta).to(x.dtype)
+        over = (_wide(near) - true).abs() > delta.abs_().mul_(1 + _ROUNDING)  # rounded away from the true value
+        return torch.clamp(torch.where(over, torch.nextafter(near, x), near), low, high)
 
     def direction(self, gradient: Tensor) -> Tensor:
         top = _broad(_rows(gradient).abs().amax(1, keepdim=True), gradient)

@@ -85,7 +85,7 @@ class Perturber(Bench):
             rows = None if len(rows) == len(struck) else rows
         y, part = self._strike(value, True, rows, final, mask)
         if rows is not None:
-            out = part.copy()
+            out = part.astype(y.dtype)
             out[rows] = y
         else:
             out = y
@@ -120,7 +120,7 @@ class Perturber(Bench):
             if self.transfer is not None and top is not None:
                 y, largest = self.transfer.down(y, top)
                 self._sane(math.isfinite(float(largest)))
-                y = y[:count] if count is not None else y.astype(part.dtype)
+                y = y[:count] if count is not None else y.copy()
             elif isinstance(part, Tensor):
                 y = self.field.native(y, part)
         if self.graphs is None and memory is not None:
@@ -140,12 +140,17 @@ class Perturber(Bench):
         low, high = context.box if trusted else self._box(exact, moment)
         memory = None if moment.memory is None else context.memory
         del context
-        y = y.to(device=exact.device, dtype=exact.dtype)
+        if not y.is_floating_point():
+            y = y.to(exact.dtype)
         top = None
         if self.transfer is not None:
             top = torch.linalg.vector_norm(y, torch.inf) if y.numel() else y.sum()
         elif self.clock.device is None:
             self._sane(finite(y))
+        if y.dtype.itemsize > exact.dtype.itemsize:  # beyond its range lies no infinity
+            most = torch.finfo(exact.dtype).max
+            y = y.clamp(-most, most)
+        y = y.to(device=exact.device, dtype=exact.dtype)
         y = self.budget.project(y, exact, low, high, self.field.grid)
         del low, high
         return self.field.native(y, moment.part), top, memory

@@ -142,6 +142,11 @@ class ThreatModel(Value):
         field = Field(observation_space if self.on == "observation" else action_space, self.at, self.on)
         if self.on == "action" and field.discrete and self.budget.name in ("linf", "l2"):
             raise BudgetError(f"discrete actions have no distance: use Valid() or L0(k), not {self.budget!r}")
+        if field.vast and not self.budget.bounded:
+            raise BudgetError(
+                f"{self.budget!r} allows integers beyond 2**53 in the {self.on} space, where floats are more than one "
+                f"apart: use Linf(eps) or L2(eps), or a space with narrower bounds"
+            )
         self.budget.check(field.low, field.high, field.grid)
         if isinstance(self.how, Perturbation):
             if self.how.needs_victim and getattr(self.how, "victim", None) is None:

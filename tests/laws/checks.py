@@ -8,11 +8,13 @@ import copy
 import dataclasses
 import functools
 import json
+import math
 import pickle
 import shutil
 import tempfile
 import warnings
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import gymnasium as gym
@@ -211,14 +213,15 @@ def inside(budget: dict[str, Any], y: Any, x: Any, leaf: Any) -> None:
     low, high = (leaf.start, leaf.start + leaf.n - 1) if hasattr(leaf, "n") else (leaf.low, leaf.high)
     assert np.all((y >= np.minimum(low, x)) & (y <= np.maximum(high, x))), f"{y} leaves the space of {x}"
     move = y.astype(np.float64) - x.astype(np.float64)
-    slack = 2 * np.spacing(np.abs(x) + 1).astype(np.float64) if y.dtype.kind == "f" else np.zeros(x.shape)
     eps, norm = budget.get("eps", 0), budget.get("norm", "linf")  # an old frame was in the budget when it was new
     if norm == "linf":
-        radius = eps * np.reshape(budget.get("scale", 1.0), x.shape if "scale" in budget else ())
-        assert np.all(np.abs(move) <= radius + slack), f"moved by {np.abs(move).max()}, allowed are {radius}"
+        radius = eps * (np.reshape(budget["scale"], x.shape) if "scale" in budget else np.ones(x.shape))
+        close = np.abs(move) >= radius * (1 - 1e-9)
+        for a, b, r in zip(*(part[close].tolist() for part in (x, y, radius)), strict=True):
+            assert abs(Fraction(b) - Fraction(a)) <= Fraction(r), f"{a!r} moved to {b!r}, allowed are {r!r}"
     elif norm == "l2":
-        length = np.linalg.norm(move)
-        assert length <= eps + np.linalg.norm(slack) + 1e-7 * eps, f"moved by {length}, allowed is {eps}"
+        length = math.sqrt(math.fsum((move * move).flat))
+        assert length <= eps * (1 + 2e-15), f"moved by {length!r}, allowed is {eps!r}"
     elif norm == "l0":
         assert np.count_nonzero(move) <= eps, f"{np.count_nonzero(move)} elements moved, allowed are {eps}"
 
