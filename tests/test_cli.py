@@ -182,6 +182,16 @@ def test_train_adversary_says_how_to_evaluate_what_it_trained(
     assert row["linf"] <= 0.1 + 1e-6 and Report.from_json("o/report.json").victim["select"] == "mode"
 
 
+def test_train_adversary_of_both_forms(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    words = "train-adversary CartPole-v1 --victim zoo:cartpole-a2c --eps 0.1 --form both --steps 64 --num-envs 1"
+    done = CliRunner().invoke(main, [*words.split(), "--checks", "1", "--episodes", "1", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    rows = [line.split() for line in done.output.splitlines() if line.split()[:1] in (["direction"], ["target"])]
+    assert [row[:2] for row in rows] == [["direction", "64"], ["target", "64"]] and sum("*" in row for row in rows) == 1
+    assert next_of(done.output)[-1] == f"learned:card={tmp_path}"
+
+
 def test_train_critic_and_a_scan_say_how_to_evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(gym.registry, "Brief-v0", dataclasses.replace(gym.spec("Hopper-v5"), max_episode_steps=20))
     words = ["train-critic", "Brief-v0", "--victim", "zoo:hopper-ppo", "--steps", "64", "--num-envs", "2"]

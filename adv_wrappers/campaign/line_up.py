@@ -24,7 +24,21 @@ READY = ("noise", "min-best", "pgd", "momentum", "min-q", "max-diff")  # presets
 SARSA = "robust-sarsa"
 LEARNED = ("sa-rl", "pa-ad")
 ATTACKS = (*READY, SARSA, *LEARNED)
-_OURS = {"env", "victim", "eps", "scale", "within", "kind", "steps", "seed", "num_envs", "when", "out", "progress"}
+_OURS = {
+    "env",
+    "victim",
+    "eps",
+    "scale",
+    "within",
+    "kind",
+    "form",
+    "steps",
+    "seed",
+    "num_envs",
+    "when",
+    "out",
+    "progress",
+}
 _OURS |= {"env_kwargs", "make", "quantize"}
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from gymnasium import spaces
 
-from adv_wrappers.adversaries.pa_ad import PAAD
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.campaign.line_up import LEARNED, READY, checkpoints, trainer
 from adv_wrappers.core.budgets import Budget
@@ -17,6 +16,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Make
 from adv_wrappers.presets import threat
 from adv_wrappers.training import scan_critics
+from adv_wrappers.training.forms import FORMS
 from adv_wrappers.victims.victim import Victim
 
 Progress = Callable[[str, int, int], None]
@@ -81,39 +81,38 @@ class Makers:
     def _learned(self, name: str, steps: int, training: Mapping[str, Any]) -> Any:
         """One training; of PA-AD against continuous actions the stronger of two, since victims differ in its forms."""
         several = name == "pa-ad" and isinstance(self.victim.action_space, spaces.Box)
-        forms = ("direction", "target") if several else (None,)
-        runs = [self._trained(name, form, steps, training) for form in forms]
+        whats = [f"{name} {form}" for form in FORMS] if several else [name]
+        left: list[list[float]] = [[] for _ in whats]  # what the checkpoints of each training left
+        folder, tell = self._folder(name), self.progress
+
+        def told(done: int, mean: float) -> None:
+            i = min(max(done - 1, 0) // steps, len(whats) - 1)  # the second training's steps come after the first's
+            left[i].append(mean)
+            if tell is not None:
+                tell(whats[i], min(done - i * steps, steps), steps)
+
+        if tell is not None:
+            for what in whats:
+                tell(what, 0, steps)
+        learned = trainer()(
+            name, self.env, self.victim, within=self.budget, form="both" if several else None, steps=steps,
+            seed=self.seed, out=folder, progress=told, **self.there, **training,
+        )  # fmt: skip
+        if folder is not None:  # a training that went on was told only of what was missing
+            places = [folder / form for form in FORMS] if several else [folder]
+            left = [[float(row["mean_return"]) for row in checkpoints(place)] for place in places]
+        if tell is not None:
+            for what in whats:
+                tell(what, steps, steps)
         others = training.get("episodes", inspect.signature(trainer()).parameters["episodes"].default)
         chosen = f"chosen by mean return over {others} other episodes"
         what, each = ("two trainings (direction and target)", " each") if several else ("one training", "")
-        count = _count(runs[0][1], "checkpoint")
+        count = _count(left[0], "checkpoint")
         self.protocol[name] = f"{what} of {steps} steps{each}, best of {count}{each}, {chosen}"
-        learned, left = min(runs, key=lambda run: min(run[1]))
-        if len(left) > 1 and left[-1] < min(left[:-1]):
-            self.warnings.append(f"the best of {len(left)} checkpoints of {name} is its last: train it longer")
+        best = min(left, key=min)
+        if len(best) > 1 and best[-1] < min(best[:-1]):
+            self.warnings.append(f"the best of {len(best)} checkpoints of {name} is its last: train it longer")
         return learned
-
-    def _trained(self, name: str, form: str | None, steps: int, training: Mapping[str, Any]) -> tuple[Any, list[float]]:
-        """An adversary, and what each of its checkpoints left."""
-        what = name if form is None else f"{name} {form}"
-        folder, tell, left = self._folder(what.replace(" ", "-")), self.progress, list[float]()
-
-        def told(done: int, mean: float) -> None:
-            left.append(mean)
-            if tell is not None:
-                tell(what, min(done, steps), steps)
-
-        if tell is not None:
-            tell(what, 0, steps)
-        learned = trainer()(
-            name if form is None else PAAD(self.victim, form=form), self.env, self.victim, within=self.budget,
-            steps=steps, seed=self.seed, out=folder, progress=told, **self.there, **training,
-        )  # fmt: skip
-        if folder is not None:  # a training that went on was told only of what was missing
-            left = [float(row["mean_return"]) for row in checkpoints(folder)]
-        if tell is not None:
-            tell(what, steps, steps)
-        return learned, left
 
 
 def _count(things: Sequence[Any], name: str) -> str:

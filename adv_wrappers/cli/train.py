@@ -19,6 +19,7 @@ from adv_wrappers.core.balls import Linf
 from adv_wrappers.evaluation.report import number
 from adv_wrappers.texts import pieces_of, value_of
 from adv_wrappers.training import GRID, SMALL, scan_critics, train_one
+from adv_wrappers.training.forms import BOTH, FORMS
 from adv_wrappers.training.scan import budget_of, refuse_one
 from adv_wrappers.victims import load_victim
 
@@ -80,7 +81,9 @@ def going_on(folder: Path | None) -> Iterator[None]:
 @stats_option
 @click.option("--kind", default="pa-ad", show_default=True, metavar="ACTOR", help="sa-rl, pa-ad or pa-ad-action")
 @click.option(
-    "--form", type=click.Choice(["direction", "target"]), help="of pa-ad's steer  [default: by the victim's actions]"
+    "--form",
+    type=click.Choice([*FORMS, BOTH]),
+    help="of pa-ad's steer; both trains the two and keeps the stronger  [default: by the victim's actions]",
 )
 @click.option("--eps", type=float, help="radius of the l-infinity budget; pa-ad-action on discrete actions needs none")
 @SCALE
@@ -106,21 +109,26 @@ def train_adversary_(
     if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
         raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
     with bars() as tell, going_on(out):
-        tell(kind, 0, steps)
+        whole = steps * (2 if form == BOTH else 1)
+        tell(kind, 0, whole)
         train(
-            {"type": kind, "form": form} if form else kind, env, agent, eps, steps, algorithm, num_envs, seed,
-            scale=unit(scale), when=when, checks=checks,
+            kind, env, agent, eps, steps, algorithm, num_envs, seed,
+            scale=unit(scale), when=when, form=form, checks=checks,
             episodes=episodes, out=out, tensorboard=tensorboard, quantize=not no_quantize,
-            progress=lambda at, _: tell(kind, min(at, steps), steps),
+            progress=lambda at, _: tell(kind, min(at, whole), whole),
         )  # fmt: skip
-    rows = checkpoints(out)
+    if form == BOTH:
+        rows = [{"form": one, **row} for one in FORMS for row in checkpoints(out / one)]
+    else:
+        rows = checkpoints(out)
     best = min(rows, key=lambda row: float(row["mean_return"]))
     table = table_("steps", "victim's return", "std", "median", "in training", "seconds")
     for column in table.columns:
         column.justify = "right"
     for row in rows:
         cells = (number(row.get(key)) for key in ("mean_return", "std", "median", "in_training", "seconds"))
-        table.add_row(f"{row['steps']}{' *' if row is best else '  '}", *cells, style="bold" if row is best else "")
+        steps_ = f"{row.get('form', '')} {row['steps']}".strip()
+        table.add_row(f"{steps_}{' *' if row is best else '  '}", *cells, style="bold" if row is best else "")
     console_().print(table)
     click.echo(f"* the best of {len(rows)}, by mean return over {episodes} episodes that the training never sees")
     text = f"learned:card={_word(out)}" + (f",when={when}" if when else "")

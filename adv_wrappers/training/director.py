@@ -36,6 +36,7 @@ from adv_wrappers.texts import parse_when
 from adv_wrappers.training.another import in_words
 from adv_wrappers.training.arena import Arena
 from adv_wrappers.training.chairs import Chairs
+from adv_wrappers.training.forms import BOTH, formed, refuse_other, stronger
 from adv_wrappers.training.networks import director_of, minibatch, policy_kwargs
 from adv_wrappers.training.run import Game, Progress, Run
 from adv_wrappers.victims import Victim, load_victim
@@ -50,7 +51,7 @@ MOST = 4096  # numbers of a steer
 def train_adversary(
     kind: str | Actor | Hybrid | Mapping[str, Any], env: str | Make, victim: Victim | str, eps: float | None = None,
     steps: int = 100_000, algorithm: str = "ppo", num_envs: int | None = None, seed: int = 0, *, scale: Any = None,
-    within: Budget | None = None, when: Any = None, checks: int = 10, episodes: int = 30,
+    within: Budget | None = None, when: Any = None, form: str | None = None, checks: int = 10, episodes: int = 30,
     out: str | Path | None = None, tensorboard: str | Path | None = None, progress: Progress | None = None,
     env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None, observe: str = "state",
     quantize: bool = True, device: str | torch.device | None = None, **settings: Any,
@@ -69,14 +70,18 @@ def train_adversary(
         num_envs: environments attacked as one batch; None takes 32, or 8 for images.
         seed: of the training.
         when: the timing, as a value or a text; None strikes at every step.
+        form: of PA-AD's steer, ``"direction"`` or ``"target"``; None leaves it to the actor. Which is stronger differs
+            by a factor from victim to victim: ``"both"`` trains the two, ``steps`` each, and returns the best
+            checkpoint of either. It takes twice the time.
         checks: how many checkpoints are compared, each by ``episodes`` episodes of the deterministic director on seeds
             that the training never sees; the one that leaves the lowest mean return is returned.
         out: a folder for the best adversary so far, the record of all checkpoints, and the state from which a training
             that was interrupted goes on when it is called again with the same arguments. With more ``steps`` it goes
             on from where it ended. Nothing in the folder is unpickled: going on from somebody else's runs none of
-            their code.
+            their code. With ``form="both"`` each form has its record and state in a folder of its own under this one.
         tensorboard: a folder for SB3's logs; ``adversary/victim_return`` is what a checkpoint leaves.
-        progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``.
+        progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``; with
+            ``form="both"`` the steps of the second form come after ``steps``.
         observe, quantize: as for :class:`adv_wrappers.AdversaryEnv`.
         device: where the director learns; None takes the processor for flat observations, where that is faster, and
             for images a CUDA device if there is one. The victim and its attack stay where the victim is.
@@ -95,6 +100,17 @@ def train_adversary(
     if taken:
         raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
     victim = load_victim(victim)
+    if form is not None:
+        kinds = formed(actor_of(kind, victim), form)
+        given = {
+            "eps": eps, "steps": steps, "algorithm": algorithm, "num_envs": num_envs, "seed": seed, "scale": scale,
+            "within": within, "when": when, "checks": checks, "episodes": episodes, "tensorboard": tensorboard,
+            "env_kwargs": env_kwargs, "make": make, "observe": observe, "quantize": quantize, "device": device,
+            **settings,
+        }  # fmt: skip
+        if form != BOTH:
+            return train_adversary(kinds[form], env, victim, out=out, progress=progress, **given)
+        return train_forms(kinds, env, victim, None if out is None else Path(out), progress, given)
     flat = len(victim.observation_space.shape or ()) == 1
     rows = (32 if flat else 8) if num_envs is None else num_envs
     for name, value in (("steps", steps), ("num_envs", rows), ("checks", checks), ("episodes", episodes)):
@@ -155,6 +171,31 @@ def train_adversary(
     finally:
         torch.set_num_threads(threads)
         vector.close()
+
+
+def train_forms(
+    kinds: Mapping[str, Actor], env: str | Make, victim: Victim, out: Path | None, progress: Progress | None,
+    given: Mapping[str, Any],
+) -> Learned:  # fmt: skip
+    """The stronger of several trainings, one a form; the others' records stay in ``out``.
+
+    Args:
+        kinds: the actor of every form.
+        given: what else :func:`train_adversary` takes.
+    """
+    refuse_other(out)
+    found: dict[str, Learned] = {}
+    told: dict[str, list[float]] = {form: [] for form in kinds}
+    for i, (form, kind) in enumerate(kinds.items()):
+
+        def tell(at: int, left: float, before: int = i * given["steps"], mine: list[float] = told[form]) -> None:
+            mine.append(left)
+            if progress is not None:
+                progress(before + min(at, given["steps"]), left)
+
+        folder = None if out is None else out / form
+        found[form] = train_adversary(kind, env, victim, out=folder, progress=tell, **given)
+    return stronger(found, told, out)
 
 
 def _learnable(actor: Any, victim: Victim) -> None:

@@ -335,9 +335,9 @@ def test_continuous_actions_and_a_scan_of_critics(tmp_path):
 def test_both_forms_of_pa_ad_against_continuous_actions(tmp_path):
     report = standard(toy_victim(), Toy, 1.0, out=tmp_path, attacks=("pa-ad",), **QUICK)
     assert report.protocol["pa-ad"].startswith("two trainings (direction and target) of 256 steps each")
-    left = {f: min(c["mean_return"] for c in checkpoints(tmp_path / f"pa-ad-{f}")) for f in ("direction", "target")}
+    left = {f: min(c["mean_return"] for c in checkpoints(tmp_path / "pa-ad" / f)) for f in ("direction", "target")}
     best = min(left, key=left.__getitem__)
-    mine = adv.threat("learned", toy_victim(), card=str(tmp_path / f"pa-ad-{best}"))
+    mine = adv.threat("learned", toy_victim(), card=str(tmp_path / "pa-ad" / best))
     again = adv.evaluate(toy_victim(), Toy, [mine], episodes=4, num_envs=4)
     assert again.threats[1]["returns"] == report.report.threats[1]["returns"]
 

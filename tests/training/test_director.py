@@ -56,6 +56,69 @@ def test_a_training_that_was_killed_goes_on(tmp_path):
     train_adversary(*arguments, 300, out=tmp_path, **QUICK)  # 300 steps end with the rollout that 384 do: no warning
 
 
+def records(folder):
+    return {
+        form: [row["mean_return"] for row in json.loads((folder / form / "state.json").read_text())["record"]]
+        for form in ("direction", "target")
+    }
+
+
+def test_both_forms_are_trained_and_the_stronger_is_kept(tmp_path):
+    given, told = ("pa-ad", "CartPole-v1", "zoo:cartpole-a2c", 0.2, 128), []
+    how = {"form": "both", "out": tmp_path, **QUICK}
+    learned = train_adversary(*given, progress=lambda *at: told.append(at), **how)
+    left = records(tmp_path)
+    assert [steps for steps, _ in told] == [128, 256]
+    assert [mean for _, mean in told] == [*left["direction"], *left["target"]]
+    best = min(left, key=lambda form: min(left[form]))
+    kept = Learned(card=str(tmp_path / best))
+    assert learned.card == str(tmp_path) and learned.sha256 == kept.sha256 and learned.actor.form == best
+    assert json.loads((tmp_path / "card.json").read_text())["forms"] == {form: min(left[form]) for form in left}
+    for form in left:  # each is what a training of its own is
+        alone = train_adversary(*given, form=form, **QUICK)
+        assert alone._weights != learned._weights
+        assert alone.director.fingerprint_of_weights() == Learned(card=str(tmp_path / form)).sha256
+    again = train_adversary(*given[:4], 256, progress=lambda *at: told.append(at), **how)
+    assert [steps for steps, _ in told[2:]] == [256, 512] and again.card == learned.card
+    assert all(now[: len(left[form])] == left[form] for form, now in records(tmp_path).items())
+
+
+def test_both_forms_without_a_folder():
+    told = []
+    learned = train_adversary(
+        "pa-ad", "CartPole-v1", "zoo:cartpole-a2c", 0.2, 128, form="both", progress=lambda *at: told.append(at), **QUICK
+    )
+    means = [mean for _, mean in told]
+    assert len(means) == 2 and learned.actor.form == ("direction", "target")[means.index(min(means))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "error", "match"),
+    [
+        ("pa-ad", "best", adv.ValueRangeError, "'direction', 'target' or 'both', got 'best'"),
+        ("sa-rl", "both", adv.ThreatError, "sa-rl has none"),
+        (adv.PAAD(form="target"), "both", adv.ThreatError, "given beside an actor with form='target'"),
+        ("pa-ad-action", "both", adv.ValueRangeError, "discrete actions have no direction"),
+    ],
+)
+def test_forms_that_there_are_not(kind, form, error, match, tmp_path):
+    with pytest.raises(error, match=match):
+        train_adversary(kind, "CartPole-v1", "zoo:cartpole-dqn", 0.05, 128, form=form, out=tmp_path, **QUICK)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_both_forms_leave_the_folder_of_something_else_alone(tmp_path):
+    given = ("CartPole-v1", "zoo:cartpole-a2c", 0.05, 128)
+    train_adversary("sa-rl", *given, out=tmp_path, **QUICK)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(adv.ValueRangeError, match="something else than a training of both forms"):
+        train_adversary("pa-ad", *given, form="both", out=tmp_path, **QUICK)
+    (tmp_path / "card.json").write_text("{")
+    with pytest.raises(adv.CardError, match="cannot read"):
+        train_adversary("pa-ad", *given, form="both", out=tmp_path, **QUICK)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
 def test_a_changed_folder_is_refused(tmp_path):
     learned = train_adversary("sa-rl", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 128, out=tmp_path / "a", **QUICK)
     other = train_adversary("sa-rl", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 128, seed=1, out=tmp_path / "b", **QUICK)
