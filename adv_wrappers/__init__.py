@@ -57,7 +57,7 @@ from adv_wrappers.registration import register, register_presets
 from adv_wrappers.strategic import Strategic
 from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Window
 from adv_wrappers.training import scan_critics, train_critic
-from adv_wrappers.victims import Victim, from_module, from_sb3, load_victim
+from adv_wrappers.victims import Victim, from_module, from_sb3, load_victim, save_card
 from adv_wrappers.wrappers.action import PerturbAction, VectorPerturbAction
 from adv_wrappers.wrappers.adversary import AdversaryEnv, VectorAdversaryEnv
 from adv_wrappers.wrappers.atari import atari, atari_vec
@@ -119,5 +119,5 @@ __all__ = [
     "VecProbabilisticTiming", "VectorAdversaryEnv", "VectorPerturbAction", "VectorPerturbObservation",
     "VectorProbabilisticTiming", "VectorShrinkFrames", "Victim", "VictimError", "Window", "WorstAction", "atari",
     "atari_vec", "check_order", "evaluate", "from_module", "from_sb3", "load_victim", "presets", "register",
-    "scan_critics", "threat", "train_adversary", "train_agent", "train_critic", "wrap",
+    "save_card", "scan_critics", "threat", "train_adversary", "train_agent", "train_critic", "wrap",
 ]  # fmt: skip

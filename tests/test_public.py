@@ -25,7 +25,7 @@ SHELLS = {
 }
 ATARI = {"RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"}
 VIEWS = {"AttackView"}
-VICTIMS = {"Victim", "from_module", "from_sb3", "load_victim"}
+VICTIMS = {"Victim", "from_module", "from_sb3", "load_victim", "save_card"}
 RUNS = {"Report", "evaluate", "register"}
 ERRORS = {
     "AdvWrappersError",

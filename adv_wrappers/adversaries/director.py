@@ -176,6 +176,8 @@ def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:
         raise CardError(f"{folder}: expected a card of kind 'adversary', format {FORMAT}, got {got}")
     if not isinstance(card.get("network"), list) or not isinstance(card.get("actor"), dict):
         raise CardError(f"{folder}: the card must have a list network and a section actor")
+    if not isinstance(card.get("victim") or {}, dict):
+        raise CardError(f"{folder}: the card's victim must be a section, got {card['victim']!r:.80}")
     weights = Weights(tensors, str(folder))
     net = nn.Sequential(*(_layer(weights, f"net.{i}", layer) for i, layer in enumerate(card["network"])))
     weights.finish()

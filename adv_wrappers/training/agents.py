@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,16 +9,13 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from adv_wrappers.core.errors import CardError, VictimError
-from adv_wrappers.core.files import write
-from adv_wrappers.victims import Victim, from_sb3
+from adv_wrappers.core.errors import VictimError
+from adv_wrappers.victims import Victim, from_sb3, save_card
 from adv_wrappers.victims.chain import AppendLogStd, Normalize, chain_of
 
-_ACTIVATIONS: dict[type[nn.Module], str] = {nn.Tanh: "tanh", nn.ReLU: "relu"}
-_KINDS = {"logits": "categorical-mlp", "gaussian": "gaussian-mlp", "q": "q-mlp"}
+_ACTIVATIONS: set[type[nn.Module]] = {nn.Tanh, nn.ReLU}
 
 
 @dataclass
@@ -64,7 +59,7 @@ def _sorted(net: nn.Module) -> tuple[Normalize | None, list[nn.Linear], type[nn.
     layers = [layer for layer in layers if not isinstance(layer, (Normalize, AppendLogStd))]
     between = {type(layer) for layer in layers[1::2]}
     linear = [layer for layer in layers[::2] if isinstance(layer, nn.Linear) and layer.bias is not None]
-    if not linear or 2 * len(linear) - 1 != len(layers) or len(between) > 1 or not between <= _ACTIVATIONS.keys():
+    if not linear or 2 * len(linear) - 1 != len(layers) or len(between) > 1 or not between <= _ACTIVATIONS:
         raise VictimError(f"expected linear layers with tanh or ReLU between them, got {net}")
     return normalise, linear, next(iter(between), nn.Tanh), log_std
 
@@ -125,45 +120,4 @@ def save_agent(
     Raises:
         VictimError: for networks that a card cannot hold.
     """
-    parts, space = anatomy(victim), victim.action_space
-    squash = getattr(victim, "squash", "")
-    if victim.kind not in _KINDS or squash not in ("", "clip") or getattr(space, "start", 0) != 0:
-        raise VictimError(f"expected an agent of PPO, A2C or DQN, got {victim!r}")
-    hidden = Anatomy.sizes(parts.policy)
-    if parts.value and Anatomy.sizes(parts.value) != hidden:
-        hidden = []  # a card that says nothing of its sizes takes them from the weights
-    observation: dict[str, Any] = {"mean": None, "std": None, "clip": None, "rule": "raw"}
-    unit = None if victim.scale is None else victim.scale.detach().double().cpu()
-    attack = {} if unit is None else {"attack": {"scale": unit.tolist()}}
-    if parts.normalise is not None:
-        std, mean = parts.normalise.std.detach().double().cpu(), parts.normalise.mean.detach().double().cpu()
-        if unit is not None and torch.equal(unit.float(), std.float()):
-            std, attack = unit, {}  # the same before it was rounded
-        observation = {
-            "mean": mean.tolist(), "std": std.tolist(), "epsilon": 0.0,
-            "clip": parts.normalise.clip if math.isfinite(parts.normalise.clip or math.inf) else None,
-            "rule": "clip((o - mean) / std, -clip, clip)",
-        }  # fmt: skip
-    action: dict[str, Any] = {"select": victim.select}
-    shape = {}
-    if isinstance(space, spaces.Box):
-        action["clip"] = squash == "clip" or bool(getattr(victim, "clip", False))
-        shape = {"spaces": {"action": {"low": space.low.tolist(), "high": space.high.tolist()}}}
-    weights: dict[str, Tensor] = {}
-    weights |= {f"policy.{2 * i}.{k}": v for i, layer in enumerate(parts.policy) for k, v in layer.named_parameters()}
-    weights |= {f"value.{2 * i}.{k}": v for i, layer in enumerate(parts.value) for k, v in layer.named_parameters()}
-    if parts.log_std is not None:
-        weights["log_std"] = parts.log_std.reshape(-1)
-    network = {"kind": _KINDS[victim.kind], "activation": _ACTIVATIONS[parts.activation]}
-    card = {
-        "environment": {"id": environment[0], "kwargs": dict(environment[1])},
-        "network": {**network, "hidden": hidden} if hidden else network, "observation": observation,
-        "action": action, **shape, **attack, **about,
-    }  # fmt: skip
-    try:
-        text = json.dumps(card, indent=1) + "\n"
-    except TypeError as error:
-        raise CardError(f"a card holds JSON values only: {error}") from error
-    stored = save({name: value.detach().cpu().float().contiguous() for name, value in weights.items()})
-    write(Path(folder) / "weights.safetensors", stored)
-    write(Path(folder) / "card.json", text.encode())
+    save_card(folder, victim, environment=(environment[0], environment[1]), **about)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from adv_wrappers.core.values import set_loader
 from adv_wrappers.victims import boxes as boxes  # its bounds of the networks here
 from adv_wrappers.victims.card import environment_of, load_card
+from adv_wrappers.victims.card_writer import save_card
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.sb3 import from_sb3, load_sb3
 from adv_wrappers.victims.victim import Victim
@@ -12,4 +13,7 @@ from adv_wrappers.victims.zoo import load_victim, zoo_names
 
 set_loader(load_victim)
 
-__all__ = ["Victim", "environment_of", "from_module", "from_sb3", "load_card", "load_sb3", "load_victim", "zoo_names"]
+__all__ = [
+    "Victim", "environment_of", "from_module", "from_sb3", "load_card", "load_sb3", "load_victim", "save_card",
+    "zoo_names",
+]  # fmt: skip

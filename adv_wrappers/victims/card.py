@@ -46,12 +46,22 @@ def load_card(
             extra or misshapen weight, and values that are not finite.
     """
     folder = Path(folder)
-    card = read_json(folder / "card.json", max_bytes)
-    where = str(folder)
+    card, tensors = read_json(folder / "card.json", max_bytes), read_tensors(folder / "weights.safetensors", max_bytes)
+    return victim_of(
+        card, tensors, str(folder), select=select, device=device, dtype=dtype, ref=ref or f"card:{folder}",
+        most=most_numbers(max_bytes),
+    )  # fmt: skip
+
+
+def victim_of(
+    card: dict[str, Any], tensors: dict[str, Tensor], where: str, *, select: Select | None = None,
+    device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32, ref: str | None = None, most: int = 2**22,
+) -> Victim:  # fmt: skip
+    """The victim that a card and its weights describe; see :func:`load_card`. ``most`` elements may an image have."""
     environment_of(card, where)
     network, observation = (_section(card, name, where) for name in ("network", "observation"))
-    weights = Weights(_read_weights(folder / "weights.safetensors", dtype, max_bytes), where)
-    image = _image(card, where, most_numbers(max_bytes))
+    weights = Weights({name: x.to(dtype) if x.is_floating_point() else x for name, x in tensors.items()}, where)
+    image = _image(card, where, most)
     try:
         # float64 until the end: in float32 a tiny std would round before its epsilon is added
         mean, std = _normaliser(observation, where)
@@ -73,7 +83,7 @@ def load_card(
         victim = from_module(
             nets.net, observed, acted, nets.kind, value=nets.value, critic=nets.critic, robust_sarsa=nets.robust_sarsa,
             initial_state=start, select=select or action.get("select", "mode"), clip=bool(action.get("clip", False)),
-            scale=unit, device=device, dtype=dtype, ref=ref or f"card:{folder}",
+            scale=unit, device=device, dtype=dtype, ref=ref,
         )  # fmt: skip
     except CardError:
         raise
@@ -92,11 +102,6 @@ def environment_of(card: dict[str, Any], where: str = "card") -> tuple[str, dict
             f"{where}: environment needs a text id and a dictionary kwargs, got {name!r:.80} and {kwargs!r:.80}"
         )
     return name, dict(kwargs)
-
-
-def _read_weights(path: Path, dtype: torch.dtype, max_bytes: int | None = None) -> dict[str, Tensor]:
-    tensors = read_tensors(path, max_bytes)
-    return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
 def _section(card: dict[str, Any], name: str, where: str, default: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from adv_wrappers.victims.recurrent import GaussianLSTM, LSTMValue, zero_state
 from adv_wrappers.victims.victim import Kind
 from adv_wrappers.victims.weights import Weights
 
-_STRIDES = (4, 2, 1)  # of the Atari trunk of Mnih et al. 2015, which weights do not tell
+STRIDES = (4, 2, 1)  # of the Atari trunk of Mnih et al. 2015, which weights do not tell
 
 
 class Critic(nn.Module):
@@ -115,7 +115,7 @@ def _cnn(weights: Weights, network: dict[str, Any], normalise: nn.Module, image:
         raise CardError(f"{weights.where}: expected images of shape (channels, rows, columns), got {image}")
     channels, rows, columns = image
     layers: list[nn.Module] = []
-    for i, stride in enumerate(_STRIDES):
+    for i, stride in enumerate(STRIDES):
         conv = weights.conv(f"trunk.{2 * i}", channels, stride)
         rows, columns = ((size - k) // stride + 1 for size, k in zip((rows, columns), conv.kernel_size, strict=True))
         if rows < 1 or columns < 1:

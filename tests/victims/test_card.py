@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 from adv_wrappers.core.errors import CardError
-from adv_wrappers.victims.card import _read_weights, environment_of, load_card
+from adv_wrappers.victims.card import environment_of, load_card
+from adv_wrappers.victims.stored import read_tensors
 
 OBS, ACT, HID = 5, 2, 6
 RULE = {"mean": [0.5, -1.0, 0.0, 2.0, 0.0], "std": [1.0, 0.1, 0.0, 3.0, 2.0], "epsilon": 1e-8, "clip": 10.0}
@@ -307,7 +308,7 @@ def test_missing_and_truncated_files(tmp_path):
 def test_what_is_read_does_not_change_with_its_file(tmp_path):
     _, tensors = write(tmp_path, "gaussian-mlp")
     path = tmp_path / "weights.safetensors"
-    read, victim = _read_weights(path, torch.float32), load_card(tmp_path)
+    read, victim = read_tensors(path), load_card(tmp_path)
     x = observations().float()
     before = victim.params(x)
     with path.open("r+b") as file:  # where it lies

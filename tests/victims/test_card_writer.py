@@ -1,0 +1,219 @@
+"""Cards that were written are read as the same victims, to the bit; what a card cannot say is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+import adv_wrappers as adv
+from adv_wrappers.core.errors import CardError, VictimError
+from adv_wrappers.victims.card import load_card
+from tests.victims.test_card import CARDS, observations, write
+
+OBS, DISCRETE = spaces.Box(-np.inf, np.inf, (5,), np.float32), spaces.Discrete(3)
+BOX = spaces.Box(np.float32([-2, 0]), np.float32([2, 0.5]))
+IMAGE = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+RULE = {"mean": [0.1, 2.0, -1.0, 0.0, 7.0], "std": [1.0, 0.3, 5.0, 0.01, 2.0], "epsilon": 1e-3, "clip": 4.0}
+
+
+def mlp(outputs, *hidden, activation=nn.Tanh, last=None):
+    torch.manual_seed(outputs)
+    sizes = [5, *hidden, outputs]
+    layers = [part for a, b in itertools.pairwise(sizes) for part in (nn.Linear(a, b), activation())]
+    return nn.Sequential(*layers[:-1], *([last] if last else []))
+
+
+class Gaussian(nn.Module):
+    def forward(self, x):
+        return torch.cat([x, x * 0], -1)
+
+
+def same(a, b, rows=6):
+    shape = a.observation_space.shape
+    x = torch.randn(rows, *shape) * 5 if len(shape) == 1 else torch.randint(0, 256, (rows, *shape)).float()
+    state = a.initial_state(rows)
+    assert torch.equal(a.params(x, state), b.params(x, state))
+    assert torch.equal(a.mode(a.params(x, state)), b.mode(b.params(x, state)))
+    for name in ("value", "q"):
+        ours, theirs = (getattr(victim, name)(x, state=state) for victim in (a, b))
+        assert (ours is None) is (theirs is None) and (ours is None or torch.equal(ours, theirs))
+    assert (a.kind, a.select, a.action_space, a.recurrent) == (b.kind, b.select, b.action_space, b.recurrent)
+    assert shape == b.observation_space.shape
+
+
+@pytest.mark.parametrize("kind", CARDS)
+def test_every_kind_of_card_is_written_as_it_was_read(kind, tmp_path):
+    folder, _ = write(tmp_path / "a", kind)
+    first = load_card(folder)
+    again = adv.save_card(tmp_path / "b", first, environment=("Hopper-v4", {"a": 1}), name="b", measured=[])
+    same(first, again)
+    assert again.fingerprint() == first.fingerprint() and again.ref == f"card:{tmp_path / 'b'}"
+    assert again.card["environment"] == first.card["environment"] and again.card["name"] == "b"
+    if first.scale is not None:
+        torch.testing.assert_close(again.scale, first.scale, rtol=1e-12, atol=0)
+    if kind == "tanh-mlp":
+        x, act = observations().float(), torch.rand(4, 2)
+        assert torch.equal(first.q(x, act), again.q(x, act))
+        assert torch.equal(first.robust_sarsa(x, act), again.robust_sarsa(x, act))
+
+
+MODULES = {
+    "q": ((mlp(3, 8, activation=nn.ReLU), OBS, DISCRETE, "q"), {}),
+    "logits": ((mlp(3, 8, 8), OBS, DISCRETE, "logits"), {"select": "sample"}),
+    "linear": ((mlp(3), OBS, DISCRETE, "logits"), {}),
+    "values": ((mlp(3, 8), OBS, DISCRETE, "logits"), {"value": mlp(1, 4, 4)}),
+    "normalised": ((mlp(3, 8), OBS, DISCRETE, "logits"), {"observation": RULE, "value": mlp(1, 8)}),
+    "deterministic": ((mlp(2, 8, activation=nn.ReLU, last=nn.Tanh()), OBS, BOX, "mean"), {"clip": True}),
+    "deterministic and normalised": ((mlp(2, 8, last=nn.Tanh()), OBS, BOX, "mean"), {"observation": RULE}),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules(name, tmp_path):
+    given, more = MODULES[name]
+    state = torch.random.get_rng_state()
+    card = adv.save_card(tmp_path, *given, environment="Any-v0", **more)
+    assert torch.equal(state, torch.random.get_rng_state())
+    rest = dict(more)
+    if rule := rest.pop("observation", None):
+        x = (torch.randn(9, 5) * 5, torch.zeros(9, 5))
+        mean, std = (torch.tensor(rule[key], dtype=torch.float64) for key in ("mean", "std"))
+        for one in x:
+            seen = ((one - mean.float()) / (std + 1e-3).float()).clamp(-4, 4)
+            assert torch.equal(card.params(one), given[0](seen).detach())
+        assert torch.equal(card.scale, std + 1e-3)
+    else:
+        same(adv.from_module(*given, **rest), card)
+    assert adv.load_victim(f"card:{tmp_path}").fingerprint() == card.fingerprint()
+
+
+def atari(channels=4, stride=2, heads=1, bias=True):
+    torch.manual_seed(1)
+    trunk = nn.Sequential(
+        nn.Conv2d(channels, 4, 8, 4), nn.ReLU(), nn.Conv2d(4, 3, 4, stride), nn.ReLU(),
+        nn.Conv2d(3, 2, 3, 1, bias=bias), nn.ReLU(), nn.Flatten(), nn.LazyLinear(16), nn.ReLU(),
+    )  # fmt: skip
+    return [nn.Sequential(trunk, nn.Linear(16, 3 if i == 0 else 1)) for i in range(heads)]
+
+
+@pytest.mark.parametrize("shape", [(4, 84, 84), (1, 64, 72)])
+def test_images(shape, tmp_path):
+    space = spaces.Box(0, 255, shape, np.uint8)
+    net, value = atari(shape[0], heads=2)
+    net(torch.zeros(1, *shape))
+    more = {"observation": {"mean": 0.0, "std": 255.0}, "value": value}
+    card = adv.save_card(tmp_path, net, space, DISCRETE, "logits", environment="ALE/Pong-v5", **more)
+    x = torch.randint(0, 256, (3, *shape)).float()
+    assert torch.equal(card.params(x), net(x / 255).detach()) and card.observation_space == space
+    assert torch.equal(card.value(x), value(x / 255).detach()[:, 0]) and (card.scale == 255).all()
+
+
+def test_units_of_ones_own(tmp_path):
+    for scale in (torch.tensor([1.0, 2, 3, 4, 5]), None):
+        victim = adv.from_module(mlp(3, 8), OBS, DISCRETE, "q", scale=scale)
+        card = adv.save_card(tmp_path, victim, environment="Any-v0")
+        assert (card.scale is None) if scale is None else card.scale.tolist() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("name", ["cartpole-ppo", "hopper-ppo", "mountaincar-dqn"])
+def test_agents_of_the_zoo(name, tmp_path):
+    victim = adv.load_victim(f"zoo:{name}")
+    card = adv.save_card(tmp_path, victim, environment="Any-v0", measured=victim.card["measured"])
+    assert card.fingerprint() == victim.fingerprint() and card.card["network"] == victim.card["network"]
+    same(victim, card)
+
+
+def test_float64(tmp_path):
+    victim = adv.from_module(mlp(3, 8).double(), OBS, DISCRETE, "q")
+    card, x = adv.save_card(tmp_path, victim, environment="Any-v0"), torch.randn(4, 5).double()
+    assert card.dtype == torch.float64 and torch.equal(card.params(x), victim.params(x))
+
+
+class Odd(nn.Linear):
+    """Not what its name says."""
+
+    def forward(self, x):
+        return super().forward(x**2)
+
+
+def unlike():
+    """Each case: a victim or module with its spaces, more arguments, and what the error says."""
+    tanh = nn.Tanh()
+    net = atari()[0]
+    net(torch.zeros(1, 4, 84, 84))
+    other, value = atari()[0], nn.Sequential(*[*atari()[0][0], nn.Linear(16, 1)])
+    for made in (other, value):
+        made(torch.zeros(1, 4, 84, 84))
+    stride = atari(stride=1)[0]
+    stride(torch.zeros(1, 4, 84, 84))
+    three = spaces.Box(0, 1, (1, 5), np.float32)
+    yield (nn.Sequential(nn.Linear(5, 3), nn.ELU(), nn.Linear(3, 3)), OBS, DISCRETE, "q"), {}, "tanh or ReLU between"
+    yield (nn.Sequential(nn.Linear(5, 3), nn.Dropout(), nn.Linear(3, 3)), OBS, DISCRETE, "q"), {}, "tanh or ReLU"
+    yield (nn.Sequential(nn.Linear(5, 3, bias=False)), OBS, DISCRETE, "q"), {}, "with biases"
+    yield (
+        (nn.Sequential(nn.Linear(5, 4), tanh, nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3)), OBS, DISCRETE, "q"),
+        {},
+        ("one activation"),
+    )
+    yield (mlp(3, 8), OBS, DISCRETE, "logits"), {"value": mlp(1, 8, activation=nn.ReLU)}, "one activation"
+    yield (mlp(3, 8), OBS, DISCRETE, "q"), {"value": mlp(1, 8)}, "holds no value"
+    yield (Odd(5, 3), OBS, DISCRETE, "q"), {}, "tanh or ReLU between"
+    yield (mlp(3, 8), OBS, spaces.Discrete(3, start=1), "q"), {}, "starts at 0"
+    yield (mlp(5, 8), OBS, spaces.MultiDiscrete([2, 3]), "logits"), {}, "starts at 0"
+    yield (nn.Sequential(nn.Flatten(), mlp(3, 8)), three, DISCRETE, "q"), {}, r"observations \[n\]"
+    yield (nn.Sequential(mlp(2, 8), Gaussian()), OBS, BOX, "gaussian"), {}, "tanh or ReLU between"
+    yield (mlp(4, 8), OBS, BOX, "gaussian"), {}, "same at every observation"
+    yield (mlp(2, 8), OBS, BOX, "mean"), {}, "last tanh"
+    yield (net, IMAGE, DISCRETE, "q"), {}, "holds logits of three convolutions"
+    yield (stride, IMAGE, DISCRETE, "logits"), {}, "strides 4, 2 and 1"
+    yield (net, IMAGE, DISCRETE, "logits"), {"value": mlp(1, 8)}, "holds a value function on the policy's own"
+    yield (net, IMAGE, DISCRETE, "logits"), {"value": _moved(value)}, "policy's own features"
+
+
+def _moved(net):
+    with torch.no_grad():
+        net[0].weight += 1
+    return net
+
+
+@pytest.mark.parametrize("case", range(17))
+def test_what_a_card_cannot_hold(case, tmp_path):
+    given, more, message = list(unlike())[case]
+    with pytest.raises(VictimError, match=message):
+        adv.save_card(tmp_path, *given, environment="Any-v0", **more)
+    assert not list(tmp_path.iterdir())
+
+
+def test_arguments(tmp_path):
+    victim = adv.from_module(mlp(3, 8), OBS, DISCRETE, "q")
+    for error, message, given, more in (
+        (CardError, "network of a card follows", (victim,), {"network": {}}),
+        (CardError, "JSON values only", (victim,), {"measured": object()}),
+        (CardError, "JSON values only", (victim,), {"measured": float("nan")}),
+        (CardError, "text id", (victim,), {"environment": (3, {})}),
+        (VictimError, "a victim has its own", (victim, OBS, DISCRETE), {}),
+        (VictimError, "a module and its spaces", (mlp(3),), {}),
+        (VictimError, "a module and its spaces", (lambda x: x, OBS, DISCRETE, "q"), {}),
+        (CardError, "observation needs mean and std", (mlp(3), OBS, DISCRETE, "q"), {"observation": {"mean": 0}}),
+        (CardError, "observation: ", (mlp(3), OBS, DISCRETE, "q"), {"observation": {"mean": 0, "std": [1.0, 2.0]}}),
+        (CardError, "std must be", (mlp(3), OBS, DISCRETE, "q"), {"observation": {"mean": [0] * 5, "std": [-1] * 5}}),
+    ):
+        with pytest.raises(error, match=message):
+            adv.save_card(tmp_path, *given, **{"environment": "Any-v0"} | more)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_victim_that_moved_on_is_written_as_it_is_now(tmp_path):
+    net = mlp(3, 8)
+    live, frozen = (adv.from_module(net, OBS, DISCRETE, "q", live=live) for live in (True, False))
+    with torch.no_grad():
+        net[0].bias += 1
+    same(adv.from_module(net, OBS, DISCRETE, "q"), adv.save_card(tmp_path, live, environment="Any-v0"))
+    same(frozen, adv.save_card(tmp_path, frozen, environment="Any-v0"))
+    assert json.loads((tmp_path / "card.json").read_text())["network"]["hidden"] == [8]
