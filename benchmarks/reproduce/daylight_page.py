@@ -144,7 +144,7 @@ def markdown(data: dict[str, Any]) -> str:
         "# Daylight: Pong agents in another light",
         f"Made by `{data['command']}`\n\non {data['machine']}; ale-py {first['versions'].get('ale-py', '?')}.",
         f"{first['episodes']} episodes of PongNoFrameskip-v4 a run, the same ones for every run of an agent; mean "
-        "return +- standard deviation, with a 95% bootstrap interval. Transforms act on every frame of the uint8 stack "
+        "return +- standard deviation, with a 95% interval. Transforms act on every frame of the uint8 stack "
         "of 84x84 frames, with the paper's settings for Pong; what the paper leaves open is the library's default: "
         f"border replicated, bilinear, JPEG quality 30, the corners of the upper side move. Carlini-Wagner is "
         f"`{data['cap']}`: its iterations are capped. The paper's agents are a DDQN (tables 1-19 and 21) and an A3C "

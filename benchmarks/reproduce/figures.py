@@ -7,11 +7,14 @@ import json
 import os
 import platform
 import shlex
+import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from adv_wrappers.evaluation.metrics import interval, t_quantile
 
 
 @dataclass(frozen=True)
@@ -46,20 +49,6 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.1f}"
 
 
-def t_quantile(freedom: int) -> float:
-    """The 97.5% quantile of Student's t: exact for 1 and 2 degrees of freedom, else Cornish and Fisher's expansion."""
-    if freedom == 1:
-        return 12.7062
-    if freedom == 2:
-        return 4.3027
-    z = 1.959963984540054
-    terms = (
-        (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )  # fmt: skip
-    return z + sum(term / freedom ** (i + 1) for i, term in enumerate(terms))
-
-
 def measured(mean: float, std: float, episodes: int) -> Figure:
     """A mean and a standard deviation over ``episodes`` episodes, with the interval of Student's t."""
     if episodes < 2:
@@ -69,8 +58,13 @@ def measured(mean: float, std: float, episodes: int) -> Figure:
 
 
 def of_row(row: dict[str, Any]) -> Figure:
-    """A row of a report, with the bootstrap interval that it comes with."""
-    return Figure(row["mean_return"], row["std"], row["episodes"], row["low"], row["high"])
+    """A row of a report, with the interval of its returns: rows of older releases come with one that covers less."""
+    return Figure(row["mean_return"], row["std"], row["episodes"], *interval(row["returns"]))
+
+
+def of_seeds(scores: Sequence[float]) -> Figure:
+    """The mean over the seeds of a training, with its interval."""
+    return Figure(statistics.fmean(scores), statistics.stdev(scores), len(scores), *interval(scores))
 
 
 def machine() -> str:

@@ -8,7 +8,9 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from figures import measured, t_quantile, table
+from figures import of_seeds, table
+
+from adv_wrappers.evaluation.metrics import interval
 
 COLOURS = {"sa-rl": "#7c3aed", "pa-ad": "#dc2626", "robust-sarsa": "#0f766e", "max-diff": "#b45309", "noise": "#6b7280"}
 STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False}
@@ -23,15 +25,15 @@ def left(runs: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[list[int], np.nda
 
 
 def draw(kinds: Runs, path: Path) -> None:
-    """Mean over seeds, shaded its 95% interval (Student's t)."""
+    """Mean over seeds, shaded its 95% interval."""
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
         for kind, runs in kinds.items():
             steps, values = left(runs)
-            x, mean, count = np.array(steps) / 1000, values.mean(0), len(values)
-            half = t_quantile(count - 1) * values.std(0, ddof=1) / count**0.5
+            x, mean = np.array(steps) / 1000, values.mean(0)
+            low, high = np.array([interval(at) for at in values.T]).T
             axes.plot(x, mean, color=COLOURS[kind], lw=2.5)
-            axes.fill_between(x, np.maximum(mean - half, 0), mean + half, color=COLOURS[kind], alpha=0.15, lw=0)
+            axes.fill_between(x, np.maximum(low, 0), high, color=COLOURS[kind], alpha=0.15, lw=0)
             axes.annotate(kind.upper(), (x[-1], mean[-1]), (6, 0), textcoords="offset points",
                           color=COLOURS[kind], va="center", weight="bold")  # fmt: skip
         axes.set(xlabel="thousand steps of training", ylabel="the victim's return", ylim=(0, None))
@@ -44,9 +46,8 @@ def summary(kinds: Runs) -> str:
     lines = []
     for kind, runs in kinds.items():
         best = left(runs)[1].min(1)
-        whole = measured(float(best.mean()), float(best.std(ddof=1)), len(best))
         cost = [run[-1]["seconds"] / run[-1]["steps"] * 1e6 / 60 for run in runs]
-        lines.append([kind, len(runs), ", ".join(f"{value:.0f}" for value in best), whole,
+        lines.append([kind, len(runs), ", ".join(f"{value:.0f}" for value in best), of_seeds(best.tolist()),
                       f"{np.mean(cost):.2f} +- {np.std(cost, ddof=1):.2f}"])  # fmt: skip
     header = ["", "seeds", "best checkpoint of each", "mean +- deviation [95% interval]", "minutes per million steps"]
     return table(header, lines)

@@ -145,7 +145,8 @@ def markdown(data: dict[str, Any]) -> str:
         "What an agent earns over the same 50 episodes: mean +- standard deviation (median), in the shape of the "
         "paper's Table 2; the lowest mean of a row is bold. eps is that of "
         '`Linf(eps, scale="victim")`, in normalised observations. MaxDiff and Robust Sarsa take 10 steps, the actor of '
-        "PA-AD five of 0.4 eps.",
+        "PA-AD five of 0.4 eps. Our noise is uniform over the budget; the paper does not say which noise this table of "
+        "its has.",
         "**How the figures were chosen.** A learned attack's figure is that of the best checkpoint of a few trainings, "
         "Robust Sarsa's that of the best of a few critics; how many stands under every table. Checkpoints are compared "
         "over 30 episodes, critics over 20, on seeds apart from those of the table. PA-AD has two trainings, as SA-RL "

@@ -84,7 +84,8 @@ def markdown(data: dict[str, Any]) -> str:
     parts = [
         "# SA-RL and PA-AD on CartPole and MountainCar",
         f"Made by `{data['command']}`\n\non {data['machine']}.",
-        "Mean return +- standard deviation (median) over 50 episodes that no training chose on. The paper's appendix "
+        "Mean return +- standard deviation (median) over 50 episodes that no training chose on; `noise` is uniform "
+        "over the budget. The paper's appendix "
         "F.1: SA-RL and PA-AD meet in CartPole, PA-AD earlier; in MountainCar SA-RL leaves -128 and PA-AD -199.45.",
     ]
     cart = data.get("cartpole")

@@ -19,7 +19,7 @@ import learning
 import matplotlib.pyplot as plt
 import torch
 from adversaries import Job, Row, record_of, train_all
-from figures import command, kept, load, machine, options, save, table, write
+from figures import command, kept, load, machine, of_row, options, save, table, write
 from pa_ad import best_of, critic_of
 
 import adv_wrappers as adv
@@ -76,7 +76,8 @@ def draw(data: dict[str, Any], out: Path) -> None:
         for name, colour in learning.COLOURS.items():
             rows = [lines[name] for _, lines in points]
             eps, mean = [float(key) for key, _ in points], [row["mean_return"] for row in rows]
-            axes.fill_between(eps, [r["low"] for r in rows], [r["high"] for r in rows], color=colour, alpha=0.15, lw=0)
+            low, high = zip(*((f.low, f.high) for f in map(of_row, rows)), strict=True)
+            axes.fill_between(eps, low, high, color=colour, alpha=0.15, lw=0)
             axes.plot(eps, mean, color=colour, lw=2.5, marker="o")
             axes.annotate(name.upper(), (eps[-1], mean[-1]), (10, 0), textcoords="offset points", color=colour,
                           va="center", weight="bold", annotation_clip=False)  # fmt: skip
@@ -95,7 +96,7 @@ def markdown(data: dict[str, Any]) -> str:
         "# PA-AD: learning curves, budgets, lambda",
         f"Made by `{data['command']}`\n\non {data['machine']}.",
         "Mean return +- standard deviation (median). Trainings compare their checkpoints over 30 episodes of their "
-        "own; tables are over 50 others.",
+        "own; tables are over 50 others. `noise` is uniform over the budget.",
     ]
     if data.get("curves"):
         parts.append(

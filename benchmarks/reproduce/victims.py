@@ -4,7 +4,7 @@
 
 writes ``victims.json`` as results come (a killed run goes on where it stopped) and ``victims.md``. Environments, eps
 and its unit are those of the card (``Linf(eps, scale="victim")``). The card's figures are turned into 95% intervals of
-Student's t from their own standard deviation and number of episodes; ours are bootstrap intervals.
+Student's t from their own standard deviation and number of episodes; ours are corrected for skewness besides.
 """
 
 from __future__ import annotations
@@ -119,10 +119,10 @@ def markdown(results: dict[str, Any], cards: dict[str, Any], line: str) -> str:
     parts = [
         "# Victims: our figures beside those of their cards",
         f"Made by `{line}`\n\non {machine()}; mujoco {next(iter(results.values()))['versions'].get('mujoco', '?')}.",
-        "Mean return +- standard deviation over n episodes, with a 95% interval of the mean: bootstrap for ours, "
-        "Student's t for those of the cards, from their own n and standard deviation. Clean and attacked runs of a "
-        "card share their episodes' seeds. eps is the card's, in the card's unit (`scale=victim`); cards of CartPole "
-        f"bring none and are attacked at {CARTPOLE_EPS} in raw units. `noise` is uniform, `max-diff` and "
+        "Mean return +- standard deviation over n episodes, with a 95% interval of the mean: Student's t, corrected "
+        "for skewness for ours, and for those of the cards from their own n and standard deviation. Clean and attacked "
+        "runs of a card share their episodes' seeds. eps is the card's, in the card's unit (`scale=victim`); cards of "
+        f"CartPole bring none and are attacked at {CARTPOLE_EPS} in raw units. `noise` is uniform, `max-diff` and "
         "`robust-sarsa` take 10 steps. What the authors published comes without n and under attacks of their own, so "
         "it stands beside our attacks and is not compared.",
         f"## Targets\n\n{count}\n\n" + table(["card", "threat", "target", "ours", "overlap"], checks),
