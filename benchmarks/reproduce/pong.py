@@ -61,7 +61,9 @@ def goals(results: dict[str, Any]) -> list[tuple[str, str, bool]]:
         if name == "davide-pong-ppo":
             lost = sum(score == BROKEN for score in fgsm["returns"])
             text = f"{of_row(fgsm)}, {lost} of {fgsm['episodes']} episodes at {BROKEN:.0f}"
-            found.append((f"{name}: FGSM at eps 1/255 brings it to {BROKEN:.0f}", text, (of_row(fgsm).low or 0) <= BROKEN))
+            low = of_row(fgsm).low
+            met = low is not None and low <= BROKEN
+            found.append((f"{name}: FGSM at eps 1/255 brings it to {BROKEN:.0f}", text, met))
     return found
 
 
