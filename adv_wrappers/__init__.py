@@ -21,6 +21,7 @@ from adv_wrappers.actions.flip import ActionFlip
 from adv_wrappers.actions.noise import ActionNoise
 from adv_wrappers.actions.worst import WorstAction
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Actor, Director, Hybrid, Learned
+from adv_wrappers.attacks.boundary import HopSkipJump
 from adv_wrappers.attacks.carlini_wagner import CarliniWagner
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.max_diff import MaxDiff
@@ -110,14 +111,13 @@ register_daylight()
 __all__ = [
     "JPEG", "L0", "L2", "PAAD", "SARL", "ActionFlip", "ActionNoise", "ActionPAAD", "Actor", "AdvWrappersError",
     "AdversaryEnv", "Always", "AtMost", "AttackView", "Bernoulli", "Brightness", "Budget", "BudgetError", "CardError",
-    "CarliniWagner", "Critic", "Daylight", "Director", "Every", "Hardened", "Hybrid", "Learned", "Linf", "MaxDiff",
-    "MaxWorst", "MedianBlur", "MinBest", "MinQ", "Momentum", "Never", "Newest", "Noise", "OrderError", "OutputError",
-    "Perspective",
-    "PerturbAction", "PerturbObservation", "Perturbation", "ProbabilisticTiming", "RawFrames", "Report", "RobustSarsa",
-    "Rotation", "Shift", "ShrinkFrames", "SpaceError", "Square", "Strategic", "ThreatError", "ThreatModel",
-    "TrustError", "Valid", "ValueRangeError", "VecAdversaryEnv", "VecPerturbAction", "VecPerturbObservation",
-    "VecProbabilisticTiming", "VectorAdversaryEnv", "VectorPerturbAction", "VectorPerturbObservation",
-    "VectorProbabilisticTiming", "VectorShrinkFrames", "Victim", "VictimError", "Window", "WorstAction", "atari",
-    "atari_vec", "check_order", "evaluate", "from_module", "from_sb3", "load_victim", "presets", "register",
-    "save_card", "scan_critics", "threat", "train_adversary", "train_agent", "train_critic", "wrap",
+    "CarliniWagner", "Critic", "Daylight", "Director", "Every", "Hardened", "HopSkipJump", "Hybrid", "Learned", "Linf",
+    "MaxDiff", "MaxWorst", "MedianBlur", "MinBest", "MinQ", "Momentum", "Never", "Newest", "Noise", "OrderError",
+    "OutputError", "Perspective", "PerturbAction", "PerturbObservation", "Perturbation", "ProbabilisticTiming",
+    "RawFrames", "Report", "RobustSarsa", "Rotation", "Shift", "ShrinkFrames", "SpaceError", "Square", "Strategic",
+    "ThreatError", "ThreatModel", "TrustError", "Valid", "ValueRangeError", "VecAdversaryEnv", "VecPerturbAction",
+    "VecPerturbObservation", "VecProbabilisticTiming", "VectorAdversaryEnv", "VectorPerturbAction",
+    "VectorPerturbObservation", "VectorProbabilisticTiming", "VectorShrinkFrames", "Victim", "VictimError", "Window",
+    "WorstAction", "atari", "atari_vec", "check_order", "evaluate", "from_module", "from_sb3", "load_victim", "presets",
+    "register", "save_card", "scan_critics", "threat", "train_adversary", "train_agent", "train_critic", "wrap",
 ]  # fmt: skip

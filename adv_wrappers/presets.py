@@ -18,6 +18,7 @@ from adv_wrappers.actions.flip import ActionFlip
 from adv_wrappers.actions.noise import ActionNoise
 from adv_wrappers.actions.worst import WorstAction
 from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.attacks.boundary import HopSkipJump
 from adv_wrappers.attacks.carlini_wagner import CarliniWagner
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.attacks.max_worst import MaxWorst
@@ -71,6 +72,7 @@ presets: dict[str, Preset] = {
     "robust-sarsa": Preset(RobustSarsa),
     "carlini-wagner": Preset(CarliniWagner),
     "square": Preset(Square),
+    "hop-skip-jump": Preset(HopSkipJump),
     "brightness": Preset(Brightness),
     "median-blur": Preset(MedianBlur),
     "rotation": Preset(Rotation),

@@ -68,7 +68,7 @@ class Case:
             return {"game": "Pong", "transform": "brightness"}
         takes = {field.name for field in dataclasses.fields(adv.presets[self.preset].kind)}
         if "queries" in takes:
-            return {"queries": 12}
+            return {"queries": 16}
         return {"searches": 1, "steps": 4, "step": 0.5, "c": 1e4} if "searches" in takes else {}
 
     @property
