@@ -264,7 +264,19 @@ def fits(victim: Any, observation_space: spaces.Space[Any], action_space: spaces
         ("action", victim.action_space, action_space),
     ):
         if type(own) is not type(other) or _shapes(own) != _shapes(other):
-            raise VictimError(f"the victim {victim.ref or ''} is for {what} space {own}, this environment has {other}")
+            raise VictimError(
+                f"the victim {victim.ref or ''} is for {what} space {own}, this environment has {other}{_made(victim)}"
+            )
+
+
+def _made(victim: Any) -> str:
+    """How the card of a victim says that its environment is made, where that takes keyword arguments."""
+    about = (getattr(victim, "card", None) or {}).get("environment")
+    kwargs = about.get("kwargs") if isinstance(about, dict) else None
+    if not isinstance(about, dict) or not isinstance(kwargs, dict) or not kwargs:
+        return ""
+    words = ", ".join(f"{key}={value!r}" for key, value in kwargs.items())
+    return f". Its card says how its own is made: gymnasium.make({about.get('id')!r}, {words})"
 
 
 def finite(x: Tensor) -> bool:
