@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -17,18 +17,25 @@ import torch
 from numpy.typing import NDArray
 
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.core.arrays import to_victim
+from adv_wrappers.attacks.max_diff import MaxDiff
+from adv_wrappers.attacks.min_best import MinBest
+from adv_wrappers.core.arrays import Field, to_victim
+from adv_wrappers.core.balls import Linf
 from adv_wrappers.core.bound import Bound
 from adv_wrappers.core.errors import ThreatError
+from adv_wrappers.core.frames import plain
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.session import select
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.values import encode
+from adv_wrappers.core.values import encode, real
 from adv_wrappers.evaluation.flips import MOST
 from adv_wrappers.evaluation.metrics import interval
+from adv_wrappers.formatting import name_of
+from adv_wrappers.presets import presets
 from adv_wrappers.victims.victim import Victim
 
+_HARDER = "max-diff:restarts=6,keep=best,noise=0"
 _MOST = 0.5  # a share above which something that may happen now and then is a warning
 
 
@@ -86,12 +93,101 @@ def slopes(engine: Perturber, obs: Any, rows: NDArray[np.intp]) -> tuple[int, in
     return len(rows), int(flat.sum())
 
 
-def check(outcomes: Sequence[Outcome], victim: Victim) -> list[str]:
-    """All warnings about a set of runs of one victim, in the order of the runs."""
-    found = stochastic(victim)
+def check(
+    outcomes: Sequence[Outcome], victim: Victim, env: str | None = None, under: Sequence[str] = ()
+) -> list[str]:  # fmt: skip
+    """All warnings about a set of runs of one victim, in the order of the runs.
+
+    Args:
+        outcomes: the runs, those without layers are the clean one.
+        victim: who plays.
+        env: id of the environment.
+        under: texts of threats that the environment has itself, innermost first.
+    """
+    found = perturbed_already(under) + stochastic(victim)
+    found += [] if under else far_below_training(outcomes, victim, env)
     for outcome in outcomes:
-        found += unmoved(outcome)
-    return found + weaker_than_noise(outcomes) + learned_nothing(outcomes) + not_falling(outcomes)
+        found += covering(outcome, victim) + unmoved(outcome)
+    found += weaker_than_noise(outcomes) + learned_nothing(outcomes) + not_falling(outcomes)
+    return found + single_runs(outcomes, victim)
+
+
+def perturbed_already(under: Sequence[str]) -> list[str]:
+    """An environment that brings threats along, which no row of the report can be without."""
+    if not under:
+        return []
+    return [
+        f"the environment is perturbed already, by {' + '.join(under)}: its first row is not the clean agent, regret "
+        f"counts from that row, and there is no impact. Evaluate the environment beneath for clean figures"
+    ]
+
+
+def far_below_training(outcomes: Sequence[Outcome], victim: Victim, env: str | None) -> list[str]:
+    """A clean run that leaves far less than the victim's card says was measured in the same environment.
+
+    Far is beyond three standard errors of the difference and a tenth of the measured mean, with an interval that does
+    not reach that mean. Of several measurements the lowest of these bounds counts.
+    """
+    card: dict[str, Any] = victim.card or {}
+    clean = next((o.returns for o in outcomes if not o.layers), None)
+    if clean is None or env is None or (card.get("environment") or {}).get("id") != env:
+        return []
+    bounds = []
+    for entry in card.get("measured") or ():
+        if isinstance(entry, dict) and entry.get("attack") == "none":
+            mean, std, episodes = (real(entry.get(key)) for key in ("mean", "std", "episodes"))
+            if mean is not None and std is not None and episodes:
+                error = std * (1 / max(episodes, 1) + 1 / len(clean)) ** 0.5
+                bounds.append((mean - max(3 * error, 0.1 * abs(mean)), mean))
+    if not bounds:
+        return []
+    bound, mean = min(bounds)
+    if clean.mean() >= bound or interval(clean)[1] >= mean:
+        return []
+    return [
+        f"without an attack the agent earns {clean.mean():.6g}, its card says {mean:.6g}: this may not be what was "
+        f"measured. Look at its observation statistics (VecNormalize), the version of {env}, the keyword arguments "
+        f"of the environment, and select="
+    ]
+
+
+def covering(outcome: Outcome, victim: Victim) -> list[str]:
+    """Radii with which every bounded feature can take every value that its space has."""
+    found = []
+    for layer in outcome.layers:
+        budget = plain(layer.budget)
+        if not isinstance(budget, Linf) or not isinstance(budget.scale, (float, tuple, type(None))):
+            continue
+        space = victim.observation_space if layer.on == "observation" else victim.action_space
+        field = Field(space, layer.at, layer.on)
+        width = np.subtract(field.high, field.low, dtype=np.float64).reshape(-1)
+        bounded = np.isfinite(width)
+        radius = np.broadcast_to(budget.eps * np.asarray(1.0 if budget.scale is None else budget.scale), width.shape)
+        if bounded.any() and (width[bounded] > 0).any() and (radius[bounded] >= width[bounded]).all():
+            low, high = (np.asarray(end).reshape(-1)[bounded] for end in (field.low, field.high))
+            unit = "of the space" if budget.scale is None else "of its scale"
+            found.append(
+                f"{outcome.name}: a radius of eps={budget.eps:g} in units {unit} covers the whole range of the "
+                f"{layer.on} ({low.min():g} to {high.max():g}), so every value of a bounded feature is allowed"
+            )
+    return found
+
+
+def single_runs(outcomes: Sequence[Outcome], victim: Victim) -> list[str]:
+    """One sentence where gradient attacks are single runs, and no stronger form of them is among the rows."""
+    threats = {o.name: o.layers[0] for o in outcomes if len(o.layers) == 1 and o.layers[0].on == "observation"}
+    restarts = {name: getattr(threat.how, "restarts", 1) for name, threat in threats.items()}
+    strong: list[str] = [name for name in ("pgd", "apgd", "multi-targeted") if victim.discrete and name in presets]
+    if "restarts" in {field.name for field in fields(MaxDiff)} and not strong:
+        strong = [_HARDER]
+    if not strong or any(name_of(t) in strong or restarts[name] > 1 for name, t in threats.items()):
+        return []
+    single = [name for name, threat in threats.items() if isinstance(threat.how, (MinBest, MaxDiff))]
+    if not single:
+        return []
+    forms = " or ".join([", ".join(strong[:-1]), strong[-1]] if len(strong) > 1 else strong)
+    verb = "is a single run" if len(single) == 1 else "are single runs"
+    return [f"{', '.join(single)} {verb} with published settings: {forms} would search the same budget harder"]
 
 
 def stochastic(victim: Victim) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from adv_wrappers.evaluation.kept import Kept
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.rollout import Tap, play
-from adv_wrappers.evaluation.stacks import Stack, distinct, is_worst, stack, worst
+from adv_wrappers.evaluation.stacks import Stack, distinct, is_worst, stack, texts_under, worst
 from adv_wrappers.presets import called
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
@@ -118,6 +119,9 @@ def evaluate(
         if not quantize and distances is None:  # those of images compare whole grey levels
             distances = ()
         taken = chosen(distances, venv.single_observation_space, lines.COLUMNS)
+        under = texts_under(venv, victim)
+        if under:
+            stacks[0] = replace(stacks[0], name=f"none (on an environment already perturbed by {' + '.join(under)})")
         fixed = minimum_of(name) if minimum is None or isinstance(minimum, str) else float(minimum)
         lowest = None if isinstance(minimum, str) else fixed
         runs: list[tuple[Stack, Tap, Any]] = []
@@ -146,8 +150,8 @@ def evaluate(
             if isinstance(minimum, str):
                 lowest = next((row["mean_return"] for aimed, row in rows if is_worst(aimed, victim)), None)
             report = Report(
-                **about, warnings=tuple(check([lines.outcome(*row) for row in rows], victim)),
-                threats=lines.compared([row for _, row in rows], lowest, fixed),
+                **about, warnings=tuple(check([lines.outcome(*row) for row in rows], victim, name, under)),
+                threats=lines.compared([row for _, row in rows], *((None, None) if under else (lowest, fixed))),
                 minimum=lines.about_minimum(minimum, victim, lowest),
             )  # fmt: skip
             if out is not None:

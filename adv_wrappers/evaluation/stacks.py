@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gymnasium.vector import SyncVectorEnv
+
 from adv_wrappers.actions.worst import WorstAction
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.errors import ThreatError
@@ -15,6 +17,7 @@ from adv_wrappers.presets import as_threat, called, parts_of
 from adv_wrappers.texts import stack_of
 from adv_wrappers.timing import Always
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.layer import layers
 
 WORST = WorstAction.name
 
@@ -45,11 +48,16 @@ def stack(item: Any, victim: Victim) -> Stack:
     transfer = transfer or any(other != victim.fingerprint() for other in trained)
     pairs = zip(parts, made, strict=True)  # a text stays as it was written
     texts = [part.strip() if isinstance(part, str) else text_of(threat, victim) for part, threat in pairs]
-    layers: list[ThreatModel] = []
+    made_of: list[ThreatModel] = []
     for part, threat in zip(parts, made, strict=True):
         with called(part):
-            layers += parts_of(threat.against(victim))
-    return Stack(" + ".join(texts), tuple(layers), transfer)
+            made_of += parts_of(threat.against(victim))
+    return Stack(" + ".join(texts), tuple(made_of), transfer)
+
+
+def texts_under(venv: SyncVectorEnv, victim: Victim) -> list[str]:
+    """The threats that an environment has itself, innermost first, as texts that are aimed at ``victim``."""
+    return [text_of(layer.threat, victim) for layer in layers(venv.envs[0])]
 
 
 def distinct(stacks: Sequence[Stack]) -> list[Stack]:

@@ -120,3 +120,73 @@ def test_a_gradient_that_is_not_finite_is_none() -> None:
         bound.check_slope(slope)
     assert bound.check_slope(x) is x
     assert Bound(cusp, None, None, x, look=False).check_slope(slope) is slope
+
+
+def test_a_radius_that_covers_the_whole_space(victim: Victim) -> None:
+    space = gym.spaces.Box(0, 1, (3,), np.float32)
+    victim = from_module(nn.Linear(3, 2), space, gym.spaces.Discrete(2), "q")
+    [said] = checks.covering(outcome("noise:eps=8", victim, LOW), victim)
+    assert said.startswith("noise:eps=8: a radius of eps=8 in units of the space covers the whole range of the observ")
+    assert "(0 to 1)" in said
+    assert checks.covering(outcome("noise:eps=0.5", victim, LOW), victim) == []
+    frozen = Outcome("a", (adv.threat("noise", eps=8, scale=(1, 1, 0)),), LOW)
+    assert checks.covering(frozen, victim) == []
+    scaled = Outcome("a", (adv.threat("noise", eps=0.5, scale=2),), LOW)
+    assert "in units of its scale" in checks.covering(scaled, victim)[0]
+    ball = Outcome("a", (adv.threat("noise", eps=8, norm="l2"), adv.threat("noise", norm="valid")), LOW)
+    assert checks.covering(ball, victim) == [] and checks.covering(Outcome("none", (), LOW), victim) == []
+
+
+def test_features_without_bounds_are_not_covered(victim: Victim) -> None:
+    assert checks.covering(outcome("noise:eps=2", victim, LOW), victim) == []
+    assert "covers" in checks.covering(outcome("noise:eps=10", victim, LOW), victim)[0]  # the others have none
+    open_ = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    wide = from_module(nn.Linear(4, 2), open_, gym.spaces.Discrete(2), "q")
+    assert checks.covering(outcome("noise:eps=10", wide, LOW), wide) == []
+
+
+def test_a_clean_run_far_below_its_card(victim: Victim) -> None:
+    clean = Outcome("none", (), np.full(8, 90.0))
+    entry = {"attack": "none", "mean": 200.0, "std": 20.0, "episodes": 30}
+    victim.card = {"environment": {"id": "CartPole-v1"}, "measured": [{**entry, "attack": "mad", "mean": 999.0}, entry]}
+    [said] = checks.far_below_training([clean], victim, "CartPole-v1")
+    assert "earns 90, its card says 200" in said and "VecNormalize" in said and "keyword arguments" in said
+    assert checks.check([clean], victim, "CartPole-v1") == [said]
+    assert checks.far_below_training([clean], victim, "CartPole-v0") == []
+    assert checks.far_below_training([clean], victim, None) == []
+    assert checks.far_below_training([replace(clean, returns=np.full(8, 185.0))], victim, "CartPole-v1") == []
+    victim.card["measured"].append({**entry, "mean": 100.0, "std": 80.0})  # other seeds, with falls
+    assert checks.far_below_training([clean], victim, "CartPole-v1") == []
+
+
+def test_single_runs_are_told_of_stronger_forms_once(victim: Victim) -> None:
+    rows = [outcome("fgsm:eps=0.1", victim, LOW), outcome("max-diff:eps=0.1", victim, LOW)]
+    [said] = checks.single_runs(rows, victim)
+    assert said.startswith("fgsm:eps=0.1, max-diff:eps=0.1 are single runs with published settings: pgd")
+    assert said in checks.check(rows, victim)
+    assert checks.single_runs(rows[:1], victim)[0].startswith("fgsm:eps=0.1 is a single run")
+    assert checks.single_runs([*rows, outcome("pgd:eps=0.1", victim, LOW)], victim) == []
+    assert checks.single_runs([outcome("noise:eps=0.1", victim, LOW)], victim) == []
+
+
+def test_an_environment_that_is_perturbed_already(victim: Victim) -> None:
+    def hostile() -> gym.Env:
+        return adv.wrap(short(), "noise:eps=0.1", "max-diff:eps=0.05", victim=victim)
+
+    report = adv.evaluate(victim, hostile, "noise:eps=0.2", episodes=2, minimum=0)
+    first, second = report.threats
+    assert first["threat"] == "none (on an environment already perturbed by noise:eps=0.1 + max-diff:eps=0.05)"
+    assert report.warnings[0].startswith("the environment is perturbed already, by noise:eps=0.1 + max-diff:eps=0.05")
+    assert second["threat"] == "noise:eps=0.2" and second["impact"] is None and second["general_impact"] is None
+    clean = adv.evaluate(victim, short, "noise:eps=0.2", episodes=2, minimum=0)
+    assert clean.threats[0]["threat"] == "none" and clean.threats[1]["impact"] is not None
+
+
+def test_a_victim_says_how_its_own_environment_is_made(victim: Victim) -> None:
+    victim.card = {"environment": {"id": "Own-v1", "kwargs": {"use_contact_forces": True}}}
+    with pytest.raises(adv.VictimError, match=r"made: gymnasium.make\('Own-v1', use_contact_forces=True\)"):
+        adv.wrap(gym.make("Acrobot-v1"), adv.threat("pgd", victim, eps=0.1))
+    victim.card = {"environment": {"id": "Own-v1", "kwargs": {}}}
+    with pytest.raises(adv.VictimError, match="this environment has Box") as error:
+        adv.evaluate(victim, "MountainCar-v0", episodes=1)
+    assert "card" not in str(error.value)
