@@ -18,13 +18,16 @@ from adv_wrappers.actions.flip import ActionFlip
 from adv_wrappers.actions.noise import ActionNoise
 from adv_wrappers.actions.worst import WorstAction
 from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.attacks.apgd import APGD
 from adv_wrappers.attacks.boundary import HopSkipJump
 from adv_wrappers.attacks.carlini_wagner import CarliniWagner
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.attacks.max_worst import MaxWorst
 from adv_wrappers.attacks.min_best import MinBest
 from adv_wrappers.attacks.min_q import MinQ
+from adv_wrappers.attacks.min_value import MinValue
 from adv_wrappers.attacks.momentum import Momentum
+from adv_wrappers.attacks.multi_targeted import MultiTargeted
 from adv_wrappers.attacks.noise import Noise
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.attacks.square import Square
@@ -64,10 +67,18 @@ presets: dict[str, Preset] = {
     "noise": Preset(Noise),
     "min-best": Preset(MinBest),
     "fgsm": Preset(MinBest, {"steps": 1, "step": 1.0}, "One step of the full radius."),
-    "pgd": Preset(MinBest, {"steps": 10, "step": 0.25, "random_start": True}, "Ten steps from a random start."),
+    "pgd": Preset(
+        MinBest,
+        {"steps": 10, "step": 0.5, "restarts": 3, "keep": "best", "schedule": "linear"},
+        "Three ascents of ten steps, the best point of them.",
+    ),
+    "apgd": Preset(APGD),
+    "multi-targeted": Preset(MultiTargeted),
     "max-worst": Preset(MaxWorst),
     "momentum": Preset(Momentum),
     "min-q": Preset(MinQ),
+    "min-played-q": Preset(MultiTargeted, {"by": "q"}, "Best is what plays the action of the lowest Q."),
+    "min-value": Preset(MinValue),
     "max-diff": Preset(MaxDiff),
     "robust-sarsa": Preset(RobustSarsa),
     "carlini-wagner": Preset(CarliniWagner),

@@ -12,18 +12,8 @@ import adv_wrappers as adv
 
 BUDGETS = {"Budget", "L0", "L2", "Linf", "Newest", "Valid"}
 TIMING = {"Always", "AtMost", "Bernoulli", "Every", "Never", "Strategic", "Window"}
-ATTACKS = {
-    "CarliniWagner",
-    "HopSkipJump",
-    "MaxDiff",
-    "MaxWorst",
-    "MinBest",
-    "MinQ",
-    "Momentum",
-    "Noise",
-    "RobustSarsa",
-    "Square",
-}
+ATTACKS = {"APGD", "CarliniWagner", "HopSkipJump", "MaxDiff", "MaxWorst", "MinBest", "MinQ", "MinValue", "Momentum"}
+ATTACKS |= {"MultiTargeted", "Noise", "RobustSarsa", "Square"}
 DAYLIGHT = {"Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"}
 ACTIONS = {"ActionFlip", "ActionNoise", "WorstAction"}
 THREATS = {"Perturbation", "ThreatModel", "presets", "threat", "wrap", "check_order"}

@@ -6,7 +6,13 @@ annealed Gaussian noise to the gradient: SA-PPO a large one (factor 1), SA-DDPG 
 actor is a Normal of unit variance, so its divergence is half the squared distance of the actions.
 
 How much noise is much depends on the scale of the loss: SA-PPO's is the squared distance of the means in standard
-deviations that were divided by their average, and that is the divergence times twice the square of that average.
+deviations that were divided by their average, and that is the divergence times twice the square of that average
+(``weights="std"``). But its published figures are those of agents that play their mean, which the released code makes
+of them by setting every log standard deviation to -100: then all weights are one (``weights="one"``). The two differ:
+an agent may withstand one and not the other.
+
+Q-values are no policy. The paper takes their softmax, and so does this attack as long as it has a gradient: where the
+best and the worst action lie more than 10 apart, both are divided until they do not (``temperature``).
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from adv_wrappers.attacks.ascent import Climb, Gradient, langevin
-from adv_wrappers.attacks.objectives import Divergence
+from adv_wrappers.attacks.objectives import check_temperature, check_weights, divergence_of
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.threat import expect_victim
@@ -28,11 +34,21 @@ from adv_wrappers.core.values import real
 class MaxDiff(Climb):
     """Maximise the divergence between what the victim would do and what it does.
 
+    ``MaxDiff(victim, restarts=6, keep="best", noise=0)`` is its strong form: a search for the largest divergence,
+    rather than the published single ascent with noise.
+
     Args:
         victim: of any kind.
         steps, step: number of steps, and length of each as a fraction of the budget's radius.
         noise: factor of the annealed gradient noise, at least 0; None takes the released code's, 1 for Gaussian
             policies and 1e-5 for the others.
+        weights: of the dimensions of a Gaussian policy's action: ``"one"``, or ``"std"``: the inverse squares of its
+            standard deviations, which makes it the divergence; None takes ``"one"`` for victims that play the mode.
+        temperature: of the softmax over discrete actions, above 0; None takes one, and more for Q-values that lie far
+            apart.
+
+    Raises:
+        ValueRangeError: for arguments out of range.
     """
 
     name: ClassVar[str] = "max-diff"
@@ -41,20 +57,24 @@ class MaxDiff(Climb):
     steps: int = 10
     step: float = 0.1
     noise: float | None = None
+    weights: str | None = None
+    temperature: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         expect_victim(self.name, self.victim)
+        check_weights(self.weights)
+        check_temperature(self.temperature)
         if self.noise is None:
             return
         factor = real(self.noise)
         if factor is None or factor < 0:
             raise ValueRangeError(f"noise must be a finite number of at least 0, got {self.noise!r:.80}")
 
-    def climb(self, context: Context, gradient: Gradient) -> Tensor:
+    def climb(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
         released = 1.0 if self.victim.kind == "gaussian" else 1e-5
         noise = released if self.noise is None else self.noise
-        return langevin(context, gradient, self.steps, self.step, noise)
+        return langevin(context, gradient, self.steps, self.step, noise, start, self.schedule)
 
     def objective(self, x: Tensor, bound: Any) -> Any:
-        return Divergence(self.victim, bound.params(x), averaged=self.victim.kind == "gaussian")
+        return divergence_of(self.victim, bound.params(x), self.weights, self.temperature)

@@ -1,7 +1,10 @@
 """MinQ (Pattanaik et al. 2018; PA-AD, appendix D.3.3): steer the policy to actions of low value at the true state.
 
-Discrete actions: minimise ``sum_a pi(a | s~) Q(s, a)``, with a softmax over Q for DQN. Continuous actions: minimise
-``Q(s, mode of pi(s~))`` through the victim's critic. Published default: 10 steps.
+Discrete actions: minimise ``sum_a pi(a | s~) Q(s, a)``, with a softmax over Q for DQN. Where Q-values lie far apart
+that softmax has no gradient in float32, so it is taken at a temperature there, or the margin is climbed instead
+(``loss``). What an agent that plays its best action loses is ``Q(s, argmax pi(s~))``: the preset ``min-played-q``
+minimises that, by one ascent toward every action (:mod:`adv_wrappers.attacks.multi_targeted`). Continuous actions:
+minimise ``Q(s, mode of pi(s~))`` through the victim's critic. Published default: 10 steps.
 """
 
 from __future__ import annotations
@@ -12,8 +15,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from adv_wrappers.attacks.ascent import Climb
-from adv_wrappers.attacks.objectives import CriticOfMode, ExpectedQ
-from adv_wrappers.core.errors import VictimError
+from adv_wrappers.attacks.objectives import CriticOfMode, ExpectedQ, MarginOfQ, check_temperature, temperature_of
+from adv_wrappers.core.errors import ValueRangeError, VictimError
 from adv_wrappers.core.threat import expect_victim
 
 
@@ -25,9 +28,14 @@ class MinQ(Climb):
         victim: with Q-values (DQN) or a critic (DDPG, TD3, SAC).
         steps, step: number of steps, and length of each as a fraction of the budget's radius.
         random_start: begin at a random point of the budget.
+        loss: of discrete actions: ``"expected"``, the paper's, or ``"margin"``, the lead of the best other action over
+            the one of the highest Q; None takes the paper's.
+        temperature: of the softmax of ``"expected"``, above 0; None takes one, and more for Q-values that lie far
+            apart.
 
     Raises:
         VictimError: for a victim without Q.
+        ValueRangeError: for arguments out of range.
     """
 
     name: ClassVar[str] = "min-q"
@@ -36,15 +44,22 @@ class MinQ(Climb):
     steps: int = 10
     step: float = 0.1
     random_start: bool = False
+    loss: str | None = None
+    temperature: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         expect_victim(self.name, self.victim)
+        check_temperature(self.temperature)
+        if self.loss not in (None, "expected", "margin"):
+            raise ValueRangeError(f"loss must be 'expected' or 'margin', got {self.loss!r}")
         if self.victim is not None and not self.victim.has_q:
             instead = "min-best or max-diff" if self.victim.discrete else "max-diff, or robust-sarsa with a critic"
-            raise VictimError(f"min-q needs Q-values, and this victim has none: use {instead}")
+            value = "; min-value takes its state value" if self.victim.has_value else ""
+            raise VictimError(f"min-q needs Q-values, and this victim has none: use {instead}{value}")
 
     def objective(self, x: Tensor, bound: Any) -> Any:
-        if self.victim.discrete:
-            return ExpectedQ(bound.q(x))
-        return CriticOfMode(self.victim, lambda _, act: bound.q(x, act), None, bound.look)
+        if not self.victim.discrete:
+            return CriticOfMode(self.victim, lambda _, act: bound.q(x, act), None, bound.look)
+        q = bound.q(x)
+        return MarginOfQ(q) if self.loss == "margin" else ExpectedQ(q, temperature_of(self.temperature, self.victim, q))

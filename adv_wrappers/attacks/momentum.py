@@ -48,8 +48,8 @@ class Momentum(Climb):
             raise ValueRangeError(f"decay must lie in [0, 1], got {self.decay!r}")
         need_discrete(self.name, self.victim, "use max-diff")
 
-    def climb(self, context: Context, gradient: Gradient) -> Tensor:
-        return momentum(context, gradient, self.steps, self.step, self.decay, self.nesterov)
+    def climb(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
+        return momentum(context, gradient, self.steps, self.step, self.decay, self.nesterov, start, self.schedule)
 
     def objective(self, x: Tensor, bound: Any) -> Any:
         return leave_best(self.loss, self.victim, bound.params(x))

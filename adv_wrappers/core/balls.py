@@ -152,7 +152,10 @@ class Linf(Budget):
             move = (length * move).abs().clamp_(min=1).mul_(move.sign())
             length = 1.0
         # in the memory of the direction: on large batches fresh memory costs more than the arithmetic
-        torch.add(y, move, alpha=length, out=move)  # type: ignore[arg-type]
+        if isinstance(length, Tensor):
+            move.mul_(length).add_(y)
+        else:
+            torch.add(y, move, alpha=length, out=move)
         torch.clamp(move, low, high, out=move)
         return move.round_() if grid else move
 

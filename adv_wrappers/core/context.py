@@ -140,17 +140,17 @@ class Context:
         """A random point of the budget."""
         return self.budget.draw(self.x, self.low, self.high, self, self.grid)
 
-    def ascend(self, y: Tensor, gradient: Tensor, fraction: float, spend: bool = False) -> Tensor:
+    def ascend(self, y: Tensor, gradient: Tensor, fraction: float | Tensor, spend: bool = False) -> Tensor:
         """``y`` moved up the gradient by ``fraction`` of the budget's radius and projected.
 
-        On an integer grid a step is at least one level: a tenth of eps would be rounded away. ``spend`` allows to write
-        the result over the gradient.
+        ``fraction`` is a number, or one a row, ``[B, 1, ...]``. On an integer grid a step is at least one level: a
+        tenth of eps would be rounded away. ``spend`` allows to write the result over the gradient.
         """
         if self._unit is None:
             self._unit = self.budget.unit(self.low, self.high)
         step = fraction * self._unit
         if self.grid:
-            step = max(step, 1.0) if isinstance(step, float) else step.clamp(min=1.0)
+            step = step.clamp(min=1.0) if isinstance(step, Tensor) else max(step, 1.0)
         # in another layout the true values are not kept, and nobody asks for them: a radius of zero stays where it is
         x = self.x if self._layout is None else y
         return self.budget.ascend(y, gradient, step, x, *self.box, self.grid, spend)

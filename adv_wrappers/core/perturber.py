@@ -178,7 +178,10 @@ class Perturber(Bench):
 
     def _sane(self, finite: bool) -> None:
         if not finite:
-            raise ThreatError(f"{self.threat.label} returned values that are not finite")
+            raise ThreatError(
+                f"{self.threat.label} returned values that are not finite: what it computes of the victim overflows "
+                f"here; use a victim in float64, or an attack that needs no gradient"
+            )
 
     def _transform(self, value: Any, struck: Any, rows: Any, final: bool, mask: Any) -> tuple[Any, Any]:
         """A strike on whole images, in their own dtype from end to end."""

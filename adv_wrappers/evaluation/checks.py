@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.attacks.ascent import Climb
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.attacks.min_best import MinBest
 from adv_wrappers.core.arrays import Field, to_victim
@@ -87,9 +88,10 @@ def slopes(engine: Perturber, obs: Any, rows: NDArray[np.intp]) -> tuple[int, in
     signs[1::2] = -1
     beside = x + signs.view(x.shape[1:]) * (1.0 if field.grid else 1e-3 * x.abs().clamp(min=1.0))
     with torch.no_grad():
-        gradient = bound.gradient(how.objective(x, bound))(beside)
-    gradient = gradient.flatten(1)
-    flat = ~(gradient.ne(0).any(1) & gradient.isfinite().all(1))
+        loss = how.objective(x, bound)
+        slope = how.gradient(bound, loss) if isinstance(how, Climb) else bound.gradient(loss)
+        gradient = slope(beside).flatten(1)
+    flat = ~gradient.ne(0).any(1) | ~torch.isfinite(gradient).all(1)  # what is not finite leads nowhere either
     return len(rows), int(flat.sum())
 
 

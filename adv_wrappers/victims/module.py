@@ -179,6 +179,10 @@ class ModuleVictim(Victim):
             return super().q(obs, act, state)
         return self.critic(self._taken(obs), act).reshape(len(act))  # type: ignore[no-any-return]
 
+    @property
+    def has_value(self) -> bool:
+        return self.value_net is not None or super().has_value
+
     def value(self, obs: Any, state: State = None) -> Tensor | None:
         if self.value_net is None:
             return super().value(obs, state)

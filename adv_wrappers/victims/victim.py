@@ -149,6 +149,11 @@ class Victim:
         """Whether :meth:`q` answers."""
         return self.kind == "q" or (self.critic is not None and isinstance(self.action_space, spaces.Box))
 
+    @property
+    def has_value(self) -> bool:
+        """Whether :meth:`value` answers."""
+        return self.kind == "q"
+
     def policy(self, obs: Any, state: State = None) -> Distribution:
         """Action distribution at ``obs``."""
         return self.family.policy(self.params(obs, state))

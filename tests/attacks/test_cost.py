@@ -94,11 +94,14 @@ def moment(preset, victim, grid: bool, budget):
 
 
 KINDS = ("q", "logits", "mean", "gaussian", "multi")
-CLASSIFIERS = dict.fromkeys(("min-best", "fgsm", "pgd", "max-worst", "momentum", "carlini-wagner"), ("q", "logits"))
+CHOOSERS = ("min-best", "fgsm", "pgd", "multi-targeted", "max-worst", "momentum", "carlini-wagner")
+CLASSIFIERS = dict.fromkeys(CHOOSERS, ("q", "logits"))
 DEFINED = {
     **CLASSIFIERS,
     "hop-skip-jump": ("q", "logits"),
     "min-q": ("q", "mean"),
+    "min-played-q": ("q",),
+    "min-value": ("q",),
     "robust-sarsa": ("mean",),
     "worst-action": KINDS[:-1],
     "learned": KINDS[:-1],

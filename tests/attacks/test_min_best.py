@@ -57,7 +57,9 @@ def test_q_values_far_apart_still_have_a_gradient():
 def test_presets():
     victim = chooser(mlp(4, 3))
     assert threat("fgsm", victim, eps=1).how == MinBest(victim)
-    assert threat("pgd", victim, eps=1).how == MinBest(victim, steps=10, step=0.25, random_start=True)
+    assert threat("pgd", victim, eps=1).how == MinBest(
+        victim, steps=10, step=0.5, restarts=3, keep="best", schedule="linear"
+    )
 
 
 def test_where_it_is_not_defined():

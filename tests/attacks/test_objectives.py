@@ -11,7 +11,11 @@ from adv_wrappers.attacks.objectives import (
     CrossEntropy,
     Divergence,
     ExpectedQ,
+    LeadOver,
+    LogitRatio,
     Margin,
+    MarginOfQ,
+    SquaredDistance,
     classifier,
     leave_best,
     need_discrete,
@@ -40,6 +44,10 @@ MADE = [
     *(pytest.param(lambda v, t=t: CrossEntropy(TARGET, t), id=f"cross-entropy-{t}") for t in (False, True)),
     *(pytest.param(lambda v, t=t: Margin(TARGET, t), id=f"margin-{t}") for t in (False, True)),
     pytest.param(lambda v: ExpectedQ(randn(6, 6, seed=8)), id="expected-q"),
+    pytest.param(lambda v: ExpectedQ(randn(6, 6, seed=8), 1 + randn(6, seed=9).abs()), id="expected-q-tempered"),
+    pytest.param(lambda v: MarginOfQ(randn(6, 6, seed=8)), id="margin-of-q"),
+    pytest.param(lambda v: LeadOver(TARGET, (TARGET + 1) % 6), id="lead-over"),
+    pytest.param(lambda v: LogitRatio(TARGET, 6), id="logit-ratio"),
 ]
 
 
@@ -67,6 +75,22 @@ def test_gradient_of_the_divergence(family):
     compare(objective, here)
     assert (objective(here) > 0).all() and objective(clean).abs().max() < 1e-12
     assert objective.gradient(clean).abs().max() < 1e-12, "which is why a random start is not optional"
+
+
+def test_gradient_of_the_tempered_divergence():
+    victim = space("categorical")
+    clean, here = victim.params(randn(6, 4, seed=1)), victim.params(randn(6, 4, seed=2))
+    compare(Divergence(victim, clean, temperature=1 + randn(6, seed=9).abs()), here)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "mean"])
+def test_gradient_of_the_squared_distance(family):
+    victim = space(family)
+    clean, here = victim.params(randn(6, 4, seed=1)), victim.params(randn(6, 4, seed=2))
+    compare(SquaredDistance(victim, clean), here)
+    size = 3 if family == "gaussian" else 6
+    expected = (here - clean)[:, :size].square().sum(-1)
+    torch.testing.assert_close(SquaredDistance(victim, clean)(here), expected)
 
 
 @pytest.mark.parametrize("family", ["gaussian", "mean"])

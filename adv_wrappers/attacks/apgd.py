@@ -1,0 +1,151 @@
+"""Auto-PGD (Croce and Hein 2020, "Reliable evaluation of adversarial robustness with an ensemble of diverse attacks").
+
+Algorithm 1: projected gradient ascent with momentum whose step begins at twice the radius and is halved, a row at a
+time, where it no longer pays; the row then goes on from its best point. Halving is considered at the paper's
+checkpoints (section 3.2): when fewer than three quarters of the steps since the last one raised the objective, or when
+neither the step nor the best value changed between the last two.
+
+The losses are the paper's cross-entropy and difference of logits ratio, the margin (for Q-values, whose softmax
+underflows), and the divergence of MaxDiff, which makes it an attack on continuous actions. Departures: 20 steps and 5
+restarts stand for the paper's 100 and 5, since an agent is attacked at every step; restarts begin at spread corners of
+the box rather than at random points (:class:`adv_wrappers.attacks.ascent.Starts`); MaxDiff's objective is flat at the
+true point, so with it the first ascent begins one tenth of the radius away.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from adv_wrappers.attacks.ascent import Climb, Following, Gradient
+from adv_wrappers.attacks.objectives import CrossEntropy, LogitRatio, Margin, check_weights, divergence_of
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.errors import ValueRangeError, VictimError
+from adv_wrappers.core.threat import expect_victim
+
+LOSSES = ("cross-entropy", "margin", "dlr", "divergence")
+
+
+@dataclass(frozen=True)
+class APGD(Climb):
+    """Projected gradient ascent whose step adapts itself a row.
+
+    Args:
+        victim: of any kind.
+        loss: ``"cross-entropy"``, ``"margin"``, ``"dlr"`` (three discrete actions or more) or ``"divergence"`` (any
+            actions); None takes the margin for Q-values, the cross-entropy for other policies over one discrete action,
+            and else the divergence.
+        steps: of every ascent; ``step`` is the length of the first, as a fraction of the budget's radius.
+        weights: of the divergence, as for :class:`adv_wrappers.MaxDiff`.
+
+    Raises:
+        VictimError: for a loss that is not defined on the victim's actions.
+        ValueRangeError: for arguments out of range.
+    """
+
+    name: ClassVar[str] = "apgd"
+    capturable: ClassVar[bool] = True
+    victim: Any = None
+    loss: str | None = None
+    steps: int = 20
+    step: float = 2.0
+    weights: str | None = None
+    restarts: int = field(default=5, kw_only=True)
+    keep: str = field(default="best", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        expect_victim(self.name, self.victim)
+        check_weights(self.weights)
+        if self.loss not in (None, *LOSSES):
+            raise ValueRangeError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
+        if self.keep != "best" or self.schedule != "constant":
+            raise ValueRangeError("apgd keeps the best point and adapts its step: leave keep and schedule as they are")
+        if self.victim is None:
+            return
+        space = self.victim.action_space
+        if self.loss not in (None, "divergence") and not isinstance(space, spaces.Discrete):
+            raise VictimError(f"loss={self.loss!r} is for one discrete action, this victim acts in {space}")
+        if self.loss == "dlr":
+            LogitRatio(torch.zeros(0), int(space.n))  # raises for too few actions
+
+    def _loss(self) -> str:
+        if self.loss is not None:
+            return self.loss
+        if not isinstance(self.victim.action_space, spaces.Discrete):
+            return "divergence"
+        return "margin" if self.victim.kind == "q" else "cross-entropy"
+
+    def objective(self, x: Tensor, bound: Any) -> Any:
+        params, loss = bound.params(x), self._loss()
+        if loss == "divergence":
+            return divergence_of(self.victim, params, self.weights)
+        best = params.argmax(-1)
+        if loss == "dlr":
+            return LogitRatio(best, params.shape[-1])
+        return Margin(best) if loss == "margin" else CrossEntropy(best)
+
+    def climb(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
+        assert isinstance(gradient, Following)
+        if start is None and self._loss() == "divergence":
+            start = context.ascend(context.x, context.signs(), 0.1)
+        return apgd(context, gradient, self.steps, self.step, start)
+
+
+def checkpoints(steps: int) -> list[int]:
+    """Numbers of steps after which halving is considered (Croce and Hein 2020, section 3.2).
+
+    >>> checkpoints(100)
+    [22, 41, 57, 70, 80, 87, 93, 99]
+    """
+    found, last, now = [], 0.0, 0.22
+    while now < 1:
+        found.append(math.ceil(now * steps - 1e-9))
+        last, now = now, now + max(now - last - 0.03, 0.06)
+    return sorted(set(found))
+
+
+def apgd(context: Context, gradient: Following, steps: int, step: float = 2.0, start: Tensor | None = None) -> Tensor:
+    """Algorithm 1 of Croce and Hein 2020 with momentum 0.75, ``[B, *S]``.
+
+    Args:
+        context: of this step.
+        gradient: of the objective; it tells the objective itself as well.
+        steps: number of steps.
+        step: length of the first, as a fraction of the budget's radius.
+        start: ``[B, *S]``; None for the true point.
+    """
+    y = context.x if start is None else start
+    _ = context.box
+
+    def wide(rows: Tensor) -> Tensor:
+        return rows.view(-1, *[1] * (y.dim() - 1))
+
+    g = gradient(y)
+    y = y + 0 * g  # no number where the gradient is none, which the engine then says
+    now = best = last_best = gradient.value
+    best_y, best_g, before = y, g, y
+    length = y.new_full((len(y),), step)
+    kept = torch.zeros_like(length, dtype=torch.bool)  # whether the step was the same at the last two checkpoints
+    rises, since, marks = torch.zeros_like(length), 0, checkpoints(steps)
+    for i in range(1, steps + 1):
+        ahead = context.ascend(y, g, wide(length))
+        new = ahead if i == 1 else context.project(y + 0.75 * (ahead - y) + 0.25 * (y - before))
+        before, y = y, new
+        g, value = gradient(y), gradient.value
+        rises += value > now
+        now, up = value, value > best
+        best = torch.where(up, value, best)
+        best_y, best_g = torch.where(wide(up), y, best_y), torch.where(wide(up), g, best_g)
+        if i in marks:
+            halve = (rises < 0.75 * (i - since)) | (kept & (best <= last_best))
+            length, kept = torch.where(halve, length / 2, length), ~halve
+            y, g = torch.where(wide(halve), best_y, y), torch.where(wide(halve), best_g, g)
+            now, last_best = torch.where(halve, best, now), best
+            rises, since = torch.zeros_like(rises), i
+    return best_y

@@ -1,0 +1,71 @@
+"""The critic attack on a state value (Pattanaik et al. 2018, as Zhang et al. 2020 have it for PPO).
+
+An agent without Q has a state value V. The attack shows it the state of the lowest value within the budget,
+``min V(s~)``: what it does there is what it would do in trouble. It looks at the critic alone and never at the policy,
+so it is weak where the two have nothing in common. Zhang et al. find it weaker than MaxDiff.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.attacks.ascent import Climb, Gradient
+from adv_wrappers.core.errors import VictimError
+from adv_wrappers.core.threat import expect_victim
+
+
+class Lowered:
+    """``-V``, a loss on values ``[B] -> [B]``."""
+
+    def __call__(self, values: Tensor) -> Tensor:
+        return -values
+
+
+@dataclass(frozen=True)
+class MinValue(Climb):
+    """Show the victim the state that its critic values least.
+
+    Args:
+        victim: with a state value (an actor-critic, or Q-values).
+        steps, step: number of steps, and length of each as a fraction of the budget's radius.
+        random_start: begin at a random point of the budget.
+
+    Raises:
+        VictimError: for a victim without a state value.
+    """
+
+    name: ClassVar[str] = "min-value"
+    victim: Any = None
+    steps: int = 10
+    step: float = 0.1
+    random_start: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        expect_victim(self.name, self.victim)
+        if self.victim is not None and not self.victim.has_value:
+            raise VictimError("min-value needs a state value, and this victim has none: use max-diff, or min-q with Q")
+        if self.precision is not None:
+            raise VictimError(f"min-value computes in the victim's own precision, not in {self.precision}")
+
+    def objective(self, x: Tensor, bound: Any) -> Any:
+        return Lowered()
+
+    def outputs(self, bound: Any, x: Tensor) -> Tensor:
+        """State values ``[B]``."""
+        return bound.value(x)  # type: ignore[no-any-return]
+
+    def gradient(self, bound: Any, loss: Any) -> Gradient:
+        def slope(x: Tensor) -> Tensor:
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                total = loss(bound.value(x)).sum()
+                if not total.requires_grad:
+                    raise VictimError("the victim's value carries no gradient to the observation")
+                return torch.autograd.grad(total, x)[0]
+
+        return slope

@@ -1,0 +1,72 @@
+"""MultiTargeted (Gowal et al. 2019, "An Alternative Surrogate Loss for PGD-based Adversarial Testing").
+
+The margin over the best other action changes its target on the way and may climb in vain toward one that is out of
+reach. Here every other action is a target of its own: one ascent for each maximises its lead over the action that is
+played at the true observation, and the best point of all is kept. The paper decreases its step twice on the way; here
+the steps fall linearly. Of more than ``targets`` actions those nearest to being played are taken, as AutoAttack does
+(Croce and Hein 2020).
+
+``by="q"`` is MinQ for agents that play their best action: ``min Q(s, argmax pi(s~))``. Of the points on all ways the
+one is kept at which the action that is played is worth least at the true state; only actions that are worth less than
+the best are targets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from adv_wrappers.attacks.ascent import Climb
+from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
+from adv_wrappers.core.errors import ValueRangeError, VictimError
+
+
+@dataclass(frozen=True)
+class MultiTargeted(Climb):
+    """One ascent toward each other action; the best of them.
+
+    Args:
+        victim: with one discrete action.
+        by: ``"margin"``: the victim plays another action, with the largest lead; ``"q"``: the victim plays the action
+            of the lowest Q at the true state, which takes a victim with Q-values.
+        steps, step: of every ascent, and length of the first step as a fraction of the budget's radius.
+        targets: number of actions that are tried, at most all others.
+        restarts: ascents toward each target.
+
+    Raises:
+        VictimError: for continuous actions, and for ``by="q"`` on a victim without Q.
+        ValueRangeError: for arguments out of range.
+    """
+
+    name: ClassVar[str] = "multi-targeted"
+    capturable: ClassVar[bool] = True
+    victim: Any = None
+    by: str = "margin"
+    steps: int = 5
+    step: float = 0.5
+    targets: int = 9
+    restarts: int = field(default=9, kw_only=True)
+    keep: str = field(default="best", kw_only=True)
+    schedule: str = field(default="linear", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.by not in ("margin", "q"):
+            raise ValueRangeError(f"by must be 'margin' or 'q', got {self.by!r}")
+        if isinstance(self.targets, bool) or not isinstance(self.targets, int) or self.targets < 1:
+            raise ValueRangeError(f"targets must be an integer of at least 1, got {self.targets!r}")
+        need_discrete(self.name, self.victim, "use max-diff")
+        if self.by == "q" and self.victim is not None and not self.victim.has_q:
+            raise VictimError("multi-targeted by='q' needs Q-values, and this victim has none: use by='margin'")
+
+    def objective(self, x: Tensor, bound: Any) -> Any:
+        return MarginOfQ(bound.q(x)) if self.by == "q" else Margin(bound.params(x).argmax(-1))
+
+    def ascents(self, x: Tensor, bound: Any, objective: Any) -> list[Any]:
+        near = self.by == "margin"  # the nearest targets come first, by Q the worst
+        order = bound.params(x).argsort(dim=-1, descending=near, stable=True)
+        count = min(self.targets, order.shape[-1] - 1)
+        aims = [LeadOver(order[:, rank + int(near)], objective.target) for rank in range(count)]
+        return aims * self.restarts
