@@ -54,7 +54,7 @@ def test_every_perturbation_has_a_preset_under_its_name():
         ("noise:eps=1,when=~every(2)|never,p=0.5", {"when": adv.Bernoulli(0.5) & (~adv.Every(2) | adv.Never())}),
         ("noise:eps=1e-3,when=None", {"within": adv.Linf(0.001)}),
         ("noise:norm=l0,eps=3", {"within": adv.L0(3)}),
-        ("pgd:eps=1,steps=4,random_start=false", {"how": adv.MinBest(None, 4, 0.25, False)}),
+        ("fgsm:eps=1,steps=4,random_start=true", {"how": adv.MinBest(None, 4, 1.0, True)}),
         ("fgsm:eps=1", {"how": adv.MinBest()}),
         ("action-noise", {"within": adv.Valid(), "on": "action"}),
         ("action-noise:", {"within": adv.Valid()}),

@@ -6,6 +6,7 @@ perturbation smaller than a grey level is lost when the observation is stored.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -95,7 +96,10 @@ class Climb(Perturbation):
         if len(losses) == 1 and self.keep == "last":
             return self._single(x, context, bound, losses[0])
         seen = Seen(losses[0])
-        best = Best(objective, self.victim, lambda y: self.outputs(bound, y))
+        # the victim's answers at the true point were looked at; a point of an ascent may be no number (see _told)
+        blind = copy.copy(bound)
+        blind.look = False
+        best = Best(objective, self.victim, lambda y: self.outputs(blind, y))
         watched = not getattr(self.victim, "compile", False)  # compiled code would not hand out what it saw
         gradient = self.gradient(bound, seen if watched else objective)
         layout = _layout(gradient, x, context)
