@@ -22,7 +22,7 @@ from adv_wrappers.victims import zoo_names
 def test_threats_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "adv_wrappers", "threats"], capture_output=True, text=True, check=True)
     assert all(name in done.stdout for name in presets)
-    assert "\x1b" not in done.stdout and "random_start=true" in done.stdout
+    assert "\x1b" not in done.stdout and "restarts=3" in done.stdout
 
 
 def test_victims_lists_the_zoo() -> None:
