@@ -212,6 +212,18 @@ def _unfit(what: str, leaf: spaces.Space[Any], key: str | None) -> SpaceError:
     return SpaceError(f"cannot perturb {where}, {leaf}: expected {wanted}; {cure}")
 
 
+def advice(space: spaces.Space[Any]) -> str:
+    """What to do about observations that are no Box (nor a Dict with one), with the line that does it."""
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Tuple)):
+        return (
+            "env = gymnasium.wrappers.FlattenObservation(env) makes one Box of them, to train and to attack an agent on"
+        )
+    return (
+        "env = gymnasium.wrappers.TransformObservation(env, function, gymnasium.spaces.Box(...)) makes numbers of "
+        "them, by a function of yours"
+    )
+
+
 def _row(part: Any) -> Any:
     """One row as a batch of one."""
     return part[None] if isinstance(part, Tensor) else _array(part)[None]
@@ -238,13 +250,32 @@ def _single(like: Any, value: Any) -> Any:
 def to_victim(
     obs: Any, dtype: torch.dtype, device: torch.device, batched: bool,
     lift: Callable[[Any], Tensor] = lambda array: torch.from_numpy(np.array(array, order="C")),
+    space: spaces.Space[Any] | None = None,
 ) -> Any:  # fmt: skip
-    """An observation (or Dict of them) as tensors ``[B, *S]`` in a victim's dtype and on its device."""
+    """An observation (or Dict of them) as tensors ``[B, *S]`` in a victim's dtype and on its device.
+
+    Where ``space`` is given, its Discrete, MultiDiscrete and MultiBinary leaves keep their integers. Texts become
+    arrays of objects ``[B]``.
+    """
     if isinstance(obs, dict):
-        return {key: to_victim(value, dtype, device, batched, lift) for key, value in obs.items()}
+        leaves = space.spaces if isinstance(space, spaces.Dict) else {}
+        return {key: to_victim(value, dtype, device, batched, lift, leaves.get(key)) for key, value in obs.items()}
+    if not batched and isinstance(obs, str):
+        return np.array([obs], dtype=object)
+    if is_text(obs):
+        return np.array(list(obs), dtype=object)
     tensor = obs if isinstance(obs, Tensor) else lift(obs)
-    tensor = tensor.to(device).to(dtype)  # at once torch would convert first, and send bytes as floats
+    whole = isinstance(space, _KINDS[1:])
+    # at once torch would convert first, and send bytes as floats
+    tensor = tensor.to(device) if whole else tensor.to(device).to(dtype)
     return tensor if batched else tensor[None]
+
+
+def is_text(leaf: Any) -> bool:
+    """Whether a leaf of a batch holds texts: an array of them, or the tuple that vector environments make."""
+    if isinstance(leaf, (tuple, list)):
+        return all(isinstance(text, str) for text in leaf)
+    return isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OU"
 
 
 def _shapes(space: spaces.Space[Any]) -> Any:
@@ -265,7 +296,8 @@ def fits(victim: Any, observation_space: spaces.Space[Any], action_space: spaces
     ):
         if type(own) is not type(other) or _shapes(own) != _shapes(other):
             raise VictimError(
-                f"the victim {victim.ref or ''} is for {what} space {own}, this environment has {other}{_made(victim)}"
+                f"the victim {victim.ref or repr(victim)} is for {what} space {own}, this environment has {other}"
+                f"{turned(own, other)}{_made(victim)}"
             )
 
 
@@ -277,6 +309,22 @@ def _made(victim: Any) -> str:
         return ""
     words = ", ".join(f"{key}={value!r}" for key, value in kwargs.items())
     return f". Its card says how its own is made: gymnasium.make({about.get('id')!r}, {words})"
+
+
+def turned(own: spaces.Space[Any], other: spaces.Space[Any]) -> str:
+    """What to do where images differ in the order of their axes alone."""
+    if isinstance(own, spaces.Dict) and isinstance(other, spaces.Dict):
+        return next((found for key in own if key in other.spaces and (found := turned(own[key], other[key]))), "")
+    a, b = own.shape or (), other.shape or ()
+    if len(a) != 3 or len(b) != 3 or a == b or a not in ((b[2], b[0], b[1]), (b[1], b[2], b[0])):
+        return ""
+    first = a == (b[2], b[0], b[1])
+    layer = "stable_baselines3.common.vec_env.VecTransposeImage(venv), or in " if first else ""
+    return (
+        f": the channels of the victim's images come {'first' if first else 'last'}. Wrap the environment in {layer}"
+        f"gymnasium.wrappers.TransformObservation(env, lambda x: x.transpose({'2, 0, 1' if first else '1, 2, 0'}), "
+        f"gymnasium.spaces.Box(0, 255, {a}, 'uint8'))"
+    )
 
 
 def finite(x: Tensor) -> bool:

@@ -148,7 +148,9 @@ class Bench:
             seen = select(seen, own)
             if victims and seen is not None:
                 lift = {} if self.transfer is None else {"lift": self.transfer.up}
-                seen = to_victim(seen, self.dtype, self.device or place(part), self.batched, **lift)
+                seen = to_victim(
+                    seen, self.dtype, self.device or place(part), self.batched, space=self.spaces[0], **lift
+                )
         if self.transfer is not None:
             self.field.exactly(part[:0])  # raises for arrays of anything but numbers
             self.sound(part if rows is None else part[rows])

@@ -13,10 +13,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.arrays import to_victim
+from adv_wrappers.core.arrays import is_text, to_victim
 from adv_wrappers.core.errors import OrderError
 
 
@@ -27,6 +28,8 @@ def select(tree: Any, rows: Any) -> Any:
     if isinstance(tree, dict):
         return {key: select(value, rows) for key, value in tree.items()}
     if isinstance(tree, tuple):
+        if is_text(tree) and tree:
+            return np.array(tree, dtype=object)[rows]
         return tuple(select(value, rows) for value in tree)
     if isinstance(tree, Tensor):
         return tree[torch.as_tensor(rows, device=tree.device)]
@@ -111,7 +114,8 @@ class Session:
             return
         self.due, self._before = False, None
         for key, victim in self._victims.items():
-            obs = to_victim(self.handed, victim.dtype, victim.device, self.rows is not None)
+            space = victim.observation_space
+            obs = to_victim(self.handed, victim.dtype, victim.device, self.rows is not None, space=space)
             with torch.no_grad():
                 new = victim.advance(obs, self._states[key])
             self._states[key] = new if moved is None else merge(torch.as_tensor(moved), new, self._states[key])

@@ -80,7 +80,7 @@ def slopes(engine: Perturber, obs: Any, rows: NDArray[np.intp]) -> tuple[int, in
     victim, field = getattr(how, "victim", None), engine.field
     if not isinstance(how, Perturbation) or not hasattr(how, "objective") or victim is None:
         return 0, 0
-    full = to_victim(select(obs, rows), victim.dtype, victim.device, True)
+    full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
     x = field.take(full, True)
     fill = None if field.keys is None else (lambda part: field.give(full, part, True))
     bound = Bound(victim, engine.session.state(victim, rows), fill, full)

@@ -27,5 +27,5 @@ def flips(engine: Perturber, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int
     victim, precision = getattr(how, "victim", None), getattr(how, "precision", None)
     if victim is None or precision is None:
         return 0, 0
-    full = to_victim(select(obs, rows), victim.dtype, victim.device, True)
+    full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
     return len(rows), int(flipped(victim, full, precision, engine.session.state(victim, rows)).sum())

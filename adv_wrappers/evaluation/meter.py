@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from adv_wrappers.core.arrays import is_text
 from adv_wrappers.core.session import select
 from adv_wrappers.evaluation.checks import slopes
 from adv_wrappers.evaluation.distances import Sample
@@ -57,7 +58,7 @@ def _struck(found: Sequence[Any]) -> Any:
 def _flat(tree: Any) -> NDArray[Any]:
     """``[B, n]`` floats of a batch, or of a dictionary of them."""
     if isinstance(tree, dict):
-        return np.concatenate([_flat(leaf) for leaf in tree.values()], 1)
+        return np.concatenate([_flat(leaf) for leaf in tree.values() if not is_text(leaf)], 1)
     array = np.asarray(tree)
     array = array.reshape(len(array), -1)
     return array if array.dtype.kind == "f" else array.astype(np.float32)

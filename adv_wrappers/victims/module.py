@@ -148,6 +148,7 @@ class ModuleVictim(Victim):
     clip = False
     plain: Chain | None = None
     first = False  # whether the module returns something beside its output that is not looked at
+    integers = True  # whether Discrete leaves of a dictionary come as integers, or as floats as all others
     writes = False  # whether the module writes to its input, and so is given copies
     unstable: tuple[nn.Module, ...] = ()  # layers of a live victim that must not be in training mode
 
@@ -159,7 +160,8 @@ class ModuleVictim(Victim):
             if obs.dtype != self.dtype:
                 obs = obs.to(self.dtype)
         else:
-            obs = to_victim(obs, self.dtype, self.device, True)
+            space = self.observation_space if self.integers else None
+            obs = to_victim(obs, self.dtype, self.device, True, space=space)
         return copied(obs) if self.writes else obs
 
     def _run(self, obs: Any, state: State) -> tuple[Tensor, State]:

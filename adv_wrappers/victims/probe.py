@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from adv_wrappers.core.arrays import advice
 from adv_wrappers.core.errors import VictimError
 from adv_wrappers.victims.arrays import answers_arrays, to_arrays
 from adv_wrappers.victims.families import params_of
@@ -31,11 +33,23 @@ def width(space: spaces.Space[Any]) -> int:
     raise VictimError(f"expected Discrete, MultiDiscrete, MultiBinary or one-dimensional Box actions, got {space}")
 
 
-def _zeros(space: spaces.Space[Any], device: torch.device, dtype: torch.dtype) -> Any:
+def _zeros(space: spaces.Space[Any], device: torch.device, dtype: torch.dtype, top: bool = True) -> Any:
     if isinstance(space, spaces.Dict):
-        return {key: _zeros(value, device, dtype) for key, value in space.spaces.items()}
+        return {key: _zeros(value, device, dtype, False) for key, value in space.spaces.items()}
+    if not top:
+        if isinstance(space, spaces.Discrete):
+            return torch.full((2,), int(space.start), device=device)
+        if isinstance(space, spaces.MultiDiscrete):
+            return torch.as_tensor(np.stack([space.start] * 2), device=device)
+        if isinstance(space, spaces.MultiBinary):
+            return torch.zeros(2, *space.shape, device=device, dtype=torch.int8)
+        if isinstance(space, spaces.Text):
+            return np.array([str(space.character_list[0]) * int(space.min_length)] * 2, dtype=object)
     if not isinstance(space, spaces.Box):
-        raise VictimError(f"expected Box observations (or a Dict of them), got {space}")
+        raise VictimError(
+            f"expected Box observations (or a Dict of these, Discrete, MultiDiscrete, MultiBinary and Text), got "
+            f"{space}: {advice(space)}"
+        )
     return torch.zeros(2, *space.shape, device=device, dtype=dtype)
 
 
@@ -85,7 +99,7 @@ def _asking(obs: Any) -> Any:
     """Observations that ask for a gradient; copies, because a function may well scale its input in place."""
     if isinstance(obs, dict):
         return {key: _asking(value) for key, value in obs.items()}
-    return obs.requires_grad_().clone()
+    return obs.requires_grad_().clone() if isinstance(obs, Tensor) and obs.is_floating_point() else obs
 
 
 def _differentiable(out: Any) -> bool:

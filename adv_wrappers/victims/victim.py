@@ -12,6 +12,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from adv_wrappers.core.arrays import is_text
 from adv_wrappers.core.errors import VictimError
 from adv_wrappers.victims.chain import Chain
 from adv_wrappers.victims.families import (
@@ -274,7 +275,9 @@ def _expect_batch(obs: Any, space: spaces.Space[Any]) -> Any:
             got = f"the keys {', '.join(map(str, obs))}" if isinstance(obs, dict) else _form(obs)
             raise VictimError(f"expected a dictionary of {', '.join(space.spaces)}, got {got}")
         leaves = [_expect_batch(obs[key], leaf) for key, leaf in space.spaces.items()]
-        return leaves[0]
+        return next((leaf for leaf in leaves if not is_text(leaf)), leaves[0])
+    if isinstance(space, spaces.Text) and is_text(obs):
+        return obs
     shape = getattr(obs, "shape", None)
     if shape is None or (space.shape is not None and tuple(shape[1:]) != space.shape) or len(shape) == 0:
         more = "" if shape is None or tuple(shape) != space.shape else ": a single one becomes a batch by obs[None]"

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from adv_wrappers.core import keys
-from adv_wrappers.core.arrays import to_victim
+from adv_wrappers.core.arrays import is_text, to_victim
 from adv_wrappers.core.errors import ValueRangeError, VictimError
 from adv_wrappers.core.session import merge, select
 from adv_wrappers.victims.victim import Victim
@@ -81,11 +81,19 @@ class Pilot:
             return self._native(self.victim.mode(self._params(self._see(obs), self.state)))
 
     def _see(self, obs: Any) -> Any:
+        self._sound(obs)
+        return to_victim(obs, self.victim.dtype, self.victim.device, True, space=self.victim.observation_space)
+
+    def _sound(self, obs: Any) -> None:
         for leaf in obs.values() if isinstance(obs, dict) else (obs,):
+            if isinstance(leaf, dict):
+                self._sound(leaf)
+                continue
+            if is_text(leaf):
+                continue
             # the sum of finite numbers is finite but for overflow, which the second look settles
             if leaf.dtype.kind == "f" and not math.isfinite(float(leaf.sum())) and not np.isfinite(leaf).all():
                 raise ValueRangeError(f"the environment handed out an observation that is not finite: {leaf}")
-        return to_victim(obs, self.victim.dtype, self.victim.device, True)
 
     def _play(self, seen: Any, state: Any, rows: NDArray[np.intp] | None) -> NDArray[Any]:
         key = None

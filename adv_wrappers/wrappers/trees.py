@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from adv_wrappers.core.arrays import is_text
+
 
 def row(tree: Any, i: int) -> Any:
     """One row of a batch."""
@@ -26,13 +28,17 @@ def copy(tree: Any) -> Any:
     """A deep copy."""
     if isinstance(tree, dict):
         return {key: copy(value) for key, value in tree.items()}
-    return tree.clone() if isinstance(tree, torch.Tensor) else np.array(tree)
+    if isinstance(tree, torch.Tensor):
+        return tree.clone()
+    return np.array(tree, dtype=object if is_text(tree) else None)
 
 
 def where(mask: Any, new: Any, old: Any) -> Any:
     """Rows of ``new`` where ``mask`` (bool ``[B]``), of ``old`` elsewhere."""
     if isinstance(new, dict):
         return {key: where(mask, new[key], old[key]) for key in new}
+    if is_text(new):
+        return np.where(mask, np.array(new, dtype=object), np.array(old, dtype=object))
     wide = mask.reshape(-1, *[1] * (len(new.shape) - 1))
     return torch.where(wide, new, old) if isinstance(new, torch.Tensor) else np.where(wide, new, old)
 

@@ -155,7 +155,8 @@ def test_gaussian_divergences_are_finite_for_all_finite_parameters(dims):
     assert torch.equal(family.kl_gradient(p, q)[0, : len(move)].sign(), move.sign())
 
 
-near = st.tuples(st.floats(-1e3, 1e3, width=32), st.floats(-9, 9, width=32), st.floats(-9, 9, width=32))
+small = st.floats(-1e3, 1e3, width=32).filter(lambda x: x == 0 or abs(x) > 1e-6)
+near = st.tuples(small, st.floats(-9, 9, width=32), st.floats(-9, 9, width=32))
 
 
 @settings(max_examples=100, deadline=None)
