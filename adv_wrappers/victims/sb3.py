@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from adv_wrappers.core.arrays import fits
+from adv_wrappers.core.arrays import fits, turned
 from adv_wrappers.core.errors import CardError, VictimError
 from adv_wrappers.victims.card_nets import Nets
 from adv_wrappers.victims.chain import Normalize, chain_of
@@ -76,6 +76,11 @@ def from_sb3(
         nets, squash = off_policy_nets(policy, statistics), "tanh" if family == "SACPolicy" else "scale"
     observed, acted = observation_space or raw, action_space or policy.action_space
     victim = Sb3Victim(observed, acted, nets.kind, select=select, device=device or policy.device, ref=ref)
+    if observed.shape != policy.observation_space.shape:
+        raise VictimError(
+            f"expected an observation_space of the shape of the policy's, {policy.observation_space}, got {observed}"
+            f"{turned(policy.observation_space, observed)}"
+        )
     fits(victim, policy.observation_space, policy.action_space)
     victim.take(nets, squash, live)
     if not isinstance(observed, spaces.Dict) and isinstance(observed, spaces.Box):
@@ -150,6 +155,7 @@ class Sb3Victim(ModuleVictim):
     """A victim around the networks of an SB3 policy; made by :func:`from_sb3`."""
 
     squash = ""
+    integers = False
 
     def take(self, nets: Nets, squash: str, live: bool) -> None:
         """Own the networks: a copy of them, or themselves if ``live``."""

@@ -14,6 +14,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+import adv_wrappers as adv
 from adv_wrappers.core.errors import CardError, TrustError, VictimError
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.sb3 import from_sb3, load_sb3
@@ -487,3 +488,21 @@ def test_other_algorithms_point_to_from_module(name, tmp_path):
     victim, obs = from_module(net, VECTOR, unit, "mean"), batch(VECTOR)
     found = victim.act(victim.params(tensors(obs))).numpy()
     np.testing.assert_allclose(found, made.predict(obs, deterministic=True)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_images_with_channels_last_are_told_what_to_do():
+    class Screen(gym.Env):
+        observation_space = gym.spaces.Box(0, 255, (36, 40, 3), np.uint8)
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros((36, 40, 3), np.uint8), {}
+
+    model = sb3.DQN("CnnPolicy", Screen(), device="cpu", buffer_size=1)  # SB3 puts a VecTransposeImage around it
+    victim = from_sb3(model)
+    told = r"come first.*VecTransposeImage\(venv\).*\(3, 36, 40\)"
+    with pytest.raises(VictimError, match=rf"the victim <Sb3Victim.*{told}"):
+        adv.wrap(Screen(), "pgd:eps=1", victim=victim)
+    with pytest.raises(VictimError, match=told):
+        from_sb3(model, observation_space=Screen.observation_space)
+    adv.wrap(model.get_env(), "pgd:eps=1", victim=victim)
