@@ -40,6 +40,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError, VictimError
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.core.values import real
+from adv_wrappers.victims.gradients import need_gradient
 
 VARIANTS = ("linear-first", "literal", "released")
 
@@ -61,7 +62,7 @@ class PAAD(Actor):
         variant: see the head of this file.
 
     Raises:
-        VictimError: for a victim with several discrete actions at once.
+        VictimError: for a victim with several discrete actions at once, and for one without a gradient.
         ValueRangeError: for arguments out of range, and ``target`` in a range of actions without bounds.
     """
 
@@ -87,6 +88,7 @@ class PAAD(Actor):
                 raise ValueRangeError(f"{word} must be a finite number of at least {least:g}, got {value!r:.80}")
         if self.victim is None:
             return
+        need_gradient(self.name, self.victim)
         space = self.victim.action_space
         if not isinstance(space, (spaces.Discrete, spaces.Box)):
             raise VictimError(f"pa-ad steers one discrete action or continuous ones, this victim acts in {space}")

@@ -14,7 +14,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.victims import from_module
-from tests.core.helpers import context, randn
+from tests.core.helpers import randn
 
 OBS = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 TWO, BOX = spaces.Discrete(2), spaces.Box(-1, 1, (3,), np.float32)
@@ -141,11 +141,12 @@ def test_the_worst_action_by_a_critic_on_arrays():
     assert adv.WorstAction(mean, by="policy").victim is mean
 
 
-def test_learned_adversaries_say_so_when_they_ask():
+def test_adversaries_that_steer_by_a_gradient_say_so_before_they_are_trained():
     victim = from_module(_methods, OBS, TWO, "q")
-    director = adv.Director(nn.Sequential(nn.Linear(4, 2)), True)
-    with pytest.raises(adv.VictimError, match="square"):
-        adv.Learned(director, adv.PAAD(victim))(X, context(X, adv.Linf(0.1)))
+    with pytest.raises(adv.VictimError, match=r"pa-ad needs .*square"):
+        adv.PAAD(victim)
+    with pytest.raises(adv.VictimError, match=r"pa-ad needs .*square"):
+        adv.PAAD().against(victim)
 
 
 def test_copies_and_evaluation():
@@ -153,5 +154,8 @@ def test_copies_and_evaluation():
     assert copy.deepcopy(victim) is victim
     again = pickle.loads(pickle.dumps(victim))
     assert torch.equal(again.params(X), victim.params(X)) and not again.differentiable
-    report = adv.evaluate(victim, lambda: gym.make("CartPole-v1"), ["noise:eps=0.1"], episodes=2, seed=0)
-    assert "noise:eps=0.1" in str(report)
+    threats = ["noise:eps=0.1", "square:eps=0.1,queries=8", "hop-skip-jump:eps=0.1,queries=16"]
+    report = adv.evaluate(victim, lambda: gym.make("CartPole-v1"), threats, episodes=2, seed=0)
+    assert all(threat in str(report) for threat in threats)
+    with pytest.raises(adv.VictimError, match="square"):
+        adv.evaluate(victim, lambda: gym.make("CartPole-v1"), ["pgd:eps=0.1"], episodes=1)
