@@ -20,7 +20,7 @@ from adv_wrappers.victims.chain import Normalize
 from adv_wrappers.victims.gradients import digest
 from adv_wrappers.victims.recurrent import lstm_step
 from adv_wrappers.victims.stored import read_json, read_tensors
-from adv_wrappers.victims.weights import Weights, check_clip
+from adv_wrappers.victims.weights import Weights, clip_of
 
 FORMAT = 1
 _LAYERS: dict[str, type[nn.Module]] = {
@@ -186,12 +186,10 @@ def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:
 
 def _layer(weights: Weights, prefix: str, about: Any) -> nn.Module:
     kind = about.get("kind") if isinstance(about, dict) else None
-    if kind not in _LAYERS:
+    if not isinstance(kind, str) or kind not in _LAYERS:
         raise CardError(f"{weights.where}: expected layers of the kinds {', '.join(_LAYERS)}, got {about!r:.80}")
     if kind == "normalize":
-        clip = about.get("clip")
-        if clip is not None:
-            check_clip(clip, weights.where, "clip")
+        clip = clip_of(about.get("clip"), weights.where, "clip")
         mean = weights.take(f"{prefix}.mean", None).detach()
         std = weights.take(f"{prefix}.std", len(mean)).detach()
         if not (std > 0).all():

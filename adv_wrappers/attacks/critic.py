@@ -19,7 +19,7 @@ from adv_wrappers.victims.card_nets import Critic as CriticNet
 from adv_wrappers.victims.chain import Normalize
 from adv_wrappers.victims.gradients import digest
 from adv_wrappers.victims.stored import parse_json, parse_tensors, read_bytes
-from adv_wrappers.victims.weights import Weights, check_clip
+from adv_wrappers.victims.weights import Weights, clip_of
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,7 @@ class Critic(Value):
                 raise CardError(f"{where}: the weights are not those that card.json describes")
             network, clip = card["network"], card["observation"]["clip"]
             features, actions = int(network["features"]), int(network["actions"])
-            if clip is not None:
-                check_clip(clip, where, "observation.clip")
+            clip = clip_of(clip, where, "observation.clip")
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             if isinstance(error, CardError):
                 raise

@@ -23,7 +23,7 @@ from adv_wrappers.victims.chain import Normalize
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.stored import most_numbers, read_json, read_tensors
 from adv_wrappers.victims.victim import Select, Victim
-from adv_wrappers.victims.weights import Weights, check_clip
+from adv_wrappers.victims.weights import Weights, clip_of
 
 # action boxes of Gymnasium's environments that are not [-1, 1]
 _REACH = {"InvertedPendulum": 3.0, "Pendulum": 2.0, "Pusher": 2.0, "Humanoid": 0.4, "HumanoidStandup": 0.4}
@@ -65,11 +65,10 @@ def victim_of(
     try:
         # float64 until the end: in float32 a tiny std would round before its epsilon is added
         mean, std = _normaliser(observation, where)
-        rule = (
-            nn.Identity()
-            if mean is None or std is None
-            else Normalize(mean.to(dtype), std.to(dtype), observation.get("clip"))
-        )
+        rule: nn.Module = nn.Identity()
+        if mean is not None and std is not None:
+            clip = clip_of(observation.get("clip"), where, "observation.clip")
+            rule = Normalize(mean.to(dtype), std.to(dtype), clip)
         nets = build(weights, network, rule, image)
         observed, acted = _spaces(card, network, nets, image, where)
         if mean is not None and mean.dim() and mean.shape != observed.shape:
@@ -128,9 +127,6 @@ def _normaliser(observation: dict[str, Any], where: str) -> tuple[Tensor | None,
         raise CardError(f"{where}: observation needs both mean and std, or neither")
     if mean is None:
         return None, None
-    clip = observation.get("clip")
-    if clip is not None:
-        check_clip(clip, where, "observation.clip")
     center, spread = _numbers(mean, "observation.mean", where), _numbers(std, "observation.std", where)
     divisor = spread + _numbers(observation.get("epsilon", 0.0), "observation.epsilon", where)
     if center.shape != spread.shape or bool((spread < 0).any()) or bool((divisor <= 0).any()):

@@ -14,10 +14,13 @@ from adv_wrappers.victims.recurrent import LSTMPath
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
 
-def check_clip(clip: Any, where: str, name: str) -> None:
-    """Raise :class:`CardError` for what normalised observations cannot be clipped to: it must fit a float32."""
+def clip_of(clip: Any, where: str, name: str) -> float | None:
+    """What normalised observations are clipped to; :class:`CardError` for what is no number that fits a float32."""
+    if clip is None:
+        return None
     if not 0 < (real(clip) or 0.0) <= torch.finfo(torch.float32).max:
         raise CardError(f"{where}: {name} must be a finite number above 0 or null, got {clip!r:.80}")
+    return float(clip)
 
 
 class Weights:

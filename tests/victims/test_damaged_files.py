@@ -1,0 +1,203 @@
+"""Good files with something changed at random: either they read, or it is an error of the package's own."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+import random
+import zipfile
+
+import pytest
+import torch
+from torch import nn
+
+import adv_wrappers as adv
+from adv_wrappers.adversaries.director import Director, save_director
+from adv_wrappers.attacks.critic import Critic
+from adv_wrappers.victims.card_nets import Critic as CriticNet
+from adv_wrappers.victims.chain import Normalize
+from tests.victims.test_card import CARDS, write
+from tests.victims.test_sb3 import CASES, model
+
+JUNK = [
+    None, True, 0, -1, 3, 10**9, 10**30, 10**308, 10**400, 1e308, 1e-320, math.nan, math.inf, "", "x", "relu",
+    "9" * 500,
+    "mode", [], [1], [1, 2, 3], [0] * 5, [[1], [2, 3]], {}, {"a": 1}, [None], [math.nan] * 5, [10**400] * 5, [-1] * 5,
+    "gaussian-mlp", "categorical-cnn", "gaussian-lstm", [4, 10**9, 84], "(3,)", "[0. 1.", "uint8", "complex64",
+    "<f4,<f4",
+    "<class 'gymnasium.spaces.box.Box'>", "<class 'gymnasium.spaces.dict.Dict'>", "{'a': Discrete(3)}",
+    "<class 'gymnasium.spaces.multi_discrete.MultiDiscrete'>", "<class 'torch.nn.modules.activation.ReLU'>",
+]  # fmt: skip
+NAMES = [
+    "scale", "clip", "mean", "std", "epsilon", "shape", "low", "high", "select", "hidden", "quantiles", "kind", "n",
+    "_shape", "dtype", "nvec", "start", "spaces", "net_arch", "n_critics", "features_extractor_kwargs", "lstm_kwargs",
+    "n_quantiles", "use_sde", "lstm_hidden_size", "share_features_extractor", "victim", "observe", "actor",
+]  # fmt: skip
+
+
+def junk(data, rng):
+    """The same JSON with up to four parts taken out, added or replaced."""
+    data = copy.deepcopy(data)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        node = data
+        while node:
+            key = rng.choice(list(node) if isinstance(node, dict) else range(len(node)))
+            if isinstance(node[key], (dict, list)) and node[key] and rng.random() < 0.75:
+                node = node[key]
+                continue
+            if rng.random() < 0.2:
+                del node[key]
+            elif rng.random() < 0.2 and isinstance(node, dict):
+                node[rng.choice(NAMES)] = copy.deepcopy(rng.choice(JUNK))
+            else:
+                node[key] = copy.deepcopy(rng.choice(JUNK))
+            break
+    return data
+
+
+def damaged(data, rng):
+    """The same bytes with some changed, taken out or doubled."""
+    out = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        where, kind = rng.randrange(len(out)), rng.random()
+        if kind < 0.6:
+            out[where] = rng.randrange(256)
+        elif kind < 0.8:
+            del out[where : where + rng.randrange(1, 20)]
+        else:
+            out[where:where] = out[where : where + rng.randrange(1, 20)]
+    return bytes(out) or b"x"
+
+
+def tried(calls):
+    """How many of the calls were refused; each works or is an error of ours, of a length that can be read."""
+    refused = 0
+    for call in calls:
+        try:
+            call()
+        except adv.AdvWrappersError as error:
+            assert 15 < len(str(error)) < 3000, str(error)[:200]
+            refused += 1
+    return refused
+
+
+def play(ref, dtype=torch.float32):
+    victim = adv.load_victim(ref, dtype=dtype)
+    space = victim.observation_space
+    if getattr(space, "shape", None):
+        x, state = torch.zeros(2, *space.shape, dtype=dtype), victim.initial_state(2)
+        victim.mode(victim.params(x, state))
+    repr(victim)
+
+
+@pytest.mark.parametrize("kind", CARDS)
+def test_cards(kind, tmp_path):
+    folder, _ = write(tmp_path, kind)
+    card, weights = json.loads((folder / "card.json").read_text()), (folder / "weights.safetensors").read_bytes()
+    if kind != "categorical-cnn":
+        card |= {"spaces": {"observation": {"low": -5.0, "high": [5.0] * 5}, "action": {"low": -1}}}
+        card |= {"attack": {"scale": [1.0] * 5}}
+    rng, length = random.Random(kind), int.from_bytes(weights[:8], "little")
+
+    def calls():
+        for i in range(60):
+            text, stored = json.dumps(card).encode(), weights
+            if i % 4 < 2:
+                text = json.dumps(junk(card, rng)).encode()
+            elif i % 4 == 2:
+                stored = damaged(weights[: 8 + length], rng) + weights[8 + length :]
+            else:
+                text = damaged(text, rng)
+            (folder / "card.json").write_bytes(text)
+            (folder / "weights.safetensors").write_bytes(stored)
+            yield lambda i=i: play(f"card:{folder}", (torch.float32, torch.float64)[i % 2])
+
+    assert 20 < tried(calls()) < 60
+
+
+@pytest.mark.parametrize("name", ["ppo box", "dqn dict", "td3", "recurrent", "a2c"])
+def test_zips(name, tmp_path):
+    path, rng = tmp_path / "model.zip", random.Random(name)
+    model(*CASES[name]).save(path)
+    good = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        data, weights = json.loads(archive.read("data")), archive.read("policy.pth")
+    names = ("observation_space", "action_space", "policy_kwargs", "policy_class", "use_sde", "n_epochs")
+    few = {key: data[key] for key in names if key in data}
+
+    def calls():
+        for i in range(32):
+            if i % 4 == 3:
+                path.write_bytes(damaged(good, rng))
+            else:
+                with zipfile.ZipFile(path, "w") as archive:
+                    archive.writestr("data", json.dumps(junk(few, rng) if i % 4 < 2 else data))
+                    archive.writestr("policy.pth", damaged(weights, rng) if i % 4 == 2 else weights)
+            yield lambda: play(f"sb3:{path}")
+
+    assert 8 < tried(calls()) < 32
+
+
+def test_critics(tmp_path):
+    rule, rng = Normalize(torch.zeros(5), torch.ones(5), 10.0), random.Random(0)
+    net = CriticNet(rule, nn.Sequential(nn.Linear(7, 8), nn.Tanh(), nn.Linear(8, 1)))
+    network = {"features": 5, "actions": 2, "activation": "tanh", "hidden": [8]}
+    Critic.of(net, {"network": network, "observation": {"clip": 10}}).save(tmp_path)
+    card, weights = json.loads((tmp_path / "card.json").read_text()), (tmp_path / "weights.safetensors").read_bytes()
+
+    def calls():
+        for i in range(200):
+            stored = weights if i % 2 else damaged(weights, rng)
+            about = junk(card, rng) if i % 2 else card | {"weights_sha256": hashlib.sha256(stored).hexdigest()}
+            (tmp_path / "card.json").write_text(json.dumps(about))
+            (tmp_path / "weights.safetensors").write_bytes(stored)
+            yield lambda: Critic(str(tmp_path))(torch.zeros(2, 5), torch.zeros(2, 2))
+
+    assert 60 < tried(calls()) < 200
+
+
+def test_adversaries(tmp_path):
+    rule, rng = Normalize(torch.zeros(5), torch.ones(5), 10.0), random.Random(0)
+    director = Director(nn.Sequential(rule, nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2)), False)
+    about = {"actor": adv.SARL().to_dict(), "within": adv.Linf(0.1).to_dict(), "victim": {"ref": "a", "sha256": "b"}}
+    save_director(tmp_path, director, {**about, "observe": "state"})
+    card, weights = json.loads((tmp_path / "card.json").read_text()), (tmp_path / "weights.safetensors").read_bytes()
+
+    def calls():
+        for i in range(200):
+            (tmp_path / "card.json").write_text(json.dumps(junk(card, rng) if i % 4 else card))
+            (tmp_path / "weights.safetensors").write_bytes(weights if i % 4 else damaged(weights, rng))
+            yield lambda: adv.Learned(card=str(tmp_path)).director(torch.zeros(2, 5))
+
+    assert 60 < tried(calls()) < 200
+
+
+def put(section, key, value):
+    return lambda card: card | {section: card[section] | {key: value}}
+
+
+@pytest.mark.parametrize("clip", [10**30, 5])
+def test_clips_that_are_integers(clip, tmp_path):
+    victim = adv.load_victim(f"card:{write(tmp_path, 'tanh-mlp', card=put('observation', 'clip', clip))[0]}")
+    assert torch.isfinite(victim.params(torch.full((2, 5), 1e3))).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put("observation", "clip", 10**39), "clip must be a finite number"),
+        (put("observation", "clip", True), "clip must be"),
+        (put("observation", "clip", 10**400), "integer of 401 digits"),
+        (put("observation", "mean", [10**400] * 5), "integer of 401 digits"),
+        (put("observation", "std", [1e400] * 5), "all finite"),
+        (put("network", "quantiles", 10**400), "integer of 401 digits"),
+        (lambda c: c | {"attack": {"scale": [math.nan] * 5}}, "all finite"),
+        (lambda c: c | {"name": 10**400}, "integer of 401 digits"),
+    ],
+)
+def test_numbers_that_no_float_holds(change, message, tmp_path):
+    folder, _ = write(tmp_path, "tanh-mlp", card=change)
+    with pytest.raises(adv.CardError, match=message):
+        adv.load_victim(f"card:{folder}")
