@@ -23,8 +23,10 @@ which by an error of sign descends.
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -34,7 +36,7 @@ from torch import Tensor
 
 from adv_wrappers.adversaries.actor import Actor, Steers, check_bounded, check_form, goal_of, unit_box
 from adv_wrappers.adversaries.steering import Along, Toward, TowardPolicy, Turned
-from adv_wrappers.attacks.ascent import check_steps, pgd
+from adv_wrappers.attacks.ascent import Best, Following, Seen, Starts, check_restarts, check_steps, pgd
 from adv_wrappers.attacks.objectives import Margin
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError, VictimError
@@ -60,6 +62,12 @@ class PAAD(Actor):
         stretch: how far the targets of continuous actions go, in half-ranges of the action space.
         variance: steer log standard deviations as well (continuous actions, ``target``).
         variant: see the head of this file.
+        restarts, keep: number of ascents, and the point of each that counts, ``"last"`` or ``"best"``: the first is the
+            variant's own, the others start at corners of the box, and the best result is kept (for a target: first one
+            at which the action asked for is played). None takes three and ``"best"`` for a ``target`` of discrete
+            actions on observations of one dimension, which finds 97 % of the actions that a box holds on MountainCar's
+            DQN where one ascent and its last point, the default elsewhere, finds 84 %, in three times the time; and one
+            and ``"last"``, as published, with ``variant="literal"`` and ``"released"``.
 
     Raises:
         VictimError: for a victim with several discrete actions at once, and for one without a gradient.
@@ -75,9 +83,16 @@ class PAAD(Actor):
     variance: bool = False
     stretch: float = 3.0
     variant: str = "linear-first"
+    restarts: int | None = None
+    keep: str | None = None
 
     def __post_init__(self) -> None:
         check_steps(self.steps, self.step)
+        check_restarts(1 if self.restarts is None else self.restarts, "last" if self.keep is None else self.keep)
+        if self.variant == "released" and (self.restarts not in (None, 1) or self.keep not in (None, "last")):
+            raise ValueRangeError(
+                "the released code takes one ascent and its last point: restarts and keep are not its"
+            )
         expect_victim(self.name, self.victim)
         check_form(self.form)
         if self.variant not in VARIANTS:
@@ -119,17 +134,56 @@ class PAAD(Actor):
     def __call__(self, x: Tensor, steer: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
         if self.manner == "target":
-            toward = bound.gradient(self._toward(steer.to(x.dtype) if steer.is_floating_point() else steer))
-            return pgd(context, toward, self.steps, self.step, start=self._start(context))
+            toward = self._toward(steer.to(x.dtype) if steer.is_floating_point() else steer)
+            return self._climbed(context, bound, toward)
         params, wanted = bound.params(x), self._wanted(steer).to(x.dtype)
-        turned = bound.gradient(Turned(self.victim, params, wanted, self.weight))
+        turned = Turned(self.victim, params, wanted, self.weight)
         if self.variant == "released":
             start = self._start(context)
-            return context.ascend(start, -turned(start), 1.0)
+            return context.ascend(start, -bound.gradient(turned)(start), 1.0)
         if self.variant == "literal":
-            return pgd(context, turned, self.steps, self.step, start=self._start(context))
+            return self._climbed(context, bound, turned)
         start = context.ascend(x, bound.gradient(Along(self.victim, params, wanted))(x), self.step)
-        return pgd(context, turned, self.steps - 1, self.step, start=start) if self.steps > 1 else start
+        return self._climbed(context, bound, turned, start, self.steps - 1)
+
+    @property
+    def ascents(self) -> tuple[int, str]:
+        """Number of ascents, and which point is kept."""
+        space, seen = self.victim.action_space, self.victim.observation_space.shape
+        ours = self.variant == VARIANTS[0] and isinstance(space, spaces.Discrete) and self.manner == "target"
+        restarts, keep = (3, "best") if ours and seen is not None and len(seen) == 1 else (1, "last")
+        return self.restarts or restarts, self.keep or keep
+
+    def _climbed(
+        self, context: Context, bound: Any, objective: Any, start: Tensor | None = None, steps: int | None = None
+    ) -> Tensor:
+        """Several ascents: the first from ``start``, the others from corners of the box.
+
+        Args:
+            objective: what is climbed, and what points are compared by where they are.
+            start: None for the true state, or a random one nearby, by the variant.
+            steps: of the first; None for ``self.steps``, as the others have.
+        """
+        start = self._start(context) if start is None else start
+        steps = self.steps if steps is None else steps
+        restarts, keep = self.ascents
+        if restarts == 1 and keep == "last":
+            return pgd(context, bound.gradient(objective), steps, self.step, start=start) if steps else start
+        seen = Seen(objective)
+        blind = copy.copy(bound)
+        blind.look = False  # a point of an ascent may be no number, which the engine says of the result
+        best = Best(objective, self.victim, blind.params)
+        watched = not getattr(self.victim, "compile", False)  # compiled code would not hand out what it saw
+        gradient = bound.gradient(seen if watched else objective)
+        starts = Starts(context)
+        for i in range(restarts):
+            follow: Callable[[Tensor], Tensor] = gradient
+            if keep == "best":
+                true = context if i == 0 and start is context.x else None
+                follow = Following(gradient, best, seen if watched else None, true)
+            at = start if i == 0 else starts(i)
+            best.offer(pgd(context, follow, steps if i == 0 else self.steps, self.step, start=at))
+        return best.result()
 
     def _start(self, context: Context) -> Tensor:
         """The true state, or a random one nearby."""

@@ -8,6 +8,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
+from adv_wrappers.adversaries.steering import Turned
 from tests.core.helpers import context, randn
 
 SEEN = spaces.Box(-1, 1, (3,), np.float64)
@@ -32,3 +33,92 @@ def test_every_steer_moves_the_action_its_own_way(high):
     y = adv.PAAD(victim)(x, STEERS, context(x, adv.Linf(0.1)))
     moved = victim.params(y) - victim.params(x)
     assert ((moved * STEERS).sum(1) > 0).all()
+
+
+DQN = adv.load_victim("zoo:mountaincar-dqn")
+
+
+def mountaincar(count):
+    """Observations all over MountainCar, float32, among them many at which a small move decides."""
+    u = torch.rand(count, 2, generator=torch.Generator().manual_seed(0))
+    return u * torch.tensor([1.6, 0.1]) - torch.tensor([1.1, 0.05])
+
+
+def played(pad, x, action, eps=0.01):
+    around = context(x, adv.Linf(eps))
+    y = pad(x, torch.full((len(x),), action), around)
+    assert torch.equal(y, around.project(y))
+    return DQN.mode(DQN.params(y)) == action
+
+
+@pytest.fixture(scope="module")
+def reachable():
+    x, ends = mountaincar(300), torch.linspace(-0.01, 0.01, 21)
+    found = torch.zeros(len(x), 3, dtype=torch.bool)
+    for a in ends:
+        for b in ends:
+            found[torch.arange(len(x)), DQN.mode(DQN.params(x + torch.stack([a, b])))] = True
+    return x, found
+
+
+def share(pad, reachable):
+    x, there = reachable
+    found = torch.stack([played(pad, x, action) for action in range(3)], 1)
+    return float((found & there).sum() / there.sum())
+
+
+def test_the_target_actor_finds_the_actions_that_a_box_holds(reachable):
+    one, best, default = (
+        share(adv.PAAD(DQN, **more), reachable)
+        for more in ({"restarts": 1, "keep": "last"}, {"restarts": 1, "keep": "best"}, {})
+    )
+    assert one < best < default and default >= 0.95
+    assert share(adv.PAAD(DQN, restarts=3, keep="best"), reachable) == default
+
+
+def test_what_one_ascent_finds_several_find(reachable):
+    x, _ = reachable
+    for action in range(3):
+        fgsm, best, several = (
+            played(adv.PAAD(DQN, **more), x, action)
+            for more in ({"steps": 1, "step": 1.0, "restarts": 1, "keep": "last"}, {"restarts": 1, "keep": "best"}, {})
+        )
+        assert (best | ~fgsm).all() and (several | ~best).all() and several.sum() > best.sum()
+
+
+@pytest.mark.parametrize("variant", ["literal", "released"])
+def test_published_forms_climb_once_and_keep_the_last(variant):
+    x, steer = mountaincar(40), torch.zeros(40, dtype=torch.int64)
+    for form, given in (("target", steer), ("direction", torch.rand(40, 2) - 0.5)):
+        plain = adv.PAAD(DQN, form=form, variant=variant)
+        told = adv.PAAD(DQN, form=form, variant=variant, restarts=1, keep="last")
+        assert plain.ascents == (1, "last")
+        assert torch.equal(*(pad(x, given, context(x, adv.Linf(0.01))) for pad in (plain, told)))
+
+
+def test_who_climbs_how_often():
+    assert adv.PAAD(DQN).ascents == (3, "best") and adv.PAAD(DQN, restarts=5).ascents == (5, "best")
+    assert adv.PAAD(DQN, keep="last").ascents == (3, "last") and adv.PAAD(DQN, form="direction").ascents == (1, "last")
+    assert adv.PAAD(acting_in(1.0)).ascents == (1, "last")
+    assert adv.PAAD(adv.load_victim("zoo:pong-ppo"), form="target").ascents == (1, "last")
+    for bad in ({"restarts": 0}, {"restarts": True}, {"restarts": 2.0}, {"keep": "first"}):
+        with pytest.raises(adv.ValueRangeError, match="must be"):
+            adv.PAAD(**bad)
+    for bad in ({"restarts": 2}, {"keep": "best"}):
+        with pytest.raises(adv.ValueRangeError, match="the released code takes one ascent"):
+            adv.PAAD(variant="released", **bad)
+
+
+@pytest.mark.parametrize("variant", ["linear-first", "literal"])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_several_ascents_of_a_direction_go_further_along_their_objective(variant, steps):
+    x, steer = mountaincar(60), torch.rand(60, 2, generator=torch.Generator().manual_seed(2)) * 2 - 1
+    values = []
+    for more in ({}, {"keep": "best"}, {"keep": "best", "restarts": 4}):
+        pad = adv.PAAD(DQN, form="direction", variant=variant, steps=steps, **more)
+        around = context(x, adv.Linf(0.05))
+        y = pad(x, steer, around)
+        assert torch.equal(y, around.project(y))
+        values.append(Turned(DQN, DQN.params(x), pad._wanted(steer), 1.0)(DQN.params(y)))
+    last, best, several = values
+    assert (best >= last - 1e-6).all() and (several >= best - 1e-6).all() and several.sum() > last.sum()

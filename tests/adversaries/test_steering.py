@@ -197,7 +197,7 @@ def test_the_target_form_steers_deviations_too():
 @pytest.mark.parametrize("kind", ["q", "logits"])
 def test_the_target_form_of_discrete_actions_gives_the_target_the_lead(kind):
     victim, choice = victim_of(kind), torch.arange(len(X)) % ACTIONS
-    pad = adv.PAAD(victim, form="target", steps=3, step=0.4)
+    pad = adv.PAAD(victim, form="target", steps=3, step=0.4, restarts=1, keep="last")
 
     def lead(params):
         others = params.masked_fill(torch.nn.functional.one_hot(choice, ACTIONS).bool(), -math.inf)
