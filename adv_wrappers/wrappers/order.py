@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from adv_wrappers.core.errors import OrderError
 from adv_wrappers.core.frames import Newest
+from adv_wrappers.victims.chain import Normalize
 from adv_wrappers.wrappers.layer import Layer, chain
 
 # Wrappers that read something else than the observation they are handed: the emulator's screen, the renderer.
@@ -20,6 +21,7 @@ _DEAF = {
     "PixelObservationWrapper": "replaces the observation by a rendering",
 }
 _STACKS = ("FrameStackObservation", "FrameStack", "VecFrameStack")  # make a stack of the frames they are handed
+_NORMALISERS = ("NormalizeObservation", "VecNormalize")  # Gymnasium's two classes have one name
 _FILTERS = ("FilterObservation", "VecExtractDictObs")  # hand on some keys of a Dict
 
 
@@ -27,7 +29,8 @@ def check_order(env: Any) -> None:
     """Raise :class:`OrderError` if a perturbation in this stack can never reach the agent, or not as it was meant.
 
     Found are layers inside a wrapper that does not look at what it is handed, layers on a key that a wrapper further
-    out drops, and the budget :class:`adv_wrappers.Newest` where there is no stack of frames yet.
+    out drops, the budget :class:`adv_wrappers.Newest` where there is no stack of frames yet, and layers outside of a
+    wrapper that normalises whose victim normalises by itself: it would be asked about what is normalised twice.
 
     Args:
         env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``; environments of vectors that run in this
@@ -35,6 +38,9 @@ def check_order(env: Any) -> None:
     """
     for shells in _chains(env, []):
         for depth, layer in enumerate(shells):
+            if isinstance(layer, Layer):
+                for inner in shells[depth + 1 :]:
+                    _check_unit(layer, inner)
             if isinstance(layer, Layer) and layer.on == "observation":
                 for outer in shells[:depth]:
                     _check(layer, outer, shells[depth + 1 :])
@@ -67,6 +73,31 @@ def _check(layer: Any, outer: Any, beneath: list[Any]) -> None:
             f"the budget Newest of the {label} layer is for stacks of frames, and inside {name} there is none yet: "
             f"leave Newest away, or wrap {name} in the layer"
         )
+
+
+def _check_unit(layer: Any, inner: Any) -> None:
+    """Raise if a wrapper beneath the layer normalises, and a victim of the layer does so again."""
+    name = type(inner).__name__
+    if name not in _NORMALISERS or not getattr(inner, "norm_obs", True):
+        return
+    keys, at = getattr(inner, "norm_obs_keys", None), layer.threat.at  # SB3 normalises some keys of a Dict
+    if keys is not None and layer.on == "observation" and not {*keys} & ({at} if isinstance(at, str) else {*at}):
+        return
+    for victim in layer.threat.victims:
+        if _normalises(victim):
+            raise OrderError(
+                f"{name} normalises observations, and the victim of the {layer.threat.label} layer around it "
+                f"{f'({victim.ref}) ' if victim.ref else ''}normalises what it gets by itself: put the layer beneath "
+                f"{name}, where observations are raw, or give it a victim without normalisation"
+            )
+
+
+def _normalises(victim: Any) -> bool:
+    """Whether a victim takes raw observations: it holds a normaliser, or has the unit of one."""
+    scale = victim.scale
+    if scale is not None and not bool((scale == 1).all()):
+        return True
+    return any(isinstance(part, Normalize) for net in victim.modules() for part in net.modules())
 
 
 def _stacks(shell: Any) -> bool:

@@ -6,6 +6,7 @@ import ale_py
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import (
     AddRenderObservation,
@@ -18,7 +19,8 @@ from gymnasium.wrappers import (
 )
 
 import adv_wrappers as adv
-from tests.rigs import RIGS
+from adv_wrappers.victims.chain import Normalize
+from tests.rigs import RIGS, DictNet
 
 gym.register_envs(ale_py)
 NOISE = "noise:eps=8"
@@ -142,3 +144,69 @@ def test_transforms_outside_what_makes_no_image(name):
         adv.wrap(FlattenObservation(pong()), name)
     with pytest.raises(adv.SpaceError, match="float images with finite bounds"):
         adv.wrap(NormalizeObservation(pong()), name)
+
+
+def normalised(kind, layer, outside):
+    """Three normalised CartPoles of a kind, with a layer outside of the normaliser or beneath it."""
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    def make():
+        return gym.make("CartPole-v1")
+
+    if kind == "sb3":
+        env, normal = DummyVecEnv([make] * 3), VecNormalize
+    elif kind == "vector":
+        env, normal = SyncVectorEnv([make] * 3), gym.wrappers.vector.NormalizeObservation
+    else:
+        env, normal = make(), NormalizeObservation
+    return layer(normal(env)) if outside else normal(layer(env))
+
+
+@pytest.mark.parametrize("kind", ["single", "vector", "sb3"])
+def test_observations_that_are_normalised_twice(kind):
+    """The victim's own normaliser would see what a wrapper has normalised, in another unit."""
+    space, actions = gym.make("CartPole-v1").observation_space, gym.spaces.Discrete(2)
+    linear = torch.nn.Linear(4, 2)
+    inside = torch.nn.Sequential(Normalize(torch.zeros(4), torch.full((4,), 3.0)), linear)
+    for net, more, twice in (
+        (inside, {}, True),
+        (linear, {"scale": torch.arange(1.0, 5.0)}, True),
+        (linear, {}, False),
+    ):
+        victim = adv.from_module(net, space, actions, "logits", **more)
+        layers = (
+            lambda env, v=victim: adv.wrap(env, adv.threat("fgsm", v, eps=0.1)),
+            lambda env, v=victim: adv.wrap(env, adv.threat("noise", eps=0.1, when=adv.Strategic(0.5, v))),
+            lambda env, v=victim: adv.wrap(env, adv.threat("worst-action", v)),
+        )
+        for layer in layers:
+            normalised(kind, layer, outside=False)
+            if not twice:
+                normalised(kind, layer, outside=True)
+                continue
+            with pytest.raises(adv.OrderError, match=r"put the layer beneath .*Normalize"):
+                normalised(kind, layer, outside=True)
+
+
+def test_a_normaliser_of_rewards_alone_is_no_trouble():
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    victim = adv.load_victim("zoo:hopper-ppo")
+    venv = DummyVecEnv([lambda: gym.make("Hopper-v5")])
+    adv.wrap(VecNormalize(venv, norm_obs=False), "max-diff:eps=0.1", victim=victim)
+    with pytest.raises(adv.OrderError, match="zoo:hopper-ppo"):
+        adv.wrap(VecNormalize(venv), "max-diff:eps=0.1", victim=victim)
+
+
+def test_keys_that_are_not_normalised_are_no_trouble():
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    rig = RIGS["dict"]
+    victim = adv.from_module(DictNet(3), rig.space, rig.actions, "logits", scale=torch.arange(1.0, 6.0))
+    for keys, twice in ((["vector"], True), (["image"], False)):
+        venv = VecNormalize(DummyVecEnv([rig.env]), norm_obs_keys=keys)
+        if not twice:
+            adv.wrap(venv, adv.threat("fgsm", victim, eps=0.1, at="vector"))
+            continue
+        with pytest.raises(adv.OrderError, match="VecNormalize"):
+            adv.wrap(venv, adv.threat("fgsm", victim, eps=0.1, at="vector"))
