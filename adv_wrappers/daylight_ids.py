@@ -16,6 +16,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.daylight.preset import KINDS, Daylight
 from adv_wrappers.daylight.tables import PROBABILITIES, SETTINGS
 from adv_wrappers.presets import threat
+from adv_wrappers.registration import unknown
 from adv_wrappers.wrappers.atari import atari, atari_vec
 from adv_wrappers.wrappers.layer import Layer
 
@@ -95,9 +96,8 @@ def _threat(
     game: str, transform: str, place: Any, p: Any, newest: Any, env_kwargs: dict[str, Any], accepted: tuple[str, ...]
 ) -> ThreatModel:
     game = Daylight(game, transform).game
-    unknown = sorted(set(env_kwargs) - set(accepted))
-    if unknown:
-        raise ThreatError(f"this id takes {', '.join((*_OWN, *sorted(accepted)))}, not {', '.join(unknown)}")
+    if others := set(env_kwargs) - set(accepted):
+        raise unknown(f"this id takes {', '.join((*_OWN, *sorted(accepted)))}", others)
     if place not in PLACES:
         raise ThreatError(f"place must be one of {', '.join(PLACES)}, got {place!r}")
     if newest not in (True, False):

@@ -7,7 +7,7 @@ both take keyword arguments, and any library that only knows ids (RLlib, for one
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -17,18 +17,40 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.workers import one_thread_in_workers
 from adv_wrappers.presets import as_threat, presets, threat
+from adv_wrappers.wrappers.games import announced
 from adv_wrappers.wrappers.stack import wrap
 from adv_wrappers.wrappers.timing import ProbabilisticTiming
 
+_FRAMESKIP = "frameskip"
 _OPTIONS = ("quantize", "keep_true")
 
 
 def _threats(preset: str | None, threats: Any, arguments: dict[str, Any]) -> list[ThreatModel]:
-    if preset is not None:
+    if preset is not None and _FRAMESKIP not in arguments:
         return [threat(preset, **arguments)]
     if arguments:
-        raise ThreatError(f"this id takes env, threats, timing and env_kwargs, not {', '.join(sorted(arguments))}")
+        what = f"{preset} takes env, env_kwargs, timing and what its threat takes"
+        raise unknown("this id takes env, threats, timing and env_kwargs" if preset is None else what, arguments)
     return [as_threat(item) for item in threats or ()]
+
+
+class ArgumentError(ThreatError, TypeError):
+    """An argument that an id does not take, said the way Python says it.
+
+    TorchRL's ``GymEnv`` hands every environment a ``frameskip``, and keeps it to itself where that is the answer.
+    """
+
+
+def unknown(takes: str, arguments: Iterable[str]) -> ThreatError:
+    """The error of arguments that an id does not take."""
+    names = sorted(arguments)
+    message = f"{takes}, not {', '.join(names)}"
+    if _FRAMESKIP not in names:
+        return ThreatError(message)
+    return ArgumentError(
+        f"{message}: got an unexpected keyword argument {_FRAMESKIP!r} (for the environment beneath it goes into "
+        f"env_kwargs)"
+    )
 
 
 def _finish(env: Any, made: list[ThreatModel], timing: float | None, options: dict[str, Any]) -> Any:
@@ -44,14 +66,17 @@ def _split(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def make_env(
     env: str | None = None, preset: str | None = None, threats: Sequence[Any] | None = None,
     timing: float | None = None, env_kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None,
-    **arguments: Any,
+    env_id: str | None = None, **arguments: Any,
 ) -> gym.Env[Any, Any]:  # fmt: skip
-    """One environment ``env`` under a preset with ``arguments``, or under a list of threats."""
+    """One environment ``env`` under a preset with ``arguments``, or under a list of threats.
+
+    ``env_id`` is another name of ``env``, for libraries that have an argument ``env`` of their own (TorchRL).
+    """
     one_thread_in_workers()
     arguments, options = _split(arguments)
     made = _threats(preset, threats, arguments)
     extra: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-    shell = _finish(gym.make(_base(env), **dict(env_kwargs or {}), **extra), made, timing, options)
+    shell = _finish(gym.make(_base(env, env_id), **dict(env_kwargs or {}), **extra), made, timing, options)
     shell.whole_spec = True  # the id's own spec describes the whole stack
     return shell  # type: ignore[no-any-return]
 
@@ -59,7 +84,7 @@ def make_env(
 def make_vec_env(
     num_envs: int = 1, env: str | None = None, preset: str | None = None, threats: Sequence[Any] | None = None,
     timing: float | None = None, env_kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None,
-    autoreset_mode: Any = None, vectorization_mode: str | None = None, **arguments: Any,
+    autoreset_mode: Any = None, vectorization_mode: str | None = None, env_id: str | None = None, **arguments: Any,
 ) -> gym.vector.VectorEnv[Any, Any, Any]:  # fmt: skip
     """``num_envs`` environments under one vector layer a threat: the attack is batched, in this process.
 
@@ -68,7 +93,7 @@ def make_vec_env(
     """
     arguments, options = _split(arguments)
     made = _threats(preset, threats, arguments)
-    base = _base(env)
+    base = _base(env, env_id)
     extra: dict[str, Any] = dict(env_kwargs or {})
     if render_mode is not None:
         extra["render_mode"] = render_mode
@@ -85,10 +110,13 @@ def make_vec_env(
     return _finish(inner, made, timing, options)  # type: ignore[no-any-return]
 
 
-def _base(env: str | None) -> str:
+def _base(env: str | None, env_id: str | None) -> str:
+    if env is not None and env_id is not None:
+        raise ThreatError(f"env and env_id are two names of one argument, got {env!r} and {env_id!r}")
+    env = env_id if env is None else env
     if not isinstance(env, str):
         raise ThreatError(f"say which environment to attack: env='Hopper-v5', for one; got {env!r}")
-    return env
+    return announced(env)
 
 
 def register(

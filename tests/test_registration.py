@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -93,6 +95,50 @@ def test_layers_around_an_id_are_recorded(fresh):
     same_bytes(again.reset(seed=2)[0], env.reset(seed=2)[0], "reset")
     same_bytes(again.step(0)[0], env.step(0)[0], "step")
     assert set(again.step(0)[4]["adv_wrappers"]) == {"0:noise", "1:action-flip"}
+
+
+def greedy(id, **kwargs):
+    """What TorchRL's GymEnv does: it offers a frameskip, and keeps it back on Python's own error."""
+    kwargs["frameskip"] = 1
+    while True:
+        try:
+            return gym.make(id, **kwargs)
+        except TypeError as error:
+            assert "unexpected keyword argument 'frameskip'" in str(error)
+            kwargs.pop("frameskip")
+
+
+def test_libraries_that_offer_a_frameskip_and_have_an_env_of_their_own(fresh):
+    adv.register("lab/Skipped-v0", env="CartPole-v1", threats=["noise:eps=0.05"])
+    envs = [
+        greedy("adv_wrappers:adv/noise-v0", env_id="CartPole-v1", eps=0.05),
+        greedy("lab/Skipped-v0"),
+        gym.make("adv/noise-v0", env="CartPole-v1", eps=0.05),
+    ]
+    first, *others = (env.reset(seed=1)[0] for env in envs)
+    assert all(np.array_equal(first, other) for other in others)
+    greedy("adv-daylight/Pong-Rotation-v0").close()
+    for id in ("adv/noise-v0", "adv-daylight/Pong-Rotation-v0", "lab/Skipped-v0"):
+        with pytest.raises(adv.ThreatError, match="not frameskip"):
+            gym.make(id, frameskip=1)
+    venv = gym.make_vec("adv/noise-v0", num_envs=2, env_id="CartPole-v1", eps=0.05)
+    assert venv.reset(seed=0)[0].shape == (2, 4)
+    with pytest.raises(adv.ThreatError, match="two names"):
+        gym.make("adv/noise-v0", env_id="CartPole-v1", env="CartPole-v1", eps=0.05)
+
+
+def test_ids_of_the_control_suite_are_found():
+    pytest.importorskip("dm_control")
+    env = gym.make("adv/noise-v0", env="dm_control/pendulum-swingup-v0", eps=0.1, at="velocity")
+    assert set(env.reset(seed=0)[0]) == {"orientation", "velocity"}
+
+
+def test_ids_of_the_control_suite_without_shimmy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "shimmy", None)
+    for name in [name for name in gym.registry if name.startswith("dm_control/")]:
+        monkeypatch.delitem(gym.registry, name)
+    with pytest.raises(adv.SpaceError, match=r"adv_wrappers\[dmc\]"):
+        gym.make("adv/noise-v0", env="dm_control/pendulum-swingup-v0", eps=0.1)
 
 
 # daylight

@@ -47,10 +47,25 @@ class Fire(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return obs, reward, terminated, truncated, info
 
 
+def announced(id: str) -> str:
+    """``id``, after letting Gymnasium know the environments of the DeepMind Control Suite, if it is one of them.
+
+    Raises:
+        SpaceError: for one of them without Shimmy, which brings them.
+    """
+    if id.startswith("dm_control/") and id not in gym.registry:
+        try:
+            import shimmy
+        except ImportError as error:
+            raise SpaceError(f"{id} needs Shimmy and dm_control: pip install 'adv_wrappers[dmc]'") from error
+        gym.register_envs(shimmy)
+    return id
+
+
 def make(id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     """``gymnasium.make``, whose failures are of one kind: :class:`SpaceError`."""
     try:
-        return gym.make(id, **kwargs)
+        return gym.make(announced(id), **kwargs)
     except AdvWrappersError:
         raise
     except Exception as error:  # whatever an environment's own constructor may raise
@@ -64,7 +79,7 @@ def known(id: str) -> Any:
         with contextlib.suppress(ImportError, TypeError, ValueError):
             importlib.import_module(module)  # registers its ids
     try:
-        return gym.spec(name)
+        return gym.spec(announced(name))
     except gym.error.Error as error:
         raise SpaceError(f"unknown environment {id!r}: {error}") from error
 

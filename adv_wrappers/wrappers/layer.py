@@ -60,7 +60,10 @@ def counts(env: Any) -> dict[str, int]:
         beneath = shell.__dict__.get("beneath")
         if beneath is not None:
             return {**beneath, LAYERS: beneath[LAYERS] + isinstance(shell, Layer)}
-    metadata = env.get_attr("metadata", 0)[0] or {}
+    try:
+        metadata = env.get_attr("metadata", 0)[0] or {}
+    except AttributeError:  # vectors of other libraries (SuperSuit's) have no environments to ask
+        metadata = {}
     return {key: int(metadata.get(key, 0)) for key in (LAYERS, GATES)}
 
 

@@ -82,18 +82,21 @@ class VecLayer(Layer, VecEnvWrapper):
     def step_wait(self) -> Any:
         """Receive the (perturbed) observations."""
         obs, rewards, dones, infos = self.venv.step_wait()
+        dones = np.asarray(dones, dtype=bool)  # SuperSuit's are integers
         engine, struck = self.engine, self._struck
         if engine.session.listening:
             engine.session.answered()
         engine.clock.tick()
         infos = list(infos)
         if dones.any():
-            if self.on == "observation":
+            # agents of one game may be done before it is over: those have no terminal observation
+            over = [i for i in map(int, np.flatnonzero(dones)) if "terminal_observation" in infos[i]]
+            if self.on == "observation" and over:
                 final = trees.copy(obs)
-                for i in map(int, np.flatnonzero(dones)):
+                for i in over:
                     trees.put(final, i, infos[i]["terminal_observation"])
                 final, _ = self._observe(final, dones, True)
-                for i in map(int, np.flatnonzero(dones)):
+                for i in over:
                     infos[i] = {**infos[i], "terminal_observation": trees.row(final, i)}
             engine.clock.turn(dones)
             engine.forget(dones)

@@ -30,6 +30,11 @@ class VectorLayer(Layer, VectorWrapper):
     ) -> None:  # fmt: skip
         if not isinstance(env, VectorEnv):
             raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
+        if not hasattr(env, "single_observation_space"):
+            raise SpaceError(
+                f"{type(env).__name__} has no single_observation_space, as a VectorEnv has; SuperSuit's vectors can be "
+                f"wrapped as SB3's: concat_vec_envs_v1(..., base_class='stable_baselines3')"
+            )
         VectorWrapper.__init__(self, env)
         batch = getattr(env.unwrapped, "batch_size", None)
         if batch not in (None, env.num_envs):

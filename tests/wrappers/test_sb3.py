@@ -50,3 +50,33 @@ def test_vec_normalize_outside_a_layer():
     assert obs.shape == (2, 6)
     with pytest.raises(adv.SpaceError):
         adv.VecPerturbObservation(RIGS["q"].env(), "noise:eps=0.1")
+
+
+class Foreign(vec_env.VecEnvWrapper):
+    """What SuperSuit makes of a game of several agents: no attributes to ask for, integers for dones, and rows that
+    are done before the game is over, whose last observation nobody was handed."""
+
+    def get_attr(self, attr_name, indices=None):
+        raise AttributeError(f"'ConcatVecEnv' object has no attribute {attr_name!r}")
+
+    def reset(self):
+        return self.venv.reset()
+
+    def step_wait(self):
+        obs, rewards, dones, infos = self.venv.step_wait()
+        for info in infos:
+            info.pop("terminal_observation", None)
+        return obs, rewards, dones.astype(np.uint8), infos
+
+
+@pytest.mark.filterwarnings("ignore:The `render_mode` attribute is not defined:UserWarning")
+def test_vectors_of_other_libraries():
+    venv = adv.wrap(Foreign(vector("sb3", RIGS["q"], 2)), "noise:eps=0.5,when=window(1,9)", "noise:eps=0.1")
+    venv.seed(2)  # two and four steps
+    venv.reset()
+    struck = []
+    for _ in range(4):
+        _, _, dones, infos = venv.step(np.zeros(2, int))
+        assert dones.dtype == bool
+        struck.append([bool(info["adv_wrappers"]["0:noise"]["struck"]) for info in infos])
+    assert struck == [[True, True], [False, True], [True, True], [True, False]]  # t = 1, 0, 1, 2 and 1, 2, 3, 0

@@ -186,3 +186,11 @@ def test_the_spec_of_a_vector_is_json_with_an_autoreset_mode():
     again = gym.make_vec(spec, num_envs=2)
     assert again.mode == env.mode == mode
     assert (again.reset(seed=3)[0] == env.reset(seed=3)[0]).all()
+
+
+def test_a_vector_without_the_space_of_a_row_is_refused():
+    class Bare(gym.vector.VectorEnv):
+        num_envs, observation_space, action_space = 2, RIGS["q"].space, RIGS["q"].actions
+
+    with pytest.raises(adv.SpaceError, match=r"no single_observation_space.*base_class='stable_baselines3'"):
+        adv.wrap(Bare(), "noise:eps=0.1")
