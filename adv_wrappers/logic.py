@@ -121,6 +121,10 @@ class Not(Timing):
     name: ClassVar[str] = "not"
     a: When
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.a, When):
+            raise ThreatError(f"~ turns a timing round, got {self.a!r:.80}")
+
     @property
     def blind(self) -> bool:  # type: ignore[override]
         """Whether the operand does not look at the observation."""

@@ -231,6 +231,8 @@ SUITE = ["suite", "CartPole-v1", "--victim", "zoo:cartpole-dqn"]
         ([*TRAIN, "--when", "never again"], "cannot read the timing"),
         ([*TRAIN, "--steps", "0"], "--steps"),
         (TRAIN[:-2], "needs a budget"),
+        ([*TRAIN, "--seed", "9" * 20], "seed must be an integer from 0 to"),
+        ([*CRITIC, "--one", "--seed", "9" * 20], "seed must be at most"),
         ([*CRITIC, "--one", "--eps", "0.1"], "one critic is not attacked with"),
         ([*CRITIC, "--eps", "0.1", "--weight", "1"], "one critic is not attacked with"),
         ([*CRITIC, "--scale", "victim"], "--scale goes with --eps"),

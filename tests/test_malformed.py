@@ -100,6 +100,7 @@ def test_timings(value):
     refused(lambda: adv.Strategic(value))
     refused(lambda: adv.Bernoulli(0.5) & value)
     refused(lambda: adv.Bernoulli(0.5) | value)
+    refused(lambda: adv.timing.Not(value))
     refused(lambda: adv.ProbabilisticTiming(adv.wrap(RIGS["q"].env(), "noise:eps=1"), value))
     if value is not None:
         refused(lambda: adv.threat("noise", eps=0.1, when=value))
@@ -553,6 +554,24 @@ def test_dictionaries_with_something_changed():
             adv.wrap(RIGS["q"].env(), adv.ThreatModel.from_dict(data, victims=victims)).reset(seed=0)
 
         reads(build)
+
+
+@pytest.mark.parametrize("value", [10**400, 1e308, -(10**400)], ids=["large", "float", "small"])
+def test_dictionaries_with_large_numbers(value):
+    for name in ("pgd", "max-diff", "carlini-wagner", "rotation", "shift", "perspective"):
+        rig = RIGS["image" if adv.presets[name].kind.native else "q"]
+        given = {} if adv.presets[name].kind.native else {"eps": 0.1}
+        data = adv.threat(name, **given).to_dict()
+        kind = adv.presets[name].kind
+        for field in dataclasses.fields(kind):
+            if type(field.default) in (int, float) or field.name in ("noise", *getattr(kind, "ranged", ())):
+                changed = {**data, "how": {**data["how"], field.name: value}}
+
+                def build(changed=changed, rig=rig):
+                    made = adv.ThreatModel.from_dict(changed)
+                    adv.wrap(rig.env(), made, victim=rig.victim()).reset(seed=0)
+
+                reads(build)
 
 
 def test_deep_nests():

@@ -101,7 +101,7 @@ class Rotation(Transform):
         super().__post_init__()
 
     def validate(self, **parameter: Any) -> None:
-        number("degrees", parameter["degrees"])
+        number("degrees", parameter["degrees"], -1e9, 1e9)
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
         return rotate(

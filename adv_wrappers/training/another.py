@@ -11,8 +11,15 @@ import numpy as np
 
 from adv_wrappers.core.errors import ValueRangeError
 
+MOST_SEED = 2**32 - 2**16
 SHOWN = 4  # differences
 _PLAIN = (bool, int, float, str, type(None))
+
+
+def check_seed(seed: Any) -> None:
+    """Raise :class:`ValueRangeError` unless Stable-Baselines3 can seed NumPy's own generator with it."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed <= MOST_SEED:
+        raise ValueRangeError(f"seed must be an integer from 0 to {MOST_SEED}, got {seed!r:.80}")
 
 
 def refuse_another(folder: Path, found: Mapping[str, Any], mine: Mapping[str, Any], what: str = "training") -> None:

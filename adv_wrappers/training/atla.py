@@ -41,7 +41,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.training.against import Against
 from adv_wrappers.training.agents import anatomy, live
-from adv_wrappers.training.another import in_words
+from adv_wrappers.training.another import check_seed, in_words
 from adv_wrappers.training.arena import Arena
 from adv_wrappers.training.hardening import Table
 from adv_wrappers.training.keeping import Keeper, Progress
@@ -135,6 +135,7 @@ def train_agent(
         hardened = train_agent("Hopper-v5", "pa-ad", 0.075, scale="victim", steps=2_000_000, out="hopper")
         evaluate(hardened.victim, "Hopper-v5", [hardened.threat, "max-diff:eps=0.075,scale=victim"])
     """
+    check_seed(seed)
     if algorithm not in ALGORITHMS:
         raise ThreatError(f"algorithm must be {' or '.join(map(repr, ALGORITHMS))}, got {algorithm!r}")
     if select not in ("mode", "sample"):

@@ -33,6 +33,7 @@ from adv_wrappers.victims.victim import Victim
 _PLACE = ("victim", "env", "env_kwargs", "make", "out", "progress")  # what is no setting of a training
 _CHOICES = {"robust": ("interval", "sample", None), "box": ("both", "action"), "successor": ("next", "shuffled")}
 _NUMBERS = {"eps": math.inf, "weight": math.inf, "lr": math.inf, "gamma": 1.0, "noise": math.inf}  # and their tops
+_LARGEST = 2**60
 _WHOLE = {"steps": 2, "seed": 0, "num_envs": 1}  # and the least of each
 
 
@@ -178,5 +179,7 @@ def checked(setting: Mapping[str, Any]) -> dict[str, Any]:
 def whole(name: str, value: Any, least: int, be: str = "be an integer") -> int:
     """``value`` as an int; :class:`ValueRangeError` unless it is an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueRangeError(f"{name} must {be} of at least {least}, got {value!r}")
+        raise ValueRangeError(f"{name} must {be} of at least {least}, got {value!r:.80}")
+    if value > _LARGEST:
+        raise ValueRangeError(f"{name} must be at most {_LARGEST}, got {value!r:.80}")
     return int(value)

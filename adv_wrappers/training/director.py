@@ -33,7 +33,7 @@ from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.values import construct
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.texts import parse_when
-from adv_wrappers.training.another import in_words
+from adv_wrappers.training.another import check_seed, in_words
 from adv_wrappers.training.arena import Arena
 from adv_wrappers.training.chairs import Chairs
 from adv_wrappers.training.forms import BOTH, formed, refuse_other, stronger
@@ -93,6 +93,7 @@ def train_adversary(
     Raises:
         AdvWrappersError: one of its kinds, before anything is trained.
     """
+    check_seed(seed)
     if algorithm not in ALGORITHMS:
         known = " or ".join(map(repr, ALGORITHMS))
         raise ThreatError(f"algorithm must be {known}, got {algorithm!r}; AdversaryEnv is for every other library")
