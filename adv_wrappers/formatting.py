@@ -43,9 +43,9 @@ def text_of(threat: ThreatModel, victim: Any = None) -> str:
         victim: whom the reader will aim the text at (``parse_threat(text).against(victim)``), as reports do with the
             evaluated agent; it is then left out of the text, and its unit is ``scale=victim``.
 
-    >>> from adv_wrappers import Linf, MinBest, ThreatModel
-    >>> text_of(ThreatModel("observation", MinBest(steps=20, step=0.25, random_start=True), Linf(0.1)))
-    'pgd:steps=20,eps=0.1'
+    >>> from adv_wrappers import Linf, MaxDiff, ThreatModel
+    >>> text_of(ThreatModel("observation", MaxDiff(steps=20), Linf(0.1)))
+    'max-diff:steps=20,eps=0.1'
     """
     name, parts = _words(threat, victim, short=False)
     return name + (":" + ",".join(parts) if parts else "")

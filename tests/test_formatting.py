@@ -60,7 +60,7 @@ def test_a_canonical_text_is_its_own(text: str) -> None:
 def test_the_preset_that_says_most() -> None:
     best = adv.MinBest(steps=1, step=1.0)
     assert text_of(adv.ThreatModel(OBS, best, adv.Linf(1))) == "fgsm:eps=1"
-    assert name_of(parse_threat("min-best:steps=10,step=0.25,random_start=true,eps=1")) == "pgd"
+    assert name_of(adv.threat("min-best", eps=1, **adv.presets["pgd"].arguments)) == "pgd"
     assert text_of(parse_threat("noise:eps=1,p=0.5,when=every(2)")) == "noise:eps=1,when=bernoulli(0.5)&every(2)"
     assert text_of(adv.ThreatModel(OBS, adv.Rotation(4.0))) == text_of(adv.ThreatModel(OBS, adv.Rotation(4)))
 

@@ -61,8 +61,10 @@ class CarliniWagner(Perturbation):
         check_steps(self.steps, self.step)
         check_steps(self.searches, self.c)
         lead = real(self.confidence)
-        if lead is None or lead < 0:
-            raise ValueRangeError(f"confidence must be a finite number of at least 0, got {self.confidence!r:.80}")
+        if lead is None or not 0 <= lead <= 1e9:
+            raise ValueRangeError(
+                f"confidence must be a finite number of at least 0 and at most 1e9, got {self.confidence!r:.80}"
+            )
         need_discrete(self.name, self.victim, "use max-diff")
         need_gradient(self.name, self.victim)
         number = isinstance(self.target, int) and not isinstance(self.target, bool) and self.target >= 0

@@ -68,8 +68,8 @@ class MaxDiff(Climb):
         if self.noise is None:
             return
         factor = real(self.noise)
-        if factor is None or factor < 0:
-            raise ValueRangeError(f"noise must be a finite number of at least 0, got {self.noise!r:.80}")
+        if factor is None or not 0 <= factor <= 1e9:
+            raise ValueRangeError(f"noise must be a number from 0 to 1e9, got {self.noise!r:.80}")
 
     def climb(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
         released = 1.0 if self.victim.kind == "gaussian" else 1e-5
