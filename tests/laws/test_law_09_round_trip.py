@@ -70,6 +70,8 @@ def _arguments(preset, refs):
         kwargs |= {"victim": ref} if ref else {}
         if adv.presets[preset].on == "observation" and ref:
             kwargs["eps"] = 0.05
+        if hasattr(adv.presets[preset].kind, "queries"):
+            kwargs["queries"] = 16
         try:
             adv.wrap(gym.make(env), adv.threat(preset, **kwargs)).close()
         except adv.AdvWrappersError:
