@@ -78,7 +78,8 @@ def digest(modules: Iterable[nn.Module]) -> str:
     found = hashlib.sha256()
     for module in modules:
         for name, tensor in sorted(module.state_dict().items()):
-            array = tensor.detach().cpu().contiguous()
+            # contiguous() would leave any stride to a side of length 1
+            array = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             found.update(f"{name}{tuple(array.shape)}{array.dtype}".encode())
             found.update(array.reshape(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()

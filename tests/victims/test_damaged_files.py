@@ -201,3 +201,15 @@ def test_numbers_that_no_float_holds(change, message, tmp_path):
     folder, _ = write(tmp_path, "tanh-mlp", card=change)
     with pytest.raises(adv.CardError, match=message):
         adv.load_victim(f"card:{folder}")
+
+
+def test_weights_of_odd_strides(tmp_path):
+    """A side of length 1 may have any stride: such a weight has the hash of its values, in memory and in a zip."""
+    path, made = tmp_path / "model.zip", model(*CASES["a2c linear"])
+    made.save(path)
+    plain = adv.load_victim(f"sb3:{path}")
+    bias = made.policy.value_net.bias
+    bias.data = torch.cat([bias.data, torch.zeros(7)]).as_strided((1,), (5,))
+    assert adv.from_sb3(made).fingerprint() == plain.fingerprint()
+    made.save(path)
+    assert adv.load_victim(f"sb3:{path}").fingerprint() == plain.fingerprint()
