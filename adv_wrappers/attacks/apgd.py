@@ -94,7 +94,7 @@ class APGD(Climb):
         assert isinstance(gradient, Following)
         if start is None and self._loss() == "divergence":
             start = context.ascend(context.x, context.signs(), 0.1)
-        return apgd(context, gradient, self.steps, self.step, start)
+        return apgd(context, gradient, self.steps, self.lengths[0], start)
 
 
 def checkpoints(steps: int) -> list[int]:

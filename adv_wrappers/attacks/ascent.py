@@ -45,14 +45,14 @@ class Climb(Perturbation):
     if TYPE_CHECKING:
         victim: Any
         steps: int
-        step: float
+        step: float | None
     precision: str | None = field(default=None, kw_only=True)
     restarts: int = field(default=1, kw_only=True)
     keep: str = field(default="last", kw_only=True)
     schedule: str = field(default="constant", kw_only=True)
 
     def __post_init__(self) -> None:
-        check_steps(self.steps, self.step)
+        check_steps(self.steps, 1.0 if self.step is None else self.step)
         for name in (each.name for each in fields(self) if isinstance(each.default, bool)):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueRangeError(f"{name} must be true or false, got {value!r:.80}")
@@ -79,7 +79,19 @@ class Climb(Perturbation):
             start: ``[B, *S]``; None for the attack's own.
         """
         random = start is None and getattr(self, "random_start", False)
-        return pgd(context, gradient, self.steps, self.step, random, start, self.schedule)
+        step, schedule = self.lengths
+        return pgd(context, gradient, self.steps, step, random, start, schedule)
+
+    @property
+    def lengths(self) -> tuple[float, str]:
+        """Length of the first step, and the schedule.
+
+        Where no length is given: a tenth of the radius, as published for ten steps; but half of it, falling linearly,
+        for a search that keeps its best point, since restarts begin at corners that short steps would never leave.
+        """
+        if self.step is not None:
+            return self.step, self.schedule
+        return (0.5, "linear") if self.keep == "best" else (0.1, self.schedule)
 
     def outputs(self, bound: Any, x: Tensor) -> Tensor:
         """What the objective is a loss on: the parameters ``[B, K]`` of the victim's policy at ``x``."""
@@ -118,7 +130,7 @@ class Climb(Perturbation):
     def _single(self, x: Tensor, context: Context, bound: Any, loss: Any) -> Tensor:
         """One ascent and its last iterate: the published form of most attacks."""
         if x.is_cuda and self.precision is None and type(self).climb is Climb.climb and self.schedule == "constant":
-            done = fused(context, bound, loss, self.steps, self.step, getattr(self, "random_start", False))
+            done = fused(context, bound, loss, self.steps, self.lengths[0], getattr(self, "random_start", False))
             if done is not None:
                 return done
         gradient = self.gradient(bound, loss)

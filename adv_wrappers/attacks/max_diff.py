@@ -39,7 +39,8 @@ class MaxDiff(Climb):
 
     Args:
         victim: of any kind.
-        steps, step: number of steps, and length of each as a fraction of the budget's radius.
+        steps, step: number of steps, and length of each as a fraction of the budget's radius; None for a tenth, or,
+            with ``keep="best"``, half of it, falling linearly to nothing.
         noise: factor of the annealed gradient noise, at least 0; None takes the released code's, 1 for Gaussian
             policies and 1e-5 for the others.
         weights: of the dimensions of a Gaussian policy's action: ``"one"``, or ``"std"``: the inverse squares of its
@@ -55,7 +56,7 @@ class MaxDiff(Climb):
     capturable: ClassVar[bool] = True
     victim: Any = None
     steps: int = 10
-    step: float = 0.1
+    step: float | None = None
     noise: float | None = None
     weights: str | None = None
     temperature: float | None = None
@@ -74,7 +75,8 @@ class MaxDiff(Climb):
     def climb(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
         released = 1.0 if self.victim.kind == "gaussian" else 1e-5
         noise = released if self.noise is None else self.noise
-        return langevin(context, gradient, self.steps, self.step, noise, start, self.schedule)
+        step, schedule = self.lengths
+        return langevin(context, gradient, self.steps, step, noise, start, schedule)
 
     def objective(self, x: Tensor, bound: Any) -> Any:
         return divergence_of(self.victim, bound.params(x), self.weights, self.temperature)

@@ -23,7 +23,8 @@ class MaxWorst(Climb):
     Args:
         victim: with one discrete action.
         by: ``"q"`` or ``"policy"``: what calls an action the worst; None takes Q where there is one.
-        steps, step: number of steps, and length of each as a fraction of the budget's radius.
+        steps, step: number of steps, and length of each as a fraction of the budget's radius; None for a tenth, or,
+            with ``keep="best"``, half of it, falling linearly to nothing.
         loss: ``"cross-entropy"`` or ``"margin"``; None takes the margin for Q-values.
 
     Raises:
@@ -35,7 +36,7 @@ class MaxWorst(Climb):
     victim: Any = None
     by: str | None = None
     steps: int = 10
-    step: float = 0.1
+    step: float | None = None
     loss: str | None = None
 
     def __post_init__(self) -> None:

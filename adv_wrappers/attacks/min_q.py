@@ -26,7 +26,8 @@ class MinQ(Climb):
 
     Args:
         victim: with Q-values (DQN) or a critic (DDPG, TD3, SAC).
-        steps, step: number of steps, and length of each as a fraction of the budget's radius.
+        steps, step: number of steps, and length of each as a fraction of the budget's radius; None for a tenth, or,
+            with ``keep="best"``, half of it, falling linearly to nothing.
         random_start: begin at a random point of the budget.
         loss: of discrete actions: ``"expected"``, the paper's, or ``"margin"``, the lead of the best other action over
             the one of the highest Q; None takes the paper's.
@@ -42,7 +43,7 @@ class MinQ(Climb):
     capturable: ClassVar[bool] = True
     victim: Any = None
     steps: int = 10
-    step: float = 0.1
+    step: float | None = None
     random_start: bool = False
     loss: str | None = None
     temperature: float | None = None

@@ -31,7 +31,8 @@ class MinValue(Climb):
 
     Args:
         victim: with a state value (an actor-critic, or Q-values).
-        steps, step: number of steps, and length of each as a fraction of the budget's radius.
+        steps, step: number of steps, and length of each as a fraction of the budget's radius; None for a tenth, or,
+            with ``keep="best"``, half of it, falling linearly to nothing.
         random_start: begin at a random point of the budget.
 
     Raises:
@@ -41,7 +42,7 @@ class MinValue(Climb):
     name: ClassVar[str] = "min-value"
     victim: Any = None
     steps: int = 10
-    step: float = 0.1
+    step: float | None = None
     random_start: bool = False
 
     def __post_init__(self) -> None:

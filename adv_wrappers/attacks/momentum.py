@@ -23,7 +23,8 @@ class Momentum(Climb):
 
     Args:
         victim: with one discrete action.
-        steps, step: number of steps, and length of each as a fraction of the budget's radius.
+        steps, step: number of steps, and length of each as a fraction of the budget's radius; None for a tenth, or,
+            with ``keep="best"``, half of it, falling linearly to nothing.
         decay: weight of the past gradients, in [0, 1].
         nesterov: take the gradient one step ahead.
         loss: ``"cross-entropy"`` or ``"margin"``; None takes the margin for Q-values.
@@ -36,7 +37,7 @@ class Momentum(Climb):
     capturable: ClassVar[bool] = True
     victim: Any = None
     steps: int = 10
-    step: float = 0.1
+    step: float | None = None
     decay: float = 0.5
     nesterov: bool = False
     loss: str | None = None
@@ -49,7 +50,8 @@ class Momentum(Climb):
         need_discrete(self.name, self.victim, "use max-diff")
 
     def climb(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
-        return momentum(context, gradient, self.steps, self.step, self.decay, self.nesterov, start, self.schedule)
+        step, schedule = self.lengths
+        return momentum(context, gradient, self.steps, step, self.decay, self.nesterov, start, schedule)
 
     def objective(self, x: Tensor, bound: Any) -> Any:
         return leave_best(self.loss, self.victim, bound.params(x))

@@ -47,7 +47,7 @@ class MultiTargeted(Climb):
     steps: int = 5
     step: float = 0.5
     targets: int = 9
-    restarts: int = field(default=9, kw_only=True)
+    restarts: int = field(default=8, kw_only=True)
     keep: str = field(default="best", kw_only=True)
     schedule: str = field(default="linear", kw_only=True)
 

@@ -29,7 +29,8 @@ class RobustSarsa(Climb):
         victim: with continuous actions.
         critic: a trained :class:`Critic` or its folder, or any ``(observations [B, *S], native actions [B, D]) ->
             [B]``; None takes the victim's ``robust_sarsa``.
-        steps, step: number of steps, and length of each as a fraction of the budget's radius.
+        steps, step: number of steps, and length of each as a fraction of the budget's radius; None for a tenth, or,
+            with ``keep="best"``, half of it, falling linearly to nothing.
         random_start: begin at a random point of the budget.
 
     Raises:
@@ -42,7 +43,7 @@ class RobustSarsa(Climb):
     victim: Any = None
     critic: Any = None
     steps: int = 10
-    step: float = 0.1
+    step: float | None = None
     random_start: bool = False
 
     def __post_init__(self) -> None:

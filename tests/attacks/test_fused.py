@@ -23,7 +23,7 @@ def through(attack, made):
     """The attack by :func:`fused`, None where it takes the plain way."""
     bound = made.bind(attack.victim)
     start = getattr(attack, "random_start", False)
-    return fused(made, bound, attack.objective(made.x, bound), attack.steps, attack.step, start)
+    return fused(made, bound, attack.objective(made.x, bound), attack.steps, attack.lengths[0], start)
 
 
 def small(kind="logits"):

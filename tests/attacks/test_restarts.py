@@ -296,3 +296,22 @@ def test_min_value_climbs_down_the_critic():
 def test_bad_arguments(bad):
     with pytest.raises(ValueRangeError, match=next(iter(bad))):
         MinBest(**bad)
+
+
+@pytest.mark.parametrize("kind", [MaxDiff, MaxWorst, Momentum, MinQ, MinValue])
+def test_steps_that_nobody_gave_are_as_published_or_fit_the_search(kind):
+    """Ten steps of a tenth never leave the half of the box in which a restart begins."""
+    assert kind().lengths == (0.1, "constant") and kind(restarts=4).lengths == (0.1, "constant")
+    assert kind(restarts=4, keep="best").lengths == (0.5, "linear")
+    assert kind(step=0.2, keep="best").lengths == (0.2, "constant")
+
+
+@pytest.mark.parametrize("kind", ["mean", "gaussian", "logits"])
+def test_the_strong_form_of_max_diff_finds_what_a_long_search_finds(kind):
+    strong, long = (
+        MaxDiff(VICTIMS[kind], steps=steps, restarts=restarts, keep="best", noise=0.0)
+        for steps, restarts in ((10, 6), (100, 40))
+    )
+    reached, best = (rank(how, how(X, context(X, Linf(0.5))))[1] for how in (strong, long))
+    plain = rank(strong, MaxDiff(VICTIMS[kind])(X, context(X, Linf(0.5))))[1]
+    assert reached.sum() > 0.93 * best.sum() and plain.sum() < 0.9 * best.sum()
