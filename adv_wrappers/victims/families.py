@@ -163,7 +163,7 @@ class GaussianFamily(Family):
         return mean + log_std.exp() * keys.normal(keys.fold(key, 0), tuple(mean.shape[1:]), mean.dtype)
 
 
-_NEAR, _FAR, _MOST, _MOVE, _STEEP = 20.0, 40.0, 24.0, 1e6, 1e30  # of exponents, of moved means, of slopes
+_NEAR, _FAR, _MOST, _MOVE, _STEEP = 20.0, 40.0, 24.0, 1e15, 1e30  # of exponents, of moved means, of slopes
 
 
 class GaussianDivergence(Divergence):
