@@ -79,14 +79,14 @@ def perspective(
 def _moves(norm: float, pattern: str, corners: Corners | None) -> Corners:
     if corners is not None:
         return checked(corners)
-    norm = number("norm", norm, 0.0)
+    norm = number("norm", norm, 0.0, 1e9)
     return checked(scaled(PATTERNS[choice("pattern", pattern, tuple(PATTERNS))], norm))
 
 
 def checked(corners: Any) -> Corners:
     """Four pairs of finite numbers; raises :class:`ValueRangeError` for anything else."""
     try:
-        pairs = tuple((number("corners", x), number("corners", y)) for x, y in corners)
+        pairs = tuple((number("corners", x, -1e9, 1e9), number("corners", y, -1e9, 1e9)) for x, y in corners)
     except (TypeError, ValueError) as error:
         raise ValueRangeError(f"corners must be four moves (right, down), got {corners!r}") from error
     if len(pairs) != 4:
@@ -124,7 +124,7 @@ class Perspective(Transform):
         super().__post_init__()
 
     def validate(self, **parameter: Any) -> None:
-        number("distance", parameter["distance"], 0.0)
+        number("distance", parameter["distance"], 0.0, 1e9)
 
     def check(self, field: Field, within: Budget) -> None:
         """Raise also for moves that are too wide for these pictures, which an episode would find out late."""

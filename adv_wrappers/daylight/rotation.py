@@ -58,7 +58,7 @@ def rotate(
     tensor([[[2, 4],
              [1, 3]]], dtype=torch.uint8)
     """
-    degrees = number("degrees", degrees)
+    degrees = number("degrees", degrees, -1e9, 1e9)
     choice("border", border, BORDERS)
     choice("interpolation", interpolation, INTERPOLATIONS)
     x, layout, single = batched(x, layout)
