@@ -95,7 +95,7 @@ def test_the_border_is_watched():
 
 def short(how):
     """The same with fewer steps."""
-    few = {"steps": 2, "searches": 2, "queries": 17}
+    few = {"steps": 2, "searches": 2, "queries": 5 if how.name == "square" else 16}
     return replace(how, **{name: number for name, number in few.items() if hasattr(how, name)})
 
 
