@@ -1,0 +1,29 @@
+"""Steers: what they stand for in a range of actions that is not symmetric, and which are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import adv_wrappers as adv
+from adv_wrappers.adversaries.actor import check_steers, goal_of
+
+RANGE = spaces.Box(np.array([0.0, -3.0]), np.array([2.0, 5.0]), dtype=np.float64)
+
+
+@pytest.mark.parametrize("stretch", [1.0, 3.0])
+def test_a_steer_is_a_part_of_the_range_around_its_middle(stretch):
+    steer = torch.tensor([[0.0, 0.0], [1.0, 1.0], [-1.0, -1.0], [0.5, -0.25]], dtype=torch.float64)
+    middle, half = torch.tensor([1.0, 1.0]), torch.tensor([1.0, 4.0])
+    torch.testing.assert_close(goal_of(RANGE, steer, stretch), (middle + stretch * half * steer).double())
+    torch.testing.assert_close(goal_of(RANGE, steer[1:2]), torch.from_numpy(RANGE.high)[None])
+    torch.testing.assert_close(goal_of(RANGE, steer[2:3]), torch.from_numpy(RANGE.low)[None])
+
+
+def test_choices_end_below_their_number():
+    assert check_steers(torch.tensor([0, 1, 2]), spaces.Discrete(3), 3).tolist() == [0, 1, 2]
+    for wrong in (3, -1):
+        with pytest.raises(adv.ValueRangeError, match="whole numbers below 3"):
+            check_steers(torch.tensor([0, 1, wrong]), spaces.Discrete(3), 3)
