@@ -122,3 +122,11 @@ def test_several_ascents_of_a_direction_go_further_along_their_objective(variant
         values.append(Turned(DQN, DQN.params(x), pad._wanted(steer), 1.0)(DQN.params(y)))
     last, best, several = values
     assert (best >= last - 1e-6).all() and (several >= best - 1e-6).all() and several.sum() > last.sum()
+
+
+def test_the_form_that_is_taken_where_none_is_given():
+    torch.manual_seed(0)
+    made = {kind: adv.from_module(torch.nn.Linear(3, 2), SEEN, spaces.Discrete(2), kind) for kind in ("q", "logits")}
+    for variant, continuous in (("linear-first", "target"), ("literal", "direction"), ("released", "direction")):
+        forms = [adv.PAAD(victim, variant=variant).manner for victim in (made["q"], made["logits"], acting_in(1.0))]
+        assert forms == ["target", "direction", continuous]
