@@ -59,17 +59,6 @@ class Bound:
             raise VictimError(f"the Q-values of {self.victim!r} are not finite: {values.detach()}")
         return values
 
-    def check_slope(self, slope: Tensor) -> Tensor:
-        """``slope``, a gradient ``[B, *S]``, as it is.
-
-        Raises:
-            VictimError: where answers are looked at, for one that is not finite: an attack cannot climb it.
-        """
-        if self.look and not finite(slope):
-            row = int(slope.flatten(1).isfinite().all(1).logical_not().nonzero()[0, 0])
-            raise VictimError(f"the gradient of {self.victim!r} is not finite in row {row}: {slope[row]}")
-        return slope
-
     def value(self, x: Tensor | None = None) -> Tensor | None:
         """State value ``[B]``; None where the victim has none."""
         return self.victim.value(self.full(x), self._state)  # type: ignore[no-any-return]

@@ -469,6 +469,51 @@ def _inputs(obs: Any, victim: Any) -> Any:
     return torch.as_tensor(np.asarray(obs)).to(victim.dtype)
 
 
+# law 12
+
+
+def check_never_weaker(case: Case) -> None:
+    """Law 12: of more ascents, or of more steps of one length, no row gets less; of a larger budget not on average."""
+    rig, victim = case.rig, case.rig.victim(torch.float64)
+    given = {**case.quick, "keep": "best", "schedule": "constant", "step": 0.4, "steps": 3, "restarts": 1}
+    if case.preset == "apgd":  # it keeps its best in any case, and its steps depend on how many there are
+        given = {"restarts": 1, "steps": 3}
+    elif case.preset == "max-diff":
+        given |= {"noise": 0.0}
+    seeds = tuple(range(16))
+    truth = vector("same", rig, len(seeds)).reset(seed=list(seeds))[0]
+    clean = _inputs(truth, victim)
+    fill = None if case.at is None else lambda x: {**clean, case.at: x}
+    bound = Bound(victim, victim.initial_state(len(seeds)), fill, clean)
+
+    def rank(scale: float = 1.0, **more: Any) -> tuple[Any, Any]:
+        budget = case.budget("linf", rig.eps * scale)
+        threat = adv.threat(case.preset, victim, at=case.at, **{**given, **more}, **budget)
+        obs = adv.wrap(vector("same", rig, len(seeds)), threat).reset(seed=list(seeds))[0]
+        seen = _inputs(obs, victim)
+        x, y = (clean, seen) if case.at is None else (clean[case.at], seen[case.at])
+        with torch.no_grad():
+            loss = threat.how.objective(x, bound)
+            outputs = threat.how.outputs(bound, y)
+            value = loss(outputs)
+            success = loss.success(outputs) if victim.select == "mode" and hasattr(loss, "success") else value * 0
+        return success, value
+
+    def compare(weak: tuple[Any, Any], strong: tuple[Any, Any], words: str) -> None:
+        slack = 1e-9 * (1 + weak[1].abs())
+        fine = (strong[0] > weak[0]) | ((strong[0] == weak[0]) & (strong[1] >= weak[1] - slack))
+        assert fine.all(), f"{case}: with {words} {int((~fine).sum())} of {len(fine)} rows are worse off"
+
+    one = rank()
+    compare(one, rank(restarts=3), "more ascents")
+    if case.preset != "apgd":
+        last = {} if case.preset == "pgd" else {"keep": "last"}
+        compare(rank(**last), one, "the best point of the same ascent")
+        compare(one, rank(steps=6), "more steps")
+    if case.preset in ("max-worst", "min-value"):  # monotone objectives: of the others success comes first
+        assert rank(3.0)[1].mean() >= one[1].mean() - 1e-9, f"{case}: a larger budget is worse"
+
+
 # law 9
 
 

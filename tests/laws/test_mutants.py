@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import adv_wrappers as adv
+from adv_wrappers.attacks.ascent import Best
 from adv_wrappers.core.balls import Linf
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.clock import Clock
@@ -256,6 +257,29 @@ def test_law_10_a_wrap_that_reverses_the_order(monkeypatch, kind):
     real = adv.wrap
     monkeypatch.setattr(adv, "wrap", lambda env, *threats, **options: real(env, *reversed(threats), **options))
     fails(checks.check_composition, case("fgsm", "q"), kind)
+
+
+@pytest.mark.parametrize("fault", ["last", "worst", "mixed"])
+def test_law_12_a_search_that_keeps_another_point(monkeypatch, fault):
+    offer = Best.offer
+
+    def wrong(self, y, params=None):
+        if fault == "last" or self.point is None:
+            self.point = None
+            return offer(self, y, params)
+        if fault == "worst":
+            better, self.objective = self.objective, lambda params: -better(params)
+            self.success = None
+            try:
+                return offer(self, y, params)
+            finally:
+                self.objective = better
+        value = offer(self, y, params)
+        self.point = self.point.roll(1, 0)  # each row gets its neighbour's
+        return value
+
+    monkeypatch.setattr(Best, "offer", wrong)
+    fails(checks.check_never_weaker, case("min-best", "q"))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
