@@ -124,7 +124,7 @@ class Climb(Perturbation):
             follow: Gradient = gradient
             if self.keep == "best":
                 follow = Following(gradient, best, seen if watched else None, context if i == 0 else None)
-            best.offer(self.climb(context, follow, starts(number)))
+            best.offer(self.climb(context, follow, starts(number)), end=True)
         return best.result()
 
     def _single(self, x: Tensor, context: Context, bound: Any, loss: Any) -> Tensor:
@@ -188,10 +188,13 @@ class Best:
         self.point: Tensor | None = None
         self.rank: tuple[Tensor | None, Tensor] | None = None
 
-    def offer(self, y: Tensor, params: Tensor | None = None) -> Tensor:
+    def offer(self, y: Tensor, params: Tensor | None = None, end: bool = False) -> Tensor:
         """Take the rows of ``y`` that are better than the best so far; the objective there, ``[B]``.
 
-        ``params`` are the victim's at ``y``, if they are known.
+        Args:
+            y: points ``[B, *S]``.
+            params: the victim's at ``y``, if they are known.
+            end: whether an ascent ended here. A row where that is no number (see :func:`_told`) stays one.
         """
         params = self.outputs(self.back(y)) if params is None else params
         success = None if self.success is None else self.success(params)
@@ -200,10 +203,12 @@ class Best:
             self.point, self.rank = y, (success, value)
             return value
         old_success, old = self.rank
-        better = (value > old) | value.isnan()  # an attack whose objective is no number is to be heard of
+        better = value > old
         if success is not None and old_success is not None:
             better = (success > old_success) | ((success == old_success) & better)
             success = torch.where(better, success, old_success)
+        if end:
+            better = better | value.isnan()
         self.point = torch.where(better.view(-1, *[1] * (y.dim() - 1)), y, self.point)
         self.rank = success, torch.where(better, value, old)
         return value

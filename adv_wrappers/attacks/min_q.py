@@ -56,7 +56,7 @@ class MinQ(Climb):
             raise ValueRangeError(f"loss must be 'expected' or 'margin', got {self.loss!r}")
         if self.victim is not None and not self.victim.has_q:
             instead = "min-best or max-diff" if self.victim.discrete else "max-diff, or robust-sarsa with a critic"
-            value = "; min-value takes its state value" if self.victim.has_value else ""
+            value = ", or min-value" if self.victim.has_value else ""
             raise VictimError(f"min-q needs Q-values, and this victim has none: use {instead}{value}")
 
     def objective(self, x: Tensor, bound: Any) -> Any:

@@ -66,7 +66,10 @@ class CrossEntropy:
 
 
 class Margin:
-    """The best other action's lead over the target, ``max_{i != target} params_i - params_target``."""
+    """The best other action's lead over the target, ``max_{i != target} params_i - params_target``.
+
+    Above zero another action is played (with ``toward`` the target), so it needs no ``success`` beside it.
+    """
 
     def __init__(self, target: Tensor, toward: bool = False) -> None:
         self.target, self.sign = target, -1.0 if toward else 1.0
@@ -78,10 +81,6 @@ class Margin:
     def __call__(self, params: Tensor) -> Tensor:
         own = params.gather(-1, self.target[:, None]).squeeze(-1)
         return self.sign * (self._others(params).amax(-1) - own)
-
-    def success(self, params: Tensor) -> Tensor:
-        """One where the target is not played, or with ``toward`` where it is; else zero."""
-        return _played(params, self.target, self.sign < 0)
 
     def gradient(self, params: Tensor) -> Tensor:
         """One at the best other action, minus one at the target."""
@@ -123,7 +122,6 @@ class LogitRatio:
         if actions < 3:
             raise ValueRangeError(f"loss='dlr' needs three actions or more, got {actions}: take 'margin'")
         self.margin = Margin(target)
-        self.success = self.margin.success
 
     def __call__(self, params: Tensor) -> Tensor:
         top = params.topk(3, -1).values

@@ -95,8 +95,8 @@ def test_the_border_is_watched():
 
 def short(how):
     """The same with fewer steps."""
-    few = {"steps": 2, "searches": 2, "queries": 5 if how.name == "square" else 16}
-    return replace(how, **{name: number for name, number in few.items() if hasattr(how, name)})
+    few = {"steps": 2, "searches": 2, "queries": 5 if how.name == "square" else 16, "restarts": 2}
+    return replace(how, **{name: number for name, number in few.items() if getattr(how, name, 1) != 1})
 
 
 @pytest.mark.parametrize("space", SPACES)
@@ -130,10 +130,11 @@ def abroad(kind, wrap, space):
     return from_module(net, space, actions, "logits" if kind == "multi" else kind, device="meta", **more)
 
 
-# kernels of a step of the engine around a network of three layers, within Linf: what a graph makes one launch of
+# kernels of a step of the engine around a network of three layers, within Linf: what a graph makes one launch of;
+# sixteen of them round the sides of the box so that no float leaves it
 LAUNCHES = {
-    "noise": 55, "min-best": 30, "fgsm": 30, "pgd": 201, "max-worst": 156, "momentum": 217, "min-q": 163,
-    "max-diff": 220, "robust-sarsa": 210,
+    "noise": 70, "min-best": 46, "fgsm": 46, "pgd": 850, "max-worst": 172, "momentum": 233, "min-q": 205,
+    "max-diff": 262, "robust-sarsa": 226,
 }  # fmt: skip
 
 

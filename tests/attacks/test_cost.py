@@ -90,7 +90,7 @@ def moment(preset, victim, grid: bool, budget):
         return context(x, budget, -500 if grid else -5, 500 if grid else 5, grid)
     if victim.discrete:
         return context(victim.mode(victim.params(X)).double(), Valid(), 0, 2, True, observation=X)
-    return context(victim.mode(victim.params(X)), budget, -1, 1, observation=X)
+    return context(victim.mode(victim.params(X)).double(), budget, -1, 1, observation=X)
 
 
 KINDS = ("q", "logits", "mean", "gaussian", "multi")

@@ -55,7 +55,7 @@ def test_what_applies_is_scored_and_what_does_not_is_listed(suite):
     report, _ = suite
     assert report.attacks == ("noise", "min-best", "pgd", "momentum", "max-diff", "sa-rl", "pa-ad")
     assert report.left_out == {
-        "min-q": "min-q needs Q-values, and this victim has none: use min-best or max-diff",
+        "min-q": "min-q needs Q-values, and this victim has none: use min-best or max-diff, or min-value",
         "robust-sarsa": "robust-sarsa is for continuous actions, this victim acts in Discrete(2)",
     }
     assert {*report.attacks, *report.left_out} == {*ATTACKS}

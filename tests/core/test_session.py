@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from gymnasium import spaces
 
 from adv_wrappers.core.session import Session, merge, select
 
@@ -16,6 +17,7 @@ class Counter:
     """A recurrent victim whose state is the sum of what it acted on, and the number of times it did."""
 
     recurrent, dtype, device = True, torch.float64, torch.device("cpu")
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
 
     def __init__(self) -> None:
         self.calls = 0

@@ -26,8 +26,8 @@ def test_flipped_actions_are_reported():
 
 def test_flips_differ_between_agents():
     """Q-values of 100 that differ by 0.1 are ties in bfloat16; logits are not."""
-    threats = ["pgd:eps=0.1,precision=bf16"]
+    threats = ["min-best:eps=0.1,steps=10,step=0.25,random_start=true,precision=bf16"]
     q, logits = (evaluate(f"zoo:cartpole-{name}", "CartPole-v1", threats, episodes=2) for name in ("dqn", "ppo"))
-    assert q.threats[1]["flipped_actions"] > 0.5 and any("precision" in w for w in q.warnings)
+    assert q.threats[1]["flipped_actions"] > 0.5 and any("in the precision" in w for w in q.warnings)
     assert logits.threats[1]["flipped_actions"] < 0.05
-    assert any("precision" in w for w in logits.warnings) is (logits.threats[1]["flipped_actions"] > 0.01)
+    assert any("in the precision" in w for w in logits.warnings) is (logits.threats[1]["flipped_actions"] > 0.01)

@@ -67,7 +67,7 @@ class Case:
         if self.preset == "daylight":
             return {"game": "Pong", "transform": "brightness"}
         takes = {field.name for field in dataclasses.fields(adv.presets[self.preset].kind)}
-        if {"restarts", "schedule"} <= takes and self.preset in ("apgd", "multi-targeted", "min-played-q"):
+        if self.preset in ("pgd", "apgd", "multi-targeted", "min-played-q"):
             return {"restarts": 2, "steps": 4}
         if "queries" in takes:
             return {"queries": 16}
