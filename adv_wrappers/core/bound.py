@@ -60,8 +60,15 @@ class Bound:
         return values
 
     def value(self, x: Tensor | None = None) -> Tensor | None:
-        """State value ``[B]``; None where the victim has none."""
-        return self.victim.value(self.full(x), self._state)  # type: ignore[no-any-return]
+        """State value ``[B]``; None where the victim has none.
+
+        Raises:
+            VictimError: where they are looked at, for values that are not finite.
+        """
+        values: Tensor | None = self.victim.value(self.full(x), self._state)
+        if values is not None and self.look and not finite(values.detach()):
+            raise VictimError(f"the state values of {self.victim!r} are not finite: {values.detach()}")
+        return values
 
     def gradient(self, loss: Callable[[Tensor], Tensor], precision: str | None = None) -> Callable[[Tensor], Tensor]:
         """``x -> d loss(params(x)).sum() / dx``, ``[B, *S]``; no gradient of the weights is ever computed.

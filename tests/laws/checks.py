@@ -660,6 +660,8 @@ def check_stops(what: str, function: Any) -> None:
     except adv.VictimError as error:
         assert "broken" in str(error), f"{what}: the error does not name the victim: {error}"
         return
+    except AdvWrappersError as error:
+        raise AssertionError(f"{what}: the error blames another: {error}") from error
     raise AssertionError(f"{what}: went on with answers that are not finite")
 
 

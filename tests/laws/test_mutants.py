@@ -263,7 +263,7 @@ def test_law_10_a_wrap_that_reverses_the_order(monkeypatch, kind):
 def test_law_12_a_search_that_keeps_another_point(monkeypatch, fault):
     offer = Best.offer
 
-    def wrong(self, y, params=None):
+    def wrong(self, y, params=None, end=False):
         if fault == "last" or self.point is None:
             self.point = None
             return offer(self, y, params)
