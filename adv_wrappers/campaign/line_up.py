@@ -13,14 +13,19 @@ from gymnasium import spaces
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.errors import AdvWrappersError, CardError, SpaceError, ThreatError, VictimError
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import spaces_of
-from adv_wrappers.presets import threat
+from adv_wrappers.presets import parse_threat, threat
 from adv_wrappers.training.transitions import exploring
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import as_float
 from adv_wrappers.wrappers.seat import actor_of
 
-READY = ("noise", "min-best", "pgd", "momentum", "min-q", "max-diff")  # presets, which need no training
+# Attacks that need no training, as the texts of threats. MaxDiff is here in its published form and as a search for the
+# largest divergence: more divergence is not less return, so either may be the stronger one.
+READY = {name: name for name in ("noise", "min-best", "pgd", "apgd", "multi-targeted", "momentum", "min-q", "max-diff")}
+READY["strong-max-diff"] = "max-diff:restarts=6,keep=best,noise=0"
+MANY = ("apgd", "multi-targeted")  # of a hundred gradients a step and more, which take hours on images
 SARSA = "robust-sarsa"
 LEARNED = ("sa-rl", "pa-ad")
 ATTACKS = (*READY, SARSA, *LEARNED)
@@ -54,6 +59,11 @@ def asked(attacks: Any) -> tuple[str, ...]:
         got = ", ".join(map(repr, unknown)) or "none"
         raise ThreatError(f"expected names of attacks out of {', '.join(ATTACKS)}, got {got}")
     return tuple(name for name in ATTACKS if name in names)
+
+
+def ready(name: str, budget: Budget) -> ThreatModel:
+    """The threat that a name of ``READY`` stands for."""
+    return parse_threat(READY[name], within=budget)
 
 
 def reasons(
@@ -90,7 +100,9 @@ def against(name: str, victim: Victim, budget: Budget, seen: spaces.Space[Any], 
     """
     try:
         if name in READY:
-            threat(name, within=budget).against(victim).check(seen, acted)
+            ready(name, budget).against(victim).check(seen, acted)
+            if name in MANY and len(seen.shape or ()) > 1:
+                return "on images it takes too long: evaluate it by itself"
         elif name == SARSA:
             RobustSarsa(victim, critic=lambda obs, act: act)
             if victim.robust_sarsa is None:

@@ -10,11 +10,10 @@ from typing import Any
 from gymnasium import spaces
 
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
-from adv_wrappers.campaign.line_up import LEARNED, READY, checkpoints, trainer
+from adv_wrappers.campaign.line_up import LEARNED, READY, checkpoints, ready, trainer
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Make
-from adv_wrappers.presets import threat
 from adv_wrappers.training import scan_critics
 from adv_wrappers.training.forms import FORMS
 from adv_wrappers.victims.victim import Victim
@@ -53,7 +52,7 @@ class Makers:
         """The attack of a name; what is trained takes minutes to hours."""
         if name in READY:
             self.protocol[name] = "one setting, one run"
-            return threat(name, within=self.budget)
+            return ready(name, self.budget)
         how = self._learned(name, steps, training) if name in LEARNED else self._sarsa(name, critics)
         return ThreatModel("observation", how, self.budget)
 

@@ -50,9 +50,10 @@ def standard(
 ) -> SuiteReport:  # fmt: skip
     """Attack an agent's observations with everything that applies, and report the worst case.
 
-    The attacks are ``noise``, ``min-best``, ``pgd``, ``momentum``, ``min-q`` and ``max-diff`` with the numbers of the
-    presets, ``robust-sarsa`` with the critic of the victim's card or else the strongest of a scan, and ``sa-rl`` and
-    ``pa-ad``, trained here. What is trained, and what chooses between critics and checkpoints, are episodes apart from
+    The attacks are ``noise``, ``min-best``, ``pgd``, ``apgd``, ``multi-targeted``, ``momentum``, ``min-q`` and
+    ``max-diff`` with the numbers of the presets, ``strong-max-diff``, which searches for the largest divergence,
+    ``robust-sarsa`` with the critic of the victim's card or else the strongest of a scan, and ``sa-rl`` and ``pa-ad``,
+    trained here. What is trained, and what chooses between critics and checkpoints, are episodes apart from
     those that are scored. All attacks are scored on the same episodes, which choose the strongest; its own figure is
     that of fresh ones, on which nothing was chosen.
 

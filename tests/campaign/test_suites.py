@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import SuiteReport, standard
-from adv_wrappers.campaign.line_up import ATTACKS, against, checkpoints
+from adv_wrappers.campaign.line_up import ATTACKS, against, checkpoints, ready
 from adv_wrappers.campaign.suites import _judged, _refuse_less, fresh_seed
 from adv_wrappers.training.scan import check_critics
 from tests.evaluation.agents import Film, balancing, short, watcher
@@ -53,9 +53,11 @@ def suite(tmp_path_factory):
 
 def test_what_applies_is_scored_and_what_does_not_is_listed(suite):
     report, _ = suite
-    assert report.attacks == ("noise", "min-best", "pgd", "momentum", "max-diff", "sa-rl", "pa-ad")
+    untrained = ("noise", "min-best", "pgd", "apgd", "multi-targeted", "momentum", "max-diff", "strong-max-diff")
+    assert report.attacks == (*untrained, "sa-rl", "pa-ad")
+    instead = "use min-best or max-diff, or min-value"
     assert report.left_out == {
-        "min-q": "min-q needs Q-values, and this victim has none: use min-best or max-diff, or min-value",
+        "min-q": f"min-q needs Q-values, and this victim has none: {instead}",
         "robust-sarsa": "robust-sarsa is for continuous actions, this victim acts in Discrete(2)",
     }
     assert {*report.attacks, *report.left_out} == {*ATTACKS}
@@ -77,22 +79,22 @@ def test_how_figures_came_about(suite):
     report, out = suite
     kept = "one training of 256 steps, best of 2 checkpoints, chosen by mean return over 3 other episodes"
     assert report.protocol["sa-rl"] == report.protocol["pa-ad"] == kept and len(checkpoints(out / "pa-ad")) == 2
-    assert {report.protocol[name] for name in ("noise", "pgd", "max-diff")} == {"one setting, one run"}
+    assert {report.protocol[name] for name in ("noise", "pgd", "strong-max-diff")} == {"one setting, one run"}
     assert {*report.protocol} == {*report.attacks}
 
 
 def test_the_same_episodes_as_an_evaluation_plays(suite):
     report, out = suite
-    threats = ["max-diff:eps=0.05", f"learned:card={out / 'pa-ad'}"]
+    threats = ["max-diff:eps=0.05", "max-diff:restarts=6,keep=best,noise=0,eps=0.05", f"learned:card={out / 'pa-ad'}"]
     rows = adv.evaluate("zoo:cartpole-a2c", short, threats, episodes=4, num_envs=4).threats
     mine = {row["threat"]: row["returns"] for row in report.report.threats}
-    assert [row["returns"] for row in rows] == [mine["none"], mine["max-diff"], mine["pa-ad"]]
+    assert [row["returns"] for row in rows] == [mine[name] for name in ("none", "max-diff", "strong-max-diff", "pa-ad")]
 
 
 def test_the_worst_case_is_that_of_other_episodes(suite):
     report, out = suite
     name = report.chosen["threat"]
-    how = f"learned:card={out / name}" if name in ("sa-rl", "pa-ad") else f"{name}:eps=0.05"
+    how = f"learned:card={out / name}" if name in ("sa-rl", "pa-ad") else ready(name, adv.Linf(0.05))
     rows = adv.evaluate("zoo:cartpole-a2c", short, [how], episodes=4, seed=fresh_seed(0), num_envs=4).threats
     assert [row["returns"] for row in rows] == [row["returns"] for row in report.fresh.threats]
     assert report.fresh.threats[1]["threat"] == report.worst["threat"] == name
@@ -134,7 +136,7 @@ def test_everything_is_kept_and_a_finished_suite_is_read(suite):
         "report.json",
         "suite.json",
     }
-    assert len(adv.Report.from_json(out / "evaluation" / "report.json").threats) == 8
+    assert len(adv.Report.from_json(out / "evaluation" / "report.json").threats) == 11
     told = []
     again = standard("zoo:cartpole-a2c", short, 0.05, out=out, progress=lambda *at: told.append(at), **QUICK)
     assert again == report and told == []
@@ -355,6 +357,9 @@ def test_images_leave_sa_rl_out():
     budget = adv.Linf(2.0)
     assert "4 x 84 x 84 numbers a step" in str(against("sa-rl", victim, budget, seen, acted))
     assert against("pa-ad", victim, budget, seen, acted) is None
+    names = ("pgd", "strong-max-diff", "apgd", "multi-targeted")
+    found = [against(name, victim, budget, seen, acted) for name in names]
+    assert found == [None, None, *2 * ["on images it takes too long: evaluate it by itself"]]
     moves = spaces.Box(-1.0, 1.0, (2,), np.float32)
     driver = adv.from_module(lambda x: x.flatten(1)[:, :2], seen, moves, "mean")
     assert "one dimension" in str(against("robust-sarsa", driver, budget, seen, moves))
