@@ -5,6 +5,7 @@
 writes ``victims.json`` as results come (a killed run goes on where it stopped) and ``victims.md``. Environments, eps
 and its unit are those of the card (``Linf(eps, scale="victim")``). The card's figures are turned into 95% intervals of
 Student's t from their own standard deviation and number of episodes; ours are corrected for skewness besides.
+``--only NAME ... --again`` evaluates some cards again and leaves the others as they are.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from figures import Figure, command, done, kept, load, machine, measured, number
 import adv_wrappers as adv
 
 NAMES = {"none": "none", "mad": "max-diff", "rs": "robust-sarsa", "random": "noise"}
+STD = "max-diff-std"  # MaxDiff by the divergence of a Gaussian policy that plays its mean, which is not the default
 CARTPOLE_EPS = 0.1  # raw; these cards bring no eps
 
 # What this project set out to reproduce: card, threat, mean and standard deviation (n = 30 for wocar, 10 for saddpg).
@@ -46,19 +48,22 @@ TARGETS: tuple[tuple[str, str, float, float, int], ...] = (
 )
 
 
-def threats_of(card: dict[str, Any], robust: bool) -> dict[str, str]:
-    """Threats by name, as texts; ``robust`` says whether the card brings a Robust Sarsa critic."""
+def threats_of(card: dict[str, Any], victim: adv.Victim) -> dict[str, str]:
+    """Threats by name, as texts: Robust Sarsa where the card brings a critic, both weights of MaxDiff on Gaussians."""
     attack = card.get("attack") or {}
     unit = f"eps={attack['eps']},scale=victim" if "eps" in attack else f"eps={CARTPOLE_EPS}"
-    names = ["noise", "max-diff"] + (["robust-sarsa"] if robust else [])
-    return {name: f"{name}:{unit}" for name in names}
+    names = ["noise", "max-diff"] + (["robust-sarsa"] if victim.robust_sarsa is not None else [])
+    threats = {name: f"{name}:{unit}" for name in names}
+    if victim.kind == "gaussian" and victim.select == "mode":
+        threats[STD] = f"max-diff:weights=std,{unit}"
+    return threats
 
 
 def evaluate(folder: Path, episodes: int, seed: int, num_envs: int) -> dict[str, Any]:
     """One card: rows of the report by the name of the threat, without the returns' lengths and layers."""
     victim = adv.load_victim(f"card:{folder}")
     card = victim.card or {}
-    threats = threats_of(card, victim.robust_sarsa is not None)
+    threats = threats_of(card, victim)
     started = time.perf_counter()
     report = adv.evaluate(
         victim, card["environment"]["id"], list(threats.values()), episodes=episodes, seed=seed, num_envs=num_envs
@@ -73,7 +78,8 @@ def evaluate(folder: Path, episodes: int, seed: int, num_envs: int) -> dict[str,
 
 def card_figures(card: dict[str, Any], threat: str) -> list[Figure]:
     """The card's own measurements of a threat, those over most episodes first."""
-    rows = [row for row in card.get("measured", ()) if NAMES.get(row["attack"]) == threat]
+    name = "max-diff" if threat == STD else threat
+    rows = [row for row in card.get("measured", ()) if NAMES.get(row["attack"]) == name]
     found = [measured(row["mean"], row["std"], row["episodes"]) for row in rows]
     return sorted(found, key=lambda figure: -(figure.episodes or 0))
 
@@ -83,7 +89,7 @@ def published(card: dict[str, Any], threat: str) -> str:
     entry = card.get("published") or {}
     if threat == "none":
         return number(entry["clean"]) if "clean" in entry else ""
-    if threat not in ("max-diff", "robust-sarsa"):
+    if threat not in ("max-diff", STD, "robust-sarsa"):
         return ""
     return ", ".join(f"{k.replace('_', ' ')} {number(v)}" for k, v in entry.items() if k not in ("clean", "source"))
 
@@ -94,7 +100,18 @@ def verdict(ours: Figure, theirs: list[Figure]) -> str:
     return "; ".join(answer for answer in answers if answer)
 
 
-def markdown(results: dict[str, Any], cards: dict[str, Any], line: str) -> str:
+def made_by(results: dict[str, Any]) -> str:
+    """Which cards were evaluated by which command, on which machine."""
+    groups: dict[str, list[str]] = {}
+    for name, result in results.items():
+        how = f"`{result['command']}` on {result['machine']}; mujoco {result['versions'].get('mujoco', '?')}"
+        groups.setdefault(how, []).append(name)
+    if len(groups) == 1:
+        return f"Made by {next(iter(groups))}."
+    return "\n\n".join(f"{', '.join(names)}: made by {how}." for how, names in groups.items())
+
+
+def markdown(results: dict[str, Any], cards: dict[str, Any]) -> str:
     """The whole page."""
     rows = []
     for name, result in results.items():
@@ -118,13 +135,17 @@ def markdown(results: dict[str, Any], cards: dict[str, Any], line: str) -> str:
     warned = [f"- {name}: {text}" for name, result in results.items() for text in result["warnings"]]
     parts = [
         "# Victims: our figures beside those of their cards",
-        f"Made by `{line}`\n\non {machine()}; mujoco {next(iter(results.values()))['versions'].get('mujoco', '?')}.",
+        made_by(results),
         "Mean return +- standard deviation over n episodes, with a 95% interval of the mean: Student's t, corrected "
-        "for skewness for ours, and for those of the cards from their own n and standard deviation. Clean and attacked "
-        "runs of a card share their episodes' seeds. eps is the card's, in the card's unit (`scale=victim`); cards of "
-        f"CartPole bring none and are attacked at {CARTPOLE_EPS} in raw units. `noise` is uniform, `max-diff` and "
-        "`robust-sarsa` take 10 steps. What the authors published comes without n and under attacks of their own, so "
-        "it stands beside our attacks and is not compared.",
+        "for skewness for ours, computed from the returns whenever they were measured, and for those of the cards from "
+        "their own n and standard deviation. Clean and attacked runs of a card share their episodes' seeds. eps is the "
+        f"card's, in the card's unit (`scale=victim`); cards of CartPole bring none and are attacked at {CARTPOLE_EPS} "
+        "in raw units. `noise` is uniform, `max-diff` and `robust-sarsa` take 10 steps. What the authors published "
+        "comes without n and under attacks of their own, so it stands beside our attacks and is not compared.",
+        "On Gaussian agents that play their mean (wocar), `max-diff` weighs all dimensions of an action alike, as the "
+        "released code does where it evaluates, and `weights=std` takes the divergence of the policy. Neither is the "
+        "stronger one on every agent. The cards do not say which of the two their own runs are of, so both stand "
+        "beside them; targets are compared with the first.",
         f"## Targets\n\n{count}\n\n" + table(["card", "threat", "target", "ours", "overlap"], checks),
         "## All cards\n\n"
         + table(["card", "threat", "ours", "the card's own runs", "published", "overlap", "actions changed"], rows),
@@ -148,15 +169,17 @@ def main() -> None:
     cards = {folder.name: json.loads((folder / "card.json").read_text(encoding="utf-8")) for folder in folders}
     folders = [f for f in folders if cards[f.name]["network"]["kind"] != "categorical-cnn"]
     path = arguments.out / "victims.json"
-    results: dict[str, Any] = load(path).get("cards", {})
+    data = load(path)
+    about = {key: data[key] for key in ("command", "machine") if key in data}  # files of before have one for all cards
+    results: dict[str, Any] = {name: {**about, **result} for name, result in data.get("cards", {}).items()}
     for folder in folders:
         if (arguments.only and folder.name not in arguments.only) or done(results.get(folder.name), arguments):
             continue
         result = evaluate(folder, arguments.episodes, arguments.seed, arguments.num_envs)
-        results[folder.name] = result
+        results[folder.name] = {"command": line, "machine": machine(), **result}
         results = {f.name: results[f.name] for f in folders if f.name in results}
-        save(path, {"command": line, "machine": machine(), "cards": results})
-        write(arguments.out / "victims.md", markdown(results, cards, line))
+        save(path, {"cards": results})
+        write(arguments.out / "victims.md", markdown(results, cards))
         for threat, row in result["rows"].items():
             ours, theirs = of_row(row), card_figures(cards[folder.name], threat)
             print(
@@ -165,7 +188,7 @@ def main() -> None:
             )
         print(f"{folder.name}: {result['seconds']:.0f} s", flush=True)
     if results:
-        write(arguments.out / "victims.md", markdown(results, cards, line))
+        write(arguments.out / "victims.md", markdown(results, cards))
         print(f"wrote {arguments.out / 'victims.md'}")
 
 
