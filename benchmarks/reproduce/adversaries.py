@@ -18,6 +18,7 @@ from adv_wrappers.adversaries import PAAD, SARL, Learned
 from adv_wrappers.training.director import train_adversary
 
 EVERY = 50_000  # steps between two checkpoints
+STRONG = "max-diff:restarts=6,keep=best,noise=0"  # a search for the largest divergence, not one ascent with noise
 SPARE = 15  # these trainings run beside whatever else the machine does
 
 
@@ -33,6 +34,11 @@ class Row:
     def name(self) -> str:
         """What its folder is called."""
         return f"{self.victim.replace(':', '-')}-{self.eps:g}"
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the victim is a Gaussian policy that plays its mean; those of saddpg are deterministic."""
+        return not self.victim.startswith("saddpg-")
 
     def load(self, victims: Path) -> adv.Victim:
         """The victim: one of the zoo, or a card in a folder."""

@@ -67,6 +67,29 @@ def of_seeds(scores: Sequence[float]) -> Figure:
     return Figure(statistics.fmean(scores), statistics.stdev(scores), len(scores), *interval(scores))
 
 
+def margin(row: dict[str, Any], other: dict[str, Any]) -> Figure:
+    """What ``row`` leaves more than ``other`` over the same episodes: mean, and interval, of the paired difference."""
+    more = [a - b for a, b in zip(row["returns"], other["returns"], strict=True)]
+    low, high = interval(more)
+    return Figure(statistics.fmean(more), low=low, high=high)
+
+
+def said(margins: dict[str, tuple[Figure, Figure]]) -> str:
+    """What became of margins, each before and now, as a list: which shrank, are gone, turned round, or stay."""
+    found: dict[str, list[str]] = {"shrinks": [], "is gone": [], "was not there in the first run": [], "stays": []}
+    for name, (before, now) in margins.items():
+        less = 1 - now.mean / before.mean if before.mean else 0.0
+        if before.low is not None and before.low <= 0:
+            found["was not there in the first run"].append(name)
+        elif now.low is not None and now.low <= 0:
+            found["is gone"].append(name)
+        elif less > 0.005:
+            found["shrinks"].append(f"{name} by {less:.0%}")
+        else:
+            found["stays"].append(name)
+    return "\n".join(f"- The margin **{word}**: {'; '.join(names)}." for word, names in found.items() if names)
+
+
 def machine() -> str:
     """The processor and the versions that numbers depend on."""
     import gymnasium

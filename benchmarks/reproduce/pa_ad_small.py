@@ -5,6 +5,11 @@
 CartPole: the card's A2C agent with sampled actions at eps 0.05 raw, five seeds of each. MountainCar: the zoo's DQN
 agent at several eps, in units of the half-range (0.9, 0.07), 100k steps of each. Writes ``pa_ad_small.json`` as
 results come and ``pa_ad_small.md``.
+
+    python benchmarks/reproduce/pa_ad_small.py --victims FOLDER --untrained
+
+measures the attacks that need no training, on the same episodes, and leaves what was trained as it is; and how much of
+the return a search of a grid for MaxDiff's divergence takes.
 """
 
 from __future__ import annotations
@@ -12,19 +17,27 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import learning
 import torch
-from adversaries import record_of
-from figures import command, kept, load, machine, options, save, table, write
+from adversaries import STRONG, record_of
+from figures import command, kept, load, machine, margin, of_row, options, said, save, table, write
 
 import adv_wrappers as adv
+from adv_wrappers.attacks.objectives import divergence_of
+from adv_wrappers.presets import parse_threat
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
 SWEEP = (0.05, 0.052, 0.054, 0.06, 0.075)
 SEEDS = 5
+# Attacks that need no training, by what the tables call them; those of MountainCar's agent, which has Q-values, and of
+# CartPole's, which has none.
+UNTRAINED = ("max-diff", STRONG, "pgd", "multi-targeted")
+OF_Q = ("min-best:steps=10,step=0.25", *UNTRAINED, "min-played-q")
+GRID = 3  # points along each of CartPole's four dimensions
 # SA-RL learns CartPole's four numbers in the time given with a larger step only; PA-AD's single number needs no care.
 CARTPOLE: dict[str, dict[str, Any]] = {
     "sa-rl": {"steps": 55_000, "n_steps": 16, "learning_rate": 1e-3, "checks": 11},
@@ -74,26 +87,136 @@ def mountaincar(arguments: argparse.Namespace, eps: float) -> dict[str, Any]:
     return {name: kept(row) for name, row in zip(("none", *hows), report["threats"], strict=True)}
 
 
+class Grid:
+    """The largest of MaxDiff's divergences on a grid over the box, its corners included.
+
+    Attributes:
+        reached: mean divergence over every tenth step's states: by MaxDiff's published form, its strong one, and this.
+    """
+
+    def __init__(self, victim: adv.Victim) -> None:
+        self.forms = adv.MaxDiff(victim), adv.MaxDiff(victim, restarts=6, keep="best", noise=0)
+        self.sums, self.states, self.steps = torch.zeros(3, dtype=torch.float64), 0, 0
+        axis = torch.linspace(0, 1, GRID)
+        self.grid = torch.cartesian_prod(*[axis] * 4)
+
+    @property
+    def reached(self) -> list[float]:
+        return (self.sums / self.states).tolist()
+
+    def __call__(self, x: torch.Tensor, context: Any) -> torch.Tensor:
+        low, high = (side.unsqueeze(1) for side in context.box)
+        points = low + (high - low) * self.grid.to(x.dtype)
+        if compared := self.steps % 10 == 0:
+            points = torch.cat([*(form(x, context).unsqueeze(1) for form in self.forms), points], 1)
+        self.steps += 1
+        victim, rows = self.forms[0].victim, points.shape[1]
+        bound = context.bind(victim)
+        clean = bound.params(x).repeat_interleave(rows, 0)
+        values = divergence_of(victim, clean, None, None)(bound.params(points.flatten(0, 1))).view(len(x), rows)
+        best = values[:, -len(self.grid) :].max(1)
+        if compared:
+            self.sums += torch.stack([values[:, 0], values[:, 1], best.values]).double().sum(1)
+            self.states += len(x)
+        return points[torch.arange(len(x)), best.indices + values.shape[1] - len(self.grid)]
+
+
+def divergence(arguments: argparse.Namespace, out: dict[str, Any], keep: Callable[[], None]) -> None:
+    """What more divergence takes from the two A2C agents of CartPole, playing the mode and sampling."""
+    within = adv.Linf(0.05)
+    for name, ref in (("zoo", "zoo:cartpole-a2c"), ("card", f"card:{arguments.victims / 'zoo-cartpole-a2c'}")):
+        for select in ("mode", "sample"):
+            if f"{name}, {select}" in out:
+                continue
+            victim = adv.load_victim(ref, select=select)
+            grid = Grid(victim)
+            hows = [parse_threat(form, victim=victim, within=within) for form in ("max-diff", STRONG)]
+            hows.append(adv.ThreatModel("observation", grid, within))
+            report = adv.evaluate(victim, "CartPole-v1", hows, arguments.episodes, arguments.seed, num_envs=50)
+            rows = zip(("none", "max-diff", STRONG, "grid"), report.to_dict()["threats"], strict=True)
+            out[f"{name}, {select}"] = {"rows": {key: kept(row) for key, row in rows}, "reached": grid.reached}
+            print(name, select, {key: text(row) for key, row in out[f"{name}, {select}"]["rows"].items()}, flush=True)
+            keep()
+
+
+def untrained(arguments: argparse.Namespace, keep: Callable[[dict[str, Any]], None], data: dict[str, Any]) -> None:
+    """Everything that needs no training, over the same episodes as what was trained; ``keep`` is called as it comes."""
+
+    def rows(victim: adv.Victim, env: str, names: tuple[str, ...], within: adv.Linf) -> dict[str, Any]:
+        threats = [parse_threat(name, victim=victim, within=within) for name in names]
+        report = adv.evaluate(victim, env, threats, arguments.episodes, arguments.seed, num_envs=50).to_dict()
+        found = {name: kept(row) for name, row in zip(("none", *names), report["threats"], strict=True)}
+        print(env, within, {name: text(row) for name, row in found.items()}, flush=True)
+        return found
+
+    data = {"command": command(sys.argv[1:]), "machine": machine(), "mountaincar": {}, "divergence": {}, **data}
+    if "cartpole" not in data:
+        data["cartpole"] = rows(agent(arguments.victims), "CartPole-v1", UNTRAINED, adv.Linf(0.05))
+        keep(data)
+    car = adv.load_victim("zoo:mountaincar-dqn")
+    for eps in SWEEP:
+        if f"{eps:g}" not in data["mountaincar"]:
+            data["mountaincar"][f"{eps:g}"] = rows(car, "MountainCar-v0", OF_Q, adv.Linf(eps, HALF))
+            keep(data)
+    divergence(arguments, data["divergence"], lambda: keep(data))
+
+
 def text(row: dict[str, Any]) -> str:
     """A mean, its deviation and the median."""
     return f"{row['mean_return']:.1f} +- {row['std']:.1f} ({row['median']:.1f})"
 
 
+def weak(rows: dict[str, Any]) -> str:
+    """The attack that needs no training and leaves the least."""
+    names = [name for name in rows if name not in ("none", *CARTPOLE)]
+    return min(names, key=lambda name: float(rows[name]["mean_return"]))
+
+
+def margins(first: dict[str, Any], second: dict[str, Any]) -> list[Any]:
+    """By how much PA-AD is stronger than the strongest attack without training: before, and over all of them."""
+    trained, before, now = first["pa-ad"], weak(first), weak(second)
+    found = margin(second[now], trained)
+    low, high = found.low or 0.0, found.high or 0.0
+    return [
+        f"{before}: {margin(first[before], trained)}", f"{now}: {found}",
+        "PA-AD" if low > 0 else now if high < 0 else "neither",
+    ]  # fmt: skip
+
+
+def attacks(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, dict[str, Any], str]]:
+    """Name, row and run of every attack, those of the first run first."""
+    found = [(name, row, "first") for name, row in first.items()]
+    return found + [(name, row, "second") for name, row in second.items() if name != "none" or not first]
+
+
 def markdown(data: dict[str, Any]) -> str:
     """The whole page."""
-    parts = [
-        "# SA-RL and PA-AD on CartPole and MountainCar",
-        f"Made by `{data['command']}`\n\non {data['machine']}.",
-        "Mean return +- standard deviation (median) over 50 episodes that no training chose on; `noise` is uniform "
-        "over the budget. The paper's appendix "
-        "F.1: SA-RL and PA-AD meet in CartPole, PA-AD earlier; in MountainCar SA-RL leaves -128 and PA-AD -199.45.",
-    ]
-    cart = data.get("cartpole")
+    again = data.get("untrained") or {}
+    parts = ["# SA-RL and PA-AD on CartPole and MountainCar", f"Made by `{data['command']}`\n\non {data['machine']}."]
+    if again:
+        parts.append(
+            f"Attacks that need no training were measured a second time, by `{again['command']}`\n\non "
+            f"{again['machine']}.\n\nRows say which run they are of. The second has attacks that the first did not "
+            f"know: the strong form of MaxDiff (`{STRONG}`), `pgd` and `multi-targeted`, which keep the best point of "
+            "several ascents, and `min-played-q`. Nothing was trained again."
+        )
+    parts.append(
+        "Mean return +- standard deviation (median) over 50 episodes that no training chose on, the same for every "
+        "attack, and the 95% interval of the mean (Student's t with Hall's correction for skewness, computed from the "
+        "returns of either run); `noise` is uniform over the budget. The paper's appendix F.1: SA-RL and PA-AD meet in "
+        "CartPole, PA-AD earlier; in MountainCar SA-RL leaves -128 and PA-AD -199.45."
+    )
+    cart, cars = data.get("cartpole"), data.get("mountaincar") or {}
+    if again:
+        parts.append(what_it_says(data))
     if cart:
-        names = list(cart["rows"])
+        lines = [
+            [name, run, text(row), interval_of(row)]
+            for name, row, run in attacks(cart["rows"], again.get("cartpole", {}))
+        ]
         parts.append(
             "## CartPole, A2C, sampled actions, eps 0.05\n\n"
-            + table(names, [[text(cart["rows"][name]) for name in names]])
+            + table(["attack", "run", "left", "95% interval"], lines)
             + "\n\nSA-RL and PA-AD are the best checkpoint of five trainings, chosen over 30 episodes each.\n\n"
             "### Learning curves\n\nWhat checkpoints leave, with the 95% interval of the mean over seeds. Minutes are "
             "the processor's on one thread, checkpoints left out. SA-RL learns with n_steps=16 and learning_rate=1e-3, "
@@ -106,34 +229,104 @@ def markdown(data: dict[str, Any]) -> str:
         ]  # fmt: skip
         header = ["", "steps", *(f"seed {seed}" for seed in range(SEEDS))]
         parts.append("What is left at each checkpoint of each training:\n\n" + table(header, lines))
-    cars = data.get("mountaincar") or {}
     if cars:
-        names = list(next(iter(cars.values())))
-        lines = [[eps, *(text(rows[name]) for name in names)] for eps, rows in cars.items()]
+        more, lacking = again.get("mountaincar") or {}, ""
+        columns = {
+            eps: {(name, run): cell_of(row) for name, row, run in attacks(cars.get(eps, {}), more.get(eps, {}))}
+            for eps in sorted({*cars, *more}, key=float)
+        }
+        longest = max(columns.values(), key=len)
+        lines = [[*key, *(column.get(key, "") for column in columns.values())] for key in longest]
+        if untold := [eps for eps in columns if eps not in cars]:
+            lacking = f" Nothing was trained at eps {', '.join(untold)}."
         parts.append(
             "## MountainCar, DQN\n\neps in units of the half-range (0.9, 0.07); one training of 100k steps each, the "
-            "best of ten checkpoints, learning_rate=1e-3. PA-AD's actor takes ten steps of 0.2 eps.\n\n"
-            + table(["eps", *names], lines)
+            "best of ten checkpoints, learning_rate=1e-3. PA-AD's actor takes ten steps of 0.2 eps; that of these "
+            "trainings is a single ascent, as it was then. `min-best` takes ten steps of 0.25."
+            + lacking
+            + "\n\n"
+            + table(["attack", "run", *(f"eps {eps}" for eps in columns)], lines)
         )
+    if again.get("divergence"):
+        parts.append(more_objective(again["divergence"]))
     return "\n\n".join(parts) + "\n"
+
+
+def cell_of(row: dict[str, Any]) -> str:
+    """A mean, its deviation, the median and the interval."""
+    return f"{text(row)} {interval_of(row)}"
+
+
+def interval_of(row: dict[str, Any]) -> str:
+    """The interval of a row's mean."""
+    figure = of_row(row)
+    return f"[{figure.low:.1f}, {figure.high:.1f}]"
+
+
+def what_it_says(data: dict[str, Any]) -> str:
+    """PA-AD's margins, before and now."""
+    again = data["untrained"]
+    pairs = {"CartPole, eps 0.05": (data["cartpole"]["rows"], again["cartpole"])}
+    for eps, rows in again["mountaincar"].items():
+        if eps in data["mountaincar"]:
+            pairs[f"MountainCar, eps {eps}"] = data["mountaincar"][eps], rows
+    lines = [[name, *margins(*pair)] for name, pair in pairs.items()]
+    found = {
+        name: (margin(first[weak(first)], first["pa-ad"]), margin(second[weak(second)], first["pa-ad"]))
+        for name, (first, second) in pairs.items()
+    }
+    header = ["", "first run: PA-AD takes more than", "second run: PA-AD takes more than", "stronger"]
+    return (
+        "## PA-AD's margin\n\nHow much less PA-AD leaves than the strongest attack that needs no training, with the "
+        "95% interval of the paired difference; below zero PA-AD is the weaker one. The last column names the attack "
+        "that the second run's interval speaks for.\n\n" + said(found) + "\n\n" + table(header, lines)
+    )
+
+
+def more_objective(found: dict[str, Any]) -> str:
+    """What a larger divergence takes."""
+    names = list(next(iter(found.values()))["rows"])
+    lines = [
+        [who, *(text(result["rows"][name]) for name in names), *(f"{value:.3g}" for value in result["reached"])]
+        for who, result in found.items()
+    ]
+    return (
+        "## More objective is not less return\n\nCartPole's two A2C agents at eps 0.05, raw, playing the mode and "
+        f"sampling. `grid` takes at every step the largest divergence out of a grid of {GRID} points along each of "
+        "the four dimensions, the corners of the box included. The last columns are the mean divergence that each "
+        "reaches at the same states, those of every tenth step of the grid's episodes. More divergence leaves more "
+        "return here: a policy that is changed as much as the budget allows at every step need not fail sooner.\n\n"
+        + table(["agent", *names, *(f"divergence: {name}" for name in ("max-diff", "strong form", "grid"))], lines)
+    )
 
 
 def main() -> None:
     """Train and evaluate what is missing, then write the page."""
     parser = options(__doc__, episodes=50)
-    parser.add_argument("--work", type=Path, required=True, help="folder of trainings")
+    parser.add_argument("--work", type=Path, help="folder of trainings")
+    parser.add_argument("--untrained", action="store_true", help="measure what needs no training, and nothing else")
     arguments = parser.parse_args()
+    if arguments.work is None and not arguments.untrained:
+        parser.error("--work FOLDER is needed for what is trained")
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", module="gymnasium")
     path = arguments.out / "pa_ad_small.json"
-    data = {} if arguments.again else load(path)
-    data = {"command": command(sys.argv[1:]), "machine": machine(), "mountaincar": {}, **data}
+    data = load(path)
 
     def keep() -> None:
         save(path, data)
-        learning.draw(data["cartpole"]["runs"], arguments.out / "pa_ad_small.png")
         write(arguments.out / "pa_ad_small.md", markdown(data))
 
+    if arguments.untrained:
+
+        def add(part: dict[str, Any]) -> None:
+            data["untrained"] = part
+            keep()
+
+        untrained(arguments, add, {} if arguments.again else data.get("untrained", {}))
+        return
+    data = {} if arguments.again else data
+    data = {"command": command(sys.argv[1:]), "machine": machine(), "mountaincar": {}, **data}
     if "cartpole" not in data:
         data["cartpole"] = cartpole(arguments)
         keep()
@@ -142,6 +335,7 @@ def main() -> None:
             data["mountaincar"][f"{eps:g}"] = mountaincar(arguments, eps)
             keep()
             print(eps, {name: text(row) for name, row in data["mountaincar"][f"{eps:g}"].items()}, flush=True)
+    learning.draw(data["cartpole"]["runs"], arguments.out / "pa_ad_small.png")
     keep()
 
 
