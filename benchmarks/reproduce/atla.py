@@ -80,7 +80,7 @@ class Job:
         if name == "noise":
             return adv.Noise(), "uniform in the ball"
         if name == "max-diff":
-            return adv.MaxDiff(victim), "10 steps"
+            return adv.MaxDiff(victim, weights="std"), "10 steps"
         if name == "robust-sarsa":
             scan = scan_critics(
                 victim, ENV, within=WITHIN, settings=SMALL, episodes=20, seed=self.seed, out=self.folder / "critics"

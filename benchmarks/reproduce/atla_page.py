@@ -58,7 +58,8 @@ def markdown(data: dict[str, Any]) -> str:
         f'bold. eps is {EPS} of `Linf(eps, scale="victim")`, each agent\'s own normaliser. A cell that was not '
         "measured is empty. The paper's rows come from another release of the environment, with the medium agent of "
         "21 and the best of 30 to 50 attacks, and stand here for the shape. Our noise is uniform over the "
-        "budget; the paper does not say which noise its tables have.",
+        "budget; the paper does not say which noise its tables have. Our MaxDiff is `max-diff:weights=std`, the "
+        "divergence of the Gaussian policy, and not today's default, which weighs all dimensions of an action alike.",
         table(header, lines),
         "**How agents and attacks were chosen.** Steps are the agent's; its adversary took as many of its own.\n\n"
         + "\n".join(notes),

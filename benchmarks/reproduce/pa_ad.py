@@ -4,7 +4,8 @@
 
 trains what is missing in the work folder, evaluates every row over the same 50 episodes, and writes ``pa_ad.json`` as
 results come and ``pa_ad.md``. A run that is interrupted goes on where it stopped. ``--long`` trains seeds 0 to 2 for
-two million steps on two of the rows.
+two million steps on two of the rows. ``--untrained`` measures the forms of MaxDiff on every row, over the same
+episodes, and leaves everything else as it is.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from adversaries import EVERY, ROWS, Job, Row, record_of, train_all
-from figures import command, done, kept, load, machine, of_row, options, save, table, write
+from adversaries import EVERY, ROWS, STRONG, Job, Row, record_of, train_all
+from figures import Figure, command, done, kept, load, machine, margin, of_row, options, said, save, table, write
 
 import adv_wrappers as adv
+from adv_wrappers.presets import parse_threat
 
 LONG = ("zoo-hopper-ppo-0.075", "saddpg-hopper-vanilla-0.075")
-COLUMNS = ("none", "noise", "max-diff", "robust-sarsa", "sa-rl", "pa-ad")
+STD = "max-diff:weights=std"  # the divergence of Gaussian policies, which is not the default where they play their mean
+MAX_DIFFS = {"max-diff": "MaxDiff", STD: "MaxDiff, weights=std", STRONG: "MaxDiff, strong form"}
+COLUMNS = ("none", "noise", *MAX_DIFFS, "robust-sarsa", "sa-rl", "pa-ad")
 MORE = {"saddpg-hopper-vanilla-0.075": 3}  # rows whose PA-AD in the form of a direction has more than one seed
 
 
@@ -94,6 +98,23 @@ def evaluate(row: Row, jobs: list[Job], arguments: argparse.Namespace) -> dict[s
     }  # fmt: skip
 
 
+def max_diffs(row: Row, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The forms of MaxDiff that the first run did not have, and the clean run, over the same episodes."""
+    victim, within = row.load(arguments.victims), adv.Linf(row.eps, scale="victim")
+    names = ["max-diff", STRONG] if row.gaussian else [STRONG]
+    threats = [parse_threat(name, victim=victim, within=within) for name in names]
+    report = adv.evaluate(victim, row.env, threats, arguments.episodes, arguments.seed, num_envs=50).to_dict()
+    return {name: kept(line) for name, line in zip(["none", *names], report["threats"], strict=True)}
+
+
+def with_forms(result: dict[str, Any], forms: dict[str, Any]) -> dict[str, Any]:
+    """A row with every form of MaxDiff: the first run's is the divergence on Gaussian policies, else the default."""
+    rows = {**result["rows"]}
+    if Row(result["victim"], result["env"], result["eps"]).gaussian:
+        rows[STD] = rows.pop("max-diff")
+    return {**result, "rows": {**rows, **{name: forms[name] for name in MAX_DIFFS if name in forms}}}
+
+
 def cells(result: dict[str, Any]) -> list[str]:
     """Mean and standard deviation of every column, the lowest mean in bold."""
     means = {name: result["rows"][name]["mean_return"] for name in COLUMNS if name in result["rows"]}
@@ -108,7 +129,7 @@ def cells(result: dict[str, Any]) -> list[str]:
 
 def verdict(result: dict[str, Any]) -> str:
     """Whether PA-AD is the strongest of a row."""
-    rows = {name: result["rows"][name] for name in COLUMNS}
+    rows = {name: result["rows"][name] for name in COLUMNS if name in result["rows"]}
     best = min(rows, key=lambda name: rows[name]["mean_return"])
     if best == "pa-ad":
         return "yes"
@@ -137,11 +158,51 @@ def unfinished(data: dict[str, Any]) -> str:
     return f"A training whose best checkpoint is its last had not ended: {' and '.join(parts)}."
 
 
+def second_run(data: dict[str, Any]) -> str:
+    """What the forms of MaxDiff leave, and PA-AD's margin over the strongest of them, before and now."""
+    again, lines, missing = data["max_diff"]["rows"], [], []  # type: Any, list[Any], list[str]
+    margins: dict[str, tuple[Figure, Figure]] = {}
+    for key, title in (("short", "500k"), ("long", "2M")):
+        for name, result in (data.get(key) or {}).items():
+            if name not in again:
+                missing.append(name)
+                continue
+            first, rows = result["rows"], with_forms(result, again[name])["rows"]
+            best = min((form for form in MAX_DIFFS if form in rows), key=lambda form: rows[form]["mean_return"])
+            before, now = margin(first["max-diff"], first["pa-ad"]), margin(rows[best], first["pa-ad"])
+            margins[f"{name} ({title})"] = before, now
+            lines.append([
+                name, title, of_row(first["none"]), of_row(again[name]["none"]),
+                *(of_row(rows[form]) if form in rows else "" for form in MAX_DIFFS), of_row(first["pa-ad"]),
+                before, f"{now}, {MAX_DIFFS[best]}",
+            ])  # fmt: skip
+    header = [
+        "row", "PA-AD's steps", "none, first run", "none, second run", *MAX_DIFFS.values(), "PA-AD",
+        "PA-AD's margin, first run", "PA-AD's margin now, over",
+    ]  # fmt: skip
+    left = f" Not measured a second time: {', '.join(dict.fromkeys(missing))}." if missing else ""
+    return (
+        "## MaxDiff, measured a second time\n\n"
+        f"By `{data['max_diff']['command']}`\n\non {data['max_diff']['machine']}.\n\n"
+        "On Gaussian agents that play their mean (zoo, wocar) MaxDiff now weighs all dimensions of an action alike, "
+        "as published; the first run took the divergence, which is now `weights=std` and stands as it was measured. "
+        "The saddpg agents are deterministic: there the two are one, and that of the first run. The strong form is "
+        f"`{STRONG}`, of the second run everywhere.{left} Episodes are the same, but on another machine some fall "
+        "otherwise after hundreds of steps: the clean runs of both stand beside each other.\n\n"
+        "PA-AD's margin is what MaxDiff leaves more than PA-AD, with the 95% interval of the difference, episode by "
+        "episode: of the first run's MaxDiff, and of the strongest of all forms; below zero PA-AD is the weaker one. "
+        "Means +- standard deviations come with the 95% interval of the mean (Student's t with Hall's correction for "
+        "skewness, computed from the returns of either run).\n\n" + said(margins) + "\n\n" + table(header, lines)
+    )
+
+
 def markdown(data: dict[str, Any]) -> str:
     """The whole page."""
+    again = data.get("max_diff", {}).get("rows", {})
+    others = " Of MaxDiff's columns some are of a second run, see below." if again else ""
     parts = [
         "# PA-AD and the other attacks on MuJoCo agents",
-        f"Made by `{data['command']}`\n\non {data['machine']}.",
+        f"Made by `{data['command']}`\n\non {data['machine']}.{others}",
         "What an agent earns over the same 50 episodes: mean +- standard deviation (median), in the shape of the "
         "paper's Table 2; the lowest mean of a row is bold. eps is that of "
         '`Linf(eps, scale="victim")`, in normalised observations. MaxDiff and Robust Sarsa take 10 steps, the actor of '
@@ -156,14 +217,16 @@ def markdown(data: dict[str, Any]) -> str:
         + table(["environment", "eps", "none", "noise", "MaxDiff", "Robust Sarsa", "SA-RL", "PA-AD"], PAPER),
     ]
     for title, key in (("500k steps", "short"), ("Two million steps, three seeds", "long")):
-        results = data.get(key) or {}
+        results = {name: with_forms(r, again.get(name, {})) for name, r in (data.get(key) or {}).items()}
         if not results:
             continue
         lines = [[r["victim"], r["env"], f"{r['eps']:g}", *cells(r), verdict(r)] for r in results.values()]
-        header = ["victim", "environment", "eps", "none", "noise", "MaxDiff", "Robust Sarsa", "SA-RL", "PA-AD",
-                  "PA-AD strongest"]  # fmt: skip
+        header = ["victim", "environment", "eps", "none", "noise", *MAX_DIFFS.values(), "Robust Sarsa", "SA-RL",
+                  "PA-AD", "PA-AD strongest"]  # fmt: skip
         notes = [f"- {name}, {attack}: {words}." for name, r in results.items() for attack, words in r["about"].items()]
         parts += [f"## {title}\n\n" + table(header, lines), "\n".join(notes)]
+    if again:
+        parts.append(second_run(data))
     runs = [
         [name, *line_of(run)]
         for key in ("short", "long") for name, r in (data.get(key) or {}).items() for run in r["trainings"]
@@ -177,18 +240,41 @@ def markdown(data: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def measure_untrained(wanted: list[Row], arguments: argparse.Namespace) -> None:
+    """Measure the forms of MaxDiff where they are missing, then write the page."""
+    path = arguments.out / "pa_ad.json"
+    data = load(path)
+    about = {"command": command(sys.argv[1:]), "machine": machine(), "rows": {}}
+    found = data["max_diff"] = about if arguments.again else {**about, **data.get("max_diff", {})}
+    for row in wanted:
+        if row.name in found["rows"]:
+            continue
+        found["rows"][row.name] = max_diffs(row, arguments)
+        save(path, data)
+        write(arguments.out / "pa_ad.md", markdown(data))
+        lines = (f"{name} {of_row(line)}" for name, line in found["rows"][row.name].items())
+        print(row.name, *lines, sep="\n  ", flush=True)
+    write(arguments.out / "pa_ad.md", markdown(data))
+
+
 def main() -> None:
     """Train and evaluate what is missing, then write the page."""
     parser = options(__doc__, episodes=50)
-    parser.add_argument("--work", type=Path, required=True, help="folder of trainings")
+    parser.add_argument("--work", type=Path, help="folder of trainings")
     parser.add_argument("--steps", type=int, default=500_000)
+    parser.add_argument("--untrained", action="store_true", help="measure the forms of MaxDiff, and nothing else")
     parser.add_argument("--only", nargs="+", metavar="ROW", help=", ".join(row.name for row in ROWS))
     parser.add_argument("--long", action="store_true", help=f"{', '.join(LONG)}: 2M steps and three seeds")
     parser.add_argument("--processes", type=int, default=2)
     arguments = parser.parse_args()
+    if arguments.work is None and not arguments.untrained:
+        parser.error("--work FOLDER is needed for what is trained")
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", module="gymnasium")
     wanted = [row for row in ROWS if not arguments.only or row.name in arguments.only]
+    if arguments.untrained:
+        measure_untrained(wanted, arguments)
+        return
     plan = {row.name: (row, jobs_of(row, arguments.steps), "short") for row in wanted}
     if arguments.long:
         plan = {row.name: (row, long_jobs(row), "long") for row in wanted if row.name in LONG}
@@ -199,11 +285,11 @@ def main() -> None:
             continue
         train_all(jobs, arguments.victims, arguments.work, arguments.processes)
         result = evaluate(row, jobs, arguments)
-        data = {"command": line, "machine": machine(), **{k: data.get(k, {}) for k in ("short", "long")}}
+        data = {**data, "command": line, "machine": machine(), **{k: data.get(k, {}) for k in ("short", "long")}}
         data[key] = {r.name: {**data[key], name: result}[r.name] for r in ROWS if r.name in {*data[key], name}}
         save(path, data)
         write(arguments.out / "pa_ad.md", markdown(data))
-        print(name, *(f"{column} {of_row(result['rows'][column])}" for column in COLUMNS), sep="\n  ", flush=True)
+        print(name, *(f"{column} {of_row(row)}" for column, row in result["rows"].items()), sep="\n  ", flush=True)
     if path.exists():
         write(arguments.out / "pa_ad.md", markdown(load(path)))
 

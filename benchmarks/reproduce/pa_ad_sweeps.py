@@ -45,7 +45,7 @@ def budget(arguments: argparse.Namespace, row: Row) -> dict[str, Any]:
     jobs = [Job(row, kind, form, 0, arguments.steps) for kind, form in FORM.items()]
     train_all(jobs, arguments.victims, arguments.work, arguments.processes)
     victim, within = row.load(arguments.victims), adv.Linf(row.eps, scale="victim")
-    hows: dict[str, Any] = {"noise": adv.Noise(), "max-diff": adv.MaxDiff(victim)}
+    hows: dict[str, Any] = {"noise": adv.Noise(), "max-diff": adv.MaxDiff(victim, weights="std")}
     hows["robust-sarsa"], _ = critic_of(row, victim, arguments.work, arguments.seed)
     for job in jobs:
         hows[job.kind] = adv.Learned(card=str(job.folder(arguments.work)), victim=victim)
@@ -96,7 +96,8 @@ def markdown(data: dict[str, Any]) -> str:
         "# PA-AD: learning curves, budgets, lambda",
         f"Made by `{data['command']}`\n\non {data['machine']}.",
         "Mean return +- standard deviation (median). Trainings compare their checkpoints over 30 episodes of their "
-        "own; tables are over 50 others. `noise` is uniform over the budget.",
+        "own; tables are over 50 others. `noise` is uniform over the budget. `max-diff` is `max-diff:weights=std`, the "
+        "divergence of the Gaussian policy, and not today's default, which weighs all dimensions of an action alike.",
     ]
     if data.get("curves"):
         parts.append(
