@@ -44,6 +44,7 @@ def text_of(threat: ThreatModel, victim: Any = None) -> str:
             evaluated agent; it is then left out of the text, and its unit is ``scale=victim``.
 
     >>> from adv_wrappers import Linf, MaxDiff, ThreatModel
+    >>> from adv_wrappers.formatting import text_of
     >>> text_of(ThreatModel("observation", MaxDiff(steps=20), Linf(0.1)))
     'max-diff:steps=20,eps=0.1'
     """

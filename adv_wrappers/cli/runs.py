@@ -19,7 +19,10 @@ _DEMO: tuple[tuple[str, str, str, tuple[str, ...], int], ...] = (
     ("cartpole", "zoo:cartpole-dqn", "CartPole-v1", ("noise:eps=0.2", "pgd:eps=0.2", "action-flip:p=0.2"), 10),
     (
         "hopper", "zoo:hopper-ppo", "Hopper-v5",
-        ("noise:eps=0.1,scale=victim", "max-diff:eps=0.1,scale=victim", "action-noise:eps=0.2"), 8,
+        (
+            "noise:eps=0.1,scale=victim", "max-diff:eps=0.1,scale=victim",
+            "max-diff:eps=0.1,scale=victim,restarts=6,keep=best,noise=0", "action-noise:eps=0.2",
+        ), 10,
     ),
 )  # fmt: skip
 

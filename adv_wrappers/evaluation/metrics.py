@@ -129,6 +129,7 @@ def caveat(values: Returns) -> str | None:
 
     Below ``LEAST`` returns, or where all but ``FEW`` are equal, what the mean depends on may not have been seen at all.
 
+    >>> from adv_wrappers.evaluation.metrics import caveat
     >>> caveat([500.0] * 10)
     'all 10 returns are equal: 10 episodes miss an event of 1 in 20 in 60% of the runs'
     >>> caveat([float(i) for i in range(10)]) is None

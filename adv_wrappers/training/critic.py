@@ -74,6 +74,7 @@ def train_one(
             ``out``, for ``env_kwargs`` that are not JSON.
         CardError: for a folder that holds something else, or files that cannot be read.
 
+    >>> from adv_wrappers.training.critic import train_one
     >>> critic = train_one("zoo:hopper-ppo", "Hopper-v5", steps=64, num_envs=2)
     >>> critic.card["losses"][-1]["steps"]
     64
