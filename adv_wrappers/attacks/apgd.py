@@ -5,8 +5,9 @@ time, where it no longer pays; the row then goes on from its best point. Halving
 checkpoints (section 3.2): when fewer than three quarters of the steps since the last one raised the objective, or when
 neither the step nor the best value changed between the last two.
 
-The losses are the paper's cross-entropy and difference of logits ratio, the margin (for Q-values, whose softmax
-underflows), and the divergence of MaxDiff, which makes it an attack on continuous actions. Departures: 20 steps and 5
+The losses are the paper's cross-entropy and difference of logits ratio, the margin, and the divergence of MaxDiff, with
+which it attacks continuous actions. The margin is the default: the softmax of Q-values underflows, and on a policy
+over six actions it found more than the paper's two (``docs/results/strength.md``, Pong). Departures: 20 steps and 5
 restarts stand for the paper's 100 and 5, since an agent is attacked at every step; restarts begin at spread corners of
 the box rather than at random points (:class:`adv_wrappers.attacks.ascent.Starts`); MaxDiff's objective is flat at the
 true point, so with it the first ascent begins one tenth of the radius away.
@@ -38,8 +39,7 @@ class APGD(Climb):
     Args:
         victim: of any kind.
         loss: ``"cross-entropy"``, ``"margin"``, ``"dlr"`` (three discrete actions or more) or ``"divergence"`` (any
-            actions); None takes the margin for Q-values, the cross-entropy for other policies over one discrete action,
-            and else the divergence.
+            actions); None takes the margin for one discrete action, and else the divergence.
         steps: of every ascent; ``step`` is the length of the first, as a fraction of the budget's radius.
         weights: of the divergence, as for :class:`adv_wrappers.MaxDiff`.
 
@@ -77,9 +77,7 @@ class APGD(Climb):
     def _loss(self) -> str:
         if self.loss is not None:
             return self.loss
-        if not isinstance(self.victim.action_space, spaces.Discrete):
-            return "divergence"
-        return "margin" if self.victim.kind == "q" else "cross-entropy"
+        return "margin" if isinstance(self.victim.action_space, spaces.Discrete) else "divergence"
 
     def objective(self, x: Tensor, bound: Any) -> Any:
         params, loss = bound.params(x), self._loss()

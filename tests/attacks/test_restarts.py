@@ -37,7 +37,7 @@ VICTIMS = {
     "mean": actor(rugged(3)), "gaussian": actor(GAUSSIAN, "gaussian"),
 }  # fmt: skip
 ATTACKS = {
-    "min-best": (MinBest(steps=4, step=0.4), ("q", "logits", "sampled")),
+    "min-best": (MinBest(steps=4, step=0.4, loss="margin"), ("q", "logits", "sampled")),
     "random": (MinBest(steps=4, step=0.4, random_start=True, loss="cross-entropy"), ("q", "logits")),
     "max-worst": (MaxWorst(steps=4, step=0.4), ("q", "logits")),
     "momentum": (Momentum(steps=4, step=0.4), ("q", "logits")),
@@ -91,7 +91,20 @@ def test_more_steps_of_one_length_are_never_weaker(name, kind):
 @pytest.mark.parametrize("kind", ["q", "logits"])
 def test_pgd_is_in_no_row_weaker_than_fgsm(kind):
     fgsm, pgd = (threat(name, VICTIMS[kind], eps=0.5).how for name in ("fgsm", "pgd"))
-    assert never_less(fgsm, pgd, Linf(0.5))
+    label = VICTIMS[kind].params(X).argmax(-1)
+    one, search = (VICTIMS[kind].params(how(X, context(X, Linf(0.5)))).argmax(-1) != label for how in (fgsm, pgd))
+    assert (search | ~one).all() and search.sum() > one.sum()
+
+
+def test_a_search_climbs_the_cross_entropy_once_and_then_the_margin():
+    bound = context(X, Linf(0.5)).bind(VICTIMS["logits"])
+    search = MinBest(VICTIMS["logits"], restarts=3, keep="best")
+    objective = search.objective(X, bound)
+    kinds = [type(loss) for loss in search.ascents(X, bound, objective)]
+    assert type(objective) is Margin and kinds == [CrossEntropy, Margin, Margin]
+    for how in (MinBest(VICTIMS["logits"]), replace(search, loss="cross-entropy")):
+        losses = how.ascents(X, bound, how.objective(X, bound))
+        assert {type(loss) for loss in losses} == {CrossEntropy}, "as published, or as asked for"
 
 
 def test_published_attacks_are_one_ascent_and_its_last_point():
