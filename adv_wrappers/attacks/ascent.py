@@ -33,7 +33,7 @@ class Climb(Perturbation):
         precision: what gradients are computed in: None for the victim's own, ``"bf16"`` or ``"tf32"`` for less
             (see :mod:`adv_wrappers.victims.precision`).
         restarts: number of ascents. The first has the attack's own start; the others start at corners of the box (see
-            :func:`start_of`). The best result of every row is kept: see ``keep``.
+            :class:`Starts`). The best result of every row is kept: see ``keep``.
         keep: what an ascent hands on: its ``"last"`` iterate, or the ``"best"`` of all that it visited. Best is,
             where the victim plays the mode of a discrete policy, first what the played action achieves (for most
             attacks that it is another one than before) and then the objective; else the objective alone.
@@ -113,13 +113,16 @@ class Climb(Perturbation):
         blind.look = False
         best = Best(objective, self.victim, lambda y: self.outputs(blind, y))
         watched = not getattr(self.victim, "compile", False)  # compiled code would not hand out what it saw
-        gradient = self.gradient(bound, seen if watched else objective)
+        gradient = self.gradient(bound, seen if watched else losses[0])
         layout = _layout(gradient, x, context)
         if layout is not None:
             gradient, context, best.back = layout[1], context.laid_out(layout[0]), layout[0].back
         starts = Starts(context)
         for i, loss in enumerate(losses):
-            seen.loss = loss
+            if watched:
+                seen.loss = loss
+            elif i:
+                gradient = self.gradient(bound, loss)
             number = i * self.restarts // len(losses)  # ascents toward several targets begin at the same points
             follow: Gradient = gradient
             if self.keep == "best":
@@ -254,8 +257,7 @@ class Starts:
 
     The signs of the first corner are drawn; the corner of pair p is the first one with the signs of the p-th Walsh
     function, which is orthogonal to those before. So few starts are spread as widely as a box allows: in two
-    dimensions four of them are its corners. A search that begins at random points finds less (measured in
-    ``docs/results/strength.md``).
+    dimensions four of them are its corners, which random points would leave out.
     """
 
     def __init__(self, context: Context) -> None:
