@@ -1,0 +1,451 @@
+"""How much of what a budget allows attacks find, beside exhaustive search, long searches and other libraries.
+
+    python benchmarks/strength.py --victims FOLDER
+
+Six tables, of states that the victim meets when nobody attacks it. All states are attacked at once, by the engine that
+wrappers use:
+
+1. MountainCar, whose observations have two features: in how many of 512 states an attack makes the victim play another
+   action, as a share of those in which a grid of 41 x 41 points over the box finds one (a share above one: the attack
+   found flips that the grid missed). Mean and lowest of three seeds. Times are processor seconds of one thread, in
+   units of ten plain steps of projected gradient ascent (``min-best:steps=10,step=0.25``), interleaved.
+2. The divergence that MaxDiff reaches on six agents, as a share of the best known: a row's largest in any search of the
+   table, of which the longest has 100 restarts of 100 steps.
+3. Pong: in how many of 64 states another action is played, on the grid of grey levels (a budget of one) and in
+   floats. Other libraries get the same network in pixels of [0, 1]; on the grid their results are rounded to it.
+4. Attacks that need no gradient on CartPole and MountainCar, as a share of the flips that any gradient attack found.
+5. The ``target`` actor of PA-AD on MountainCar, asked for each action in turn: the share that it reaches of those that
+   the grid reaches.
+6. What large gaps between Q-values do: flips on CartPole's DQN, and with its Q-values multiplied by 1000.
+
+Results are written to ``docs/results/strength.json`` and ``strength.md`` as they come; a table that is there is taken
+over, unless ``--again`` or ``--only`` names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import functools
+import importlib.metadata
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from timing import command, interleave, machine, medians, save, table, write
+from torch import Tensor, nn
+
+import adv_wrappers as adv
+from adv_wrappers.core.bound import Bound
+from adv_wrappers.core.perturber import Perturber
+from adv_wrappers.core.session import Session
+from adv_wrappers.presets import parse_threat
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "reproduce"))
+from figures import load
+
+STATES, GRID, SEEDS = 512, 41, 3
+PLAIN = "min-best:steps=10,step=0.25"
+STRONG = "max-diff:restarts=6,keep=best,noise=0"
+PEERS = ("torchattacks", "adversarial-robustness-toolbox")
+
+Rows = list[dict[str, Any]]
+
+
+class Agent:
+    """A victim, and states that it meets; attacks on them are strikes of the engine that wrappers use.
+
+    Args:
+        victim: whose policy.
+        make: makes its environment.
+        count: number of states, drawn from its own episodes.
+        seeds: of the episodes.
+        most: steps of an episode that are looked at.
+        floats: hand out integer observations as floats.
+    """
+
+    def __init__(
+        self, victim: adv.Victim, make: Callable[[], Any], count: int = STATES, seeds: int = 20, most: int = 1000,
+        floats: bool = False,
+    ) -> None:  # fmt: skip
+        env = make()
+        self.victim, self.seen, self.acted = victim, env.observation_space, env.action_space
+        found: list[NDArray[Any]] = []
+        for seed in range(seeds):
+            obs, _ = env.reset(seed=seed)
+            for t in range(most):
+                found.append(np.array(obs))
+                params = self.params(found[-1][None])
+                action = victim.act(params, torch.tensor([seed * most + t]))[0].numpy()
+                obs, _, terminated, truncated, _ = env.step(action if action.shape else int(action))
+                if terminated or truncated:
+                    break
+        env.close()
+        order = np.random.default_rng(0).permutation(len(found))[:count]
+        self.x = np.stack([found[i] for i in order])
+        if floats:
+            box: Any = self.seen
+            self.seen = spaces.Box(0.0, 255.0, box.shape, np.float32)
+            self.x = self.x.astype(np.float32)
+        self.clean = self.params(self.x)
+
+    def params(self, y: NDArray[Any]) -> Tensor:
+        """The victim's parameters at observations ``[n, *S]``."""
+        with torch.no_grad():
+            parts = np.array_split(y, max(len(y) // 64, 1))
+            return torch.cat([self.victim.params(torch.as_tensor(part).to(self.victim.dtype)) for part in parts])
+
+    def attack(self, text: str, seed: int = 0, **budget: Any) -> Callable[[], NDArray[Any]]:
+        """A strike of the threat that a text and a budget describe, on all states."""
+        threat = parse_threat(text, victim=self.victim, **budget)
+        engine = Perturber(threat, self.seen, self.acted, Session(len(self.x)), 0)
+
+        def strike() -> NDArray[Any]:
+            engine.clock.reset(seed)
+            return np.asarray(engine.apply(self.x, True))
+
+        return strike
+
+    def flips(self, y: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether another action is played, bool ``[n]``."""
+        return (self.params(y).argmax(-1) != self.clean.argmax(-1)).numpy()
+
+    def grid(self, eps: float) -> NDArray[np.bool_]:
+        """The actions that are played somewhere on a grid over the box, bool ``[n, A]``; for two features."""
+        box: Any = self.seen
+        low, high = np.maximum(self.x - eps, box.low), np.minimum(self.x + eps, box.high)
+        reached = np.zeros(self.clean.shape, bool)
+        for i in np.linspace(0, 1, GRID):
+            for j in np.linspace(0, 1, GRID):
+                point = (low + (high - low) * np.array([i, j])).astype(self.x.dtype)
+                reached[np.arange(len(self.x)), self.params(point).argmax(-1).numpy()] = True
+        return reached
+
+
+@functools.cache
+def mountain() -> Agent:
+    """The zoo's DQN agent of MountainCar."""
+    return Agent(adv.load_victim("zoo:mountaincar-dqn"), lambda: gym.make("MountainCar-v0"))
+
+
+MOUNTAIN = (
+    "fgsm", PLAIN, f"{PLAIN},random_start=true", "max-worst", "momentum", "min-q", "min-played-q", "max-diff", STRONG,
+    "pgd", "apgd", "multi-targeted", "square", "hop-skip-jump",
+)  # fmt: skip
+
+
+def mountain_car(arguments: argparse.Namespace) -> Rows:
+    """Table 1."""
+    rows, agent = [], mountain()
+    for eps in (0.005, 0.01, 0.02):
+        reached = agent.grid(eps)
+        reached[np.arange(len(agent.x)), agent.clean.argmax(-1).numpy()] = False
+        there = float(reached.any(1).mean())
+        times = medians(interleave({text: agent.attack(text, eps=eps) for text in MOUNTAIN}, 5, 0.2), PLAIN)
+        for text in MOUNTAIN:
+            found = [agent.flips(agent.attack(text, seed, eps=eps)()).mean() for seed in range(SEEDS)]
+            rows.append({
+                "eps": eps, "threat": text, "exhaustive": there, "flips": float(np.mean(found)),
+                "share": float(np.mean(found)) / there, "lowest": float(min(found)) / there, "time": times[text],
+            })  # fmt: skip
+    return rows
+
+
+DIVERGENT = (
+    "max-diff", "max-diff:noise=0", "max-diff:noise=0,steps=30", STRONG, "apgd:loss=divergence",
+    "max-diff:restarts=100,steps=100,keep=best,noise=0", "apgd:loss=divergence,restarts=20,steps=100",
+)  # fmt: skip
+
+
+def divergence(arguments: argparse.Namespace) -> Rows:
+    """Table 2."""
+    cards = arguments.victims
+    agents: list[tuple[str, str, float, str | None]] = [
+        ("zoo:mountaincar-dqn", "MountainCar-v0", 0.02, None), ("zoo:cartpole-a2c", "CartPole-v1", 0.05, None),
+        ("zoo:hopper-ppo", "Hopper-v5", 0.075, "victim"), ("zoo:walker2d-ppo", "Walker2d-v5", 0.05, "victim"),
+        ("wocar-walker-ppo", "Walker2d-v4", 0.05, "victim"), ("saddpg-hopper-vanilla", "Hopper-v4", 0.075, "card"),
+    ]  # fmt: skip
+    rows = []
+    for name, env_id, eps, unit in agents:
+        victim = adv.load_victim(name if name.startswith("zoo:") else f"card:{cards / name}")
+        budget: dict[str, Any] = {"eps": eps, "scale": unit}
+        if unit == "card":
+            budget["scale"] = tuple((victim.card or {})["attack"]["scale"])
+        agent = Agent(victim, functools.partial(gym.make, env_id))
+        x = torch.as_tensor(agent.x).to(victim.dtype)
+        loss = adv.MaxDiff(victim).objective(x, Bound(victim, None, None, x))
+        found = {text: loss(agent.params(agent.attack(text, **budget)())).double() for text in DIVERGENT}
+        best = torch.stack(list(found.values())).amax(0).sum()
+        rows += [
+            {"victim": name, "eps": eps, "threat": text, "share": float(reached.sum() / best)}
+            for text, reached in found.items()
+        ]
+    return rows
+
+
+PONG = (
+    "fgsm", PLAIN, "momentum", "max-diff", STRONG, "pgd", "apgd:loss=cross-entropy", "apgd:loss=dlr", "apgd",
+    "multi-targeted:targets=3", "square",
+)  # fmt: skip
+
+
+class Pixels(nn.Module):
+    """A victim's network on pixels of [0, 1], as other libraries take them."""
+
+    def __init__(self, victim: Any) -> None:
+        super().__init__()
+        self.net = copy.deepcopy(victim.net).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x * 255)  # type: ignore[no-any-return]
+
+
+def torchattacks_apgd(agent: Agent, eps: float, loss: str) -> NDArray[Any]:
+    """Observations ``[n, *S]`` from ``torchattacks.APGD``, in grey levels: 20 steps, 5 restarts."""
+    import torchattacks
+
+    x, labels = torch.as_tensor(agent.x).float() / 255, agent.clean.argmax(-1)
+    attack = torchattacks.APGD(Pixels(agent.victim), eps=eps / 255, steps=20, n_restarts=5, loss=loss)
+    return np.asarray(attack(x, labels).detach()) * 255
+
+
+def art_pgd(agent: Agent, eps: float) -> NDArray[Any]:
+    """Observations ``[n, *S]`` from ART's projected gradient descent, in grey levels: 10 steps, 3 restarts."""
+    from art.attacks.evasion.projected_gradient_descent.projected_gradient_descent_pytorch import (
+        ProjectedGradientDescentPyTorch,
+    )
+    from art.estimators.classification.pytorch import PyTorchClassifier
+
+    actions = agent.clean.shape[1]
+    model = PyTorchClassifier(
+        Pixels(agent.victim), nn.CrossEntropyLoss(), agent.x.shape[1:], actions, clip_values=(0.0, 1.0),
+        device_type="cpu",
+    )  # fmt: skip
+    attack = ProjectedGradientDescentPyTorch(
+        model, eps=eps / 255, eps_step=0.25 * eps / 255, max_iter=10, num_random_init=3, batch_size=64, verbose=False
+    )
+    y = attack.generate(agent.x.astype(np.float32) / 255, agent.clean.argmax(-1).numpy())
+    return np.asarray(y) * 255
+
+
+LIBRARIES: dict[str, Callable[[Agent, float], NDArray[Any]]] = {
+    "torchattacks APGD, cross-entropy": functools.partial(torchattacks_apgd, loss="ce"),
+    "torchattacks APGD, DLR": functools.partial(torchattacks_apgd, loss="dlr"),
+    "ART PGD, 3 restarts": art_pgd,
+}
+
+
+def pong(arguments: argparse.Namespace) -> Rows:
+    """Table 3."""
+    rows = []
+    for name in ("zoo:pong-ppo", "davide-pong-a2c"):
+        victim = adv.load_victim(name if name.startswith("zoo:") else f"card:{arguments.victims / name}", select="mode")
+        for kind, eps in (("uint8", 1.0), ("float", 0.1275)):
+            agent = Agent(victim, lambda: adv.atari("PongNoFrameskip-v4"), 64, 2, 600, kind == "float")
+            found = {text: agent.attack(text, eps=eps)() for text in PONG}
+            x = agent.x.astype(np.float32)
+            for peer, call in LIBRARIES.items():
+                try:
+                    y = np.clip(call(agent, eps), np.maximum(x - eps, 0), np.minimum(x + eps, 255))
+                except ImportError as error:
+                    print(f"{peer} is left out: {error}", file=sys.stderr)
+                    continue
+                found[peer] = np.rint(y).astype(np.uint8) if kind == "uint8" else y.astype(np.float32)
+            rows += [
+                {"victim": name, "observations": kind, "eps": eps, "attack": key, "flips": float(agent.flips(y).mean())}
+                for key, y in found.items()
+            ]
+    return rows
+
+
+WHITE = (PLAIN, "pgd", "apgd", "multi-targeted")
+BLACK = ("square:queries=100", "square", "hop-skip-jump:queries=100", "hop-skip-jump")
+
+
+def black_box(arguments: argparse.Namespace) -> Rows:
+    """Table 4."""
+    rows = []
+    poles = [("zoo:cartpole-dqn", (0.05, 0.1, 0.2)), ("zoo:cartpole-a2c", (0.05, 0.1))]
+    agents = [("zoo:mountaincar-dqn", mountain(), (0.005, 0.01, 0.02))]
+    agents += [(n, Agent(adv.load_victim(n), lambda: gym.make("CartPole-v1")), sizes) for n, sizes in poles]  # type: ignore[misc]
+    for name, agent, sizes in agents:
+        for eps in sizes:
+            white = np.stack([agent.flips(agent.attack(text, eps=eps)()) for text in WHITE]).any(0)
+            for text in BLACK:
+                found = agent.flips(agent.attack(text, eps=eps)())
+                rows.append({
+                    "victim": name, "eps": eps, "threat": text, "white": float(white.mean()),
+                    "flips": float(found.mean()), "share": float((found & white).sum() / max(white.sum(), 1)),
+                })  # fmt: skip
+    return rows
+
+
+ACTORS: dict[str, dict[str, Any]] = {
+    "one ascent, its last point": {"restarts": 1, "keep": "last"},
+    "one ascent of 30 steps, its last point": {"restarts": 1, "keep": "last", "steps": 30, "step": 0.1},
+    "one ascent, its best point": {"restarts": 1, "keep": "best"},
+    "the default (three ascents)": {},
+    "nine ascents": {"restarts": 9, "keep": "best"},
+}
+
+
+def actor(arguments: argparse.Namespace) -> Rows:
+    """Table 5."""
+    agent, rows = mountain(), []
+    victim, eps = agent.victim, 0.01
+    there = agent.grid(eps)
+    for name, settings in ACTORS.items():
+        shares = []
+        for seed in range(SEEDS):
+            found = np.zeros_like(there)
+            for action in range(there.shape[1]):
+                director = adv.Director(_always(action, there.shape[1], 2), True)
+                how = adv.Learned(director, adv.PAAD(victim, form="target", **settings))
+                engine = Perturber(
+                    adv.ThreatModel("observation", how, adv.Linf(eps)), agent.seen, agent.acted, Session(len(agent.x)),
+                    0,
+                )  # fmt: skip
+                engine.clock.reset(seed)
+                y = np.asarray(engine.apply(agent.x, True))
+                found[:, action] = agent.params(y).argmax(-1).numpy() == action
+            shares.append((found & there).sum() / there.sum())
+        rows.append({"actor": name, "share": float(np.mean(shares)), "lowest": float(min(shares))})
+    return rows
+
+
+def _always(action: int, count: int, features: int) -> nn.Sequential:
+    """A director's network that always asks for the same action."""
+    layer = nn.Linear(features, count)
+    with torch.no_grad():
+        layer.weight.zero_()
+        layer.bias.copy_(nn.functional.one_hot(torch.tensor(action), count))
+    return nn.Sequential(layer)
+
+
+WIDE = (PLAIN, "max-worst", "min-q", "min-q:loss=margin", "min-q:temperature=1", "max-diff", "max-diff:temperature=1")
+
+
+def gaps(arguments: argparse.Namespace) -> Rows:
+    """Table 6."""
+    rows = []
+    for factor in (1, 1000):
+        inner = adv.load_victim("zoo:cartpole-dqn")
+        net = copy.deepcopy(inner.net)  # type: ignore[attr-defined]
+        last = [layer for layer in net.modules() if isinstance(layer, nn.Linear)][-1]
+        with torch.no_grad():
+            last.weight.mul_(factor)
+            last.bias.mul_(factor)
+        victim = adv.from_module(net, inner.observation_space, inner.action_space, "q")
+        agent = Agent(victim, lambda: gym.make("CartPole-v1"))
+        rows += [
+            {"factor": factor, "threat": text, "flips": float(agent.flips(agent.attack(text, eps=0.2)()).mean())}
+            for text in WIDE
+        ]
+    return rows
+
+
+TABLES: dict[str, tuple[str, Callable[[argparse.Namespace], Rows]]] = {
+    "mountain_car": ("1. MountainCar: flips beside exhaustive search", mountain_car),
+    "divergence": ("2. MaxDiff: the share of the best divergence known", divergence),
+    "pong": ("3. Pong: flips, and other libraries", pong),
+    "black_box": ("4. Without a gradient", black_box),
+    "actor": ("5. PA-AD's actor: the share of the reachable actions", actor),
+    "gaps": ("6. Q-values far apart: flips on CartPole's DQN, eps 0.2", gaps),
+}
+
+
+def cell(value: Any) -> str:
+    """A cell of a table."""
+    return f"{value:.3g}" if isinstance(value, float) else f"`{value}`" if ":" in str(value) else str(value)
+
+
+def goals(data: dict[str, Any]) -> list[str]:
+    """What the tables are to show, each with what they do."""
+    found = []
+
+    def goal(words: str, met: bool) -> None:
+        found.append(f"- {'met' if met else '**not met**'}: {words}")
+
+    rows = data.get("mountain_car") or []
+    for eps in sorted({row["eps"] for row in rows}):
+        by = {row["threat"]: row for row in rows if row["eps"] == eps}
+        quick = [row for row in by.values() if row["time"] <= 10]
+        best = max(quick, key=lambda row: float(row["share"]))
+        words = f"eps {eps:g}: `{best['threat']}` finds {best['share']:.3f} of the exhaustive flips (goal 0.98) in "
+        goal(f"{words}{best['time']:.1f} times the time of ten plain steps (goal 10)", best["share"] >= 0.98)
+        pgd, fgsm = by["pgd"], by["fgsm"]
+        words = f"eps {eps:g}: `pgd` finds {pgd['share']:.3f} (goal 0.9), its weakest seed {pgd['lowest']:.3f}, `fgsm` "
+        goal(f"{words}{fgsm['share']:.3f}", pgd["share"] >= 0.9 and pgd["lowest"] >= fgsm["share"])
+    strong = [row for row in data.get("divergence") or [] if row["threat"] == STRONG]
+    for row in strong:
+        words = f"{row['victim']}: the strong form of MaxDiff reaches {row['share']:.3f} of the best divergence known"
+        goal(f"{words} (goal 0.95)", row["share"] >= 0.95)
+    square = [row for row in data.get("black_box") or [] if row["threat"] == "square"]
+    for row in square:
+        words = f"{row['victim']}, eps {row['eps']:g}: `square` with 500 queries finds {row['share']:.3f} of the flips"
+        goal(f"{words} of the gradient attacks (goal 0.7)", row["share"] >= 0.7)
+    for row in data.get("actor") or []:
+        if row["actor"].startswith("the default"):
+            goal(f"PA-AD's actor reaches {row['share']:.3f} of the reachable actions (goal 0.95)", row["share"] >= 0.95)
+    return found
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The whole page."""
+    parts = [
+        "# Strength: how much of what a budget allows attacks find",
+        f"Made by `{data['command']}`\n\non {data['machine']}.",
+        "\n\n".join((__doc__ or "").split("\n\n")[2:-1]).replace("``", "`"),
+        "## Goals\n\n" + "\n".join(goals(data)),
+    ]
+    for key, (title, _) in TABLES.items():
+        rows = data.get(key)
+        if rows:
+            lines = [[cell(value) for value in row.values()] for row in rows]
+            parts.append(f"## {title}\n\n" + table(list(rows[0]), lines))
+    if data.get("pong"):
+        parts.append(f"Other libraries: {data['peers']}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Measure what is missing, then write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--victims", type=Path, required=True, help="folder of cards")
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument("--only", choices=[*TABLES], action="append", help="measure this table (again)")
+    parser.add_argument("--again", action="store_true", help="measure also what an earlier run has left")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    path = arguments.out / "strength.json"
+    data: dict[str, Any] = load(path)
+    found = [f"{name} {importlib.metadata.version(name)}" for name in PEERS if _installed(name)]
+    data |= {"command": command(sys.argv[1:]), "machine": machine(), "peers": ", ".join(found) or "none"}
+    for key, (title, measure) in TABLES.items():
+        if arguments.again or key in (arguments.only or ()) or (not arguments.only and key not in data):
+            print(title, flush=True)
+            data[key] = measure(arguments)
+            save(path, data)
+            write(arguments.out / "strength.md", markdown(data))
+    write(arguments.out / "strength.md", markdown(data))
+    print("\n".join(goals(data)))
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()
