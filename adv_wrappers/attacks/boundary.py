@@ -63,13 +63,13 @@ class HopSkipJump(Perturbation):
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         tries, rounds = plan(self.queries)
-        walk = Walk(self.victim, context)
+        search = BoundarySearch(self.victim, context)
         for i in range(tries):
-            walk.begin(i, tries)
+            search.begin(i, tries)
         for number, probes in enumerate(rounds, 1):
-            walk.bisect()
-            walk.step(walk.direction(probes), number)
-        return walk.result()
+            search.bisect()
+            search.step(search.direction(probes), number)
+        return search.result()
 
 
 def plan(queries: int) -> tuple[int, list[int]]:
@@ -88,7 +88,7 @@ def plan(queries: int) -> tuple[int, list[int]]:
         left -= cost
 
 
-class Walk:
+class BoundarySearch:
     """Where every row stands, and what it has found.
 
     Attributes:

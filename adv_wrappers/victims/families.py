@@ -32,12 +32,12 @@ class Family:
         """d KL(p || q) / dq, ``[B, K]``."""
         raise NotImplementedError
 
-    def divergence(self, p: Tensor, averaged: bool = False) -> Divergence:
+    def divergence(self, p: Tensor, averaged: bool = False) -> KLDivergence:
         """KL(p || q) as a function of q, and its gradient: what is made of ``p`` is made once.
 
         ``averaged`` is for families with a standard deviation: times twice the square of its average.
         """
-        return Divergence(self, p)
+        return KLDivergence(self, p)
 
     def mode(self, params: Tensor) -> Tensor:
         """Most likely action: int64 ``[B]`` (or ``[B, D]``) for discrete ones, else the mean ``[B, D]``."""
@@ -55,7 +55,7 @@ class Family:
         return torch.isfinite(params).all(-1)
 
 
-class Divergence:
+class KLDivergence:
     """``KL(p || q)`` from one ``p`` ``[B, K]``, as a function of ``q``."""
 
     def __init__(self, family: Family, p: Tensor) -> None:
@@ -149,11 +149,11 @@ class GaussianFamily(Family):
         return terms.sum(-1).clamp(max=torch.finfo(p.dtype).max)
 
     def kl_gradient(self, p: Tensor, q: Tensor) -> Tensor:
-        """See :class:`GaussianDivergence`: where no float holds it, times a positive number a row."""
+        """See :class:`GaussianKLDivergence`: where no float holds it, times a positive number a row."""
         return self.divergence(p).gradient(q)
 
-    def divergence(self, p: Tensor, averaged: bool = False) -> GaussianDivergence:
-        return GaussianDivergence(self, p, averaged)
+    def divergence(self, p: Tensor, averaged: bool = False) -> GaussianKLDivergence:
+        return GaussianKLDivergence(self, p, averaged)
 
     def mode(self, params: Tensor) -> Tensor:
         return params.chunk(2, -1)[0]
@@ -166,7 +166,7 @@ class GaussianFamily(Family):
 _NEAR, _FAR, _MOST, _MOVE, _STEEP = 20.0, 40.0, 24.0, 1e15, 1e30  # of exponents, of moved means, of slopes
 
 
-class GaussianDivergence(Divergence):
+class GaussianKLDivergence(KLDivergence):
     """``KL(p || q)`` of Gaussians and its gradient, finite for all finite parameters.
 
     A standard deviation of e^-45 squared is no float32 any more, and a policy that became deterministic in training has

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import HopSkipJump
-from adv_wrappers.attacks.boundary import Walk, plan
+from adv_wrappers.attacks.boundary import BoundarySearch, plan
 from adv_wrappers.core import keys
 from adv_wrappers.core.balls import L0, L2, Linf
 from adv_wrappers.core.budgets import Valid
@@ -119,7 +119,7 @@ def test_what_cannot_be_turned_stays_in_the_budget():
 def test_distances():
     x = torch.zeros(3, 2)
     made = context(x, Linf(0.5, (1.0, 2.0)), -9, 0.25)
-    walk = Walk(chooser(linear(randn(2, 2)), size=2, actions=2), made)
+    walk = BoundarySearch(chooser(linear(randn(2, 2)), size=2, actions=2), made)
     y = torch.tensor([[-0.25, -1.0], [0.25, -4.0], [0.0, 0.0]])
     torch.testing.assert_close(walk.far(y), torch.tensor([1.0, 4.0, 0.0]))
     walk.started = torch.ones(3, dtype=torch.bool)
