@@ -23,7 +23,6 @@ which by an error of sign descends.
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 from collections.abc import Callable
@@ -36,7 +35,7 @@ from torch import Tensor
 
 from adv_wrappers.adversaries.actor import Actor, Steers, check_bounded, check_form, goal_of, unit_box
 from adv_wrappers.adversaries.steering import Along, Toward, TowardPolicy, Turned
-from adv_wrappers.attacks.ascent import Best, Following, Seen, Starts, check_restarts, check_steps, pgd
+from adv_wrappers.attacks.ascent import check_restarts, check_steps, pgd, search
 from adv_wrappers.attacks.objectives import Margin
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.errors import ValueRangeError, VictimError
@@ -169,21 +168,16 @@ class PAAD(Actor):
         restarts, keep = self.ascents
         if restarts == 1 and keep == "last":
             return pgd(context, bound.gradient(objective), steps, self.step, start=start) if steps else start
-        seen = Seen(objective)
-        blind = copy.copy(bound)
-        blind.look = False  # a point of an ascent may be no number, which the engine says of the result
-        best = Best(objective, self.victim, blind.params)
-        watched = not getattr(self.victim, "compile", False)  # compiled code would not hand out what it saw
-        gradient = bound.gradient(seen if watched else objective)
-        starts = Starts(context)
-        for i in range(restarts):
-            follow: Callable[[Tensor], Tensor] = gradient
-            if keep == "best":
-                true = context if i == 0 and start is context.x else None
-                follow = Following(gradient, best, seen if watched else None, true)
-            at = start if i == 0 else starts(i)
-            best.offer(pgd(context, follow, steps if i == 0 else self.steps, self.step, start=at))
-        return best.result()
+
+        def climb(context: Context, gradient: Callable[[Tensor], Tensor], number: int, corner: Tensor | None) -> Tensor:
+            if number == 0:
+                return pgd(context, gradient, steps, self.step, start=start)
+            return pgd(context, gradient, self.steps, self.step, start=corner)
+
+        return search(
+            context, bound, objective, [objective] * restarts, climb, restarts=restarts, keep=keep,
+            first=start is context.x,
+        )  # fmt: skip
 
     def _start(self, context: Context) -> Tensor:
         """The true state, or a random one nearby."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -107,28 +107,14 @@ class Climb(Perturbation):
         losses = self.ascents(x, bound, objective)
         if len(losses) == 1 and self.keep == "last":
             return self._single(x, context, bound, losses[0])
-        seen = Seen(losses[0])
-        # the victim's answers at the true point were looked at; a point of an ascent may be no number (see _told)
-        blind = copy.copy(bound)
-        blind.look = False
-        best = Best(objective, self.victim, lambda y: self.outputs(blind, y))
-        watched = not getattr(self.victim, "compile", False)  # compiled code would not hand out what it saw
-        gradient = self.gradient(bound, seen if watched else losses[0])
-        layout = _layout(gradient, x, context)
-        if layout is not None:
-            gradient, context, best.back = layout[1], context.laid_out(layout[0]), layout[0].back
-        starts = Starts(context)
-        for i, loss in enumerate(losses):
-            if watched:
-                seen.loss = loss
-            elif i:
-                gradient = self.gradient(bound, loss)
-            number = i * self.restarts // len(losses)  # ascents toward several targets begin at the same points
-            follow: Gradient = gradient
-            if self.keep == "best":
-                follow = Following(gradient, best, seen if watched else None, context if i == 0 else None)
-            best.offer(self.climb(context, follow, starts(number)), end=True)
-        return best.result()
+
+        def climb(context: Context, gradient: Gradient, number: int, start: Tensor | None) -> Tensor:
+            return self.climb(context, gradient, start)
+
+        return search(
+            context, bound, objective, losses, climb, restarts=self.restarts, keep=self.keep,
+            gradient=self.gradient, outputs=self.outputs, fold=True,
+        )  # fmt: skip
 
     def _single(self, x: Tensor, context: Context, bound: Any, loss: Any) -> Tensor:
         """One ascent and its last iterate: the published form of most attacks."""
@@ -149,6 +135,52 @@ def _layout(gradient: Any, x: Tensor, context: Context) -> tuple[Any, Gradient] 
     """Some gradients are faster on observations in another layout: that, and the gradient in it."""
     fold = getattr(gradient, "fold", None)
     return fold(x) if fold is not None and context.budget.elementwise else None
+
+
+def search(
+    context: Context, bound: Any, objective: Any, losses: Sequence[Any],
+    climb: Callable[[Context, Gradient, int, Tensor | None], Tensor], *, restarts: int, keep: str,
+    gradient: Callable[[Any, Any], Gradient] = lambda bound, loss: bound.gradient(loss),
+    outputs: Callable[[Any, Tensor], Tensor] = lambda bound, x: bound.params(x), fold: bool = False, first: bool = True,
+) -> Tensor:  # fmt: skip
+    """The best point of several ascents, ``[B, *S]``.
+
+    Args:
+        context: of this step.
+        bound: the victim at this step.
+        objective: what ranks points (see :class:`Best`).
+        losses: what is climbed, one an ascent. Where there are more of them than ``restarts``, several ascents begin at
+            the same point.
+        climb: context, gradient, number of the start (0 for the attack's own) and the start to the end of an ascent.
+        restarts: number of starts.
+        keep: ``"last"`` or ``"best"``, see :class:`Climb`.
+        gradient: victim at this step and loss to a gradient function.
+        outputs: victim at this step and points to what losses are of.
+        fold: whether ``climb`` takes a context in another layout, where gradients are faster.
+        first: whether a step of the full radius from where the first ascent begins is looked at as well.
+    """
+    seen = Seen(losses[0])
+    # the victim's answers at the true point were looked at; a point of an ascent may be no number (see _told)
+    blind = copy.copy(bound)
+    blind.look = False
+    best = Best(objective, bound.victim, lambda y: outputs(blind, y))
+    watched = not getattr(bound.victim, "compile", False)  # compiled code would not hand out what it saw
+    slope = gradient(bound, seen if watched else losses[0])
+    layout = _layout(slope, context.x, context) if fold else None
+    if layout is not None:
+        slope, context, best.back = layout[1], context.laid_out(layout[0]), layout[0].back
+    starts = Starts(context)
+    for i, loss in enumerate(losses):
+        if watched:
+            seen.loss = loss
+        elif i:
+            slope = gradient(bound, loss)
+        follow: Gradient = slope
+        if keep == "best":
+            follow = Following(slope, best, seen if watched else None, context if first and i == 0 else None)
+        number = i * restarts // len(losses)
+        best.offer(climb(context, follow, number, starts(number)), end=True)
+    return best.result()
 
 
 class Seen:

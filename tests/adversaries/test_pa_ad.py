@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries.steering import Turned
-from tests.core.helpers import context, randn
+from tests.core.helpers import chooser, context, randn
 
 SEEN = spaces.Box(-1, 1, (3,), np.float64)
 STEERS = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
@@ -130,3 +130,19 @@ def test_the_form_that_is_taken_where_none_is_given():
     for variant, continuous in (("linear-first", "target"), ("literal", "direction"), ("released", "direction")):
         forms = [adv.PAAD(victim, variant=variant).manner for victim in (made["q"], made["logits"], acting_in(1.0))]
         assert forms == ["target", "direction", continuous]
+
+
+class _Cusp(torch.nn.Module):
+    """Finite answers, and a slope that is none."""
+
+    def forward(self, x):
+        return torch.stack([x.sum(-1), -x.sum(-1), (x[:, 0] - x[:, 0].detach()).abs().sqrt()], -1)
+
+
+@pytest.mark.parametrize("restarts", [None, 1, 3])
+def test_a_slope_that_is_not_finite_reaches_the_engine(restarts):
+    """Which refuses values that are no numbers: a search must not keep the start instead, and say nothing."""
+    x = randn(4, 4)
+    actor = adv.PAAD(chooser(_Cusp(), "q", dtype=torch.float64), restarts=restarts)
+    y = actor(x, torch.ones(4, dtype=torch.int64), context(x, adv.Linf(0.1)))
+    assert y.isnan().any(-1).all()
