@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import click
+from sphinx.util import logging
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -37,6 +40,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 doctest_global_setup = """
+import importlib.util
 import numpy as np
 import gymnasium as gym
 import torch
@@ -49,6 +53,10 @@ from adv_wrappers.evaluation.environments import minimum_of
 from adv_wrappers.evaluation.metrics import impact, interval
 from adv_wrappers.texts import parse_when
 torch.set_num_threads(1)
+
+
+def lacking(module):  # snippets of libraries that are not installed are not run
+    return importlib.util.find_spec(module.partition('.')[0]) is None
 """
 
 html_theme = "furo"
@@ -166,6 +174,55 @@ def generate(app: Any) -> None:
         write(GENERATED / f"help-{name}.inc", help_of(command, f"adv-wrappers {name}") + "\n")
 
 
+# "Zhang et al. 2020", "Carlini and Wagner (2017)", "Steele, Lea and Flood 2014": how pages and docstrings cite
+NAMES = r"(?:[A-Z][a-z]+, )*[A-Z][a-z]+(?: et al\.| and [A-Z][a-z]+)?"
+CITATION = re.compile(rf"(?<![\w`])({NAMES})\s+(\(?)((?:19|20)\d\d)\b")
+
+
+@functools.cache
+def references() -> dict[str, str]:
+    """The label of every entry of the bibliography, by what it is cited as."""
+    text = (HERE / "bibliography.rst").read_text(encoding="utf-8")
+    return {name: label for label, name in re.findall(r"^\.\. _([\w-]+):\n\n(.*\d{4})$", text, re.MULTILINE)}
+
+
+def cite(text: str) -> str:
+    """Link every citation to the bibliography; one of several authors that is not there is an error."""
+
+    def link(match: re.Match[str]) -> str:
+        name = f"{match[1]} {match[3]}"
+        label = references().get(name)
+        if label is None:
+            if " et al." in name or " and " in name:
+                raise ValueError(f"docs/bibliography.rst lacks {name!r}")
+            return match[0]
+        return f":ref:`{match[1]} {match[2]}{match[3]} <{label}>`"
+
+    return CITATION.sub(link, text)
+
+
+def cite_source(app: Any, docname: str, source: list[str]) -> None:
+    """Link the citations of a page."""
+    if docname != "bibliography":
+        source[0] = cite(source[0])
+
+
+def cite_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Link the citations of a docstring."""
+    lines[:] = cite("\n".join(lines)).split("\n")
+
+
+def check_titles(app: Any, env: Any) -> None:
+    """Two pages of one title cannot be told apart in a search or in the sidebar."""
+    titles = Counter(title.astext() for title in env.titles.values())
+    for title, count in titles.items():
+        if count > 1:
+            logging.getLogger(__name__).warning("%d pages have the title %r", count, title)
+
+
 def setup(app: Any) -> None:
     """Sphinx's hook."""
     app.connect("builder-inited", generate)
+    app.connect("source-read", cite_source)
+    app.connect("autodoc-process-docstring", cite_docstring)
+    app.connect("env-check-consistency", check_titles)
