@@ -21,6 +21,8 @@ from adv_wrappers.actions.flip import ActionFlip
 from adv_wrappers.actions.noise import ActionNoise
 from adv_wrappers.actions.worst import WorstAction
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Actor, Director, Hybrid, Learned
+from adv_wrappers.atari.preprocessing import atari, atari_vec
+from adv_wrappers.atari.screens import RawFrames, ShrinkFrames, VectorShrinkFrames
 from adv_wrappers.attacks.apgd import APGD
 from adv_wrappers.attacks.boundary import HopSkipJump
 from adv_wrappers.attacks.carlini_wagner import CarliniWagner
@@ -35,9 +37,13 @@ from adv_wrappers.attacks.multi_targeted import MultiTargeted
 from adv_wrappers.attacks.noise import Noise
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.attacks.square import Square
-from adv_wrappers.core.balls import L0, L2, Linf
-from adv_wrappers.core.budgets import Budget, Valid
-from adv_wrappers.core.errors import (
+from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid
+from adv_wrappers.core.newest import Newest
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.daylight import JPEG, Brightness, Daylight, MedianBlur, Perspective, Rotation, Shift
+from adv_wrappers.daylight_ids import register_daylight
+from adv_wrappers.errors import (
     AdvWrappersError,
     BudgetError,
     CardError,
@@ -49,42 +55,34 @@ from adv_wrappers.core.errors import (
     ValueRangeError,
     VictimError,
 )
-from adv_wrappers.core.frames import Newest
-from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.daylight import JPEG, Brightness, Daylight, MedianBlur, Perspective, Rotation, Shift
-from adv_wrappers.daylight_ids import register_daylight
-from adv_wrappers.evaluation.episodes import evaluate
+from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.presets import presets, threat
 from adv_wrappers.registration import register, register_presets
-from adv_wrappers.strategic import Strategic
-from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Window
-from adv_wrappers.training import scan_critics, train_critic
+from adv_wrappers.rendering.attack_view import AttackView
+from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
+from adv_wrappers.training.critic_scan import scan_critics, train_critic
 from adv_wrappers.victims import Victim, from_module, from_sb3, load_victim, save_card
 from adv_wrappers.wrappers.action import PerturbAction, VectorPerturbAction
-from adv_wrappers.wrappers.adversary import AdversaryEnv, VectorAdversaryEnv
-from adv_wrappers.wrappers.atari import atari, atari_vec
+from adv_wrappers.wrappers.adversary_env import AdversaryEnv, VectorAdversaryEnv
+from adv_wrappers.wrappers.gate import ProbabilisticTiming, VectorProbabilisticTiming
 from adv_wrappers.wrappers.observation import PerturbObservation, VectorPerturbObservation
 from adv_wrappers.wrappers.order import check_order
-from adv_wrappers.wrappers.screens import RawFrames
-from adv_wrappers.wrappers.shrink import ShrinkFrames, VectorShrinkFrames
 from adv_wrappers.wrappers.stack import wrap
-from adv_wrappers.wrappers.timing import ProbabilisticTiming, VectorProbabilisticTiming
-from adv_wrappers.wrappers.view import AttackView
 
 if TYPE_CHECKING:
-    from adv_wrappers.training.atla import Hardened, train_agent
-    from adv_wrappers.training.director import train_adversary
+    from adv_wrappers.training.train_adversary import train_adversary
+    from adv_wrappers.training.train_agent import Hardened, train_agent
     from adv_wrappers.wrappers.sb3 import VecPerturbAction, VecPerturbObservation, VecProbabilisticTiming
-    from adv_wrappers.wrappers.sb3_adversary import VecAdversaryEnv
+    from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
 __version__ = "0.1.0"
 
 _SB3 = {  # imported when they are asked for: Stable-Baselines3 is an extra
-    "VecAdversaryEnv": "wrappers.sb3_adversary", "VecPerturbAction": "wrappers.sb3",
+    "VecAdversaryEnv": "wrappers.sb3_adversary_env", "VecPerturbAction": "wrappers.sb3",
     "VecPerturbObservation": "wrappers.sb3", "VecProbabilisticTiming": "wrappers.sb3",
-    "Hardened": "training.atla", "train_adversary": "training.director", "train_agent": "training.atla",
+    "Hardened": "training.train_agent", "train_adversary": "training.train_adversary",
+    "train_agent": "training.train_agent",
 }  # fmt: skip
 
 

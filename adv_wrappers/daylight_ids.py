@@ -11,14 +11,14 @@ from typing import Any
 
 import gymnasium as gym
 
-from adv_wrappers.core.errors import ThreatError
+from adv_wrappers.atari.preprocessing import atari, atari_vec
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.daylight.preset import KINDS, Daylight
-from adv_wrappers.daylight.tables import PROBABILITIES, SETTINGS
+from adv_wrappers.daylight.by_game import KINDS, Daylight
+from adv_wrappers.daylight.paper_tables import PROBABILITIES, SETTINGS
+from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import threat
 from adv_wrappers.registration import unknown
-from adv_wrappers.wrappers.atari import atari, atari_vec
-from adv_wrappers.wrappers.layer import Layer
+from adv_wrappers.wrappers.base import Layer
 
 ROMS = {"JamesBond": "Jamesbond", "RiverRaid": "Riverraid"}  # where ALE spells a game otherwise
 PLACES = ("raw", "frame", "stack")

@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.core.balls import L0, L2, Linf
-from adv_wrappers.core.budgets import Budget, Valid
-from adv_wrappers.core.errors import AdvWrappersError, ThreatError
-from adv_wrappers.core.frames import Newest, plain
+from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid
+from adv_wrappers.core.newest import Newest, plain
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.values import Value, same
 from adv_wrappers.daylight import Daylight
-from adv_wrappers.daylight.preset import transform_of
-from adv_wrappers.logic import Timing
+from adv_wrappers.daylight.by_game import transform_of
+from adv_wrappers.errors import AdvWrappersError, ThreatError
+from adv_wrappers.parsing import parse_when, pieces_of, plain_text, split, value_of
 from adv_wrappers.presets import TEXTS, Preset, presets
-from adv_wrappers.texts import parse_when, pieces_of, plain_text, split, value_of
+from adv_wrappers.timing import Timing
 
 _MOST = 256  # numbers of a scale that a text holds; an image has tens of thousands
 _FEW = 4  # that a caption holds

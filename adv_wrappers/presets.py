@@ -31,15 +31,14 @@ from adv_wrappers.attacks.multi_targeted import MultiTargeted
 from adv_wrappers.attacks.noise import Noise
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.attacks.square import Square
-from adv_wrappers.core.balls import L0, L2, Linf
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.errors import AdvWrappersError, BudgetError, ThreatError
-from adv_wrappers.core.frames import Newest, plain
+from adv_wrappers.core.budgets import L0, L2, Budget, Linf
+from adv_wrappers.core.newest import Newest, plain
 from adv_wrappers.core.perturbation import On, Perturbation, When, check_how
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct
 from adv_wrappers.daylight import JPEG, Brightness, Daylight, MedianBlur, Perspective, Rotation, Shift
-from adv_wrappers.texts import budget_of, parse_when, pieces_of, plain_text, value_of
+from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError
+from adv_wrappers.parsing import budget_of, parse_when, pieces_of, plain_text, value_of
 from adv_wrappers.timing import And, Bernoulli
 from adv_wrappers.victims import Victim, load_victim
 

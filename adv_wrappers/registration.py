@@ -12,14 +12,14 @@ from typing import Any
 
 import gymnasium as gym
 
-from adv_wrappers.core.errors import ThreatError
+from adv_wrappers.atari.games import announced
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.workers import one_thread_in_workers
+from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import as_threat, presets, threat
-from adv_wrappers.wrappers.games import announced
+from adv_wrappers.utils.threads import one_thread_in_workers
+from adv_wrappers.wrappers.gate import ProbabilisticTiming
 from adv_wrappers.wrappers.stack import wrap
-from adv_wrappers.wrappers.timing import ProbabilisticTiming
 
 _FRAMESKIP = "frameskip"
 _OPTIONS = ("quantize", "keep_true")

@@ -1,22 +1,155 @@
-"""When a layer strikes. Timings are values and combine with ``&``, ``|`` and ``~``.
+"""How timings combine: ``&``, ``|`` and ``~``, and the text of the result.
+
+When a layer strikes. Timings are values and combine with ``&``, ``|`` and ``~``.
 
 A timing is decided a row at a time from the step ``t``, the strikes ``spent`` so far and the row's own random key, so
 that nothing depends on how many environments run side by side. Steps at which it says no cost no attack.
 
 >>> Bernoulli(0.1) & ~AtMost(7)
 And(a=Bernoulli(p=0.1, stream=None), b=Not(a=AtMost(n=7)))
+
+Strategically timed attacks (Lin et al. 2017): strike when it matters to the victim what it does.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, cast
 
-from adv_wrappers.core.errors import ValueRangeError
-from adv_wrappers.logic import And as And
-from adv_wrappers.logic import Not as Not
-from adv_wrappers.logic import Or as Or
-from adv_wrappers.logic import Timing as Timing
+import numpy as np
+from torch import Tensor
+
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.perturbation import When
+from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
+
+
+class Timing(When):
+    """Base of the timings."""
+
+    def __and__(self, other: When) -> And:
+        return And(self, other)
+
+    def __or__(self, other: When) -> Or:
+        return Or(self, other)
+
+    def __invert__(self) -> Not:
+        return Not(self)
+
+    def __bool__(self) -> bool:
+        """Raises :class:`ThreatError`: ``and`` and ``or`` would silently keep one of the two."""
+        raise ThreatError("timings combine with &, | and ~; and, or and not would silently drop one of them")
+
+    def __str__(self) -> str:
+        """The text that the timing is read from, its defaults left out."""
+        given, skipped = list[str](), False
+        for field in fields(cast(Any, self)):
+            value = getattr(self, field.name)
+            if value is field.default or value == field.default:
+                skipped = True
+            else:  # behind an argument that is left out, only its name says which one a value is
+                text = repr(value) if isinstance(value, str) else str(value)
+                given.append(f"{field.name}={text}" if skipped else text)
+        return f"{self.name}({','.join(given)})"
+
+
+def _look(when: When, x: Tensor, context: Context, moment: Any, path: int) -> Any:
+    seen = when.decide(moment, path) if when.blind else when.look(x, context, moment, path)
+    return seen.cpu().numpy() if isinstance(seen, Tensor) and moment.clock.device is None else seen
+
+
+class Pair(Timing):
+    """Two timings; each operand folds its own place into the key, so that two Bernoullis do not draw alike."""
+
+    a: When
+    b: When
+
+    def __post_init__(self) -> None:
+        for part in (self.a, self.b):
+            if not isinstance(part, When):
+                raise ThreatError(f"timings combine with timings, got {part!r}")
+
+    @property
+    def blind(self) -> bool:  # type: ignore[override]
+        """Whether neither operand looks at the observation."""
+        return self.a.blind and self.b.blind
+
+    def join(self, a: Any, b: Any) -> Any:
+        """Both decisions as one."""
+        raise NotImplementedError
+
+    def settled(self, first: Any) -> bool:
+        """Whether the first decision is already that of both."""
+        return False
+
+    def decide(self, moment: Any, path: int = 0) -> Any:
+        return self.join(self.a.decide(moment, 4 * path + 1), self.b.decide(moment, 4 * path + 2))
+
+    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
+        first = _look(self.a, x, context, moment, 4 * path + 1)
+        if not isinstance(first, Tensor) and self.settled(first):
+            return first  # the second may cost a pass through the victim
+        return self.join(first, _look(self.b, x, context, moment, 4 * path + 2))
+
+
+@dataclass(frozen=True)
+class And(Pair):
+    """Both."""
+
+    name: ClassVar[str] = "and"
+    a: When
+    b: When
+
+    def join(self, a: Any, b: Any) -> Any:
+        return a & b
+
+    def settled(self, first: Any) -> bool:
+        return not np.any(first)
+
+    def __str__(self) -> str:
+        return f"{self.a}&({self.b})" if isinstance(self.b, And) else f"{self.a}&{self.b}"
+
+
+@dataclass(frozen=True)
+class Or(Pair):
+    """Either."""
+
+    name: ClassVar[str] = "or"
+    a: When
+    b: When
+
+    def join(self, a: Any, b: Any) -> Any:
+        return a | b
+
+    def __str__(self) -> str:
+        return f"({self.a}|{self.b})"
+
+
+@dataclass(frozen=True)
+class Not(Timing):
+    """Neither more nor less than the other steps."""
+
+    name: ClassVar[str] = "not"
+    a: When
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.a, When):
+            raise ThreatError(f"~ turns a timing round, got {self.a!r:.80}")
+
+    @property
+    def blind(self) -> bool:  # type: ignore[override]
+        """Whether the operand does not look at the observation."""
+        return self.a.blind
+
+    def __str__(self) -> str:
+        return f"~({self.a})" if isinstance(self.a, And) else f"~{self.a}"
+
+    def decide(self, moment: Any, path: int = 0) -> Any:
+        return self.a.decide(moment, 4 * path + 3) ^ True
+
+    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
+        return _look(self.a, x, context, moment, 4 * path + 3) ^ True
 
 
 def _count(name: str, value: Any, least: int) -> None:
@@ -108,3 +241,33 @@ class AtMost(Timing):
 
     def decide(self, moment: Any, path: int = 0) -> Any:
         return moment.spent < self.n
+
+
+@dataclass(frozen=True)
+class Strategic(Timing):
+    """Strike when the victim cares: its most and its least preferred action differ by more than beta.
+
+    Source: Lin et al. 2017, "Tactics of Adversarial Attack on Deep Reinforcement Learning Agents", equation 6. The gap
+    is one of probabilities, in [0, 1]; Q-values pass through a softmax (temperature 1).
+
+    Raises:
+        VictimError: without a victim, or with one whose actions are continuous.
+    """
+
+    name: ClassVar[str] = "strategic"
+    blind: ClassVar[bool] = False
+    beta: float
+    victim: Any = None
+
+    def __post_init__(self) -> None:
+        expect_victim(self.name, self.victim)
+        if isinstance(self.beta, bool) or not isinstance(self.beta, (int, float)) or not 0 <= self.beta <= 1:
+            raise ValueRangeError(f"beta must be a gap of probabilities in [0, 1], got {self.beta!r}")
+
+    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
+        if self.victim is None:
+            raise VictimError("strategic timing needs a victim: Strategic(beta, victim) or threat.against(victim)")
+        probs = getattr(context.bind(self.victim).policy(), "probs", None)
+        if probs is None or probs.dim() != 2:
+            raise VictimError("strategic timing is defined for one discrete action, this victim's is of another kind")
+        return probs.amax(1) - probs.amin(1) > self.beta

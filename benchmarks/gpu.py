@@ -58,7 +58,7 @@ def recorded(call: Call, device: torch.device, count: int) -> Call:
 
     if device.type != "cuda":
         return several
-    from adv_wrappers.core.graphs import CudaRecorder
+    from adv_wrappers.accel.cuda_graphs import CudaRecorder
 
     replay: Call = CudaRecorder(device).record(several)
     return replay

@@ -16,8 +16,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers import Linf, daylight, from_module
+from adv_wrappers.accel.triton_loader import SWITCH
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.launch import SWITCH
 
 OURS, TORCH = "adv_wrappers", "adv_wrappers, plain torch"
 SIZES = (1, 64, 1024, 16384)

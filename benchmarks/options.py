@@ -30,9 +30,9 @@ from torch import Tensor, nn
 
 import adv_wrappers as adv
 from adv_wrappers import Linf, MinBest, from_module, load_victim
-from adv_wrappers.core.arrays import to_victim
 from adv_wrappers.core.context import Context
-from adv_wrappers.victims.precision import flipped
+from adv_wrappers.core.spaces import to_victim
+from adv_wrappers.victims.gradients import flipped
 
 AGENTS = {
     "zoo:cartpole-ppo": "CartPole-v1", "zoo:cartpole-a2c": "CartPole-v1", "zoo:cartpole-dqn": "CartPole-v1",

@@ -41,7 +41,7 @@ from gymnasium.vector import SyncVectorEnv
 from timing import command, machine, save, table, write
 
 import adv_wrappers as adv
-from adv_wrappers.wrappers.pilot import Pilot
+from adv_wrappers.victims.runner import Pilot
 
 CLEAN = "clean"
 PARTS = ("environment", "agent", "attack", "rest")

@@ -43,8 +43,8 @@ from timing import command, interleave, machine, medians, save, table, write
 from torch import Tensor, nn
 
 import adv_wrappers as adv
-from adv_wrappers.core.bound import Bound
-from adv_wrappers.core.perturber import Perturber
+from adv_wrappers.core.context import Bound
+from adv_wrappers.core.engine import Perturber
 from adv_wrappers.core.session import Session
 from adv_wrappers.presets import parse_threat
 

@@ -47,11 +47,11 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers import *
 from adv_wrappers.daylight import *
-from adv_wrappers.core.layouts import layout_of
-from adv_wrappers.daylight.preset import transform_of
+from adv_wrappers.core.spaces import layout_of
+from adv_wrappers.daylight.by_game import transform_of
 from adv_wrappers.evaluation.environments import minimum_of
-from adv_wrappers.evaluation.metrics import impact, interval
-from adv_wrappers.texts import parse_when
+from adv_wrappers.evaluation.statistics import impact, interval
+from adv_wrappers.parsing import parse_when
 torch.set_num_threads(1)
 
 

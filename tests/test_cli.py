@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from adv_wrappers import presets
 from adv_wrappers.campaign import SuiteReport
-from adv_wrappers.cli import main, runs
+from adv_wrappers.cli import evaluation, main
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import zoo_names
 
@@ -73,8 +73,8 @@ def test_errors_are_one_clear_line(words: list[str], message: str) -> None:
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, victim, env, threats, _ = runs._DEMO[0]
-    monkeypatch.setattr(runs, "_DEMO", ((name, victim, env, threats[:1], 1),))
+    name, victim, env, threats, _ = evaluation._DEMO[0]
+    monkeypatch.setattr(evaluation, "_DEMO", ((name, victim, env, threats[:1], 1),))
     done = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cartpole.json", "cartpole.png"]
@@ -263,7 +263,7 @@ def test_training_needs_sb3_a_folder_and_says_so(tmp_path: Path, monkeypatch: py
     assert done.exit_code == 2 and "cannot write to the folder" in done.output
     assert "--out" in CliRunner().invoke(main, TRAIN).output
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    monkeypatch.delitem(sys.modules, "adv_wrappers.training.director", raising=False)
+    monkeypatch.delitem(sys.modules, "adv_wrappers.training.train_adversary", raising=False)
     for words in (TRAIN, [*SUITE, "--eps", "0.1"]):
         done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "out")])
         assert done.exit_code == 2 and "pip install 'adv_wrappers[sb3]'" in done.output

@@ -11,8 +11,8 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.formatting import caption, name_of, text_of, unique, without_number
+from adv_wrappers.parsing import stack_of, value_of
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.texts import stack_of, value_of
 from tests.laws.checks import adversary_of
 from tests.rigs import RIGS
 

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import adv_wrappers as adv
-from adv_wrappers.daylight.tables import PROBABILITIES, SETTINGS, TRANSFORMS
+from adv_wrappers.daylight.paper_tables import PROBABILITIES, SETTINGS, TRANSFORMS
 from adv_wrappers.daylight_ids import daylight_ids, make_daylight, make_daylight_vec
 from tests.laws.checks import check_spec
 from tests.rigs import same_bytes

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import adv_wrappers as adv
 from adv_wrappers.core.values import decode
-from adv_wrappers.texts import parse_when
+from adv_wrappers.parsing import parse_when
 from tests.rigs import RIGS, ReplayEnv
 
 

@@ -8,12 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.core import keys
-from adv_wrappers.core.arrays import Field
+from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.perturbation import On, Perturbation
+from adv_wrappers.core.spaces import Field
+from adv_wrappers.errors import ValueRangeError
 
 
 @dataclass(frozen=True)
@@ -54,5 +54,5 @@ def _allowed(context: Context, first: Tensor) -> Tensor:
     assert context.mask is not None
     allowed = context.mask.to(torch.float64)
     below = allowed.cumsum(-1)
-    u = keys.uniform_of(keys.fold(context.key, 0)) * below[:, -1]
+    u = rng.uniform_of(rng.fold(context.key, 0)) * below[:, -1]
     return first + (below <= u[:, None]).sum(-1)

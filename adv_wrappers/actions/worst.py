@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.arrays import Field
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import ValueRangeError, VictimError
 from adv_wrappers.core.perturbation import On, Perturbation
+from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.errors import ValueRangeError, VictimError
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import Director
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.adversaries.pa_ad import PAAD
-from adv_wrappers.adversaries.pa_ad_action import ActionPAAD
+from adv_wrappers.adversaries.pa_ad import PAAD, ActionPAAD
 from adv_wrappers.adversaries.sa_rl import SARL
 
 __all__ = ["PAAD", "SARL", "ActionPAAD", "Actor", "Director", "Hybrid", "Learned"]

@@ -16,9 +16,9 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import ThreatError, ValueRangeError
 from adv_wrappers.core.perturbation import On, Perturbation
 from adv_wrappers.core.values import Value
+from adv_wrappers.errors import ThreatError, ValueRangeError
 
 Steers = spaces.Box | spaces.Discrete
 

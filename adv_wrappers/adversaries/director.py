@@ -14,13 +14,13 @@ from gymnasium import spaces
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from adv_wrappers.core.errors import CardError, SpaceError
-from adv_wrappers.core.files import write
-from adv_wrappers.victims.chain import Normalize
+from adv_wrappers.errors import CardError, SpaceError
+from adv_wrappers.networks.input_gradient import Normalize
+from adv_wrappers.networks.recurrent import lstm_step
+from adv_wrappers.utils.files import write
+from adv_wrappers.utils.untrusted import read_json, read_tensors
+from adv_wrappers.victims.card_nets import Weights, clip_of
 from adv_wrappers.victims.gradients import digest
-from adv_wrappers.victims.recurrent import lstm_step
-from adv_wrappers.victims.stored import read_json, read_tensors
-from adv_wrappers.victims.weights import Weights, clip_of
 
 FORMAT = 1
 _LAYERS: dict[str, type[nn.Module]] = {

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from adv_wrappers.adversaries.actor import Actor, Steers
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.errors import BudgetError, ThreatError
 from adv_wrappers.core.values import Value
+from adv_wrappers.errors import BudgetError, ThreatError
 
 
 @dataclass(frozen=True)

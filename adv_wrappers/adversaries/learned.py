@@ -15,13 +15,13 @@ from torch.nn import functional
 from adv_wrappers.adversaries.actor import Actor, check_steers
 from adv_wrappers.adversaries.director import Director, load_director, save_director
 from adv_wrappers.adversaries.hybrid import Hybrid
-from adv_wrappers.core.arrays import Field
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import CardError, OrderError, ThreatError
 from adv_wrappers.core.perturbation import On, Perturbation, When
+from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import decode, encode
+from adv_wrappers.errors import CardError, OrderError, ThreatError
 
 VIEWS = ("state", "state+action")
 

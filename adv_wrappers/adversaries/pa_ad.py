@@ -1,4 +1,8 @@
-"""PA-AD (Sun et al. 2022, "Who Is the Strongest Enemy?", section 4): a director steers the policy, an actor the state.
+"""What an actor maximises: changes of a policy, losses ``[B, K] -> [B]`` with their gradients in closed form.
+
+``delta`` below is the change of the policy from the true state, of probabilities or of the mean of continuous actions.
+
+PA-AD (Sun et al. 2022, "Who Is the Strongest Enemy?", section 4): a director steers the policy, an actor the state.
 
 The director proposes in which direction the victim's policy should change; the actor finds, by gradient ascent inside
 the budget, a state at which it does (equation G of the paper). The four forms:
@@ -19,6 +23,18 @@ to point, and with two actions the cosine has no gradient, so that the steer is 
 ``d . (pi(s~) - pi(s))`` from the true state, and those after it the objective. ``variant="literal"`` starts at random
 as the paper has it; ``variant="released"`` takes the released code's single step from noise of a tenth of the radius,
 which by an error of sign descends.
+
+PA-AD on actions (Sun et al. 2022, appendix A).
+
+The director proposes how the policy should change, and the actor changes the action accordingly. The paper leaves the
+rest open; here:
+
+- ``direction`` (continuous actions): the action is moved along the steer as far as the budget goes, so that all of the
+  budget's boundary, where the optimum lies (Theorem 4), can be reached;
+- ``target``: the action that the steer names, scaled to the range of actions, or as near to it as the budget allows;
+  of discrete actions the one that is taken.
+
+No gradient is needed: an action is the policy's own output.
 """
 
 from __future__ import annotations
@@ -34,14 +50,102 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.adversaries.actor import Actor, Steers, check_bounded, check_form, goal_of, unit_box
-from adv_wrappers.adversaries.steering import Along, Toward, TowardPolicy, Turned
-from adv_wrappers.attacks.ascent import check_restarts, check_steps, pgd, search
+from adv_wrappers.attacks.gradient_attack import check_restarts, check_steps, pgd, search
 from adv_wrappers.attacks.objectives import Margin
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import ValueRangeError, VictimError
+from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.core.values import real
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.gradients import need_gradient
+
+_TINY = 1e-12
+
+
+class _Change:
+    """A function of the change of a victim's policy."""
+
+    def __init__(self, victim: Any, params: Tensor, wanted: Tensor) -> None:
+        self.discrete, self.gaussian = victim.kind in ("q", "logits"), victim.kind == "gaussian"
+        self.own, self.wanted = self._policy(params), wanted
+
+    def _policy(self, params: Tensor) -> Tensor:
+        if self.discrete:
+            return params.softmax(-1)
+        return params.chunk(2, -1)[0] if self.gaussian else params
+
+    def _value(self, delta: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _slope(self, delta: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def __call__(self, params: Tensor) -> Tensor:
+        return self._value(self._policy(params) - self.own)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """``[B, K]``, through the softmax where there is one."""
+        policy = self._policy(params)
+        slope = self._slope(policy - self.own)
+        if self.discrete:
+            return policy * (slope - (policy * slope).sum(-1, keepdim=True))
+        return torch.cat([slope, torch.zeros_like(slope)], -1) if self.gaussian else slope
+
+
+class Along(_Change):
+    """``d . delta``: how far the policy went in the wanted direction ``d`` ``[B, K]`` of length one."""
+
+    def _value(self, delta: Tensor) -> Tensor:
+        return (delta * self.wanted).sum(-1)
+
+    def _slope(self, delta: Tensor) -> Tensor:
+        return self.wanted
+
+
+class Turned(_Change):
+    """``||delta|| + weight cos(delta, d)`` (PA-AD, equation G)."""
+
+    def __init__(self, victim: Any, params: Tensor, wanted: Tensor, weight: float) -> None:
+        super().__init__(victim, params, wanted)
+        self.weight = weight
+
+    def _value(self, delta: Tensor) -> Tensor:
+        length = (delta.square().sum(-1) + _TINY).sqrt()
+        return length + self.weight * (delta * self.wanted).sum(-1) / length
+
+    def _slope(self, delta: Tensor) -> Tensor:
+        length = (delta.square().sum(-1, keepdim=True) + _TINY).sqrt()
+        unit = delta / length
+        cosine = (unit * self.wanted).sum(-1, keepdim=True)
+        return unit + self.weight * (self.wanted - cosine * unit) / length
+
+
+class Toward:
+    """``-||mean - goal||^2``: the mean of continuous actions is brought to ``goal`` ``[B, K]``."""
+
+    def __init__(self, victim: Any, goal: Tensor) -> None:
+        self.gaussian, self.goal = victim.kind == "gaussian", goal
+
+    def __call__(self, params: Tensor) -> Tensor:
+        mean = params.chunk(2, -1)[0] if self.gaussian else params
+        return -(mean - self.goal).square().sum(-1)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """``2 (goal - mean)``."""
+        mean = params.chunk(2, -1)[0] if self.gaussian else params
+        slope = 2 * (self.goal - mean)
+        return torch.cat([slope, torch.zeros_like(slope)], -1) if self.gaussian else slope
+
+
+class TowardPolicy:
+    """``-KL(policy || goal)``, the goal a policy of the victim's own family ``[B, K]``."""
+
+    def __init__(self, victim: Any, goal: Tensor) -> None:
+        self.victim, self.goal = victim, goal
+
+    def __call__(self, params: Tensor) -> Tensor:
+        return -self.victim.kl(params, self.goal)  # type: ignore[no-any-return]
+
 
 VARIANTS = ("linear-first", "literal", "released")
 
@@ -210,3 +314,64 @@ def plane(n: int) -> Tensor:
     k = torch.arange(1, n, dtype=torch.float64)
     rows[torch.arange(n - 1), torch.arange(1, n)] = -k
     return rows / (k * (k + 1)).sqrt()[:, None]
+
+
+@dataclass(frozen=True)
+class ActionPAAD(Actor):
+    """The steer is a direction in the space of actions, or an action.
+
+    Args:
+        victim: whose actions these are, one at a time.
+        form: ``"direction"`` or ``"target"``; None takes ``target`` for discrete actions and else ``direction``.
+
+    Raises:
+        VictimError: for a victim with several discrete actions at once.
+        ValueRangeError: for ``direction`` with discrete actions, which have none, and ``target`` in a range of actions
+            without bounds.
+    """
+
+    name: ClassVar[str] = "pa-ad-action"
+    on: ClassVar[On] = "action"
+    victim: Any = None
+    form: str | None = None
+
+    def __post_init__(self) -> None:
+        expect_victim(self.name, self.victim)
+        check_form(self.form)
+        if self.victim is None:
+            return
+        space = self.victim.action_space
+        if not isinstance(space, (spaces.Discrete, spaces.Box)):
+            raise VictimError(f"pa-ad-action takes one discrete action or continuous ones, this victim acts in {space}")
+        if isinstance(space, spaces.Discrete) and self.form == "direction":
+            raise ValueRangeError("discrete actions have no direction: form must be 'target' or None")
+        if self.form == "target":
+            check_bounded(self.name, space)
+
+    @property
+    def manner(self) -> str:
+        """``direction`` or ``target``."""
+        return self.form or ("target" if isinstance(self.victim.action_space, spaces.Discrete) else "direction")
+
+    @property
+    def direction(self) -> bool:
+        return self.manner == "direction"
+
+    def steer_space(self, shape: tuple[int, ...]) -> Steers:
+        expect_victim(self.name, self.victim)
+        space = self.victim.action_space
+        if isinstance(space, spaces.Discrete):
+            return spaces.Discrete(int(space.n))
+        return unit_box(math.prod(space.shape))
+
+    def __call__(self, x: Tensor, steer: Tensor, context: Context) -> Tensor:
+        space = self.victim.action_space
+        if isinstance(space, spaces.Discrete):
+            return (steer + int(space.start)).to(x.dtype).view(x.shape)
+        if self.manner == "target":
+            return goal_of(space, steer.to(x.dtype)).view(x.shape)
+        steer = steer.to(x.dtype)
+        onto = steer / steer.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+        if not context.budget.bounded:
+            return goal_of(space, onto).view(x.shape)
+        return x + onto.view(x.shape) * context.budget.spread(x, context.low, context.high)

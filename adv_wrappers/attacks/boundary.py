@@ -27,9 +27,8 @@ from torch import Tensor
 
 from adv_wrappers.attacks.objectives import need_discrete
 from adv_wrappers.attacks.square import check_queries
-from adv_wrappers.core.balls import Linf
+from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.euclidean import L2
 from adv_wrappers.core.perturbation import Perturbation
 
 _BISECTIONS, _HALVINGS, _LEAST_PROBES = 6, 3, 4  # of a round; a change that is 64 times as short counts as none

@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import check_steps
+from adv_wrappers.attacks.gradient_attack import check_steps
 from adv_wrappers.attacks.objectives import Margin, need_discrete
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.values import real
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.victims.gradients import need_gradient
 
 

@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from adv_wrappers.core.errors import CardError, ThreatError, VictimError
-from adv_wrappers.core.files import write
 from adv_wrappers.core.values import Value
+from adv_wrappers.errors import CardError, ThreatError, VictimError
+from adv_wrappers.networks.input_gradient import Normalize
+from adv_wrappers.utils.files import write
+from adv_wrappers.utils.untrusted import parse_json, parse_tensors, read_bytes
 from adv_wrappers.victims.card_nets import Critic as CriticNet
-from adv_wrappers.victims.chain import Normalize
+from adv_wrappers.victims.card_nets import Weights, clip_of
 from adv_wrappers.victims.gradients import digest
-from adv_wrappers.victims.stored import parse_json, parse_tensors, read_bytes
-from adv_wrappers.victims.weights import Weights, clip_of
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import Climb, Gradient, langevin
+from adv_wrappers.attacks.gradient_attack import Climb, Gradient, langevin
 from adv_wrappers.attacks.objectives import check_temperature, check_weights, divergence_of
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.core.values import real
+from adv_wrappers.errors import ValueRangeError
 
 
 @dataclass(frozen=True)

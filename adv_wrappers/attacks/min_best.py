@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import Climb
+from adv_wrappers.attacks.gradient_attack import Climb
 from adv_wrappers.attacks.objectives import CrossEntropy, classifier, leave_best, need_discrete
 
 

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import Climb
+from adv_wrappers.attacks.gradient_attack import Climb
 from adv_wrappers.attacks.objectives import CriticOfMode, ExpectedQ, MarginOfQ, check_temperature, temperature_of
-from adv_wrappers.core.errors import ValueRangeError, VictimError
 from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.errors import ValueRangeError, VictimError
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import Climb, Gradient
-from adv_wrappers.core.errors import VictimError
+from adv_wrappers.attacks.gradient_attack import Climb, Gradient
 from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.errors import VictimError
 
 
 class Lowered:

@@ -1,4 +1,4 @@
-"""The twin of :func:`adv_wrappers.attacks.ascent.pgd` on small networks: all steps of an attack in one kernel.
+"""The twin of :func:`adv_wrappers.attacks.gradient_attack.pgd` on small networks: all steps of an attack in one kernel.
 
 Products are summed in float32 (no tf32) but in another order than BLAS takes, so results agree with the plain version
 up to rounding: an element whose gradient is within rounding of zero may step the other way.
@@ -17,10 +17,10 @@ import triton
 from torch import Tensor, nn
 from torch.nn import functional
 
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.attacks.mlp_kernel import pgd_kernel
-from adv_wrappers.core import launch
-from adv_wrappers.core.balls import Linf
-from adv_wrappers.victims.chain import Normalize
+from adv_wrappers.core.budgets import Linf
+from adv_wrappers.networks.input_gradient import Normalize
 
 WIDEST, ACTIONS = 128, 32
 _BLOCK, _FEW = 32, 4096  # rows from which on a program takes twice as many: the processors are all busy then
@@ -191,8 +191,8 @@ def trial(device: torch.device) -> None:
             assert got is not None
             off = (got - expected).abs() > 1e-5
             what = f"{objective} on {widths}"
-            launch.same(
+            triton_loader.same(
                 f"elements that stepped the other way: {what}", off.float().mean(), torch.zeros(()).to(device), 0.01
             )
             _, value = plainly(net, objective, labels, got, low, high, 0, 0.0, budget, toward=toward)
-            launch.same(what, value, reached, 0.01 * float(reached.abs().max()))
+            triton_loader.same(what, value, reached, 0.01 * float(reached.abs().max()))

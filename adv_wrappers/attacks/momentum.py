@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import Climb, Gradient, momentum
+from adv_wrappers.attacks.gradient_attack import Climb, Gradient, momentum
 from adv_wrappers.attacks.objectives import classifier, leave_best, need_discrete
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.errors import ValueRangeError
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import Climb
+from adv_wrappers.attacks.gradient_attack import Climb
 from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
-from adv_wrappers.core.errors import ValueRangeError, VictimError
+from adv_wrappers.errors import ValueRangeError, VictimError
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.errors import ValueRangeError
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.errors import ValueRangeError, VictimError
 from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.errors import ValueRangeError, VictimError
 
 _WIDEST = 10.0  # widest gap between Q-values that a softmax is taken of; e^-10 is still told from nothing
 

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.attacks.ascent import Climb
 from adv_wrappers.attacks.critic import Critic
+from adv_wrappers.attacks.gradient_attack import Climb
 from adv_wrappers.attacks.objectives import CriticOfMode
-from adv_wrappers.core.errors import VictimError
 from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.errors import VictimError
 
 
 @dataclass(frozen=True)

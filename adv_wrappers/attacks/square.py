@@ -22,13 +22,12 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.attacks.objectives import Divergence, Margin
+from adv_wrappers.core.budgets import L0, L2
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import SpaceError, ValueRangeError
-from adv_wrappers.core.euclidean import L2
-from adv_wrappers.core.layouts import layout_of
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.sparse import L0
+from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.errors import SpaceError, ValueRangeError
 
 _HALVED = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: where the share is halved
 _SMALLEST = 8  # sides of an image: what is smaller is a table of features

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.core.errors import ValueRangeError, VictimError
+from adv_wrappers.errors import ValueRangeError, VictimError
 
 Box = tuple[Tensor, Tensor]
 Rule = Callable[[Any, Any, Any], Box]

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from adv_wrappers.core.errors import ValueRangeError
-from adv_wrappers.core.files import write
-from adv_wrappers.evaluation.metrics import caveat, footnotes, summary
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import Report, bounds, number, share
+from adv_wrappers.evaluation.statistics import caveat, footnotes, summary
+from adv_wrappers.utils.files import write
 
 _DERIVED = ("worst", "chosen", "shares", "worst_per_episode")  # in files for their readers
 

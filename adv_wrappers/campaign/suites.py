@@ -16,23 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from adv_wrappers.campaign.line_up import LEARNED, READY, SARSA, asked, check_training, reasons
-from adv_wrappers.campaign.makers import Makers, Progress
+from adv_wrappers.campaign.entries import LEARNED, READY, SARSA, asked, check_training, reasons
 from adv_wrappers.campaign.suite_report import SuiteReport, strongest_of
-from adv_wrappers.core.balls import Linf
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.errors import OutputError, ThreatError, ValueRangeError
-from adv_wrappers.core.files import holding, write
+from adv_wrappers.campaign.trainers import Makers, Progress
+from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import Make, builder
-from adv_wrappers.evaluation.episodes import check_episodes, evaluate
-from adv_wrappers.evaluation.metrics import interval
+from adv_wrappers.evaluation.evaluate import check_episodes, evaluate
 from adv_wrappers.evaluation.report import Report, number
-from adv_wrappers.evaluation.stacks import stack
+from adv_wrappers.evaluation.statistics import interval
+from adv_wrappers.evaluation.threat_stacks import stack
 from adv_wrappers.presets import threat
-from adv_wrappers.training import SMALL
-from adv_wrappers.training.another import refuse_another
-from adv_wrappers.training.scan import check_critics
+from adv_wrappers.training.checkpoints import refuse_another
+from adv_wrappers.training.critic_scan import SMALL, check_critics
+from adv_wrappers.utils.files import holding, write
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 

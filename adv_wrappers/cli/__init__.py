@@ -3,7 +3,7 @@
 ``adv-wrappers demo | evaluate | look | suite | threats | train-adversary | train-critic | victims``
 """
 
-from adv_wrappers.cli import lists, look, runs, suite, train
-from adv_wrappers.cli.group import main
+from adv_wrappers.cli import evaluation, listing, look, suite, train
+from adv_wrappers.cli.main import main
 
-__all__ = ["lists", "look", "main", "runs", "suite", "train"]
+__all__ = ["evaluation", "listing", "look", "main", "suite", "train"]

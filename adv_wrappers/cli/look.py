@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
-from adv_wrappers.cli.group import console_, main, stats_option, table_
-from adv_wrappers.core.files import probe
-from adv_wrappers.evaluation.figure import kind_of
-from adv_wrappers.evaluation.looks import BANDS, Look
-from adv_wrappers.evaluation.sheet import decibels, number, sheet, spectra
-from adv_wrappers.evaluation.stage import look
+from adv_wrappers.cli.main import console_, main, stats_option, table_
+from adv_wrappers.evaluation.side_by_side import BANDS, Look, look
+from adv_wrappers.rendering.contact_sheet import decibels, number, sheet, spectra
+from adv_wrappers.rendering.report_plot import kind_of
+from adv_wrappers.utils.files import probe
 from adv_wrappers.victims import load_victim
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from adv_wrappers.campaign import SuiteReport, standard
-from adv_wrappers.campaign.line_up import ATTACKS
-from adv_wrappers.cli.group import console_, main, printed, stats_option
+from adv_wrappers.campaign.entries import ATTACKS
+from adv_wrappers.cli.main import console_, main, printed, stats_option
 from adv_wrappers.cli.train import FOLDER, ONE, SCALE, SEED, SELECT, VICTIM, bars, going_on, unit
 from adv_wrappers.victims import load_victim
 

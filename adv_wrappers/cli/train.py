@@ -13,14 +13,14 @@ import click
 from rich.markup import escape
 
 from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.campaign.line_up import checkpoints, trainer
-from adv_wrappers.cli.group import console_, main, progress_, stats_option, table_
-from adv_wrappers.core.balls import Linf
+from adv_wrappers.campaign.entries import checkpoints, trainer
+from adv_wrappers.cli.main import console_, main, progress_, stats_option, table_
+from adv_wrappers.core.budgets import Linf
 from adv_wrappers.evaluation.report import number
-from adv_wrappers.texts import pieces_of, value_of
-from adv_wrappers.training import GRID, SMALL, scan_critics, train_one
-from adv_wrappers.training.forms import BOTH, FORMS
-from adv_wrappers.training.scan import budget_of, refuse_one
+from adv_wrappers.parsing import pieces_of, value_of
+from adv_wrappers.training.critic_scan import GRID, SMALL, budget_of, refuse_one, scan_critics
+from adv_wrappers.training.pa_ad_forms import BOTH, FORMS
+from adv_wrappers.training.train_critic import train_one
 from adv_wrappers.victims import load_victim
 
 FOLDER = click.Path(path_type=Path, file_okay=False)

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-decorators, disable-error-code="no-untyped-def,assignment"
-"""The step of the l-infinity ball as one kernel: the twin of :meth:`adv_wrappers.core.balls.Linf.ascend`.
+"""The step of the l-infinity ball as one kernel: the twin of :meth:`adv_wrappers.core.budgets.Linf.ascend`.
 
 Five passes over memory (sign, step, clamp, round) become one. The results are those of the plain rule to the bit, which
 on CUDA multiplies and adds with one rounding; so contraction is switched off, and asked for where torch has it.
@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.core import launch
+from adv_wrappers.accel import triton_loader
 
 _BLOCK = 1024
 
@@ -136,7 +136,7 @@ def trial(device: torch.device) -> None:
 
     Off CUDA products are exact, since not every interpreter multiplies and adds with one rounding.
     """
-    from adv_wrappers.core.balls import Linf
+    from adv_wrappers.core.budgets import Linf
 
     length, fine = (1.7, 1.0) if device.type == "cuda" else (1.75, 16.0)
     generator = torch.Generator().manual_seed(0)
@@ -155,11 +155,11 @@ def trial(device: torch.device) -> None:
             expected = ball.plainly(y, g, length, x, low, high, grid)
             got = ascend(y, g, low, high, length, ball.units(y), grid)
             assert got is not None
-            launch.same(f"the step of {dtype}", got, expected)
+            triton_loader.same(f"the step of {dtype}", got, expected)
         if grid:
             box = Linf(2.3).box(x.byte().float(), torch.tensor(0.0).to(device), torch.tensor(255.0).to(device))
             low, high = box[0].ceil().to(dtype), box[1].floor().to(dtype)
             expected = Linf(2.3).plainly(y, g, length, x, low, high, True)
             got = step_from_bytes(y, g, x.byte(), 2.3, length)
             assert got is not None
-            launch.same(f"the step of {dtype} from bytes", got, expected)
+            triton_loader.same(f"the step of {dtype} from bytes", got, expected)

@@ -3,20 +3,30 @@
 Every function takes batches ``[B, *S]`` of float tensors in the units of the space; ``low`` and ``high`` are the
 space's own bounds ``[*S]``, already widened by the engine to contain the true value. On an integer grid the engine
 passes ``grid=True``: boxes are rounded inwards, values to the nearest integer.
+
+The budget L2: how far a row may move in the Euclidean norm.
+
+The budget L0: how many elements of a row may change.
+
+Balls: the budget Linf, beside L2 and L0. :mod:`adv_wrappers.core.budgets` says what each function means.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.errors import BudgetError
+from adv_wrappers.accel import triton_loader
+from adv_wrappers.core.rounding import around, distance
 from adv_wrappers.core.values import Value
+from adv_wrappers.errors import BudgetError
 
 
 class Draws(Protocol):
@@ -128,3 +138,326 @@ def below_one_level(eps: float) -> BudgetError:
         f"eps={eps:g} is below one grey level on an integer space, so nothing could change: eps is in the units of the "
         f"observation (1/255 of the range of uint8 is eps=1). Raise eps, or make the space float with quantize=False"
     )
+
+
+_ROUNDING = 1e-15  # of a sum of squares in float64, relatively: what lengths are known to
+_FAR = 1e6  # length of a vector that stands for its direction alone
+
+
+def _rows(x: Tensor) -> Tensor:
+    """``[B, *S]`` as ``[B, n]``."""
+    return x.reshape(len(x), x.shape[1:].numel())
+
+
+def _broad(column: Tensor, x: Tensor) -> Tensor:
+    """``[B, 1]`` to be broadcast over ``x`` ``[B, *S]``."""
+    return column.view(-1, *[1] * (x.dim() - 1))
+
+
+def _norms(x: Tensor) -> Tensor:
+    return _broad(torch.linalg.vector_norm(_rows(x), dim=1, keepdim=True), x)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """``x`` in float64, where its device has that."""
+    return x if x.device.type == "mps" else x.double()
+
+
+def _shrunk(delta: Tensor, length: float | Tensor, huge: bool) -> Tensor:
+    """``delta`` with the rows that are longer than ``length`` drawn back to it.
+
+    ``huge`` says that it may hold numbers whose squares are none.
+    """
+    if not huge:
+        norms = _norms(delta)
+        return delta * torch.where(norms > length, length / norms, 1.0)
+    top = _broad(_rows(delta).abs().amax(1, keepdim=True), delta).clamp_(min=torch.finfo(delta.dtype).tiny)
+    unit = delta / top
+    norms = _norms(unit)
+    return torch.where(norms * top > length, unit * (length / norms), delta)
+
+
+def _whole(delta: Tensor, length: float | Tensor) -> Tensor:
+    """The whole numbers near ``delta`` in rows of at most ``length``.
+
+    Every element is first rounded towards zero at the length allowed, then, in the order of what that took away, one
+    further while that comes nearer to ``delta`` and the row can pay for it. Plain rounding would lose a change that is
+    spread over many elements: each would be less than half a level.
+    """
+    wide = _wide(delta)
+    length = _wide(length) if isinstance(length, Tensor) else length
+    shrunk = _shrunk(wide, length, delta.dtype == torch.float64)
+    base = shrunk.trunc()
+    more = wide.round().abs() > base.abs()
+    order = _rows(torch.where(more, (shrunk - base).abs(), -1.0)).argsort(dim=1, descending=True, stable=True)
+    price = _rows(torch.where(more, 2 * base.abs() + 1, 0.0)).gather(1, order)
+    room = (length.reshape(-1, 1) if isinstance(length, Tensor) else length) ** 2 * (1 + _ROUNDING)
+    paid = (price.cumsum(1) <= room - _rows(base).square().sum(1, keepdim=True)).to(wide.dtype)
+    whole = base + wide.sign() * more * torch.zeros_like(paid).scatter_(1, order, paid).view(delta.shape)
+    return whole.to(delta.dtype)
+
+
+@dataclass(frozen=True)
+class L2(Budget):
+    """The whole row may move by ``eps`` in the Euclidean norm.
+
+    A row is met with the space, and then drawn back along the line to the true value, which stays in the space since
+    boxes are convex: feasible, and the nearest point wherever the space is not active. On an integer grid the elements
+    that a row can pay for move by whole levels, those first that are nearest to the next one.
+
+    Raises:
+        BudgetError: for a negative or non-finite radius, and below one grey level on an integer space.
+    """
+
+    name: ClassVar[str] = "l2"
+    eps: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", number("eps", self.eps))
+
+    def check(self, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], grid: bool) -> None:
+        if grid and 0 < self.eps < 1:
+            raise below_one_level(self.eps)
+
+    def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        lower, upper = around(x, distance(self.eps, None, False, (), x.dtype, x.device))
+        return torch.maximum(lower, low), torch.minimum(upper, high)
+
+    def grid_box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        whole = distance(self.eps, None, True, (), x.dtype, x.device)
+        return torch.maximum(x - whole, low), torch.minimum(x + whole, high)
+
+    def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
+        if self.eps == 0:
+            return x  # to the bit, -0.0 included
+        inner = max(self.eps - 0.999, 0.0) if grid else 0.999 * self.eps
+        # met with the space's bounds, not with the sides of the box around the ball: those would bend the way back
+        y = torch.where((y < low) & (low > x - inner), low, y)
+        y = torch.where((y > high) & (high < x + inner), high, y)
+        if grid:
+            return x + _whole(y - x, self.eps)
+        true = _wide(x)
+        delta = _shrunk(_wide(y) - true, self.eps, x.dtype == torch.float64)
+        near = (true + delta).to(x.dtype)
+        over = (_wide(near) - true).abs() > delta.abs_().mul_(1 + _ROUNDING)  # rounded away from the true value
+        return torch.clamp(torch.where(over, torch.nextafter(near, x), near), low, high)
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        top = _broad(_rows(gradient).abs().amax(1, keepdim=True), gradient)
+        g = gradient / torch.where(top > 0, top, 1.0)  # the squares of a small gradient would underflow
+        return g / _norms(g).clamp(min=1)
+
+    def unit(self, low: Tensor, high: Tensor) -> float | Tensor:
+        return self.eps
+
+    def move(self, y: Tensor, gradient: Tensor, length: float | Tensor, grid: bool = False) -> Tensor:
+        return y + _whole(_FAR * self.direction(gradient), length) if grid else super().move(y, gradient, length)
+
+    def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
+        """Uniform in the ball: a Gaussian direction at radius ``eps * u ** (1 / n)``, then met with the space."""
+        normal, size = draws.normal(), max(x.shape[1:].numel(), 1)
+        radius = self.eps * _broad(_rows(draws.uniform())[:, :1].pow(1 / size), x)
+        return self.project(self.move(x, normal, radius, grid), x, low, high, grid)
+
+
+@dataclass(frozen=True)
+class L0(Budget):
+    """At most ``k`` elements of a row may change, each within the space's own bounds.
+
+    Raises:
+        BudgetError: if ``k`` is not an integer of at least 0.
+    """
+
+    name: ClassVar[str] = "l0"
+    bounded: ClassVar[bool] = False
+    k: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.k, bool) or int(number("k", self.k)) != self.k:
+            raise BudgetError(f"k must be a whole number of elements, got {self.k!r}")
+        object.__setattr__(self, "k", int(self.k))
+
+    def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.minimum(x, low), torch.maximum(x, high)
+
+    def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
+        y = super().project(y, x, low, high, grid)
+        change = (y - x).abs().reshape(len(x), -1)
+        if self.k >= change.shape[1]:
+            return y
+        keep = torch.zeros_like(change, dtype=torch.bool)
+        keep.scatter_(1, change.topk(self.k, dim=1).indices, True)
+        return torch.where(keep.view(y.shape), y, x)
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """The gradient itself, its largest element one: so the projection keeps the elements that matter most."""
+        top = gradient.abs().reshape(len(gradient), -1).amax(1).view(-1, *[1] * (gradient.dim() - 1))
+        return gradient / torch.where(top > 0, top, 1.0)
+
+    def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
+        """``k`` elements chosen evenly, each uniform over the space."""
+        y, order = super().draw(x, low, high, draws, grid), draws.uniform().reshape(len(x), -1)
+        if self.k >= order.shape[1]:
+            return y
+        keep = torch.zeros_like(order, dtype=torch.bool).scatter_(1, order.topk(self.k, dim=1).indices, True)
+        return torch.where(keep.view(y.shape), y, x)
+
+
+__all__ = ["L0", "L2", "Linf"]
+
+Scale = float | tuple[float, ...] | str | None
+
+
+@functools.lru_cache(maxsize=256)
+def _radius(eps: float, scale: Any, shape: tuple[int, ...], dtype: torch.dtype, device: Any) -> Tensor:
+    """``eps * scale`` to the nearest number of a dtype: ``[]``, or ``shape``; arithmetic with tensors costs less."""
+    return (torch.tensor(1.0 if scale is None else scale, dtype=torch.float64) * eps).view(shape).to(device, dtype)
+
+
+@dataclass(frozen=True)
+class Linf(Budget):
+    """Every feature may move by ``eps`` times its scale.
+
+    Args:
+        eps: radius, at least 0, in the units of the space (grey levels for uint8 images) or of ``scale``.
+        scale: None (one), a number, one number a feature in C order (0 freezes a feature), or ``"victim"``: the
+            victim's own unit, the standard deviations of its normaliser.
+
+    Raises:
+        BudgetError: for a negative or non-finite radius or scale, and below one grey level on an integer space.
+
+    >>> Linf(0.5).box(torch.zeros(1, 2), torch.tensor([-0.2, -1.0]), torch.tensor([1.0, 1.0]))
+    (tensor([[-0.2000, -0.5000]]), tensor([[0.5000, 0.5000]]))
+    """
+
+    name: ClassVar[str] = "linf"
+    eps: float
+    scale: Scale = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", number("eps", self.eps))
+        scale = self.scale
+        if isinstance(scale, (str, bytes)):
+            if scale != "victim":
+                raise BudgetError(f"scale must be None, a number, one number a feature or 'victim', got {scale!r}")
+        elif isinstance(scale, (Sequence, np.ndarray, Tensor)):
+            try:
+                flat = np.asarray(scale, dtype=np.float64).reshape(-1).tolist()
+            except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+                raise BudgetError(f"scale must be one number a feature, got {scale!r}") from error
+            object.__setattr__(self, "scale", tuple(number("scale", s) for s in flat))
+        elif scale is not None:
+            object.__setattr__(self, "scale", number("scale", scale))
+
+    def resolve(self, victim: Any) -> Linf:
+        """Replace ``scale="victim"`` by the victim's own standard deviations."""
+        if self.scale != "victim" or victim is None:
+            return self
+        if victim.scale is None:
+            raise BudgetError("scale='victim' needs a victim with a unit of its own (a normaliser); this one has none")
+        scale = victim.scale.double().reshape(-1)
+        if bool((scale == scale[0]).all()):  # one number for all: images would carry tens of thousands
+            return replace(self, scale=float(scale[0]))
+        return replace(self, scale=tuple(scale.tolist()))
+
+    def check(self, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], grid: bool) -> None:
+        if self.scale == "victim":
+            raise BudgetError("scale='victim' needs a victim: give one to the attack, or call threat.against(victim)")
+        size = int(np.prod(low.shape))
+        if isinstance(self.scale, tuple) and len(self.scale) != size:
+            raise BudgetError(f"scale has {len(self.scale)} numbers for a space of {size} features {low.shape}")
+        unit = (
+            max(self.scale, default=0.0)
+            if isinstance(self.scale, tuple)
+            else float(1 if self.scale is None else self.scale)
+        )
+        if grid and 0 < self.eps * unit < 1:
+            raise below_one_level(self.eps * unit)
+
+    @property
+    def elementwise(self) -> bool:
+        return not isinstance(self.scale, tuple)
+
+    def radius(self, x: Tensor) -> float | Tensor:
+        """Largest change of every feature: a number, or ``[*S]``."""
+        if isinstance(self.scale, tuple):
+            return _radius(self.eps, self.scale, tuple(x.shape[1:]), x.dtype, x.device)
+        return self.eps if self.scale is None else self.eps * float(self.scale)
+
+    def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        lower, upper = around(x, self._distance(x, False))
+        return torch.maximum(lower, low, out=lower), torch.minimum(upper, high, out=upper)
+
+    def grid_box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        whole = self._distance(x, True)
+        lower, upper = x - whole, x + whole  # exact
+        return torch.maximum(lower, low, out=lower), torch.minimum(upper, high, out=upper)
+
+    def _distance(self, x: Tensor, whole: bool) -> Tensor:
+        scale, *more = self._shape(x)
+        return distance(self.eps, scale, whole, *more)
+
+    def _shape(self, x: Tensor) -> Any:
+        """Scale, shape, dtype and device of the radius as a tensor."""
+        return self.scale, tuple(x.shape[1:]) if isinstance(self.scale, tuple) else (), x.dtype, x.device
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        return self.in_units(gradient.sign())
+
+    def units(self, x: Tensor) -> float | Tensor | None:
+        """The scale of every feature: a number, ``[*S]`` like the rows of ``x``, or None for one."""
+        if isinstance(self.scale, tuple):
+            return _radius(1.0, self.scale, tuple(x.shape[1:]), x.dtype, x.device)
+        return None if self.scale is None else float(self.scale)
+
+    def in_units(self, gradient: Tensor) -> Tensor:
+        units = self.units(gradient)
+        return gradient if units is None else gradient * units
+
+    def ascend(
+        self, y: Tensor, gradient: Tensor, length: float | Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool,
+        spend: bool = False,
+    ) -> Tensor:  # fmt: skip
+        if self.eps == 0:
+            return x  # to the bit, -0.0 included
+        if y.is_cuda and isinstance(length, float) and (kernels := triton_loader.twin("core.balls", y)) is not None:
+            into = gradient if spend else None
+            done: Tensor | None = kernels.ascend(y, gradient, low, high, length, self.units(y), grid, into)
+            if done is not None:
+                return done
+        return self.plainly(y, gradient, length, x, low, high, grid, spend)
+
+    def plainly(
+        self, y: Tensor, gradient: Tensor, length: float | Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool,
+        spend: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """:meth:`ascend` by torch alone, for a radius above zero."""
+        move = self.in_units(gradient.sign_() if spend else gradient.sign())
+        if grid and self.scale is not None:  # at least one level, also for features of a small scale
+            move = (length * move).abs().clamp_(min=1).mul_(move.sign())
+            length = 1.0
+        # in the memory of the direction: on large batches fresh memory costs more than the arithmetic
+        if isinstance(length, Tensor):
+            move.mul_(length).add_(y)
+        else:
+            torch.add(y, move, alpha=length, out=move)
+        torch.clamp(move, low, high, out=move)
+        return move.round_() if grid else move
+
+    def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
+        return super().project(y, x, low, high, grid) if self.eps > 0 else x  # to the bit, -0.0 included
+
+    def unit(self, low: Tensor, high: Tensor) -> float | Tensor:
+        return self.eps
+
+    def spread(self, x: Tensor, low: Tensor, high: Tensor) -> float | Tensor:
+        return self.radius(x)
+
+    def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
+        """Uniform in the ball (on the grid: over its integers), then met with the space, as the papers do."""
+        u = draws.uniform()
+        if not grid:
+            radius, one = _radius(self.eps, *self._shape(x)), _radius(1.0, None, (), x.dtype, x.device)
+            return torch.clamp(u.add_(u).sub_(one).mul_(radius).add_(x), low, high)
+        whole = self._distance(x, True)
+        return torch.clamp(u.mul_(2 * whole + 1).floor_().sub_(whole).add_(x), low, high)

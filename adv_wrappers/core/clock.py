@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from adv_wrappers.core import keys
-from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core import rng
+from adv_wrappers.errors import ValueRangeError
 
 Seeds = int | list[int | None] | None
 
@@ -38,8 +38,8 @@ class Clock:
         self._episode_key: Any = None
 
     def _array(self, values: list[int]) -> Any:
-        array = keys.roots(values)
-        return array if self.device is None else keys.as_tensor(array, len(values), self.device)
+        array = rng.roots(values)
+        return array if self.device is None else rng.as_tensor(array, len(values), self.device)
 
     def _zeros(self) -> Any:
         if self.rows is None:
@@ -57,7 +57,7 @@ class Clock:
             if seed is None:
                 self.episode += 1
             else:
-                self.root, self.episode = keys.root(_whole(seed)), 0
+                self.root, self.episode = rng.root(_whole(seed)), 0
             self.t = self.spent = 0
             self._step_key = self._episode_key = None
             return
@@ -69,8 +69,8 @@ class Clock:
             self.turn(mask)
         for row, value in enumerate(seeds):
             if value is not None and (mask is None or mask[row]):
-                key = keys.root(_whole(value))
-                self.root[row] = key if self.device is None else keys._signed(key)
+                key = rng.root(_whole(value))
+                self.root[row] = key if self.device is None else rng._signed(key)
                 self.episode[row] = 0
 
     def check(self, seed: Seeds, mask: Any = None) -> list[int | None]:
@@ -108,16 +108,16 @@ class Clock:
         """Count strikes against the budget of the episode."""
         self.spent = self.spent + struck
 
-    def key(self) -> keys.Key:
+    def key(self) -> rng.Key:
         """The key of (root, episode, t), from which every stream is folded."""
         if self._step_key is None:
-            self._step_key = keys.fold(self.episode_key(), self.t)
+            self._step_key = rng.fold(self.episode_key(), self.t)
         return self._step_key
 
-    def episode_key(self) -> keys.Key:
+    def episode_key(self) -> rng.Key:
         """The key of (root, episode), the same at every step of an episode."""
         if self._episode_key is None:
-            self._episode_key = keys.fold(self.root, self.episode)
+            self._episode_key = rng.fold(self.root, self.episode)
         return self._episode_key
 
 

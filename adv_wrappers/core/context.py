@@ -1,4 +1,7 @@
-"""The context: what an adversary may know at this step, and the tools it may use; computed when asked for."""
+"""A victim as seen from one step: attacks never handle a recurrent state or the parts of an observation that stay.
+
+The context: what an adversary may know at this step, and the tools it may use; computed when asked for.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,81 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from adv_wrappers.core import keys
-from adv_wrappers.core.bound import Bound
+from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.spaces import finite
+from adv_wrappers.errors import VictimError
+
+
+class Bound:
+    """A victim as seen from one step: its recurrent state and the parts of the observation that stay are filled in."""
+
+    def __init__(
+        self, victim: Any, state: Any, fill: Callable[[Tensor], Any] | None, observation: Any, look: bool = True
+    ) -> None:  # fmt: skip
+        self.victim, self._state, self._fill, self._observation = victim, state, fill, observation
+        self.look = look  # whether answers are looked at
+
+    def full(self, x: Tensor | None) -> Any:
+        """The whole observation with ``x`` where this layer perturbs; None for the observation as it was received."""
+        if x is None:
+            return self._observation
+        return x if self._fill is None else self._fill(x)
+
+    def params(self, x: Tensor | None = None) -> Tensor:
+        """Parameters of the action distribution ``[B, K]`` at ``x``, or at the observation as this layer got it.
+
+        Raises:
+            VictimError: for parameters of another shape, and for such that are not finite, where they are looked at:
+                on the host it costs next to nothing, elsewhere it would wait for the device.
+        """
+        params: Tensor = self.victim.params(self.full(x), self._state)
+        check = getattr(self.victim, "check_params", None)
+        if check is not None:
+            check(params, None if x is None else len(x), self.look)
+        return params
+
+    def chain(self) -> Any:
+        """The victim's chain (:mod:`.networks.input_gradient`), where that and ``x`` alone make its parameters."""
+        return self.victim.chain() if self._fill is None and self._state is None else None
+
+    def policy(self, x: Tensor | None = None) -> torch.distributions.Distribution:
+        """Action distribution at ``x``."""
+        return self.victim.policy(self.full(x), self._state)  # type: ignore[no-any-return]
+
+    def q(self, x: Tensor | None = None, act: Tensor | None = None) -> Tensor | None:
+        """``[B, A]`` for discrete actions, ``[B]`` with ``act``; None where the victim has no Q.
+
+        Raises:
+            VictimError: where they are looked at, for values that are not finite.
+        """
+        values: Tensor | None = self.victim.q(self.full(x), act, self._state)
+        if values is not None and self.look and not finite(values.detach()):
+            raise VictimError(f"the Q-values of {self.victim!r} are not finite: {values.detach()}")
+        return values
+
+    def value(self, x: Tensor | None = None) -> Tensor | None:
+        """State value ``[B]``; None where the victim has none.
+
+        Raises:
+            VictimError: where they are looked at, for values that are not finite.
+        """
+        values: Tensor | None = self.victim.value(self.full(x), self._state)
+        if values is not None and self.look and not finite(values.detach()):
+            raise VictimError(f"the state values of {self.victim!r} are not finite: {values.detach()}")
+        return values
+
+    def gradient(self, loss: Callable[[Tensor], Tensor], precision: str | None = None) -> Callable[[Tensor], Tensor]:
+        """``x -> d loss(params(x)).sum() / dx``, ``[B, *S]``; no gradient of the weights is ever computed.
+
+        ``precision`` is None, ``"bf16"`` or ``"tf32"``, as :meth:`adv_wrappers.Victim.gradient` takes it.
+        """
+        lower = {} if precision is None else {"precision": precision}
+        return self.victim.gradient(loss, self._state, self._fill, **lower)  # type: ignore[no-any-return]
+
 
 _TOGETHER = 1 << 15  # elements that are drawn at once
 
@@ -101,15 +174,15 @@ class Context:
 
     def _next(self) -> Tensor:
         self._draws += 1
-        return keys.fold(self.key, self._draws)  # type: ignore[no-any-return]
+        return rng.fold(self.key, self._draws)  # type: ignore[no-any-return]
 
     def uniform(self) -> Tensor:
         """Numbers in [0, 1) of the shape and dtype of ``x``; every call is a new draw."""
-        return self._lay(keys.uniform(self._next(), self._shape, self._dtype))
+        return self._lay(rng.uniform(self._next(), self._shape, self._dtype))
 
     def normal(self) -> Tensor:
         """Standard normal numbers of the shape and dtype of ``x``."""
-        return self._lay(keys.normal(self._next(), self._shape, self._dtype))
+        return self._lay(rng.normal(self._next(), self._shape, self._dtype))
 
     def normals(self, count: int) -> Iterator[Tensor]:
         """``count`` independent draws, one after the other; small batches have them for the price of one."""
@@ -117,16 +190,16 @@ class Context:
         together = min(max(_TOGETHER // (size * max(len(key), 1)), 1), count)
         for i in range(0, count, together):
             part = min(together, count - i)
-            draws = keys.normal(key, (part, *self._shape), self._dtype, i * size)
+            draws = rng.normal(key, (part, *self._shape), self._dtype, i * size)
             yield from (self._lay(draw) for draw in draws.unbind(1))
 
     def signs(self) -> Tensor:
         """Fair signs of the shape and dtype of ``x``."""
-        return self._lay(keys.signs(self._next(), self._shape, self._dtype))
+        return self._lay(rng.signs(self._next(), self._shape, self._dtype))
 
     def numbers(self, count: int) -> Tensor:
         """``count`` numbers in [0, 1) a row, ``[B, count]``, in the dtype of ``x``; every call is a new draw."""
-        return keys.uniform(self._next(), (count,), self._dtype)
+        return rng.uniform(self._next(), (count,), self._dtype)
 
     def bind(self, victim: Any) -> Bound:
         """The victim at this step: attacks never see a recurrent state."""

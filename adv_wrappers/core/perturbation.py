@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from adv_wrappers.core.arrays import Field
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import BudgetError, ThreatError
+from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.values import Value
+from adv_wrappers.errors import BudgetError, ThreatError
 
 On = Literal["observation", "action"]
 
@@ -28,7 +28,7 @@ class Perturbation(Value):
     A class that declares ``capturable = True`` promises that its call is the same kernels at every call of one shape:
     no branch on data, nothing that waits for a device, no look at ``t``, ``spent`` or ``memory``, and no writing to
     what it is given. It then works on fewer copies, and on CUDA it is recorded once as a graph and replayed
-    (:mod:`adv_wrappers.core.graphs`).
+    (:mod:`adv_wrappers.accel.cuda_graphs`).
     """
 
     on: ClassVar[On] = "observation"

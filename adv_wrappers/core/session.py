@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.arrays import is_text, to_victim
-from adv_wrappers.core.errors import OrderError
+from adv_wrappers.core.spaces import to_victim
+from adv_wrappers.errors import OrderError
+from adv_wrappers.utils.trees import is_text
 
 
 def select(tree: Any, rows: Any) -> Any:

@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.arrays import At, Field, fits
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import BudgetError, SpaceError, ThreatError, VictimError
 from adv_wrappers.core.perturbation import How, On, Perturbation, When, check_how, check_when
+from adv_wrappers.core.spaces import At, Field, fits
 from adv_wrappers.core.values import Value, decode
+from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, VictimError
 
 
 def expect_victim(label: str, victim: Any) -> None:

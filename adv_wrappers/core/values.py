@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from adv_wrappers.core.errors import ThreatError, VictimError
+from adv_wrappers.errors import ThreatError, VictimError
 
 Loader = Callable[[str], Any]
 _loader: list[Loader] = []

@@ -1,19 +1,19 @@
 """Daylight: six natural changes of what a camera sees, as plain functions on batches and as perturbations.
 
 The threat model of "Daylight: Assessing Generalization Skills of Deep Reinforcement Learning Agents". The functions
-take uint8 or float tensors ``[B, *S]`` (see :func:`adv_wrappers.core.layouts.layout_of` for layouts) and are exact:
+take uint8 or float tensors ``[B, *S]`` (see :func:`adv_wrappers.core.spaces.layout_of` for layouts) and are exact:
 equal to OpenCV to the bit on the host, and to themselves on every device.
 """
 
 from adv_wrappers.daylight.blur import MedianBlur, median_blur
 from adv_wrappers.daylight.brightness import Brightness, brightness
+from adv_wrappers.daylight.by_game import Daylight
 from adv_wrappers.daylight.compose import compose
 from adv_wrappers.daylight.jpeg import JPEG, jpeg
+from adv_wrappers.daylight.paper_tables import PROBABILITIES, SETTINGS
 from adv_wrappers.daylight.perspective import Perspective, perspective
-from adv_wrappers.daylight.preset import Daylight
 from adv_wrappers.daylight.rotation import Rotation, rotate
 from adv_wrappers.daylight.shift import Shift, shift
-from adv_wrappers.daylight.tables import PROBABILITIES, SETTINGS
 
 __all__ = [
     "JPEG", "PROBABILITIES", "SETTINGS", "Brightness", "Daylight", "MedianBlur", "Perspective", "Rotation", "Shift",

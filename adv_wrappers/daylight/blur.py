@@ -14,11 +14,11 @@ import cv2
 import torch
 from torch import Tensor
 
-from adv_wrappers.core import launch
-from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight.images import Limits, batched, each, on_host, split, whole
 from adv_wrappers.daylight.passes import Median, Piece
 from adv_wrappers.daylight.transform import Transform, WholeRange
+from adv_wrappers.errors import ValueRangeError
 
 _AT_ONCE = 1 << 24  # neighbours held in memory at once
 
@@ -56,7 +56,7 @@ def median_blur(x: Tensor, k: int, *, layout: str | None = None) -> Tensor:
     if on_host(images) and images.shape[-1] != 2:  # OpenCV knows one, three and four channels
         y = each(images, lambda source, out: cv2.medianBlur(source, k, out))
     else:
-        fast = launch.twin("daylight.blur", images) if images.dtype == torch.uint8 else None
+        fast = triton_loader.twin("daylight.kernels.blur", images) if images.dtype == torch.uint8 else None
         y = _median(images, k) if fast is None else fast.median(images, k)
     return back(y)[0] if single else back(y)
 

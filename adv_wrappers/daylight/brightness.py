@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.core import launch
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, check_images, choice, limits_of, number, on_host
 from adv_wrappers.daylight.passes import Piece, Table
@@ -98,7 +98,7 @@ def brightness(x: Tensor, alpha: float, beta: float, *, rule: str = "clip", limi
         y = (x - low) * alpha + beta * (high - low) / 255
         return ((y.abs() if rule == "abs" else y) + low).clamp_(low, high)
     if not on_host(x) or x.numel() < _FEW:
-        levels, fast = _on(alpha, beta, rule, x.device), launch.twin("daylight.brightness", x)
+        levels, fast = _on(alpha, beta, rule, x.device), triton_loader.twin("daylight.kernels.brightness", x)
         return levels[x.long()] if fast is None else fast.look_up(x, levels)
     source = x.contiguous().numpy().reshape(1, -1)
     how = _vectorised(alpha, beta, rule)
@@ -148,7 +148,7 @@ class Brightness(Transform):
         return (Table(table(float(alpha), float(beta), self.rule)),)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = launch.twin("daylight.brightness", x) if self.drawn else None
+        fast = triton_loader.twin("daylight.kernels.brightness", x) if self.drawn else None
         if fast is None:
             return None
         key = self.drawn_from(context).to(x.device)

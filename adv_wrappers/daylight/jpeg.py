@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.core import launch
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight.images import Limits, batched, choice, each, limits_of, on_host, split, whole
 from adv_wrappers.daylight.jpeg_colour import SUBSAMPLINGS, jpeg_torch
 from adv_wrappers.daylight.transform import Transform, WholeRange
@@ -69,7 +69,7 @@ def jpeg(
         # In float32 at least: float16 does not hold the fractions of 255 that decide the rounding.
         exact = torch.promote_types(x.dtype, torch.float32)
         levels = ((x.to(exact) - low) / (high - low) * 255).round_().clamp_(0, 255).to(torch.uint8)
-    kernels = launch.twin("daylight.jpeg", levels)
+    kernels = triton_loader.twin("daylight.kernels.jpeg", levels)
     if kernels is not None:
         y: Tensor = kernels.round_trip(levels, layout, quality, subsampling, order)
     else:

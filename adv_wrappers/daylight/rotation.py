@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.core import launch
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, number, split
 from adv_wrappers.daylight.passes import Piece, warped
@@ -114,7 +114,7 @@ class Rotation(Transform):
         return (warped(at, self.border, self.interpolation),)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = launch.twin("daylight.rows", x) if self.drawn else None
+        fast = triton_loader.twin("daylight.kernels.row_warp", x) if self.drawn else None
         rows = None if fast is None else self.draw(context)
         if fast is None or rows is None:
             return None

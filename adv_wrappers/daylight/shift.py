@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.core import launch
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, split, whole
 from adv_wrappers.daylight.passes import Piece, moved
@@ -48,7 +48,7 @@ def shift(
     choice("border", border, BORDERS)
     x, layout, single = batched(x, layout)
     dark, _ = limits_of(x, limits)
-    fast = launch.twin("daylight.shift", x) if x.dtype == torch.uint8 else None
+    fast = triton_loader.twin("daylight.kernels.shift", x) if x.dtype == torch.uint8 else None
     if fast is not None:
         images, back = split(x, layout)
         y = back(fast.shift(images, fast.move(dx, dy, x.device), border))
@@ -139,7 +139,7 @@ class Shift(Transform):
         return (moved(dx, dy, self.border, height, width),)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = launch.twin("daylight.shift", x) if self.drawn else None
+        fast = triton_loader.twin("daylight.kernels.shift", x) if self.drawn else None
         if fast is None:
             return None
         key = self.drawn_from(context).to(x.device)

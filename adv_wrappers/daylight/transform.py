@@ -16,16 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.core import keys
-from adv_wrappers.core.arrays import Field
+from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.errors import SpaceError, ValueRangeError
-from adv_wrappers.core.frames import plain
-from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.core.newest import plain
 from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.daylight.images import Limits, choice
 from adv_wrappers.daylight.passes import Piece
+from adv_wrappers.errors import SpaceError, ValueRangeError
 
 Range = float | tuple[float, float]
 WholeRange = int | tuple[int, int]
@@ -36,7 +35,7 @@ class Transform(Perturbation):
     """A transform of images, in the dtype of the space.
 
     Args:
-        layout: which axis of an observation is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers.
+        layout: which axis of an observation is what (see :func:`adv_wrappers.core.spaces.layout_of`); None infers.
         per: a parameter given as a range ``(low, high)`` is drawn once an ``episode`` or once a ``step``.
 
     Raises:
@@ -158,7 +157,7 @@ class Transform(Perturbation):
         for i, value in enumerate(self.numbers().values()):
             if isinstance(value, tuple):
                 low, high = value
-                u = keys.uniform_of(keys.fold(key, i + 1))
+                u = rng.uniform_of(rng.fold(key, i + 1))
                 steps = (
                     (u * ((high - low) // self.stride + 1)).floor() * self.stride if self.stride else u * (high - low)
                 )

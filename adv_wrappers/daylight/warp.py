@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.core import launch
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight.images import each, on_host
 
 BORDERS = ("replicate", "zero", "reflect", "wrap")
@@ -118,7 +118,7 @@ def perspective_map(inverse: Matrix, height: int, width: int, interpolation: str
 def warp(images: Tensor, at: Map, border: str, interpolation: str, dark: float = 0.0) -> Tensor:
     """Images ``[N, H, W, K]`` seen through a map; ``dark`` is what stands outside for the border ``zero``."""
     if not on_host(images):
-        fast = launch.twin("daylight.warp", images) if images.dtype == torch.uint8 else None
+        fast = triton_loader.twin("daylight.kernels.warp", images) if images.dtype == torch.uint8 else None
         if fast is not None:
             return fast.warp(images, at, border, interpolation)  # type: ignore[no-any-return]
         return _gather(images, at, border, interpolation, dark)

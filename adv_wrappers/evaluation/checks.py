@@ -1,4 +1,6 @@
-"""Warnings: signs that an evaluation should not be trusted (after AutoAttack's checks, Croce and Hein 2020).
+"""What an attack in lower precision takes for the victim: the actions that would flip in it.
+
+Warnings: signs that an evaluation should not be trusted (after AutoAttack's checks, Croce and Hein 2020).
 
 An attack that fails looks like an agent that is robust. Each check returns sentences that say what was seen and what
 may be done about it; a report carries them, and so does the table of the command line.
@@ -17,24 +19,43 @@ import torch
 from numpy.typing import NDArray
 
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.attacks.ascent import Climb
+from adv_wrappers.attacks.gradient_attack import Climb
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.attacks.min_best import MinBest
-from adv_wrappers.core.arrays import Field, to_victim
-from adv_wrappers.core.balls import Linf
-from adv_wrappers.core.bound import Bound
-from adv_wrappers.core.errors import ThreatError
-from adv_wrappers.core.frames import plain
+from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.context import Bound
+from adv_wrappers.core.engine import Perturber
+from adv_wrappers.core.newest import plain
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.session import select
+from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.values import encode, real
-from adv_wrappers.evaluation.flips import MOST
-from adv_wrappers.evaluation.metrics import interval
+from adv_wrappers.errors import ThreatError
+from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.formatting import name_of
 from adv_wrappers.presets import presets
+from adv_wrappers.victims.gradients import flipped
 from adv_wrappers.victims.victim import Victim
+
+MOST = 0.01  # a share of flipped actions above which a report warns
+
+
+def flips(engine: Perturber, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
+    """At how many true observations this was looked at, and at how many of these the action flips.
+
+    Args:
+        engine: of an observation layer; without a lower precision nothing is looked at.
+        obs: true observations ``[B, *S]``, or a dictionary of them.
+        rows: which of them, int ``[n]``.
+    """
+    how = engine.threat.how
+    victim, precision = getattr(how, "victim", None), getattr(how, "precision", None)
+    if victim is None or precision is None:
+        return 0, 0
+    full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
+    return len(rows), int(flipped(victim, full, precision, engine.session.state(victim, rows)).sum())
+
 
 _HARDER = "max-diff:restarts=6,keep=best,noise=0"
 _MOST = 0.5  # a share above which something that may happen now and then is a warning

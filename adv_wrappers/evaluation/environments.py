@@ -9,14 +9,14 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from adv_wrappers.core.arrays import fits
-from adv_wrappers.core.errors import AdvWrappersError, SpaceError
+from adv_wrappers.atari.games import Fire as Fire
+from adv_wrappers.atari.games import is_atari as is_atari
+from adv_wrappers.atari.games import make as _make
+from adv_wrappers.atari.preprocessing import atari as atari
+from adv_wrappers.core.spaces import fits
+from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.atari import atari as atari
-from adv_wrappers.wrappers.games import Fire as Fire
-from adv_wrappers.wrappers.games import is_atari as is_atari
-from adv_wrappers.wrappers.games import make as _make
 from adv_wrappers.wrappers.order import check_order
 
 Make = Callable[..., gym.Env[Any, Any]]

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from adv_wrappers.core.errors import SpaceError, ValueRangeError
-from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.daylight.images import Limits, limits_of, split
+from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.perceptual import pair
 
 # ImageNet's mean and standard deviation for inputs in [-1, 1]: the scaling layer of the authors' code

@@ -2,7 +2,7 @@
 
 Every function takes two batches ``[B, *S]`` of one shape and dtype, uint8 or float, tensors or numpy arrays, and
 returns one float64 number a row, ``[B]``, on the device of the first. What a row holds (see
-:func:`adv_wrappers.core.layouts.layout_of`) may be a stack of frames: ``l2``, ``linf`` and ``psnr`` take all its
+:func:`adv_wrappers.core.spaces.layout_of`) may be a stack of frames: ``l2``, ``linf`` and ``psnr`` take all its
 pixels together, as budgets do, and ``ssim`` is the mean over its frames and colours.
 
 The learned distance, LPIPS, is in :mod:`adv_wrappers.evaluation.lpips`.
@@ -18,10 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.arrays import finite
-from adv_wrappers.core.errors import SpaceError, ValueRangeError
-from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.core.spaces import finite, layout_of
 from adv_wrappers.daylight.images import Limits, limits_of, split
+from adv_wrappers.errors import SpaceError, ValueRangeError
 
 WINDOW, SIGMA = 11, 1.5  # pixels; the window of SSIM and the standard deviation of its weights
 K1, K2 = 0.01, 0.03  # SSIM's constants, as shares of the range of the values
@@ -117,7 +116,7 @@ def ssim(x: Any, y: Any, layout: str | None = None, limits: Limits | None = None
 
     Args:
         x, y: ``[B, *S]``.
-        layout: which axis is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers it.
+        layout: which axis is what (see :func:`adv_wrappers.core.spaces.layout_of`); None infers it.
         limits: darkest and brightest value of floats, by default 0 and 1; uint8 has 0 and 255. Values count from the
             darkest, or the luminance term would divide by nothing on a range such as -1 to 1.
 

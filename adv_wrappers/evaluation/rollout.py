@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.core.perturbation import When
-from adv_wrappers.evaluation.distances import Sample
-from adv_wrappers.evaluation.meter import Meter, Run
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.measurements import Meter, Run, Sample
+from adv_wrappers.victims.runner import Pilot
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.pilot import Pilot
 
 
 class Tap(VectorWrapper):

@@ -7,9 +7,9 @@ from adv_wrappers.victims import boxes as boxes  # its bounds of the networks he
 from adv_wrappers.victims.card import environment_of, load_card
 from adv_wrappers.victims.card_writer import save_card
 from adv_wrappers.victims.module import from_module
+from adv_wrappers.victims.references import load_victim, zoo_names
 from adv_wrappers.victims.sb3 import from_sb3, load_sb3
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.victims.zoo import load_victim, zoo_names
 
 set_loader(load_victim)
 

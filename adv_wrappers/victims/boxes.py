@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from adv_wrappers.bounds.interval import Box, interval, joined, monotone, rule
+from adv_wrappers.networks.input_gradient import AppendLogStd, Normalize
 from adv_wrappers.victims.card_nets import Critic
-from adv_wrappers.victims.chain import AppendLogStd, Normalize
 
 monotone(Normalize, AppendLogStd)  # a normaliser divides by what is above 0
 

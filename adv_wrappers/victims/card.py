@@ -17,13 +17,12 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.core.errors import AdvWrappersError, CardError
-from adv_wrappers.victims.card_nets import Nets, build
-from adv_wrappers.victims.chain import Normalize
+from adv_wrappers.errors import AdvWrappersError, CardError
+from adv_wrappers.networks.input_gradient import Normalize
+from adv_wrappers.utils.untrusted import most_numbers, read_json, read_tensors
+from adv_wrappers.victims.card_nets import Nets, Weights, build, clip_of
 from adv_wrappers.victims.module import from_module
-from adv_wrappers.victims.stored import most_numbers, read_json, read_tensors
 from adv_wrappers.victims.victim import Select, Victim
-from adv_wrappers.victims.weights import Weights, clip_of
 
 # action boxes of Gymnasium's environments that are not [-1, 1]
 _REACH = {"InvertedPendulum": 3.0, "Pendulum": 2.0, "Pusher": 2.0, "Humanoid": 0.4, "HumanoidStandup": 0.4}

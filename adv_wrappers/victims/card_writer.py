@@ -16,13 +16,13 @@ from gymnasium import spaces
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from adv_wrappers.core.errors import CardError, VictimError
-from adv_wrappers.core.files import write
+from adv_wrappers.errors import CardError, VictimError
+from adv_wrappers.networks.input_gradient import AppendLogStd, Normalize, chain_of
+from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath
+from adv_wrappers.utils.files import write
 from adv_wrappers.victims.card import load_card, victim_of
 from adv_wrappers.victims.card_nets import STRIDES, Critic
-from adv_wrappers.victims.chain import AppendLogStd, Normalize, chain_of
 from adv_wrappers.victims.module import from_module
-from adv_wrappers.victims.recurrent import GaussianLSTM, LSTMPath
 from adv_wrappers.victims.victim import Victim
 
 _ACTIVATIONS: dict[type[nn.Module], str] = {nn.Tanh: "tanh", nn.ReLU: "relu"}

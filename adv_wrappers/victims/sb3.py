@@ -1,4 +1,7 @@
-"""Victims from Stable-Baselines3 and sb3-contrib: DQN, QR-DQN, PPO, A2C, SAC, TD3, DDPG and RecurrentPPO."""
+"""Which of SB3's policies an object is, told by the names of its classes, so that SB3 need not be imported.
+
+Victims from Stable-Baselines3 and sb3-contrib: DQN, QR-DQN, PPO, A2C, SAC, TD3, DDPG and RecurrentPPO.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,20 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from adv_wrappers.core.arrays import fits, turned
-from adv_wrappers.core.errors import CardError, VictimError
+from adv_wrappers.core.spaces import fits, turned
+from adv_wrappers.errors import CardError, VictimError
+from adv_wrappers.networks.input_gradient import Normalize, chain_of
 from adv_wrappers.victims.card_nets import Nets
-from adv_wrappers.victims.chain import Normalize, chain_of
-from adv_wrappers.victims.families import unscale
+from adv_wrappers.victims.distributions import unscale
 from adv_wrappers.victims.module import ModuleVictim, check_live, unstable_of
-from adv_wrappers.victims.sb3_nets import actor_critic_nets, is_image, off_policy_nets, q_nets, statistics_of
-from adv_wrappers.victims.sb3_policies import family_of
+from adv_wrappers.victims.sb3_nets import (
+    actor_critic_nets,
+    family_of,
+    is_image,
+    off_policy_nets,
+    q_nets,
+    statistics_of,
+)
 from adv_wrappers.victims.sb3_statistics import read_statistics, statistics_beside
 from adv_wrappers.victims.sb3_zip import Contents, read_zip
 from adv_wrappers.victims.victim import Select

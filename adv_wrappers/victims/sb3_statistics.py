@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from adv_wrappers.core.errors import AdvWrappersError, CardError, TrustError, VictimError
-from adv_wrappers.victims.stored import members, read_bytes, read_json
+from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, VictimError
+from adv_wrappers.utils.untrusted import members, read_bytes, read_json
 
 _MODULES = ("stable_baselines3", "gymnasium", "gym", "numpy", "collections", "copyreg")
 _BUILTINS = ("object", "set", "frozenset", "bytes")

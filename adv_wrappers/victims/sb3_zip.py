@@ -21,9 +21,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.core.errors import CardError, TrustError, VictimError
-from adv_wrappers.victims.sb3_policies import by_function
-from adv_wrappers.victims.stored import MAX_BYTES, check_zip, members, most_numbers, parse_json, read_bytes
+from adv_wrappers.errors import CardError, TrustError, VictimError
+from adv_wrappers.utils.untrusted import MAX_BYTES, check_zip, members, most_numbers, parse_json, read_bytes
+from adv_wrappers.victims.sb3_nets import by_function
 
 _ACTIVATIONS = {
     c.__name__: c

@@ -12,10 +12,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from adv_wrappers.core.arrays import is_text
-from adv_wrappers.core.errors import VictimError
-from adv_wrappers.victims.chain import Chain
-from adv_wrappers.victims.families import (
+from adv_wrappers.errors import VictimError
+from adv_wrappers.networks.input_gradient import Chain
+from adv_wrappers.utils.trees import is_text
+from adv_wrappers.victims.distributions import (
     CategoricalFamily,
     DeterministicFamily,
     Family,
@@ -247,7 +247,7 @@ class Victim:
 
         ``loss`` maps parameters ``[B, K]`` to ``[B]``; one with a ``gradient`` method in closed form is not
         differentiated. ``fill`` completes ``x`` to a whole observation. Weights receive no gradient. ``precision`` is
-        ``"bf16"``, ``"tf32"`` or None (see :mod:`adv_wrappers.victims.precision`).
+        ``"bf16"``, ``"tf32"`` or None (see :mod:`adv_wrappers.victims.gradients`).
         """
         return gradient(self, loss, state, fill, precision)
 

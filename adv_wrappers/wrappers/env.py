@@ -9,11 +9,11 @@ import torch
 from gymnasium.utils import RecordConstructorArgs
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.errors import SpaceError
 from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.errors import SpaceError
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.layer import LAYERS, Layer, floated, recorded
+from adv_wrappers.wrappers.base import LAYERS, Layer, floated, recorded
 
 
 class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):

@@ -8,10 +8,10 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from adv_wrappers.core.errors import OrderError
-from adv_wrappers.core.frames import Newest
-from adv_wrappers.victims.chain import Normalize
-from adv_wrappers.wrappers.layer import Layer, chain
+from adv_wrappers.core.newest import Newest
+from adv_wrappers.errors import OrderError
+from adv_wrappers.networks.input_gradient import Normalize
+from adv_wrappers.wrappers.base import Layer, chain
 
 # Wrappers that read something else than the observation they are handed: the emulator's screen, the renderer.
 _DEAF = {

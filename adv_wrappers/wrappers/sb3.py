@@ -9,13 +9,13 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.errors import SpaceError
 from adv_wrappers.core.perturbation import How, On, When
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.errors import SpaceError
+from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers import trees
-from adv_wrappers.wrappers.layer import GATES, Layer, counts, floated
-from adv_wrappers.wrappers.timing import gate
+from adv_wrappers.wrappers.base import GATES, Layer, counts, floated
+from adv_wrappers.wrappers.gate import gate
 
 
 class VecLayer(Layer, VecEnvWrapper):

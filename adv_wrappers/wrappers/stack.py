@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from adv_wrappers.core.errors import ThreatError
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.errors import ThreatError
+from adv_wrappers.parsing import stack_of
 from adv_wrappers.presets import as_threat, called, parts_of
-from adv_wrappers.texts import stack_of
 from adv_wrappers.victims import load_victim
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.observation import PerturbObservation

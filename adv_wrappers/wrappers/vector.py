@@ -11,12 +11,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.errors import SpaceError
 from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.errors import SpaceError
+from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers import trees
-from adv_wrappers.wrappers.layer import LAYERS, Layer, autoreset_mode, floated, understood
+from adv_wrappers.wrappers.base import LAYERS, Layer, autoreset_mode, floated, understood
 
 
 class VectorLayer(Layer, VectorWrapper):

@@ -21,7 +21,7 @@ from daylight_page import TRANSFORMS, markdown
 from figures import command, done, kept, load, machine, of_row, options, save, write
 
 import adv_wrappers as adv
-from adv_wrappers.daylight.tables import PROBABILITIES
+from adv_wrappers.daylight.paper_tables import PROBABILITIES
 
 AGENTS = ("davide-pong-ppo", "davide-pong-a2c", "zoo:pong-ppo")
 CAP = "carlini-wagner:target=worst,searches=3,steps=20,step=0.1"

@@ -6,7 +6,7 @@ from typing import Any
 
 from figures import of_row, table
 
-from adv_wrappers.daylight.tables import (
+from adv_wrappers.daylight.paper_tables import (
     A3C_PONG_IMPACTS,
     A3C_PONG_SCORES,
     FRACTIONS,

@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation.environments import atari
-from adv_wrappers.evaluation.looks import BANDS, Look
-from adv_wrappers.evaluation.paper import Paper, coloured
-from adv_wrappers.evaluation.sheet import sheet, spectra
-from adv_wrappers.evaluation.stage import daylight_of, look
-from adv_wrappers.wrappers.panels import picture
-from adv_wrappers.wrappers.pilot import Pilot
+from adv_wrappers.evaluation.side_by_side import BANDS, Look, daylight_of, look
+from adv_wrappers.rendering.contact_sheet import sheet, spectra
+from adv_wrappers.rendering.panels import picture
+from adv_wrappers.rendering.pixel_figure import Paper, coloured
+from adv_wrappers.victims.runner import Pilot
 
 GAMES = {"BankHeist": 50, "Jamesbond": 125, "Pong": 50, "Riverraid": 100, "TimePilot": 200}  # and the step shown
 ATTACK = "carlini-wagner:target=worst"

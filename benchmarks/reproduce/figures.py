@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adv_wrappers.evaluation.metrics import interval, t_quantile
+from adv_wrappers.evaluation.statistics import interval, t_quantile
 
 
 @dataclass(frozen=True)

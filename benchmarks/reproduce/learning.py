@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from figures import of_seeds, table
 
-from adv_wrappers.evaluation.metrics import interval
+from adv_wrappers.evaluation.statistics import interval
 
 COLOURS = {"sa-rl": "#7c3aed", "pa-ad": "#dc2626", "robust-sarsa": "#0f766e", "max-diff": "#b45309", "noise": "#6b7280"}
 STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False}

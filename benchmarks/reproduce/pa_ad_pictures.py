@@ -18,7 +18,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.paper import GRID, HIT, INK, MUTED, save
+from adv_wrappers.rendering.pixel_figure import GRID, HIT, INK, MUTED, save
 from benchmarks.reproduce import pa_ad_sketches as sketches
 from benchmarks.reproduce.pa_ad_sketches import figure, flat, plain
 from tests.adversaries import two_states as paper

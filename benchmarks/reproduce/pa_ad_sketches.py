@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyBboxPatch, Polygon
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.paper import GRID, HIT, INK, MUTED, save
-from adv_wrappers.wrappers.pilot import Pilot
+from adv_wrappers.rendering.pixel_figure import GRID, HIT, INK, MUTED, save
+from adv_wrappers.victims.runner import Pilot
 from tests.adversaries import two_states as paper
 
 CORNERS = np.eye(3) @ paper.PLANE.T * [1, -1]

@@ -8,9 +8,8 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers import ActionFlip
-from adv_wrappers.core.balls import L0, Linf
-from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.perturber import Perturber
+from adv_wrappers.core.budgets import L0, Linf, Valid
+from adv_wrappers.core.engine import Perturber
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.threat import ThreatModel
 from tests.core.helpers import box

@@ -8,12 +8,11 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers import WorstAction
-from adv_wrappers.core.balls import L2, Linf
-from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.errors import BudgetError, ValueRangeError, VictimError
-from adv_wrappers.core.perturber import Perturber
+from adv_wrappers.core.budgets import L2, Linf, Valid
+from adv_wrappers.core.engine import Perturber
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import box, linear, randn
 

@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries.steering import Turned
+from adv_wrappers.adversaries.pa_ad import Turned
 from tests.core.helpers import chooser, context, randn
 
 SEEN = spaces.Box(-1, 1, (3,), np.float64)

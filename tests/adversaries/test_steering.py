@@ -9,8 +9,7 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries.actor import goal_of
-from adv_wrappers.adversaries.pa_ad import plane
-from adv_wrappers.adversaries.steering import Along, Toward, TowardPolicy, Turned
+from adv_wrappers.adversaries.pa_ad import Along, Toward, TowardPolicy, Turned, plane
 from adv_wrappers.attacks.objectives import Margin
 from tests.core.helpers import actor, chooser, context, mlp, randn
 

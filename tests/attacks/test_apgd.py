@@ -10,8 +10,8 @@ import torch
 from adv_wrappers import APGD
 from adv_wrappers.attacks.apgd import checkpoints
 from adv_wrappers.attacks.objectives import Margin
-from adv_wrappers.core.balls import L2, Linf
-from adv_wrappers.core.errors import ValueRangeError, VictimError
+from adv_wrappers.core.budgets import L2, Linf
+from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import actor, chooser, context, mlp, randn
 
 X, EPS, STEPS = randn(12, 4, seed=2), 0.5, 23

@@ -10,10 +10,9 @@ from torch import nn
 
 from adv_wrappers import HopSkipJump
 from adv_wrappers.attacks.boundary import BoundarySearch, plan
-from adv_wrappers.core import keys
-from adv_wrappers.core.balls import L0, L2, Linf
-from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.errors import ValueRangeError, VictimError
+from adv_wrappers.core import rng
+from adv_wrappers.core.budgets import L0, L2, Linf, Valid
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.attacks.test_square import anywhere, flips
 from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
@@ -132,7 +131,7 @@ def test_a_row_depends_on_its_key_alone():
     how = HopSkipJump(victim, queries=60)
     whole = how(x, context(x, Linf(0.4)))
     part = context(x[2:5], Linf(0.4))
-    part._keys = keys.fold(torch.arange(2, 5), 0)
+    part._keys = rng.fold(torch.arange(2, 5), 0)
     torch.testing.assert_close(how(x[2:5], part), whole[2:5])
     assert torch.equal(how(x, context(x, Linf(0.4))), whole)
     assert not torch.equal(how(x, context(x, Linf(0.4), seed=1)), whole)

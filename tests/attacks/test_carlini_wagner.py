@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from adv_wrappers import CarliniWagner
-from adv_wrappers.core.balls import L2, Linf
-from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.errors import ValueRangeError, VictimError
+from adv_wrappers.core.budgets import L2, Linf, Valid
+from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import actor, chooser, context, linear, randn
 
 WEIGHT = randn(3, 4)

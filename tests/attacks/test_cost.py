@@ -11,9 +11,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers import PAAD, Director, Learned, presets
-from adv_wrappers.core.balls import L2, Linf
-from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.errors import VictimError
+from adv_wrappers.core.budgets import L2, Linf, Valid
+from adv_wrappers.errors import VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, mlp, randn
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.attacks.fused import fused
 from adv_wrappers.attacks.max_worst import MaxWorst
 from adv_wrappers.attacks.min_best import MinBest
 from adv_wrappers.attacks.objectives import Divergence
-from adv_wrappers.core import launch
-from adv_wrappers.core.balls import L2, Linf
+from adv_wrappers.core.budgets import L2, Linf
 from tests.core.helpers import chooser, context, mlp, randn
 from tests.triton_tools import interpreted, needs_triton
 
@@ -35,7 +35,7 @@ def test_on_a_processor_it_takes_the_plain_way():
 
 
 def check_attacks():
-    launch.twin = launch_anyway
+    triton_loader.twin = launch_anyway
     for attack in (
         MinBest(small(), 6, 0.25), MinBest(small("q"), 6, 0.25), MinBest(small(), 4, 0.3, random_start=True),
         MaxWorst(small("q"), steps=5), MinBest(small("q"), 6, 0.25, loss="cross-entropy"),
@@ -55,7 +55,7 @@ def check_attacks():
 
 
 def check_who_takes_the_plain_way():
-    launch.twin = launch_anyway
+    triton_loader.twin = launch_anyway
     attack = MinBest(small(), 2)
     made, bound = context(X, Linf(0.1)), context(X, Linf(0.1)).bind(attack.victim)
     assert through(attack, made) is not None

@@ -8,11 +8,11 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import MaxDiff
-from adv_wrappers.core.balls import L2, Linf
-from adv_wrappers.core.bound import Bound
-from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.budgets import L2, Linf
+from adv_wrappers.core.context import Bound
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.networks.input_gradient import AppendLogStd
 from adv_wrappers.victims import from_module
-from adv_wrappers.victims.chain import AppendLogStd
 from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
 
 X = randn(8, 4, seed=2)

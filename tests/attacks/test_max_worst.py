@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from adv_wrappers import MaxWorst
-from adv_wrappers.core.balls import Linf
-from adv_wrappers.core.errors import ValueRangeError, VictimError
+from adv_wrappers.core.budgets import Linf
+from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import actor, chooser, context, linear, mlp, randn
 
 X = randn(8, 4, seed=2)

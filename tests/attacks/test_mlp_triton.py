@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.core.balls import Linf
-from adv_wrappers.victims.chain import Normalize
+from adv_wrappers.core.budgets import Linf
+from adv_wrappers.networks.input_gradient import Normalize
 from tests.core.helpers import randn
 from tests.triton_tools import compiled, compiling, interpreted, needs_triton, resources
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from adv_wrappers import Noise
-from adv_wrappers.core.balls import Linf
-from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.budgets import Linf
+from adv_wrappers.errors import ValueRangeError
 from tests.core.helpers import context, randn
 
 X = randn(500, 3)

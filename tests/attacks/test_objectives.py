@@ -20,7 +20,7 @@ from adv_wrappers.attacks.objectives import (
     leave_best,
     need_discrete,
 )
-from adv_wrappers.core.errors import ValueRangeError, VictimError
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, linear, randn
 

@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 from adv_wrappers import APGD, MaxDiff, MaxWorst, MinBest, MinQ, MinValue, Momentum, MultiTargeted, ThreatModel
-from adv_wrappers.attacks.ascent import Best, Starts
+from adv_wrappers.attacks.gradient_attack import Best, Starts
 from adv_wrappers.attacks.objectives import CrossEntropy, Divergence, Margin
-from adv_wrappers.core.balls import L2, Linf
-from adv_wrappers.core.errors import ThreatError, ValueRangeError, VictimError
-from adv_wrappers.core.perturber import Perturber
+from adv_wrappers.core.budgets import L2, Linf
+from adv_wrappers.core.engine import Perturber
 from adv_wrappers.core.session import Session
+from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
+from adv_wrappers.networks.input_gradient import AppendLogStd
 from adv_wrappers.presets import presets, threat
-from adv_wrappers.victims.chain import AppendLogStd
 from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
 
 X = randn(64, 4, seed=2)

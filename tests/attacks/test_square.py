@@ -11,10 +11,10 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers import MaxDiff, Noise, Square
 from adv_wrappers.attacks.square import Features, Squares, image_layout, share_at
-from adv_wrappers.core import keys
-from adv_wrappers.core.balls import L0, L2, Linf
-from adv_wrappers.core.errors import ValueRangeError, VictimError
-from adv_wrappers.core.frames import Newest
+from adv_wrappers.core import rng
+from adv_wrappers.core.budgets import L0, L2, Linf
+from adv_wrappers.core.newest import Newest
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, mlp, randn
 
@@ -147,7 +147,7 @@ def test_a_row_depends_on_its_key_alone(shape):
     x, how = randn(6, *shape), Square(victim, queries=40)
     whole = how(x, context(x, Linf(0.3)))
     part = context(x[2:5], Linf(0.3))
-    part._keys = keys.fold(torch.arange(2, 5), 0)
+    part._keys = rng.fold(torch.arange(2, 5), 0)
     torch.testing.assert_close(how(x[2:5], part), whole[2:5])
     assert torch.equal(how(x, context(x, Linf(0.3))), whole)
     assert not torch.equal(how(x, context(x, Linf(0.3), seed=1)), whole)

@@ -11,9 +11,9 @@ from torch.nn.utils import parametrizations
 
 import adv_wrappers.victims.boxes  # noqa: F401 - gives Normalize, AppendLogStd and Critic their rules
 from adv_wrappers.bounds import interval, joined, known, monotone, rule
-from adv_wrappers.core.errors import ValueRangeError, VictimError
+from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.networks.input_gradient import AppendLogStd, Normalize
 from adv_wrappers.victims.card_nets import Critic
-from adv_wrappers.victims.chain import AppendLogStd, Normalize
 from tests.core.helpers import linear, mlp, randn
 
 ROUNDING = 1e-10  # bounds are not rounded outwards

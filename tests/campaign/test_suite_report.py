@@ -9,7 +9,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import SuiteReport
-from adv_wrappers.evaluation.metrics import caveat, summary
+from adv_wrappers.evaluation.statistics import caveat, summary
 
 RETURNS = {
     "none": [9.0, 9.0, 9.0, 9.0],

@@ -16,11 +16,11 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import SuiteReport, standard
-from adv_wrappers.campaign.line_up import ATTACKS, against, checkpoints, ready
+from adv_wrappers.campaign.entries import ATTACKS, against, checkpoints, ready
 from adv_wrappers.campaign.suites import _judged, _refuse_less, fresh_seed
-from adv_wrappers.training.scan import check_critics
+from adv_wrappers.training.critic_scan import check_critics
 from tests.evaluation.agents import Film, balancing, short, watcher
-from tests.training.test_critic import Toy, toy_victim
+from tests.training.test_train_critic import Toy, toy_victim
 
 pytest.importorskip("stable_baselines3")
 
@@ -469,7 +469,7 @@ def test_settings_of_critics_that_cannot_work():
 
 def test_a_place_without_sb3_is_told_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    monkeypatch.delitem(sys.modules, "adv_wrappers.training.director", raising=False)
+    monkeypatch.delitem(sys.modules, "adv_wrappers.training.train_adversary", raising=False)
     with pytest.raises(adv.AdvWrappersError, match=r"pip install 'adv_wrappers\[sb3\]'"):
         standard(balancing(), Unplayed, 0.05)
     report = standard(balancing(), "CartPole-v1", 0.05, attacks=("noise", "max-diff"), episodes=1)

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers import from_module
-from adv_wrappers.core import keys
+from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.victims import Victim
@@ -30,7 +30,7 @@ def context(
     box = budget.box(x, torch.minimum(space[0], x), torch.maximum(space[1], x))
     if grid:
         box = box[0].ceil(), box[1].floor()
-    row_keys = keys.fold(torch.arange(len(x)), seed)
+    row_keys = rng.fold(torch.arange(len(x)), seed)
     more = {"observation": x, "states": lambda victim: None, "fill": None, **more}
     return Context(x, box, space, budget, grid, 0, 0, lambda: row_keys, **more)
 

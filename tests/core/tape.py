@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adv_wrappers.core import recorder, transfer
-from adv_wrappers.core.watch import tensors
+from adv_wrappers.accel import cuda_graphs, transfer
+from adv_wrappers.accel.cuda_graphs import tensors
 
 
 class _Writing(TorchDispatchMode):
@@ -67,6 +67,6 @@ class Late(transfer.Transfer):
 def install(monkeypatch) -> tuple[list[Tape], list[Late]]:
     """Every layer that may be recorded is, as if its device were another; the tapes and transfers that it got."""
     tapes, lates = [], []
-    monkeypatch.setattr(recorder, "recorder_for", lambda device: tapes.append(Tape()) or tapes[-1])
+    monkeypatch.setattr(cuda_graphs, "recorder_for", lambda device: tapes.append(Tape()) or tapes[-1])
     monkeypatch.setattr(transfer, "between", lambda device: lates.append(Late(device)) or lates[-1])
     return tapes, lates

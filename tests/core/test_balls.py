@@ -7,8 +7,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.core.balls import L0, L2, Linf
-from adv_wrappers.core.errors import BudgetError
+from adv_wrappers.core.budgets import L0, L2, Linf
+from adv_wrappers.errors import BudgetError
 from tests.core.helpers import actor, context, linear, randn
 
 FREE = (torch.tensor(-torch.inf), torch.tensor(torch.inf))

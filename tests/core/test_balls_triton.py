@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from adv_wrappers.core.balls import Linf
+from adv_wrappers.core.budgets import Linf
 from tests.core.helpers import randn
 from tests.triton_tools import compiled, compiling, interpreted, needs_triton, resources
 

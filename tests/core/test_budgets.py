@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adv_wrappers.core import keys
-from adv_wrappers.core.balls import L0, L2, Linf
-from adv_wrappers.core.budgets import Budget, Valid, number
-from adv_wrappers.core.errors import BudgetError
+from adv_wrappers.core import rng
+from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid, number
 from adv_wrappers.core.values import decode
+from adv_wrappers.errors import BudgetError
 from tests.core.helpers import context
 
 
@@ -186,4 +185,4 @@ def test_keys_are_left_as_they_are():
     made = context(x, Linf(1))
     before = made.key.clone()
     made.draw(), made.normal(), made.signs()
-    assert torch.equal(made.key, before) and not torch.equal(made.uniform(), keys.uniform(before, (2,), x.dtype))
+    assert torch.equal(made.key, before) and not torch.equal(made.uniform(), rng.uniform(before, (2,), x.dtype))

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adv_wrappers.core import keys
+from adv_wrappers.core import rng
 from adv_wrappers.core.clock import Clock
-from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.errors import ValueRangeError
 
 CPU = torch.device("cpu")
 
@@ -34,7 +34,7 @@ def test_row_i_has_seed_s_plus_i():
         one = Clock(None)
         one.reset(7 + i)
         assert unsigned(many.key())[i] == one.key()
-        assert one.key() == keys.fold(keys.fold(keys.root(7 + i), 0), 0)
+        assert one.key() == rng.fold(rng.fold(rng.root(7 + i), 0), 0)
 
 
 @pytest.mark.parametrize("device", [None, CPU])
@@ -92,8 +92,8 @@ def test_a_masked_reset_leaves_the_other_rows():
     clock.reset([8, 8, None], np.array([False, True, True]))
     after = unsigned(clock.key())
     assert state(clock) == [[0, 0, 1], [1, 0, 0], [1, 0, 0]]
-    assert after[0] == before[0] and after[1] == keys.fold(keys.fold(keys.root(8), 0), 0)
-    assert after[2] == keys.fold(keys.fold(keys.root(2), 1), 0), "without a seed: the next episode of the same root"
+    assert after[0] == before[0] and after[1] == rng.fold(rng.fold(rng.root(8), 0), 0)
+    assert after[2] == rng.fold(rng.fold(rng.root(2), 1), 0), "without a seed: the next episode of the same root"
 
 
 def test_seeds_start_again_and_no_seed_goes_on():

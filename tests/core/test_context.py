@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adv_wrappers.core import keys
-from adv_wrappers.core.balls import L0, L2, Linf
-from adv_wrappers.core.budgets import Valid
+from adv_wrappers.core import rng
+from adv_wrappers.core.budgets import L0, L2, Linf, Valid
 from tests.core.helpers import box, chooser, context, linear, mlp, randn
 
 
@@ -16,7 +15,7 @@ def test_every_draw_is_new_and_none_needs_the_others():
     made = context(x, Linf(1))
     draws = [made.uniform(), made.uniform(), made.normal(), made.signs()]
     assert all(d.shape == x.shape and d.dtype == x.dtype for d in draws) and not torch.equal(draws[0], draws[1])
-    assert torch.equal(draws[1], keys.uniform(keys.fold(made.key, 2), (3,), x.dtype))
+    assert torch.equal(draws[1], rng.uniform(rng.fold(made.key, 2), (3,), x.dtype))
     many = list(made.normals(4))
     assert len(many) == 4 and many[0].shape == x.shape and not torch.equal(many[0], many[1])
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import adv_wrappers as adv
-from adv_wrappers.core.errors import BudgetError, SpaceError, ValueRangeError
-from adv_wrappers.core.perturber import Perturber
+from adv_wrappers.core.engine import Perturber
 from adv_wrappers.core.rounding import around, at_least, at_most
 from adv_wrappers.core.session import Session
+from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 
 FLOATS = ("float16", "float32", "float64")
 INTEGERS = ("uint8", "int8", "uint16", "int32", "int64")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adv_wrappers.core.errors import SpaceError
-from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.core.spaces import layout_of
+from adv_wrappers.errors import SpaceError
 
 
 @pytest.mark.parametrize(("shape", "layout"), [

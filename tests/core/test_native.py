@@ -11,13 +11,12 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.bench import Bench
 from adv_wrappers.core.budgets import Budget, Valid
-from adv_wrappers.core.errors import ThreatError
+from adv_wrappers.core.engine import Bench, Perturber
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.errors import ThreatError
 
 IMAGE = spaces.Box(0, 255, (2, 3), np.uint8)
 DEVICES = [None, torch.device("cpu")]

@@ -13,12 +13,11 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.core import perturber
-from adv_wrappers.core.errors import ThreatError
-from adv_wrappers.core.moment import padded
+from adv_wrappers.core import engine as engine_module
+from adv_wrappers.core.engine import Perturber, padded
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.perturber import Perturber
 from adv_wrappers.core.session import Session
+from adv_wrappers.errors import ThreatError
 from tests.core.helpers import chooser, mlp
 from tests.core.tape import install
 from tests.laws.checks import Case, cases, fitting, shell
@@ -121,7 +120,7 @@ def test_padding_does_not_change_the_rows_that_were_struck(monkeypatch):
     x[0], x[12] = 1e3, -4.9
     for filler in (1, 0, 12):
         pad = lambda rows, most, filler=filler: np.concatenate([rows, [filler] * (8 - len(rows))])  # noqa: E731
-        monkeypatch.setattr(perturber, "padded", pad)
+        monkeypatch.setattr(engine_module, "padded", pad)
         out.append(engine(device=None).apply(x, struck).tobytes())
     assert len(set(out)) == 1
 

@@ -9,12 +9,10 @@ import pytest
 from gymnasium import spaces
 
 from adv_wrappers import ActionFlip, ActionNoise, MaxDiff, MinBest, Noise
-from adv_wrappers.core.balls import L0, L2, Linf
-from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.errors import BudgetError, ThreatError, VictimError
+from adv_wrappers.core.budgets import L0, L2, Linf, Valid
 from adv_wrappers.core.threat import ThreatModel, victims_in
-from adv_wrappers.strategic import Strategic
-from adv_wrappers.timing import And, Bernoulli
+from adv_wrappers.errors import BudgetError, ThreatError, VictimError
+from adv_wrappers.timing import And, Bernoulli, Strategic
 from tests.core.helpers import box, chooser, linear, randn
 
 DISCRETE = spaces.Discrete(3)

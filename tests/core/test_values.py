@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from adv_wrappers.core import values
-from adv_wrappers.core.balls import Linf
-from adv_wrappers.core.errors import ThreatError, VictimError
+from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.values import Value, construct, decode, encode, set_loader
+from adv_wrappers.errors import ThreatError, VictimError
 from tests.core.helpers import chooser, linear, randn
 
 

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers import daylight
-from adv_wrappers.core import keys
+from adv_wrappers.core import rng
 from adv_wrappers.daylight.warp import warp
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (16, 20, 3), np.uint8)
@@ -45,9 +45,9 @@ def pictures(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def at_step(batch: int, episode: int = 0, t: int = 0, low: float = 0, high: float = 1) -> types.SimpleNamespace:
     """What a transform asks of a context."""
-    key = keys.fold(torch.arange(batch), episode)
+    key = rng.fold(torch.arange(batch), episode)
     space = torch.tensor(float(low)), torch.tensor(float(high))
-    return types.SimpleNamespace(episode_key=key, key=keys.fold(key, t), space=space)
+    return types.SimpleNamespace(episode_key=key, key=rng.fold(key, t), space=space)
 
 
 class Still(gym.Env):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.daylight import MedianBlur, median_blur
 from adv_wrappers.daylight.blur import _of_nine
+from adv_wrappers.errors import ValueRangeError
 
 SIZES = [(1, 1), (1, 6), (2, 3), (3, 3), (7, 5), (16, 33), (33, 40)]
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from adv_wrappers.core.errors import SpaceError, ValueRangeError
 from adv_wrappers.daylight import Brightness, brightness
 from adv_wrappers.daylight.brightness import table
-from adv_wrappers.daylight.tables import SETTINGS
+from adv_wrappers.daylight.paper_tables import SETTINGS
+from adv_wrappers.errors import SpaceError, ValueRangeError
 
 GREYS = torch.arange(256, dtype=torch.uint8).view(1, 16, 16)
 PAPER = [tuple(games["brightness"].values()) for games in SETTINGS.values()]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adv_wrappers.core.errors import SpaceError, ValueRangeError
 from adv_wrappers.daylight import (
     JPEG,
     Brightness,
@@ -22,6 +21,7 @@ from adv_wrappers.daylight import (
     rotate,
     shift,
 )
+from adv_wrappers.errors import SpaceError, ValueRangeError
 from tests.daylight.helpers import pictures
 
 STEPS = (

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from adv_wrappers.core.errors import SpaceError, ValueRangeError
-from adv_wrappers.core.layouts import LAYOUTS
+from adv_wrappers.core.spaces import LAYOUTS
 from adv_wrappers.daylight import brightness, jpeg, median_blur, perspective, rotate, shift
 from adv_wrappers.daylight.images import batched, choice, each, limits_of, number, split, whole
+from adv_wrappers.errors import SpaceError, ValueRangeError
 from tests.daylight.helpers import pictures
 
 SHAPES = {

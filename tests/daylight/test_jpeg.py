@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from adv_wrappers.core import keys
-from adv_wrappers.core.errors import SpaceError, ValueRangeError
+from adv_wrappers.core import rng
 from adv_wrappers.daylight.dct import through_dct
 from adv_wrappers.daylight.jpeg import JPEG, jpeg
 from adv_wrappers.daylight.jpeg_colour import jpeg_torch
+from adv_wrappers.errors import SpaceError, ValueRangeError
 
 SUBSAMPLINGS = ("4:2:0", "4:2:2", "4:4:4")
 SIZES = [(1, 1), (2, 4), (7, 5), (8, 8), (15, 16), (16, 16), (17, 33), (40, 3), (83, 85)]
@@ -151,8 +151,8 @@ def test_planes_of_any_number_of_axes():
 
 
 def at_step(batch: int, episode: int, t: int) -> types.SimpleNamespace:
-    key = keys.fold(torch.arange(batch), episode)
-    return types.SimpleNamespace(episode_key=key, key=keys.fold(key, t), space=(torch.zeros(1), torch.ones(1)))
+    key = rng.fold(torch.arange(batch), episode)
+    return types.SimpleNamespace(episode_key=key, key=rng.fold(key, t), space=(torch.zeros(1), torch.ones(1)))
 
 
 def test_a_range_of_qualities_is_drawn_once_an_episode():

@@ -11,26 +11,26 @@ pytestmark = needs_triton
 
 _THROUGH = """
 import torch
-from adv_wrappers.core import launch
-from adv_wrappers.daylight import dct_triton, jpeg_triton
+from adv_wrappers.accel import triton_loader
+from adv_wrappers.daylight.kernels import dct_triton, jpeg_triton
 from adv_wrappers.daylight.jpeg import jpeg
 dct_triton._LANES = 1024
 
 calls = []
 
 def asked(name, x):
-    assert name == "daylight.jpeg" and x.dtype == torch.uint8
+    assert name == "daylight.kernels.jpeg" and x.dtype == torch.uint8
     calls.append(name)
     return jpeg_triton
 
-def check(x, quality, plain=launch.twin, **options):
+def check(x, quality, plain=triton_loader.twin, **options):
     kept = x.clone()
     expected = jpeg(x, quality, **options)
-    launch.twin = asked
+    triton_loader.twin = asked
     got = jpeg(x, quality, **options)
-    launch.twin = plain
+    triton_loader.twin = plain
     assert calls.pop() and not calls
-    launch.same(f"{quality} {options}", got, expected)
+    triton_loader.same(f"{quality} {options}", got, expected)
     assert torch.equal(x, kept)
 
 g = torch.Generator().manual_seed(0)
@@ -82,7 +82,7 @@ check(noise(3, 16, 20, 3), 30, layout="HWC")
 
 _TRIAL = """
 import torch
-from adv_wrappers.daylight import dct_triton, jpeg_triton
+from adv_wrappers.daylight.kernels import dct_triton, jpeg_triton
 dct_triton._LANES = 1024
 cpu = torch.device("cpu")
 jpeg_triton.trial(cpu)
@@ -97,7 +97,7 @@ except AssertionError as error:
 _KERNEL = """
 import triton
 import triton.language as tl
-from adv_wrappers.daylight.dct_triton import requantised
+from adv_wrappers.daylight.kernels.dct_triton import requantised
 
 @triton.jit
 def kernel(c, table, out, COUNT: tl.constexpr):
@@ -112,7 +112,8 @@ import sys
 import torch
 sys.path.insert(0, {folder!r})
 from quotient import kernel
-from adv_wrappers.daylight import dct, dct_triton
+from adv_wrappers.daylight import dct
+from adv_wrappers.daylight.kernels import dct_triton
 steps = torch.arange(256).clamp_(1)
 dct.quantisers = lambda quality, chroma: steps
 table = dct_triton._table(1, False, torch.device("cpu"))
@@ -125,8 +126,8 @@ assert torch.equal(out, (size * steps[:, None] * c.sign()).int())
 
 _CUBINS = """
 import re, subprocess, tempfile
-from adv_wrappers.daylight.dct_triton import blocks_kernel
-from adv_wrappers.daylight.jpeg_triton import to_rgb_kernel, to_ycc_kernel
+from adv_wrappers.daylight.kernels.dct_triton import blocks_kernel
+from adv_wrappers.daylight.kernels.jpeg_triton import to_rgb_kernel, to_ycc_kernel
 
 def check(kernel, memory, integers, **constants):
     signature = {**{name: "*i32" if name == "table" else "*u8" for name in memory.split()},

@@ -11,14 +11,13 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.core import keys
-from adv_wrappers.core.arrays import Field
+from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.errors import ValueRangeError
+from adv_wrappers.core.spaces import Field
 from adv_wrappers.daylight import Perspective, perspective
-from adv_wrappers.daylight.perspective import PATTERNS, random_corners
-from adv_wrappers.daylight.projective import inverse_of
+from adv_wrappers.daylight.perspective import PATTERNS, inverse_of, random_corners
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS
+from adv_wrappers.errors import ValueRangeError
 from tests.daylight.helpers import at_step, force_torch, pictures
 
 
@@ -169,7 +168,7 @@ def test_a_random_pattern_is_drawn_once_an_episode_or_a_step():
     assert len({row.numpy().tobytes() for row in y}) == 6
     assert torch.equal(y, layer(x, at_step(6, 0, 1)))
     assert not torch.equal(y, layer(x, at_step(6, 1, 0)))
-    assert torch.equal(y[2:4], layer(x[:2], types.SimpleNamespace(episode_key=keys.fold(torch.arange(2, 4), 0))))
+    assert torch.equal(y[2:4], layer(x[:2], types.SimpleNamespace(episode_key=rng.fold(torch.arange(2, 4), 0))))
     each = Perspective(3.0, "random", layout="HW", per="step")
     assert not torch.equal(each(x, at_step(6, 0, 0)), each(x, at_step(6, 0, 1)))
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.daylight import Rotation, rotate
 from adv_wrappers.daylight.rotation import rotation_matrix
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS
+from adv_wrappers.errors import ValueRangeError
 from tests.daylight.helpers import force_torch, pictures
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from adv_wrappers.core.errors import ValueRangeError
 from adv_wrappers.daylight import Shift, shift
 from adv_wrappers.daylight.warp import BORDERS
+from adv_wrappers.errors import ValueRangeError
 from tests.daylight.helpers import pictures
 
 FLAGS = {

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from adv_wrappers.core import keys
-from adv_wrappers.core.errors import SpaceError, ValueRangeError
+from adv_wrappers.core import rng
 from adv_wrappers.daylight import JPEG, Brightness, MedianBlur, Perspective, Rotation, Shift
+from adv_wrappers.errors import SpaceError, ValueRangeError
 from tests.daylight.helpers import FIXED, RANGED, at_step, pictures
 
 
@@ -38,7 +38,7 @@ def test_every_row_gets_its_own(name):
     y, rows = how(x, at_step(7)), how.draw(at_step(7))
     for i, row in enumerate(rows):
         assert torch.equal(y[i], how.change(x[i : i + 1], "HWC", None, **row)[0])
-    assert torch.equal(how(x[2:3], types.SimpleNamespace(episode_key=keys.fold(torch.arange(2, 3), 0))), y[2:3])
+    assert torch.equal(how(x[2:3], types.SimpleNamespace(episode_key=rng.fold(torch.arange(2, 3), 0))), y[2:3])
     floats = x.float() / 255 * 4 - 1
     z = how(floats, at_step(7, low=-1, high=3))
     for i, row in enumerate(rows):

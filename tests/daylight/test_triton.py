@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from adv_wrappers import daylight
-from adv_wrappers.core import launch
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight import JPEG, Brightness, Daylight, MedianBlur, Perspective, Rotation, Shift
 from adv_wrappers.daylight.brightness import table
 from adv_wrappers.daylight.images import _plan
@@ -22,13 +22,13 @@ from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, affine_map, pers
 from tests.daylight.helpers import at_step, force_torch, pictures
 from tests.triton_tools import interpreted, needs_triton
 
-TWINS = ("brightness", "shift", "blur", "warp", "rows")
+TWINS = ("brightness", "shift", "blur", "warp", "row_warp")
 SIZES = [(1, 1), (2, 7), (9, 6)]
 CPU = torch.device("cpu")
 
 
 def twin(name: str):
-    return importlib.import_module(f"adv_wrappers.daylight.{name}_triton")
+    return importlib.import_module(f"adv_wrappers.daylight.kernels.{name}_triton")
 
 
 @contextlib.contextmanager
@@ -39,11 +39,11 @@ def kernels():
     def trusted(name, x):
         assert x.dtype == torch.uint8
         asked.append(name)
-        return importlib.import_module(f"adv_wrappers.{name}_triton") if name.split(".")[1] in TWINS else None
+        return importlib.import_module(f"adv_wrappers.{name}_triton") if name.split(".")[-1] in TWINS else None
 
     with pytest.MonkeyPatch.context() as patch:
         force_torch(patch)
-        patch.setattr(launch, "twin", trusted)
+        patch.setattr(triton_loader, "twin", trusted)
         yield asked
 
 
@@ -59,17 +59,17 @@ def check_warps():
         maps.append(perspective_map((1.1, 0.1, -0.4, 0.0, 0.9, 0.3, 0.02, -0.3, 0.7), *size, interpolation))
         for at, channels in zip(maps, (4, 1), strict=True):
             x = pictures(3, *size, channels)
-            launch.same(f"{border} {interpolation} {size}", *both(x, at, border, interpolation))
+            triton_loader.same(f"{border} {interpolation} {size}", *both(x, at, border, interpolation))
     far = affine_map((1.0, 0.0, 1e5, 0.0, 1.0, -1e5), 9, 6, "bilinear")
     for channels in (2, 3, 5):
-        launch.same(f"{channels} channels", *both(pictures(2, 9, 6, channels), at, "zero", "nearest"))
-        launch.same(f"{channels} channels", *both(pictures(2, 9, 6, channels), far, "wrap", "bilinear"))
+        triton_loader.same(f"{channels} channels", *both(pictures(2, 9, 6, channels), at, "zero", "nearest"))
+        triton_loader.same(f"{channels} channels", *both(pictures(2, 9, 6, channels), far, "wrap", "bilinear"))
     with pytest.MonkeyPatch.context() as patch:  # several images a program, the last of fewer
         patch.setattr(twin("warp"), "_PROGRAMS", 0)
-        launch.same("many images", *both(pictures(11, 9, 6, 4), far, "wrap", "bilinear"))
+        triton_loader.same("many images", *both(pictures(11, 9, 6, 4), far, "wrap", "bilinear"))
     odd = pictures(1 + 2 * 9 * 6 * 4).view(-1)[1:].view(2, 9, 6, 4)
     for x in (odd, odd.flip(1).transpose(1, 2).contiguous().transpose(1, 2), odd[:0]):
-        launch.same("strides", *both(x, maps[0], "zero", "nearest"))
+        triton_loader.same("strides", *both(x, maps[0], "zero", "nearest"))
 
 
 def both(x, at, border, interpolation):
@@ -81,27 +81,31 @@ def check_shifts_and_tables():
     for border, size, (dx, dy) in itertools.product(BORDERS, SIZES, [(1, 0), (-3, 2), (0, -40), (32767, -32767)]):
         x = pictures(2, *size, 3)
         expected = daylight.shift(x, dx, dy, border=border, layout="HWC")
-        launch.same(f"{border} {dx} {dy}", shift.shift(x, shift.move(dx, dy, CPU), border), expected)
+        triton_loader.same(f"{border} {dx} {dy}", shift.shift(x, shift.move(dx, dy, CPU), border), expected)
     for channels in (1, 2, 4, 5, 8):
         x = pictures(2, 9, 6, channels)
         expected = daylight.shift(x, 2, -1, border="zero", layout="HWF")
-        launch.same(f"{channels} channels", shift.shift(x, shift.move(2, -1, CPU), "zero"), expected)
+        triton_loader.same(f"{channels} channels", shift.shift(x, shift.move(2, -1, CPU), "zero"), expected)
     moves, x = torch.tensor([[1, 2], [-3, 0], [0, 0]], dtype=torch.int32), pictures(6, 9, 6, 1)
     expected = [daylight.shift(x[i : i + 1], *moves[i // 2].tolist(), layout="HWC") for i in range(6)]
-    launch.same("by row", shift.shift(x, moves, "replicate"), torch.cat(expected))
+    triton_loader.same("by row", shift.shift(x, moves, "replicate"), torch.cat(expected))
     x = pictures(3, 700)
     levels = torch.stack([torch.from_numpy(table(a, 20.0, "abs")) for a in (-1.0, 0.3, 2.0)])
-    launch.same("tables", twin("brightness").look_up(x, levels), levels.gather(1, x.long()))
-    launch.same("table", twin("brightness").look_up(x.t(), levels[0]), levels[0][x.t().long()])
+    triton_loader.same("tables", twin("brightness").look_up(x, levels), levels.gather(1, x.long()))
+    triton_loader.same("table", twin("brightness").look_up(x.t(), levels[0]), levels[0][x.t().long()])
 
 
 def check_medians():
     for k, (size, channels) in itertools.product((3, 5, 7), zip(SIZES, (1, 2, 3), strict=True)):
         x = pictures(2, *size, channels)
-        launch.same(f"{k} {size} {channels}", twin("blur").median(x, k), daylight.median_blur(x, k, layout="HWF"))
+        triton_loader.same(
+            f"{k} {size} {channels}", twin("blur").median(x, k), daylight.median_blur(x, k, layout="HWF")
+        )
     for k in (3, 5, 7):
         x = pictures(1, 19, 6, 4)
-        launch.same(f"{k}, more rows", twin("blur").median(x, k, rows=12), daylight.median_blur(x, k, layout="HWF"))
+        triton_loader.same(
+            f"{k}, more rows", twin("blur").median(x, k, rows=12), daylight.median_blur(x, k, layout="HWF")
+        )
 
 
 def check_functions():
@@ -115,8 +119,8 @@ def check_functions():
         x = pictures(2, *(sizes[letter] for letter in layout))
         expected = call(x, {"layout": layout})
         with kernels() as asked:
-            launch.same(f"{name} {layout}", call(x, {"layout": layout}), expected)
-        assert asked == [f"daylight.{name}"]
+            triton_loader.same(f"{name} {layout}", call(x, {"layout": layout}), expected)
+        assert asked == [f"daylight.kernels.{name}"]
 
 
 DRAWN = [
@@ -134,12 +138,12 @@ def check_drawn():
         x = x if layout == "FHW" else x.repeat(1, 2, 1, 1).permute(0, 2, 3, 1)
         expected = type(how)(**{**vars(how), "layout": layout})(x, at_step(3))
         with kernels() as asked:
-            launch.same(repr(how), how.by_row(x, layout, at_step(3)), expected)
+            triton_loader.same(repr(how), how.by_row(x, layout, at_step(3)), expected)
         assert len(asked) == 1
     wide = pictures(2, 17, 150, 1)  # perspectives are summed in blocks of 64 columns
     how = Perspective((0, 3), "left", layout="HWF")
     with kernels():
-        launch.same("wide", how.by_row(wide, "HWF", at_step(2)), how(wide, at_step(2)))
+        triton_loader.same("wide", how.by_row(wide, "HWF", at_step(2)), how(wide, at_step(2)))
 
 
 STACKS = [
@@ -167,14 +171,14 @@ def check_stacks():
             kept = y.clone()
             with kernels() as asked:
                 got = daylight.compose(y, *steps, layout=layout)
-            assert asked == ["daylight.brightness", *(f"daylight.{name}" for name in expected)], (asked, expected)
-            launch.same(str(steps), got, one_by_one(y, steps, layout))
+            assert asked == [f"daylight.kernels.{name}" for name in ("brightness", *expected)]
+            triton_loader.same(str(steps), got, one_by_one(y, steps, layout))
             assert torch.equal(y, kept) and got.data_ptr() != y.data_ptr()
     steps = (Brightness(1, 9), JPEG(50), Daylight("Pong", "rotation"), Shift(1, layout="HWF"))
     with kernels() as asked:
         got = daylight.compose(x[0], *steps, layout="HWF")
-    launch.same("JPEG between", got, one_by_one(x[:1], steps, "HWF")[0])
-    assert asked == [f"daylight.{name}" for name in ("brightness", "brightness", "jpeg", "warp")]
+    triton_loader.same("JPEG between", got, one_by_one(x[:1], steps, "HWF")[0])
+    assert asked == [f"daylight.kernels.{name}" for name in ("brightness", "brightness", "jpeg", "warp")]
 
 
 def one_by_one(x, steps, layout):

@@ -10,7 +10,7 @@ import torch
 
 from adv_wrappers import daylight
 from adv_wrappers.daylight.brightness import table, tables
-from adv_wrappers.daylight.networks import MEDIAN, MIDDLE, SORTED
+from adv_wrappers.daylight.sorting_networks import MEDIAN, MIDDLE, SORTED
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS
 from tests.daylight.helpers import pictures
 from tests.daylight.test_triton import STACKS, code_of, kernels, twin
@@ -28,7 +28,7 @@ def launch_all():
     matrices = torch.zeros(2, 9, dtype=torch.float64)
     for affine, interpolation, border in itertools.product(flags, INTERPOLATIONS, BORDERS):
         for channels in (1, 3, 4) if border == "replicate" else (1,):
-            twin("rows").warp(pictures(2, *size, channels), matrices, affine, border, interpolation)
+            twin("row_warp").warp(pictures(2, *size, channels), matrices, affine, border, interpolation)
     for channels, before in itertools.product((1, 3, 4), (None, level)):
         x = pictures(2, *size, channels)
         twin("warp").gather(x, codes[None], None, before)

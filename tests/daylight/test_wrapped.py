@@ -11,8 +11,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
-from adv_wrappers.core.errors import AdvWrappersError
 from adv_wrappers.daylight import Rotation
+from adv_wrappers.errors import AdvWrappersError
 from tests.daylight.helpers import FIXED, LENGTH, PICTURE, RANGED, Still, X, episodes
 
 

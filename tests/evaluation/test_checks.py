@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.core.errors import ThreatError
+from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation import checks
 from adv_wrappers.evaluation.checks import Outcome
 from adv_wrappers.victims import Victim, from_module

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import adv_wrappers as adv
-from adv_wrappers.core.errors import AdvWrappersError
-from adv_wrappers.evaluation import distances
-from adv_wrappers.evaluation.distances import Sample
+from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.evaluation import measurements
 from adv_wrappers.evaluation.lpips import Lpips
+from adv_wrappers.evaluation.measurements import Sample
 from adv_wrappers.evaluation.perceptual import psnr, ssim
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import Film, short, watcher
@@ -85,7 +85,7 @@ def test_an_infinite_ratio_is_not_counted() -> None:
 
 
 def test_the_sample_depends_on_the_seeds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distances, "IMAGES", 7)
+    monkeypatch.setattr(measurements, "IMAGES", 7)
     runs = [adv.evaluate(FILM, Film, ["noise:eps=8"], 6, seed=s, num_envs=n).threats[1] for s, n in ((4, 1), (4, 4))]
     assert runs[0]["distances"] == runs[1]["distances"] and runs[0]["distance_images"] == 7
     assert sum(runs[0]["lengths"]) > 70
@@ -129,7 +129,7 @@ def test_floats_are_compared_within_the_bounds_of_their_space() -> None:
     ],
 )  # fmt: skip
 def test_what_is_refused_before_anything_is_spent(monkeypatch: pytest.MonkeyPatch, given: Any, message: str) -> None:
-    monkeypatch.setattr("adv_wrappers.evaluation.episodes.play", None)
+    monkeypatch.setattr("adv_wrappers.evaluation.evaluate.play", None)
     with pytest.raises(AdvWrappersError, match=message):
         adv.evaluate(FILM, Film, ["noise:eps=8"], distances=given)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.core.errors import SpaceError, ValueRangeError
+from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.lpips import BATCH, SCALE, SHIFT, Lpips
 
 RNG = np.random.default_rng(1)

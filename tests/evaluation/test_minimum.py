@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.core.errors import AdvWrappersError
+from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import Victim, from_module
 from tests.evaluation.agents import Film, balancing, short, watcher
-from tests.evaluation.test_episodes import Still
+from tests.evaluation.test_evaluate import Still
 
 
 def impact(clean: float, attacked: float, least: float) -> float:
@@ -76,7 +76,7 @@ def test_another_worst_action_is_not_it(victim: Victim, other: Any) -> None:
 
 
 def test_victims_that_have_no_worst_action(monkeypatch: pytest.MonkeyPatch, victim: Victim) -> None:
-    monkeypatch.setattr("adv_wrappers.evaluation.episodes.play", None)
+    monkeypatch.setattr("adv_wrappers.evaluation.evaluate.play", None)
 
     class Free(Still):
         action_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)

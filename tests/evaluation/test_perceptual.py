@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from adv_wrappers.core.errors import SpaceError, ValueRangeError
+from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.perceptual import DISTANCES, l2, linf, psnr, ssim
 
 RNG = np.random.default_rng(0)

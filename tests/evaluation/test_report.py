@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from adv_wrappers.core.errors import AdvWrappersError, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import Report, number
 

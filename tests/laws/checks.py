@@ -24,11 +24,11 @@ from gymnasium.utils.env_checker import check_env
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned
-from adv_wrappers.core.bound import Bound
-from adv_wrappers.core.errors import AdvWrappersError
+from adv_wrappers.core.context import Bound
+from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.formatting import text_of
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.wrappers.pilot import Pilot
+from adv_wrappers.victims.runner import Pilot
 from tests.rigs import RIGS, ReplayEnv, Rig, make_victim, recorded, run, same, same_bytes, tensors, vector
 
 BUDGETS = ("linf", "scaled", "l2", "l0", "valid", "newest")

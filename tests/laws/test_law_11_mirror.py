@@ -16,8 +16,8 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Director, Hybrid, Learned
-from adv_wrappers.wrappers.adversary import AdversaryEnv
-from adv_wrappers.wrappers.pilot import Pilot
+from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 
 CART = gym.make("CartPole-v1")
 BUDGET = adv.Linf(0.3, scale=(0.1, 0.5, 0.05, 0.5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.attacks.ascent import Climb
+from adv_wrappers.attacks.gradient_attack import Climb
 from tests.laws.checks import cases, check_never_weaker
 
 SEARCHES = [c for c in cases(rigs=3) if issubclass(adv.presets[c.preset].kind, Climb)]

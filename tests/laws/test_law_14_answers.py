@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.core.errors import VictimError
-from adv_wrappers.victims.families import CategoricalFamily
+from adv_wrappers.errors import VictimError
+from adv_wrappers.victims.distributions import CategoricalFamily
 from tests.laws.checks import broken, cases, check_answers, check_runner
 from tests.rigs import CARTPOLE, RIGS, TORQUES
 

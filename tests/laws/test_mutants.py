@@ -10,15 +10,14 @@ import pytest
 import torch
 
 import adv_wrappers as adv
-from adv_wrappers.attacks.ascent import Best
-from adv_wrappers.core.balls import Linf
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.attacks.gradient_attack import Best
+from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturber import Perturber
+from adv_wrappers.core.engine import Perturber
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.timing import Bernoulli, Never
-from adv_wrappers.victims.families import CategoricalFamily
+from adv_wrappers.victims.distributions import CategoricalFamily
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.env import EnvLayer
 from adv_wrappers.wrappers.vector import VectorLayer
@@ -138,14 +137,14 @@ def test_law_4_final_observations_under_the_new_clock(monkeypatch):
 
 
 def test_law_4_a_masked_reset_that_strikes_again(monkeypatch):
-    from adv_wrappers.wrappers import trees
+    from adv_wrappers.utils import trees
 
     monkeypatch.setattr(trees, "where", lambda mask, new, old: new + 0.001)
     fails(checks.check_vector, case("noise", "q"), "disabled")
 
 
 def test_law_5_an_output_of_another_dtype(monkeypatch):
-    from adv_wrappers.core.arrays import Field
+    from adv_wrappers.core.spaces import Field
 
     monkeypatch.setattr(Field, "native", lambda self, y, like: y.detach().cpu().double().numpy())
     fails(checks.check_types, case("noise", "q"), "next")

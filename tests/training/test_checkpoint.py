@@ -21,9 +21,9 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
-from adv_wrappers.training.atla import train_agent
-from adv_wrappers.training.checkpoint import keep, restore
-from adv_wrappers.training.director import train_adversary
+from adv_wrappers.training.checkpoints import keep, restore
+from adv_wrappers.training.train_adversary import train_adversary
+from adv_wrappers.training.train_agent import train_agent
 
 STEPS = {"n_steps": 16, "n_epochs": 1}
 

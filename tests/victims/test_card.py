@@ -11,9 +11,9 @@ from gymnasium import spaces
 from safetensors.torch import save_file
 from torch.nn import functional
 
-from adv_wrappers.core.errors import CardError
+from adv_wrappers.errors import CardError
+from adv_wrappers.utils.untrusted import read_tensors
 from adv_wrappers.victims.card import environment_of, load_card
-from adv_wrappers.victims.stored import read_tensors
 
 OBS, ACT, HID = 5, 2, 6
 RULE = {"mean": [0.5, -1.0, 0.0, 2.0, 0.0], "std": [1.0, 0.1, 0.0, 3.0, 2.0], "epsilon": 1e-8, "clip": 10.0}

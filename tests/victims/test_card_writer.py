@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.core.errors import CardError, VictimError
+from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.victims.card import load_card
 from tests.victims.test_card import CARDS, observations, write
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import Linf, MaxDiff, MinBest, from_module
-from adv_wrappers.victims import compiled
+from adv_wrappers.victims import gradients
 from tests.core.helpers import context
 
 BOX = spaces.Box(-1, 1, (5,), np.float64)
@@ -33,8 +33,8 @@ def victim(**more):
 @pytest.mark.parametrize("attack", [MinBest, MaxDiff])
 def test_compiled_is_autograd(monkeypatch, attack):
     made = []
-    plain = compiled._gradient_of
-    monkeypatch.setattr(compiled, "_gradient_of", lambda v: made.append(v) or plain(v))
+    plain = gradients._gradient_of
+    monkeypatch.setattr(gradients, "_gradient_of", lambda v: made.append(v) or plain(v))
     fast, slow = victim(compile=True), victim()
     weights = {k: v.clone() for k, v in fast.net.state_dict().items()}
     assert fast.chain() is None

@@ -16,8 +16,8 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.adversaries.director import Director, save_director
 from adv_wrappers.attacks.critic import Critic
+from adv_wrappers.networks.input_gradient import Normalize
 from adv_wrappers.victims.card_nets import Critic as CriticNet
-from adv_wrappers.victims.chain import Normalize
 from tests.victims.test_card import CARDS, write
 from tests.victims.test_sb3 import CASES, model
 

@@ -11,8 +11,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.core.errors import SpaceError, VictimError
-from adv_wrappers.wrappers.pilot import Pilot
+from adv_wrappers.errors import SpaceError, VictimError
+from adv_wrappers.victims.runner import Pilot
 
 
 class Grid(gym.Env):

@@ -16,9 +16,9 @@ from safetensors.torch import save_file
 
 from adv_wrappers.adversaries.director import load_director
 from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.core.errors import AdvWrappersError, CardError
+from adv_wrappers.errors import AdvWrappersError, CardError
+from adv_wrappers.utils.untrusted import members, parse_json, read_bytes
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.stored import members, parse_json, read_bytes
 from tests.victims.test_sb3 import BOX, DICT, SMALL, TWO, VECTOR, model, rewrite
 
 sb3 = pytest.importorskip("stable_baselines3")

@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributions import Categorical, Independent, Normal
 
 import adv_wrappers as adv
-from adv_wrappers.core.errors import VictimError
+from adv_wrappers.errors import VictimError
 from adv_wrappers.victims.module import from_module
 
 OBS = spaces.Box(-np.inf, np.inf, (4,), np.float32)

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import Linf, MinBest, ValueRangeError, from_module
-from adv_wrappers.victims.precision import flipped, lowered
+from adv_wrappers.victims.gradients import flipped, lowered
 from tests.core.helpers import context
 
 BOX = spaces.Box(-1, 1, (5,), np.float32)

@@ -15,7 +15,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.core.errors import CardError, TrustError, VictimError
+from adv_wrappers.errors import CardError, TrustError, VictimError
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.sb3 import from_sb3, load_sb3
 

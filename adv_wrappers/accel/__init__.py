@@ -1,0 +1,1 @@
+"""Accelerators: CUDA graphs, transfers between host and device, the Triton loader."""

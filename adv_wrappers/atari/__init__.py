@@ -1,0 +1,1 @@
+"""Atari games: preprocessing, screens, keyword arguments, and the daylight environment ids."""

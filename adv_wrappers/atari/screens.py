@@ -1,0 +1,228 @@
+"""The emulator's own screens as observations, so that they can be perturbed before they are made grey and small.
+
+``AtariPreprocessing`` reads the screen behind the backs of the wrappers beneath it. Here it is taken apart:
+:class:`RawFrames` hands out the screens, :class:`adv_wrappers.ShrinkFrames` makes of them what agents see, and layers
+fit between. The two together equal ``AtariPreprocessing`` to the byte.
+
+Screens in colour, made what agents see: grey, the maximum of two, small.
+
+Grey is the rule of the Arcade Learning Environment, ``round(0.2989 r + 0.587 g + 0.114 b)``, which gives every colour
+of its palettes the grey that it has there, and is defined for all other colours too. Only Air Raid shows codes outside
+the palette, for which the emulator's grey and its colours have nothing to do with each other.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import cv2
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from adv_wrappers.errors import SpaceError, ValueRangeError
+
+
+class RawFrames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """The last two screens of an Atari game as the observation: uint8 ``[2, 210, 160, 3]``, the newest last.
+
+    Frames are skipped and no-ops played as ``AtariPreprocessing`` does it, which takes the maximum of two screens
+    because sprites flicker: therefore two. After a reset there is one screen, handed out twice. A step that ends the
+    episode stops early and may hand out the screens before it again, as ``AtariPreprocessing`` does.
+
+    Args:
+        env: a game of the Arcade Learning Environment that does not skip frames itself (``frameskip=1``).
+        noop_max: after a reset, 1 to this many no-ops; 0 for none.
+        frame_skip: frames a step, with one action.
+
+    Raises:
+        SpaceError: for another environment.
+        ValueRangeError: for numbers out of range.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], noop_max: int = 30, frame_skip: int = 4) -> None:
+        for name, value, least in (("noop_max", noop_max, 0), ("frame_skip", frame_skip, 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueRangeError(f"{name} must be an integer of at least {least}, got {value!r}")
+        self._ale: Any = getattr(getattr(env, "unwrapped", None), "ale", None)
+        if self._ale is None or getattr(env.unwrapped, "_frameskip", 1) != 1:
+            raise SpaceError(f"expected a game of the Arcade Learning Environment made with frameskip=1, got {env}")
+        if noop_max and env.unwrapped.get_action_meanings()[0] != "NOOP":  # type: ignore[attr-defined]
+            raise SpaceError("the first action must be NOOP, or noop_max=0")
+        RecordConstructorArgs.__init__(self, noop_max=noop_max, frame_skip=frame_skip)
+        gym.Wrapper.__init__(self, env)
+        self._noops, self._skip = noop_max, frame_skip
+        self._screen = (*self._ale.getScreenDims(), 3)
+        self.observation_space = spaces.Box(0, 255, (2, *self._screen), np.uint8)
+        self._pair: Pixels = np.zeros((2, *self._screen), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset and play the no-ops."""
+        _, info = self.env.reset(seed=seed, options=options)
+        noops = int(self.env.unwrapped.np_random.integers(1, self._noops + 1)) if self._noops else 0
+        for _ in range(noops):
+            _, _, terminated, truncated, more = self.env.step(0)
+            info.update(more)
+            if terminated or truncated:
+                _, info = self.env.reset(seed=seed, options=options)
+        screen = self._ale.getScreenRGB()
+        self._pair = np.stack([screen, screen])
+        return self._pair.copy(), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Some frames with one action; their rewards are added."""
+        total, fresh = 0.0, self._pair
+        for left in range(self._skip - 1, -1, -1):
+            _, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+            if left == 1:
+                fresh = np.empty_like(self._pair)
+                self._ale.getScreenRGB(fresh[0])
+            elif left == 0 and self._skip == 1:
+                fresh = np.stack([self._ale.getScreenRGB()] * 2)
+            elif left == 0:
+                self._ale.getScreenRGB(fresh[1])
+        if fresh is not self._pair and (terminated or truncated):
+            fresh[1] = self._brightest()  # beside the only new screen stands what was shown before
+        self._pair = fresh
+        return fresh.copy(), total, terminated, truncated, info
+
+    def _brightest(self) -> Pixels:
+        """Pixel by pixel the brighter of the two last screens: its grey is the maximum of their greys."""
+        a, b = grey(self._pair)
+        brightest: Pixels = np.where((b > a)[..., None], self._pair[1], self._pair[0])
+        return brightest
+
+
+Pixels = NDArray[np.uint8]
+
+# Sums of whole multiples of 1e-4, of which half a level is one: 5e-5 more than that decides every tie upwards, and is
+# more than what float32 loses on the way.
+_GREY = np.array([[0.2989, 0.587, 0.114, 5e-5]], np.float32)
+
+
+def grey(colours: Pixels) -> Pixels:
+    """The emulator's grey of RGB colours, uint8 ``[..., 3]`` to ``[...]``: ``round(0.2989 r + 0.587 g + 0.114 b)``.
+
+    >>> grey(np.array([[[200, 72, 72], [0, 28, 136], [236, 236, 236]]], np.uint8))
+    array([[110,  32, 236]], dtype=uint8)
+    """
+    lines = np.ascontiguousarray(colours).reshape(-1, *colours.shape[-2:])
+    return np.asarray(cv2.transform(lines, _GREY), np.uint8).reshape(colours.shape[:-1])
+
+
+def shrink(pictures: Pixels, size: int) -> Pixels:
+    """Grey pictures uint8 ``[N, H, W]`` at ``[N, size, size]``, every pixel the mean of the area that it covers."""
+    out = np.empty((len(pictures), size, size), np.uint8)
+    for picture, into in zip(pictures, out, strict=True):
+        cv2.resize(picture, (size, size), dst=into, interpolation=cv2.INTER_AREA)
+    return out
+
+
+class ShrinkFrames(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+    """What agents see of the screens of :class:`RawFrames`: grey, the maximum of the two, ``size`` pixels square.
+
+    Around a vector of ``RawFrames`` it does the same for all rows. Around ``AtariVectorEnv(grayscale=False,
+    img_height=210, img_width=160)`` every frame of the stack is made grey and small. That vector environment has taken
+    the maximum already, colour by colour, which is not the maximum of greys: where things move in front of a coloured
+    ground, a few pixels differ from its own grey frames.
+
+    Args:
+        env: an ``Env`` or ``VectorEnv`` whose observations are screens.
+        size: of the picture, height and width.
+
+    Raises:
+        SpaceError: for other observations.
+        ValueRangeError: for a size below 1.
+    """
+
+    __signature__ = inspect.Signature(
+        [inspect.Parameter("env", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+         inspect.Parameter("size", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=84)]
+    )  # fmt: skip
+
+    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return VectorShrinkFrames(env, *args, **kwargs) if isinstance(env, VectorEnv) else super().__new__(cls)
+
+    def __init__(self, env: gym.Env[Any, Any], size: int = 84) -> None:
+        _check(env.observation_space, size, 2)
+        RecordConstructorArgs.__init__(self, size=size)
+        gym.ObservationWrapper.__init__(self, env)
+        self._size, self.takes_pairs = size, True
+        self.observation_space = spaces.Box(0, 255, (size, size), np.uint8)
+
+    def observation(self, observation: Any) -> Any:
+        """Screens uint8 ``[2, H, W, 3]`` to a picture ``[size, size]``."""
+        return shrink(grey(observation).max(0, keepdims=True), self._size)[0]
+
+
+class VectorShrinkFrames(VectorWrapper):
+    """:class:`ShrinkFrames` for a :class:`gymnasium.vector.VectorEnv`."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], size: int = 84) -> None:
+        self.takes_pairs = type(env.unwrapped).__name__ != "AtariVectorEnv"  # whose frames make a stack
+        space = env.single_observation_space
+        _check(space, size, 2 if self.takes_pairs else None)
+        VectorWrapper.__init__(self, env)
+        self._size = size
+        shape = (size, size) if self.takes_pairs else (space.shape[0], size, size)  # type: ignore[index]
+        self.single_observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self.observation_space = batch_space(self.single_observation_space, env.num_envs)
+
+    def observation(self, observation: Any) -> Any:
+        """Screens of one row, uint8 ``[F, H, W, 3]``, to what it is handed: ``[size, size]`` or ``[F, size, size]``."""
+        return self._shrink(observation[None])[0]
+
+    def _shrink(self, screens: Any) -> Any:
+        pictures = grey(screens)
+        pictures = pictures.max(1) if self.takes_pairs else pictures
+        small = shrink(pictures.reshape(-1, *pictures.shape[-2:]), self._size)
+        return small.reshape(len(screens), *self.single_observation_space.shape)  # type: ignore[misc]
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset all rows, or those of ``options["reset_mask"]``."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._shrink(obs), info
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all rows; SAME_STEP's final observations are shrunk as well."""
+        obs, rewards, terminated, truncated, info = self.env.step(actions)
+        final = info.get("final_obs")
+        if isinstance(final, np.ndarray) and final.dtype == object:
+            rows = np.empty_like(final)
+            for i, row in enumerate(final):
+                rows[i] = None if row is None else self._shrink(row[None])[0]
+            info = {**info, "final_obs": rows}
+        elif final is not None:
+            info = {**info, "final_obs": self._shrink(final)}
+        return self._shrink(obs), rewards, terminated, truncated, info
+
+
+def shrinking(shells: Iterable[Any], space: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """What wrappers make of the screens of one row, uint8 ``[F, H, W, 3]``: the space of the pictures, and how.
+
+    Without a ``ShrinkFrames`` among them ``space`` and observations stay as they are.
+    """
+    for shell in shells:
+        if isinstance(shell, (ShrinkFrames, VectorShrinkFrames)):
+            return getattr(shell, "single_observation_space", shell.observation_space), shell.observation
+    return space, lambda observation: observation
+
+
+def _check(space: spaces.Space[Any], size: Any, frames: int | None) -> None:
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueRangeError(f"size must be an integer of at least 1, got {size!r}")
+    shape = space.shape or ()
+    if space.dtype != np.uint8 or len(shape) != 4 or shape[3] != 3 or shape[0] != (frames or shape[0]):
+        raise SpaceError(
+            f"ShrinkFrames takes screens in colour, uint8 (2, height, width, 3) of RawFrames or those of "
+            f"AtariVectorEnv(grayscale=False, img_height=210, img_width=160), got {space}"
+        )

@@ -1,0 +1,422 @@
+"""Ascents: ways up a gradient inside a budget. All steps are fractions of the budget's radius.
+
+On an integer grid every iterate is a point of the grid: an attack that ends on the grid searches on it, since a
+perturbation smaller than a grey level is lost when the observation is stored.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.attacks.fused import fused
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.victims.gradients import check_precision, need_gradient
+
+Gradient = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Climb(Perturbation):
+    """Base of the attacks that are an objective times an ascent: frozen dataclasses with a victim, steps and a step.
+
+    Args:
+        precision: what gradients are computed in: None for the victim's own, ``"bf16"`` or ``"tf32"`` for less
+            (see :mod:`adv_wrappers.victims.gradients`).
+        restarts: number of ascents. The first has the attack's own start; the others start at corners of the box (see
+            :class:`Starts`). The best result of every row is kept: see ``keep``.
+        keep: what an ascent hands on: its ``"last"`` iterate, or the ``"best"`` of all that it visited. Best is,
+            where the victim plays the mode of a discrete policy, first what the played action achieves (for most
+            attacks that it is another one than before) and then the objective; else the objective alone.
+        schedule: lengths of the steps: ``"constant"``, or ``"linear"``: step i of K is ``step * (1 - i / K)`` long.
+    """
+
+    search: ClassVar[bool] = True
+    needs_victim: ClassVar[bool] = True
+    if TYPE_CHECKING:
+        victim: Any
+        steps: int
+        step: float | None
+    precision: str | None = field(default=None, kw_only=True)
+    restarts: int = field(default=1, kw_only=True)
+    keep: str = field(default="last", kw_only=True)
+    schedule: str = field(default="constant", kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps, 1.0 if self.step is None else self.step)
+        for name in (each.name for each in fields(self) if isinstance(each.default, bool)):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ValueRangeError(f"{name} must be true or false, got {value!r:.80}")
+        check_precision(self.precision)
+        need_gradient(getattr(self, "name", "this attack"), self.victim)
+        check_restarts(self.restarts, self.keep)
+        if self.schedule not in ("constant", "linear"):
+            raise ValueRangeError(f"schedule must be 'constant' or 'linear', got {self.schedule!r}")
+
+    def objective(self, x: Tensor, bound: Any) -> Any:
+        """What is maximised, a loss on parameters ``[B, K] -> [B]``; ``bound`` is the victim at this step."""
+        raise NotImplementedError
+
+    def ascents(self, x: Tensor, bound: Any, objective: Any) -> list[Any]:
+        """The losses that are climbed, one an ascent: the objective in every one, unless a subclass knows others."""
+        return [objective] * self.restarts
+
+    def climb(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
+        """One way up: projected gradient ascent, unless a subclass knows another.
+
+        Args:
+            context: of this step.
+            gradient: of the loss that is climbed.
+            start: ``[B, *S]``; None for the attack's own.
+        """
+        random = start is None and getattr(self, "random_start", False)
+        step, schedule = self.lengths
+        return pgd(context, gradient, self.steps, step, random, start, schedule)
+
+    @property
+    def lengths(self) -> tuple[float, str]:
+        """Length of the first step, and the schedule.
+
+        Where no length is given: a tenth of the radius, as published for ten steps; but half of it, falling linearly,
+        for a search that keeps its best point, since restarts begin at corners that short steps would never leave.
+        """
+        if self.step is not None:
+            return self.step, self.schedule
+        return (0.5, "linear") if self.keep == "best" else (0.1, self.schedule)
+
+    def outputs(self, bound: Any, x: Tensor) -> Tensor:
+        """What the objective is a loss on: the parameters ``[B, K]`` of the victim's policy at ``x``."""
+        return bound.params(x)  # type: ignore[no-any-return]
+
+    def gradient(self, bound: Any, loss: Any) -> Gradient:
+        """``x -> d loss(outputs(x)).sum() / dx``."""
+        return bound.gradient(loss, self.precision)  # type: ignore[no-any-return]
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        bound = context.bind(self.victim)
+        objective = self.objective(x, bound)
+        losses = self.ascents(x, bound, objective)
+        if len(losses) == 1 and self.keep == "last":
+            return self._single(x, context, bound, losses[0])
+
+        def climb(context: Context, gradient: Gradient, number: int, start: Tensor | None) -> Tensor:
+            return self.climb(context, gradient, start)
+
+        return search(
+            context, bound, objective, losses, climb, restarts=self.restarts, keep=self.keep,
+            gradient=self.gradient, outputs=self.outputs, fold=True,
+        )  # fmt: skip
+
+    def _single(self, x: Tensor, context: Context, bound: Any, loss: Any) -> Tensor:
+        """One ascent and its last iterate: the published form of most attacks."""
+        if x.is_cuda and self.precision is None and type(self).climb is Climb.climb and self.schedule == "constant":
+            done = fused(context, bound, loss, self.steps, self.lengths[0], getattr(self, "random_start", False))
+            if done is not None:
+                return done
+        gradient = self.gradient(bound, loss)
+        layout = _layout(gradient, x, context)
+        if layout is None:
+            return self.climb(context, gradient, None)
+        fold, gradient = layout
+        y: Tensor = fold.back(self.climb(context.laid_out(fold), gradient, None))
+        return y
+
+
+def _layout(gradient: Any, x: Tensor, context: Context) -> tuple[Any, Gradient] | None:
+    """Some gradients are faster on observations in another layout: that, and the gradient in it."""
+    fold = getattr(gradient, "fold", None)
+    return fold(x) if fold is not None and context.budget.elementwise else None
+
+
+def search(
+    context: Context, bound: Any, objective: Any, losses: Sequence[Any],
+    climb: Callable[[Context, Gradient, int, Tensor | None], Tensor], *, restarts: int, keep: str,
+    gradient: Callable[[Any, Any], Gradient] = lambda bound, loss: bound.gradient(loss),
+    outputs: Callable[[Any, Tensor], Tensor] = lambda bound, x: bound.params(x), fold: bool = False, first: bool = True,
+) -> Tensor:  # fmt: skip
+    """The best point of several ascents, ``[B, *S]``.
+
+    Args:
+        context: of this step.
+        bound: the victim at this step.
+        objective: what ranks points (see :class:`Best`).
+        losses: what is climbed, one an ascent. Where there are more of them than ``restarts``, several ascents begin at
+            the same point.
+        climb: context, gradient, number of the start (0 for the attack's own) and the start to the end of an ascent.
+        restarts: number of starts.
+        keep: ``"last"`` or ``"best"``, see :class:`Climb`.
+        gradient: victim at this step and loss to a gradient function.
+        outputs: victim at this step and points to what losses are of.
+        fold: whether ``climb`` takes a context in another layout, where gradients are faster.
+        first: whether a step of the full radius from where the first ascent begins is looked at as well.
+    """
+    seen = Seen(losses[0])
+    # the victim's answers at the true point were looked at; a point of an ascent may be no number (see _told)
+    blind = copy.copy(bound)
+    blind.look = False
+    best = Best(objective, bound.victim, lambda y: outputs(blind, y))
+    watched = not getattr(bound.victim, "compile", False)  # compiled code would not hand out what it saw
+    slope = gradient(bound, seen if watched else losses[0])
+    layout = _layout(slope, context.x, context) if fold else None
+    if layout is not None:
+        slope, context, best.back = layout[1], context.laid_out(layout[0]), layout[0].back
+    starts = Starts(context)
+    for i, loss in enumerate(losses):
+        if watched:
+            seen.loss = loss
+        elif i:
+            slope = gradient(bound, loss)
+        follow: Gradient = slope
+        if keep == "best":
+            follow = Following(slope, best, seen if watched else None, context if first and i == 0 else None)
+        number = i * restarts // len(losses)
+        best.offer(climb(context, follow, number, starts(number)), end=True)
+    return best.result()
+
+
+class Seen:
+    """A loss that remembers the last parameters that it was asked for: they are the victim's at the last iterate.
+
+    Attributes:
+        loss: may be exchanged between two ascents, which then share one gradient function and its memory.
+    """
+
+    def __init__(self, loss: Any) -> None:
+        self.loss, self.params = loss, None  # type: Any, Tensor | None
+        if hasattr(loss, "gradient"):
+            self.gradient = self._gradient
+
+    def __call__(self, params: Tensor) -> Tensor:
+        self.params = params.detach()
+        return self.loss(params)  # type: ignore[no-any-return]
+
+    def _gradient(self, params: Tensor) -> Tensor:
+        self.params = params  # memory that the next step writes over: it is looked at before
+        return self.loss.gradient(params)  # type: ignore[no-any-return]
+
+
+class Best:
+    """The best points of every row that were offered, ``[B, *S]``.
+
+    Args:
+        objective: what ranks points: what its method ``success`` says of the parameters, if it has one and the victim
+            plays the mode, and then the objective itself.
+        victim: whose policy it is.
+        outputs: parameters ``[B, K]`` at points.
+
+    Attributes:
+        back: from the layout in which points are offered to that of ``outputs`` and of the result.
+    """
+
+    def __init__(self, objective: Any, victim: Any, outputs: Callable[[Tensor], Tensor]) -> None:
+        self.objective, self.outputs, self.back = objective, outputs, lambda y: y  # type: Any, Any, Any
+        self.success = getattr(objective, "success", None) if victim.select == "mode" else None
+        self.point: Tensor | None = None
+        self.rank: tuple[Tensor | None, Tensor] | None = None
+
+    def offer(self, y: Tensor, params: Tensor | None = None, end: bool = False) -> Tensor:
+        """Take the rows of ``y`` that are better than the best so far; the objective there, ``[B]``.
+
+        Args:
+            y: points ``[B, *S]``.
+            params: the victim's at ``y``, if they are known.
+            end: whether an ascent ended here. A row where that is no number (see :func:`_told`) stays one.
+        """
+        params = self.outputs(self.back(y)) if params is None else params
+        success = None if self.success is None else self.success(params)
+        value: Tensor = self.objective(params)
+        if self.point is None or self.rank is None:
+            self.point, self.rank = y, (success, value)
+            return value
+        old_success, old = self.rank
+        better = value > old
+        if success is not None and old_success is not None:
+            better = (success > old_success) | ((success == old_success) & better)
+            success = torch.where(better, success, old_success)
+        if end:
+            better = better | value.isnan()
+        self.point = torch.where(better.view(-1, *[1] * (y.dim() - 1)), y, self.point)
+        self.rank = success, torch.where(better, value, old)
+        return value
+
+    def result(self) -> Tensor:
+        """The best points, in the layout of the observations."""
+        assert self.point is not None
+        return self.back(self.point)  # type: ignore[no-any-return]
+
+
+class Following:
+    """A gradient function that offers every point it is asked at, ``[B, *S] -> [B, *S]``.
+
+    Args:
+        gradient: in the layout of the ascent.
+        best: takes the points.
+        seen: knows the parameters at a point once its gradient was asked for; None where nobody does.
+        first: the context of an ascent from the true point. One step of the full radius along its first gradient is
+            offered as well, so that what keeps the best is in no row weaker than FGSM.
+
+    Attributes:
+        value: the objective at the last point, ``[B]``.
+        spendable: see :class:`adv_wrappers.networks.input_gradient.Walk`.
+    """
+
+    value: Tensor
+
+    def __init__(self, gradient: Gradient, best: Best, seen: Seen | None, first: Context | None) -> None:
+        self.gradient, self.best, self.seen, self.first = gradient, best, seen, first
+        self.spendable = getattr(gradient, "spendable", False)
+
+    def __call__(self, y: Tensor) -> Tensor:
+        g = self.gradient(y)
+        self.value = self.best.offer(y, None if self.seen is None else self.seen.params)
+        if self.first is not None:
+            context, self.first = self.first, None
+            self.best.offer(context.ascend(y, g, 1.0))
+        return g
+
+
+class Starts:
+    """Where ascents start: the attack's own start, opposite corners of the box pair by pair, then random points.
+
+    The signs of the first corner are drawn; the corner of pair p is the first one with the signs of the p-th Walsh
+    function, which is orthogonal to those before. So few starts are spread as widely as a box allows: in two
+    dimensions four of them are its corners, which random points would leave out.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._signs: Tensor | None = None
+
+    def __call__(self, number: int) -> Tensor | None:
+        """Start ``number``, ``[B, *S]``; None for 0, the attack's own."""
+        if number == 0:
+            return None
+        context, pair = self.context, (number - 1) // 2
+        if self._signs is None:
+            self._signs = context.signs()
+        size = max(self._signs[0].numel(), 1)
+        if pair >= size:
+            return context.draw()
+        signs = self._signs * _walsh(pair, size, self._signs.device).view(self._signs.shape[1:])
+        low, high = context.box
+        up = signs > 0 if number % 2 else signs < 0
+        return context.project(torch.where(up, high, low))
+
+
+def _walsh(number: int, size: int, device: torch.device) -> Tensor:
+    """A Walsh function, +-1 int64 ``[size]``: the parity of the bits that ``number`` and the index share."""
+    index = torch.arange(size, device=device) & number
+    parity = torch.zeros_like(index)
+    for bit in range(number.bit_length()):
+        parity ^= (index >> bit) & 1
+    return 1 - 2 * parity
+
+
+def pgd(
+    context: Context, gradient: Gradient, steps: int, step: float, random_start: bool = False,
+    start: Tensor | None = None, schedule: str = "constant",
+) -> Tensor:  # fmt: skip
+    """Projected gradient ascent (Madry et al. 2018), ``[B, *S]``; one step of 1 is FGSM (Goodfellow et al. 2015).
+
+    Starts at ``start``, a random point of the budget, or the true value. With ``schedule="linear"`` the steps become
+    shorter, ``step * (1 - i / steps)``.
+    """
+    y = start if start is not None else context.draw() if random_start else context.x
+    del start
+    _ = context.box  # made while there is no gradient beside it
+    spend = getattr(gradient, "spendable", False)
+    for i in range(steps):
+        g = gradient(y)
+        if i == steps - 1:
+            y = _told(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
+        y = context.ascend(y, g, _length(step, schedule, i, steps), spend)
+        del g
+    return y
+
+
+def momentum(
+    context: Context, gradient: Gradient, steps: int, step: float, decay: float, nesterov: bool = False,
+    start: Tensor | None = None, schedule: str = "constant",
+) -> Tensor:  # fmt: skip
+    """MI-FGSM (Dong et al. 2018, algorithm 1): gradients of l1 length one, accumulated with ``decay``.
+
+    ``nesterov`` looks one step ahead along the accumulated direction (NI-FGSM, Lin et al. 2020, algorithm 1).
+    Starts at ``start``, or the true value.
+    """
+    _ = context.box
+    y = context.x if start is None else start
+    total = torch.zeros_like(y)
+    for i in range(steps):
+        move = _length(step, schedule, i, steps)
+        ahead = context.ascend(y, total, move * decay) if nesterov else y
+        g = gradient(ahead)
+        if i == steps - 1:
+            y = _told(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
+        length = torch.linalg.vector_norm(g.flatten(1), 1, dim=1).clamp(min=torch.finfo(g.dtype).tiny)
+        total.mul_(decay).addcdiv_(g, length.view(-1, *[1] * (g.dim() - 1)))
+        del g
+        y = context.ascend(y, total, move)
+    return y
+
+
+def langevin(
+    context: Context, gradient: Gradient, steps: int, step: float, noise: float, start: Tensor | None = None,
+    schedule: str = "constant",
+) -> Tensor:  # fmt: skip
+    """Signed gradient Langevin ascent, as released with SA-PPO (Zhang et al. 2020).
+
+    Starts one step away in a random sign direction, or at ``start``; at step i Gaussian noise of standard deviation
+    ``noise sqrt(2 length) / (i + 2)`` is added to the gradient before its sign is taken. Gradient and ``length`` of the
+    step are in the budget's own unit (normalised observations, where ``scale`` says so), as they are there.
+    """
+    y = context.ascend(context.x, context.signs(), step) if start is None else start
+    if noise == 0:
+        return pgd(context, gradient, steps, step, start=y, schedule=schedule)
+    factor = noise * math.sqrt(2 * step * getattr(context.budget, "eps", 1.0))
+    spend = getattr(gradient, "spendable", False) and getattr(context.budget, "scale", None) is None
+    for i, jitter in enumerate(context.normals(steps)):
+        g = context.budget.in_units(gradient(y))
+        if i == steps - 1:
+            y = _told(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
+        g = (g.add_ if spend else g.add)(jitter, alpha=factor / (i + 2))
+        del jitter
+        y = context.ascend(y, g, _length(step, schedule, i, steps), spend=True)
+    return y
+
+
+def _length(step: float, schedule: str, i: int, steps: int) -> float:
+    """Length of step i."""
+    return step if schedule == "constant" else step * (1 - i / steps)
+
+
+def _told(y: Tensor, gradient: Tensor, own: bool) -> Tensor:
+    """``y``, not a number where the gradient is not finite: which the engine then says, without a look at every step.
+
+    The sign of NaN is zero, so an attack would stay where it is, and look like a victim that withstands it. ``own``
+    says that ``y`` is memory of the ascent, to be written to.
+    """
+    return y.add_(gradient, alpha=0) if own else torch.add(y, gradient, alpha=0)
+
+
+def check_restarts(restarts: int, keep: str) -> None:
+    """Raise :class:`ValueRangeError` unless there is at least one ascent, of which the last or best point is kept."""
+    if isinstance(restarts, bool) or not isinstance(restarts, int) or not 1 <= restarts <= 10**6:
+        raise ValueRangeError(f"restarts must be an integer of at least 1, got {restarts!r}")
+    if keep not in ("last", "best"):
+        raise ValueRangeError(f"keep must be 'last' or 'best', got {keep!r}")
+
+
+def check_steps(steps: int, step: float) -> None:
+    """Raise :class:`ValueRangeError` unless there is at least one step of positive finite length."""
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= 10**6:
+        raise ValueRangeError(f"steps must be an integer from 1 to 1000000, got {steps!r:.80}")
+    if isinstance(step, bool) or not isinstance(step, (int, float)) or not 0 < step <= 1e9:
+        raise ValueRangeError(f"step is a positive fraction of the budget's radius, got {step!r:.80}")

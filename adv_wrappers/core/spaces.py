@@ -1,0 +1,386 @@
+"""Layouts: which axis of an observation is what.
+
+A layout names the axes of ONE observation: ``H`` rows, ``W`` columns, ``C`` colours, ``F`` frames of a stack. A colour
+axis holds one picture in three parts; frames are pictures of their own.
+
+The part of a space that a layer perturbs, and the way in and out: numpy in, numpy out; tensors in, tensors out.
+
+Computing is done in one dtype (the victim's), projecting in another (that of the true values, or the float that holds
+their integers exactly): float64 values that are projected in float32 would not lie in their own budget. Values come out
+in the dtype that they came in; integers that stand for floats, in a space of floats, come out in the space's dtype.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adv_wrappers.core.rounding import WHOLE, at_least, at_most
+from adv_wrappers.errors import SpaceError, VictimError
+from adv_wrappers.utils.trees import is_text
+
+LAYOUTS = ("HW", "HWC", "CHW", "FHW", "HWF", "FHWC", "FCHW")
+
+
+@functools.lru_cache(maxsize=256)
+def layout_of(shape: tuple[int, ...], given: str | None = None) -> str:
+    """The layout of observations of this shape (without the batch).
+
+    Inferred: two axes are ``HW``. Of three, the shorter of the first and the last is not a side of the picture; three
+    long it is colours, else frames (or one grey picture). Of four, the first is frames, and colours are the axis of
+    length one or three.
+
+    Args:
+        shape: of one observation.
+        given: one of ``LAYOUTS``, checked against the shape; None to infer.
+
+    Raises:
+        SpaceError: for a shape that is no image, one that can be read in two ways, and a layout that does not fit.
+
+    >>> layout_of((84, 84)), layout_of((4, 84, 84)), layout_of((210, 160, 3)), layout_of((4, 210, 160, 3))
+    ('HW', 'FHW', 'HWC', 'FHWC')
+    """
+    if given is not None:
+        if given not in LAYOUTS:
+            raise SpaceError(f"layout must be one of {', '.join(LAYOUTS)}, got {given!r}")
+        if len(given) != len(shape):
+            raise SpaceError(f"layout {given} names {len(given)} axes, the observation has {len(shape)}: {shape}")
+        if "C" in given and shape[given.index("C")] not in (1, 3):
+            raise SpaceError(
+                f"layout {given} says that {shape} has {shape[given.index('C')]} colours; expected 1 or 3 "
+                f"(frames of a stack are F)"
+            )
+        found = given
+    else:
+        found = _infer(shape)
+    if 0 in shape:
+        raise SpaceError(f"an image needs at least one pixel, got the shape {shape}")
+    return found
+
+
+def _infer(shape: tuple[int, ...]) -> str:
+    if len(shape) == 2 and not (shape[1] in (1, 3, 4) and shape[0] >= 16):  # else columns and colours of one picture
+        return "HW"
+    if len(shape) == 3 and shape[0] != shape[2]:
+        first = shape[0] < shape[2]
+        letter = "C" if min(shape[0], shape[2]) == 3 else "F"
+        return f"{letter}HW" if first else f"HW{letter}"
+    if len(shape) == 4 and (shape[3] in (1, 3)) != (shape[1] in (1, 3)):
+        return "FHWC" if shape[3] in (1, 3) else "FCHW"
+    raise SpaceError(
+        f"cannot tell which axes of an observation of shape {shape} (without the batch, which comes first) are rows "
+        f"and columns: give layout=, one of {', '.join(LAYOUTS)}"
+    )
+
+
+At = str | tuple[str, ...] | None
+
+_FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+_KINDS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_ARRAYS = {kind: np.dtype(name) for name, kind in _FLOATS.items() if name != "bfloat16"}
+
+
+def _bounds(space: spaces.Space[Any]) -> tuple[NDArray[Any], NDArray[Any], np.dtype[Any]] | None:
+    if isinstance(space, spaces.Box):
+        return space.low, space.high, np.dtype(space.dtype)
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(space.start), np.asarray(space.start + space.n - 1), np.dtype(np.int64)
+    if isinstance(space, spaces.MultiDiscrete):
+        return np.asarray(space.start), np.asarray(space.start + space.nvec - 1), np.dtype(space.dtype)
+    if isinstance(space, spaces.MultiBinary):
+        return np.zeros(space.shape, np.int8), np.ones(space.shape, np.int8), np.dtype(np.int8)
+    return None
+
+
+class Field:
+    """The perturbed part of a space: a whole space, one key of a Dict, or several keys side by side.
+
+    Args:
+        space: space of one row.
+        at: key, or tuple of keys, of a Dict space; None for the space itself.
+        what: "observation" or "action", for messages.
+
+    Raises:
+        SpaceError: for a space or key that cannot be perturbed.
+    """
+
+    def __init__(self, space: spaces.Space[Any], at: At, what: str) -> None:
+        self.at, self.keys = at, (at,) if isinstance(at, str) else at
+        if at is not None and (
+            not isinstance(at, (str, tuple))
+            or not all(isinstance(k, str) for k in at)
+            or len({*at}) < len(at) * isinstance(at, tuple)
+        ):
+            raise SpaceError(f"at must be a key or a tuple of different keys of the {what} space, got {at!r}")
+        if self.keys is None:
+            leaves = [space]
+        elif not isinstance(space, spaces.Dict):
+            raise SpaceError(f"at={at!r} picks keys of a Dict {what} space, got {space}: leave at away")
+        elif not self.keys or any(key not in space.spaces for key in self.keys):
+            raise SpaceError(f"at={at!r} must name keys of the {what} space: it has {', '.join(space.spaces)}")
+        else:
+            leaves = [space.spaces[key] for key in self.keys]
+        for key, leaf in zip(self.keys or (None,), leaves, strict=True):
+            if _bounds(leaf) is None or (what == "observation" and not isinstance(leaf, spaces.Box)):
+                raise _unfit(what, leaf, key)
+        bounds = [found for found in map(_bounds, leaves) if found is not None]
+        if len({b[2] for b in bounds}) > 1:
+            raise SpaceError(
+                f"at={at!r} joins leaves of different dtypes, {', '.join(str(b[2]) for b in bounds)}: perturb them in "
+                f"layers of their own"
+            )
+        discrete = any(isinstance(leaf, _KINDS[1:]) for leaf in leaves)
+        self.leaves, self.joined, self.discrete = leaves, isinstance(at, tuple), discrete
+        self.dtype = bounds[0][2]
+        if self.dtype.kind not in "fiu":
+            raise SpaceError(
+                f"cannot perturb a {what} of dtype {self.dtype}: expected floats or integers"
+                + (", as gymnasium.wrappers.DtypeObservation(env, np.uint8) makes of it" * (what == "observation"))
+            )
+        self.grid = self.dtype.kind in "iu"
+        self.low = np.concatenate([b[0].reshape(-1) for b in bounds]) if self.joined else bounds[0][0]
+        self.high = np.concatenate([b[1].reshape(-1) for b in bounds]) if self.joined else bounds[0][1]
+        self.shape: tuple[int, ...] = self.low.shape
+        if self.low.size == 0:
+            raise SpaceError(f"cannot perturb the {what} space {leaves[0]}: it has no elements")
+        self._exact: dict[Any, torch.dtype] = {}
+        self.exact = self.exact_for(self.dtype)
+        self._on: dict[Any, tuple[Tensor, Tensor]] = {}
+        # whether the space is all values of its dtype: full uint8 images
+        self.whole = self.dtype == np.uint8 and bool((self.low == 0).all() and (self.high == 255).all())
+        finite = np.isfinite(np.stack([self.low, self.high]).astype(np.float64))
+        self.bounded, self._open = bool(finite.all()), not finite.any()  # every feature, and none
+        largest = max(abs(int(self.low.min())), abs(int(self.high.max()))) if self.grid else 0
+        self.vast = largest > WHOLE  # has integers that no float holds
+        self.wide = self.grid and not self.discrete and self.exact == torch.float64  # may hold some beside its bounds
+
+    def holds(self, part: Any) -> bool:
+        """Whether a part of this dtype cannot lie outside of the space."""
+        return self._open or (self.whole and part.dtype in (np.uint8, torch.uint8))
+
+    def exact_for(self, dtype: Any) -> torch.dtype:
+        """The float dtype in which values of a dtype (numpy's or torch's) are projected.
+
+        Raises:
+            SpaceError: for floats in a space of integers, and for anything but numbers.
+        """
+        found = self._exact.get(dtype)
+        if found is None:
+            found = self._exact[dtype] = self._exactly(dtype)
+        return found
+
+    def _exactly(self, dtype: Any) -> torch.dtype:
+        name = str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else np.dtype(dtype).name
+        known = _FLOATS.get(name)
+        if known is not None and not self.grid:
+            return known
+        kind = np.dtype(name).kind if known is None and name in np.sctypeDict else ""
+        if kind not in ("b", "i", "u"):
+            expected = "integers" if self.grid else "integers or floats of 16, 32 or 64 bits"
+            raise SpaceError(f"expected {expected}, as the space has them ({self.dtype}), got {name}")
+        if not self.grid:
+            return _FLOATS[self.dtype.name]
+        return torch.float64 if max(np.dtype(name).itemsize, self.dtype.itemsize) > 2 else torch.float32
+
+    def bounds(self, device: torch.device, dtype: Any = None) -> tuple[Tensor, Tensor]:
+        """Bounds for values of a dtype (None for the space's own), in the dtype that these are projected in.
+
+        ``[*S]`` twice: the space's, rounded inwards, and of integers those that the dtype and its float both hold.
+        """
+        key = device, dtype
+        if key not in self._on:
+            self._on[key] = self._sides(device, self.dtype if dtype is None else dtype)
+        return self._on[key]
+
+    def _sides(self, device: torch.device, dtype: Any) -> tuple[Tensor, Tensor]:
+        exact, low, high = self.exact_for(dtype), self.low.astype(np.float64), self.high.astype(np.float64)
+        if self.grid:
+            kind = np.dtype(str(dtype).removeprefix("torch."))
+            least, most = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
+            low, high = (side.clip(max(least, -WHOLE), min(most, WHOLE)) for side in (low, high))
+        lower, upper = (torch.from_numpy(np.array(side)) for side in (low, high))
+        return at_least(lower, exact).to(device), at_most(upper, exact).to(device)
+
+    def take(self, value: Any, batched: bool) -> Any:
+        """The perturbed part of a native value as one array or tensor ``[B, *S]`` (no copy for a whole space)."""
+        if self.keys is None:
+            part = value
+        elif not self.joined:
+            part = value[self.keys[0]]
+        else:
+            parts = [value[key] if batched else _row(value[key]) for key in self.keys]
+            if isinstance(parts[0], Tensor):
+                return torch.cat([p.reshape(len(p), -1) for p in parts], 1)
+            return np.concatenate([_array(p).reshape(len(p), -1) for p in parts], 1)
+        if batched:
+            return part if isinstance(part, Tensor) else _array(part)
+        return _row(part)
+
+    def give(self, value: Any, part: Any, batched: bool) -> Any:
+        """``value`` with its perturbed part replaced by ``part`` ``[B, *S]``; type, dtype and shape as they came in."""
+        if self.keys is None:
+            return part if batched else _single(value, part[0])
+        if not self.joined:
+            key = self.keys[0]
+            return value | {key: part if batched else _single(value[key], part[0])}  # an OrderedDict stays one
+        out, start = value.copy(), 0
+        for key, leaf in zip(self.keys, self.leaves, strict=True):
+            size = int(np.prod(leaf.shape or ()))
+            piece = part[:, start : start + size].reshape(len(part), *(leaf.shape or ()))
+            out[key], start = (piece if batched else _single(value[key], piece[0])), start + size
+        return out
+
+    def exactly(self, part: Any) -> Tensor:
+        """A fresh tensor of the part in the dtype that it is projected in, on its own device."""
+        exact = self.exact_for(part.dtype)
+        if isinstance(part, Tensor):
+            return part.to(exact, copy=True)
+        return torch.from_numpy(np.array(part, dtype=_ARRAYS[exact], order="C"))
+
+    def native(self, y: Tensor, like: Any) -> Any:
+        """``y`` (already on the grid of an integer space) in the kind and dtype of ``like``.
+
+        Where ``like`` holds integers in a space of floats, the dtype is that of ``y``.
+        """
+        if isinstance(like, Tensor):
+            return y.to(like.device, like.dtype if self.grid or like.dtype.is_floating_point else y.dtype)
+        y = y.detach().cpu()
+        return y.numpy().astype(like.dtype, copy=False) if self.grid or like.dtype.kind == "f" else y.numpy()
+
+
+def _unfit(what: str, leaf: spaces.Space[Any], key: str | None) -> SpaceError:
+    """The error of a space that cannot be perturbed; says what can be done about it."""
+    if what == "observation":
+        wanted, cure = "a Box", "gymnasium.wrappers.FlattenObservation makes one of it"
+    else:
+        wanted, cure = "a Box, Discrete, MultiDiscrete or MultiBinary", "flatten it in a wrapper of your own"
+    if not leaf.is_np_flattenable:
+        cure = "nothing in Gymnasium makes one of it"
+    if isinstance(leaf, spaces.Dict) and key is None:
+        kinds = (spaces.Box,) if what == "observation" else _KINDS
+        fit = [name for name, one in leaf.spaces.items() if isinstance(one, kinds)]
+        if fit:
+            cure = f"pick a key, at={fit[0]!r} (it has {', '.join(leaf.spaces)}), or {cure}"
+    where = f"the {what} space" if key is None else f"the key {key!r} of the {what} space"
+    return SpaceError(f"cannot perturb {where}, {leaf}: expected {wanted}; {cure}")
+
+
+def advice(space: spaces.Space[Any]) -> str:
+    """What to do about observations that are no Box (nor a Dict with one), with the line that does it."""
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Tuple)):
+        return (
+            "env = gymnasium.wrappers.FlattenObservation(env) makes one Box of them, to train and to attack an agent on"
+        )
+    return (
+        "env = gymnasium.wrappers.TransformObservation(env, function, gymnasium.spaces.Box(...)) makes numbers of "
+        "them, by a function of yours"
+    )
+
+
+def _row(part: Any) -> Any:
+    """One row as a batch of one."""
+    return part[None] if isinstance(part, Tensor) else _array(part)[None]
+
+
+def _array(part: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(part)
+    except ValueError as error:
+        raise SpaceError(f"expected an array, got {part!r:.80}") from error
+
+
+def _single(like: Any, value: Any) -> Any:
+    """One row in the Python type that came in: integers stay integers, numpy scalars numpy scalars."""
+    if isinstance(like, Tensor):
+        return value
+    if isinstance(like, np.ndarray):
+        return np.asarray(value)
+    if isinstance(value, np.generic) and value.dtype.kind == "f" and isinstance(like, (int, np.integer, np.bool_)):
+        return value  # an integer that stood for a float
+    return type(like)(value)
+
+
+def to_victim(
+    obs: Any, dtype: torch.dtype, device: torch.device, batched: bool,
+    lift: Callable[[Any], Tensor] = lambda array: torch.from_numpy(np.array(array, order="C")),
+    space: spaces.Space[Any] | None = None,
+) -> Any:  # fmt: skip
+    """An observation (or Dict of them) as tensors ``[B, *S]`` in a victim's dtype and on its device.
+
+    Where ``space`` is given, its Discrete, MultiDiscrete and MultiBinary leaves keep their integers. Texts become
+    arrays of objects ``[B]``.
+    """
+    if isinstance(obs, dict):
+        leaves = space.spaces if isinstance(space, spaces.Dict) else {}
+        return {key: to_victim(value, dtype, device, batched, lift, leaves.get(key)) for key, value in obs.items()}
+    if not batched and isinstance(obs, str):
+        return np.array([obs], dtype=object)
+    if is_text(obs):
+        return np.array(list(obs), dtype=object)
+    tensor = obs if isinstance(obs, Tensor) else lift(obs)
+    whole = isinstance(space, _KINDS[1:])
+    # at once torch would convert first, and send bytes as floats
+    tensor = tensor.to(device) if whole else tensor.to(device).to(dtype)
+    return tensor if batched else tensor[None]
+
+
+def _shapes(space: spaces.Space[Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _shapes(value) for key, value in space.spaces.items()}
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return tuple(space.nvec.tolist())
+    return space.shape
+
+
+def fits(victim: Any, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+    """Raise :class:`VictimError` unless the victim's spaces have the kinds and shapes of these."""
+    for what, own, other in (
+        ("observation", victim.observation_space, observation_space),
+        ("action", victim.action_space, action_space),
+    ):
+        if type(own) is not type(other) or _shapes(own) != _shapes(other):
+            raise VictimError(
+                f"the victim {victim.ref or repr(victim)} is for {what} space {own}, this environment has {other}"
+                f"{turned(own, other)}{_made(victim)}"
+            )
+
+
+def _made(victim: Any) -> str:
+    """How the card of a victim says that its environment is made, where that takes keyword arguments."""
+    about = (getattr(victim, "card", None) or {}).get("environment")
+    kwargs = about.get("kwargs") if isinstance(about, dict) else None
+    if not isinstance(about, dict) or not isinstance(kwargs, dict) or not kwargs:
+        return ""
+    words = ", ".join(f"{key}={value!r}" for key, value in kwargs.items())
+    return f". Its card says how its own is made: gymnasium.make({about.get('id')!r}, {words})"
+
+
+def turned(own: spaces.Space[Any], other: spaces.Space[Any]) -> str:
+    """What to do where images differ in the order of their axes alone."""
+    if isinstance(own, spaces.Dict) and isinstance(other, spaces.Dict):
+        return next((found for key in own if key in other.spaces and (found := turned(own[key], other[key]))), "")
+    a, b = own.shape or (), other.shape or ()
+    if len(a) != 3 or len(b) != 3 or a == b or a not in ((b[2], b[0], b[1]), (b[1], b[2], b[0])):
+        return ""
+    first = a == (b[2], b[0], b[1])
+    layer = "stable_baselines3.common.vec_env.VecTransposeImage(venv), or in " if first else ""
+    return (
+        f": the channels of the victim's images come {'first' if first else 'last'}. Wrap the environment in {layer}"
+        f"gymnasium.wrappers.TransformObservation(env, lambda x: x.transpose({'2, 0, 1' if first else '1, 2, 0'}), "
+        f"gymnasium.spaces.Box(0, 255, {a}, 'uint8'))"
+    )
+
+
+def finite(x: Tensor) -> bool:
+    """Whether all of ``x`` is finite; its sum tells at once, unless it overflows."""
+    return math.isfinite(float(x.sum())) or bool(torch.isfinite(x).all())

@@ -1,0 +1,1 @@
+"""Triton kernels of the daylight transforms: twins of the torch functions, equal to them to the bit."""

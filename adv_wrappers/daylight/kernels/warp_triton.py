@@ -1,0 +1,138 @@
+# mypy: allow-untyped-decorators, disable-error-code="no-untyped-def"
+"""Warps by Triton: values gathered through what a map names, with tables before and after, in one reading and writing.
+
+Every pixel of the result has one code, or four and fractions. A code is the flat index of a pixel, or -1 - v for the
+level v, which is how the dark outside is written. Codes depend on no image: a program reads them once for several.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from adv_wrappers.accel import triton_loader
+from adv_wrappers.daylight import warp as plain
+from adv_wrappers.daylight.images import aligned
+
+_BLOCK = 256
+_IMAGES, _PROGRAMS = 8, 1 << 12  # so many images a program, where that leaves a large GPU so many programs
+
+
+@triton.jit
+def _level(word, code, table, LANE: tl.constexpr, TABLED: tl.constexpr):
+    level = (word >> (8 * LANE)) & 255
+    if TABLED:
+        level = tl.load(table + level).to(tl.int32)
+    return tl.where(code < 0, -1 - code, level)
+
+
+@triton.jit
+def _gather(
+    x, out, codes, fractions, before, after, images, pixels, CHANNELS: tl.constexpr, LANES: tl.constexpr,
+    BLENDED: tl.constexpr, BEFORE: tl.constexpr, AFTER: tl.constexpr, PER: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """``PER`` images a program, ``CHANNELS`` numbers a pixel, of ``LANES`` bytes each."""
+    blocks = tl.cdiv(pixels * CHANNELS, BLOCK)
+    at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    inside = at < pixels * CHANNELS
+    pixel, channel = at // CHANNELS, at % CHANNELS
+    code = tl.load(codes + pixel, inside, other=-1)
+    if BLENDED:
+        code_1 = tl.load(codes + pixels + pixel, inside, other=-1)
+        code_2 = tl.load(codes + 2 * pixels + pixel, inside, other=-1)
+        code_3 = tl.load(codes + 3 * pixels + pixel, inside, other=-1)
+        fraction = tl.load(fractions + pixel, inside, other=-1).to(tl.int32)
+        f, g = fraction & 31, (fraction >> 5) & 31
+    first = tl.program_id(0) // blocks * PER
+    for i in range(PER):
+        if first + i < images:
+            base = (first + i).to(tl.int64) * pixels * CHANNELS
+            source = x + base + channel
+            word = tl.load(source + code * CHANNELS, code >= 0, other=0).to(tl.int32)
+            if BLENDED:
+                word_1 = tl.load(source + code_1 * CHANNELS, code_1 >= 0, other=0).to(tl.int32)
+                word_2 = tl.load(source + code_2 * CHANNELS, code_2 >= 0, other=0).to(tl.int32)
+                word_3 = tl.load(source + code_3 * CHANNELS, code_3 >= 0, other=0).to(tl.int32)
+            result = tl.zeros([BLOCK], tl.int32)
+            for lane in tl.static_range(LANES):
+                level = _level(word, code, before, lane, BEFORE)
+                if BLENDED:
+                    upper = level * (32 - f) + _level(word_1, code_1, before, lane, BEFORE) * f
+                    lower = _level(word_2, code_2, before, lane, BEFORE) * (32 - f)
+                    lower += _level(word_3, code_3, before, lane, BEFORE) * f
+                    level = (upper * (32 - g) + lower * g + 512) >> 10  # all weights hold a factor of 32
+                    if AFTER:
+                        level = tl.load(after + level).to(tl.int32)
+                    level = tl.where(fraction < 0, -1 - fraction, level)
+                result |= level << (8 * lane)
+            tl.store(out + base + at, result.to(out.dtype.element_ty), inside)
+
+
+def gather(
+    images: Tensor,
+    codes: Tensor,
+    fractions: Tensor | None,
+    before: Tensor | None = None,
+    after: Tensor | None = None,
+    per: int | None = None,
+) -> Tensor:
+    """New images, uint8 ``[N, H, W, K]``, of these.
+
+    Args:
+        images: uint8 ``[N, H, W, K]``.
+        codes: int32 ``[1, H * W]``, or ``[4, H * W]`` for the four neighbours.
+        fractions: int16 ``[H * W]``, the row's times 32 plus the column's; or -1 - v for a pixel of the level v.
+        before: table of 256 levels that every value is looked up in as it is read, uint8; None for none.
+        after: the same for what is blended.
+        per: images a program; None for what suits their number.
+    """
+    images = images.contiguous()
+    count, height, width, channels = images.shape
+    x, out = images, torch.empty_like(images)
+    lanes, target = 1, out
+    if channels == 4 and aligned(images, 4):  # a pixel is one word
+        x, target, channels, lanes = images.view(torch.int32), out.view(torch.int32), 1, 4
+    blocks = triton.cdiv(height * width * channels, _BLOCK)
+    per = per or (_IMAGES if count * blocks > _IMAGES * _PROGRAMS else 1)
+    if out.numel():
+        with torch.cuda.device_of(images):
+            _gather[(blocks * triton.cdiv(count, per),)](
+                x, target, codes, fractions, before, after, count, height * width, channels, lanes,
+                fractions is not None, before is not None, after is not None, per, _BLOCK, enable_fp_fusion=False,
+            )  # fmt: skip
+    return out
+
+
+@functools.lru_cache(maxsize=64)
+def _codes(at: plain.Map, border: str, interpolation: str, device: torch.device) -> tuple[Tensor, Tensor | None]:
+    codes = torch.from_numpy(plain.neighbours(at, border, interpolation).astype(np.int32)).to(device)
+    if interpolation == "nearest":
+        return codes, None
+    return codes, torch.from_numpy(at.fraction.reshape(-1).astype(np.int16)).to(device)
+
+
+def warp(images: Tensor, at: plain.Map, border: str, interpolation: str) -> Tensor:
+    """As :func:`adv_wrappers.daylight.warp.warp`, of uint8 images."""
+    return gather(images, *_codes(at, border, interpolation, images.device))
+
+
+def trial(device: torch.device) -> None:
+    """Raise unless these are the plain version's warps."""
+    rng = np.random.default_rng(0)
+    table = torch.from_numpy(rng.integers(0, 256, 256, np.uint8))
+    matrix = (0.9, 0.3, -2.0, -0.2, 1.1, 1.5)
+    for channels in (1, 3, 4):
+        x = torch.from_numpy(rng.integers(0, 256, (3, 9, 34, channels), np.uint8))
+        for border, interpolation in (("zero", "bilinear"), ("reflect", "bilinear"), ("zero", "nearest")):
+            at = plain.affine_map(matrix, 9, 34, interpolation)
+            expected = plain.warp(x, at, border, interpolation)
+            triton_loader.same("warp", warp(x.to(device), at, border, interpolation).cpu(), expected)
+        at = plain.affine_map(matrix, 9, 34, "bilinear")
+        codes, fractions = _codes(at, "wrap", "bilinear", device)
+        lit = gather(x.to(device), codes, fractions, table.to(device), table.to(device), _IMAGES).cpu()
+        triton_loader.same("gather", lit, table[plain.warp(table[x.long()], at, "wrap", "bilinear").long()])

@@ -1,0 +1,220 @@
+"""evaluate: what an agent earns, clean and under each threat, on the same episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from adv_wrappers.core.spaces import fits
+from adv_wrappers.errors import (
+    AdvWrappersError,
+    OutputError,
+    SpaceError,
+    ValueRangeError,
+    VictimError,
+)
+from adv_wrappers.evaluation import report as lines
+from adv_wrappers.evaluation.checks import check
+from adv_wrappers.evaluation.environments import Make, builder, minimum_of
+from adv_wrappers.evaluation.measurements import Sample, chosen
+from adv_wrappers.evaluation.provenance import revision, versions
+from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.resume import Kept
+from adv_wrappers.evaluation.rollout import Tap, play
+from adv_wrappers.evaluation.threat_stacks import Stack, distinct, is_worst, stack, texts_under, worst
+from adv_wrappers.presets import called
+from adv_wrappers.utils.files import holding
+from adv_wrappers.victims import load_victim
+from adv_wrappers.victims.references import device_of
+from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.order import check_order
+from adv_wrappers.wrappers.stack import wrap
+
+MOST = 10**6  # episodes of one run
+Progress = Callable[[str, int, int], None]
+
+
+@holding
+def evaluate(
+    victim: Victim | str, env: str | Make, threats: Any = (), episodes: int = 10, seed: int = 0,
+    num_envs: int | None = None, device: Any = None, *, env_kwargs: Mapping[str, Any] | None = None,
+    make: Make | None = None, minimum: float | str | None = None,
+    distances: Sequence[str | Callable[..., Any]] | None = None, progress: Progress | None = None,
+    out: str | Path | None = None, quantize: bool = True, resume: bool = False,
+) -> Report:  # fmt: skip
+    """Evaluate an agent without an attack and under each threat, on the same episodes.
+
+    Episode e has a seed of its own, drawn from ``seed``, and a row that plays it whatever happens, so runs are paired
+    and the results do not depend on ``num_envs`` beyond the rounding of floats.
+
+    Args:
+        victim: the agent, or a reference such as ``"zoo:hopper-ppo"``.
+        env: id of the environment, or a function that makes one. Victims of 84x84 frame stacks get Atari ids behind
+            :func:`adv_wrappers.atari`.
+        threats: each a text, a :class:`ThreatModel`, a perturbation with a budget or a dictionary; or, for a stack, a
+            list of these, innermost first, or one text with `` + `` between them. One without a victim is aimed at
+            ``victim``; one with a victim of its own is a transfer attack, and its row says so.
+        episodes: of every run, at most a million.
+        seed: at least 0.
+        num_envs: environments side by side; None takes 32, or 8 for images, and never more than ``episodes``.
+        device: to load a reference onto.
+        env_kwargs: of the environment; None takes those of the victim's card, if the card names the same id.
+        make: instead of ``gymnasium.make``.
+        minimum: the return that ``impact`` counts from: a number; ``"worst-action"`` for that of the agent that takes
+            the action it values least in every state, which is then a run of its own; or None, which takes it from a
+            table of games that have one.
+        distances: how observations are compared beside ``l2`` and ``linf``, which are always taken: ``"ssim"``,
+            ``"psnr"``, and functions of two batches with a ``name`` such as
+            :class:`adv_wrappers.evaluation.lpips.Lpips`, on at most 256 attacked steps of a run. None takes ssim and
+            psnr where observations are images of uint8.
+        progress: called as ``progress(threat, episodes finished, episodes)``.
+        quantize: False hands out integer observations as float32, so that budgets below one grey level have room.
+        out: a folder; after every run ``report.json`` in it holds all rows so far. No other process gets it meanwhile.
+        resume: take over rows that ``out`` holds and play only the others. A row is taken over if it was played with
+            the same victim, environment (a function is known by its name), episodes, layers (trained adversaries and
+            critics by their hashes), distances (by name), ``num_envs``, ``quantize``, device and versions; never where
+            the victim has no weights or a layer no JSON form. No row is lost: a ``report.json`` with rows of other
+            runs is kept as ``report-1.json``, ..., from which rows are taken over as well.
+
+    Raises:
+        AdvWrappersError: one of its kinds, before any episode is played, for arguments that cannot work: a victim that
+            does not fit the environment, a threat or a distance that does not fit either, an unknown id.
+            :class:`ValueRangeError` for observations, rewards or distances that are not finite.
+        :class:`OutputError`, before any episode is played, for a folder that cannot be written to or that another
+        process holds; and at the end, with the report as its ``report``, where the last one could not be written.
+
+    >>> from adv_wrappers import evaluate
+    >>> report = evaluate("zoo:cartpole-dqn", "CartPole-v1", ["max-diff:eps=0.1"], episodes=2)
+    >>> [row["threat"] for row in report.threats]
+    ['none', 'max-diff:eps=0.1']
+    """
+    check_episodes(episodes)
+    _whole("seed", seed, 0)
+    if num_envs is not None:
+        _whole("num_envs", num_envs, 1)
+    lines.check_minimum(minimum)
+    if resume and out is None:
+        raise ValueRangeError("resume=True goes on with the report of a folder: give out=")
+    victim = _load(victim, device)
+    seeds = [int(s) for s in np.random.SeedSequence(int(seed)).generate_state(int(episodes))]
+    stacks = [Stack("none", (), False), *(stack(item, victim) for item in _listed(threats))]
+    if isinstance(minimum, str) and not any(is_worst(aimed, victim) for aimed in stacks):
+        stacks.insert(1, worst(victim))
+    stacks = distinct(stacks)
+    one, name, kwargs = builder(env, victim, env_kwargs, make)
+    images = len(victim.observation_space.shape or ()) > 1
+    venv = _vector(one, min(num_envs or (8 if images else 32), episodes))
+    threads = torch.get_num_threads()
+    try:
+        if not images:  # small networks are slower on several threads, and far slower where cores are shared
+            torch.set_num_threads(1)
+        check_order(venv)
+        fits(victim, venv.single_observation_space, venv.single_action_space)
+        if not quantize and distances is None:  # those of images compare whole grey levels
+            distances = ()
+        taken = chosen(distances, venv.single_observation_space, lines.COLUMNS)
+        under = texts_under(venv, victim)
+        if under:
+            stacks[0] = replace(stacks[0], name=f"none (on an environment already perturbed by {' + '.join(under)})")
+        fixed = minimum_of(name) if minimum is None or isinstance(minimum, str) else float(minimum)
+        lowest = None if isinstance(minimum, str) else fixed
+        runs: list[tuple[Stack, Tap, Any]] = []
+        for aimed in stacks:  # all of them are built before anything is spent
+            tap = Tap(venv)
+            with called(aimed.name):
+                shell = wrap(tap, *aimed.layers, victim=victim, quantize=quantize) if aimed.layers else tap
+            runs.append((aimed, tap, shell))
+        about: dict[str, Any] = {
+            "versions": versions(), "seed": int(seed), "episode_seeds": tuple(seeds), "git": revision(),
+            "device": str(victim.device), "env": {"id": name, "kwargs": kwargs}, "episodes": int(episodes),
+            "num_envs": venv.num_envs, "quantize": bool(quantize),
+            "victim": {"ref": victim.ref, "fingerprint": victim.fingerprint(), "select": victim.select},
+        }  # fmt: skip
+        kept = Kept(Path(out), about, victim, stacks, taken) if resume and out is not None else None
+        unwritten: OutputError | None = None
+        found: list[dict[str, Any] | None] = [None] * len(stacks) if kept is None else kept.rows
+        for i, (aimed, tap, shell) in enumerate(runs):
+            tell = None if progress is None else _teller(progress, aimed.name, int(episodes))
+            if found[i] is None:
+                sample = Sample(seeds) if taken else None
+                found[i] = lines.row(aimed, play(shell, tap, victim, seeds, tell, sample), sample, taken)
+            elif tell is not None:
+                tell(int(episodes))
+            rows = [(aimed, row) for aimed, row in zip(stacks, found, strict=True) if row is not None]
+            if isinstance(minimum, str):
+                lowest = next((row["mean_return"] for aimed, row in rows if is_worst(aimed, victim)), None)
+            report = Report(
+                **about, warnings=tuple(check([lines.outcome(*row) for row in rows], victim, name, under)),
+                threats=lines.compared([row for _, row in rows], *((None, None) if under else (lowest, fixed))),
+                minimum=lines.about_minimum(minimum, victim, lowest),
+            )  # fmt: skip
+            if out is not None:
+                unwritten = _written(report, Path(out), kept)
+        if unwritten is not None:
+            raise unwritten
+        return report
+    finally:
+        torch.set_num_threads(threads)
+        venv.close()
+
+
+def _written(report: Report, folder: Path, kept: Kept | None) -> OutputError | None:
+    """Write a report; the error that this raised, with the report. The next run of an evaluation tries again."""
+    try:
+        if kept is not None:
+            kept.write(report)
+        else:
+            report.to_json(folder / "report.json")
+    except OutputError as error:
+        error.report = report
+        return error
+    return None
+
+
+def check_episodes(episodes: Any) -> None:
+    """Raise :class:`ValueRangeError` unless this is a number of episodes that a report can hold."""
+    _whole("episodes", episodes, 1)
+    if episodes > MOST:
+        raise ValueRangeError(f"episodes must be at most {MOST}, got {episodes!r:.80}")
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueRangeError(f"{name} must be an integer of at least {least}, got {value!r}")
+
+
+def _load(victim: Victim | str, device: Any) -> Victim:
+    if device is None:
+        return load_victim(victim)
+    there = device_of(device)
+    if not isinstance(victim, Victim):
+        return load_victim(victim, device=there)
+    if there.type != victim.device.type:
+        raise VictimError(f"this victim lives on {victim.device}, asked for {device}: load it there")
+    return victim
+
+
+def _listed(threats: Any) -> list[Any]:
+    if isinstance(threats, (list, tuple)):
+        return list(threats)
+    return [threats]
+
+
+def _vector(one: Callable[[], Any], rows: int) -> SyncVectorEnv:
+    try:
+        return SyncVectorEnv([one] * rows, autoreset_mode=AutoresetMode.DISABLED)
+    except AdvWrappersError:
+        raise
+    except Exception as error:  # whatever a user's function, or the environment that it makes, may raise
+        raise SpaceError(f"cannot make {rows} environments side by side: {error}") from error
+
+
+def _teller(progress: Progress, name: str, episodes: int) -> Callable[[int], None]:
+    progress(name, 0, episodes)
+    return lambda done: progress(name, done, episodes)

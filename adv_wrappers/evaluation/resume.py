@@ -1,0 +1,77 @@
+"""What a folder keeps of evaluations: a row that was played there before need not be played again."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from adv_wrappers.evaluation.report import COLUMNS, Report
+from adv_wrappers.evaluation.threat_stacks import Stack, form
+from adv_wrappers.utils.files import move
+from adv_wrappers.victims.victim import Victim
+
+# What a report says of all its rows; but for git, which moves with every commit of a checkout.
+_SAME = ("victim", "env", "seed", "episode_seeds", "episodes", "num_envs", "quantize", "device", "versions")
+
+
+class Kept:
+    """The rows in a folder that are those of runs asked for now; what it writes there costs no other row.
+
+    A row is the same run where its report is of the same victim, environment, episodes and versions, and its layers
+    have the same dictionaries, hashes of trained adversaries and critics included. What has no such form, and a victim
+    without weights, which a file cannot tell from another, are runs of their own.
+
+    Args:
+        folder: of ``report.json``, and of reports of other runs that stood in its place: ``report-1.json``, ...
+        about: the attributes of the report to be, without its rows.
+        victim: who plays.
+        stacks: the runs.
+        distances: names of those that are sampled.
+
+    Attributes:
+        rows: for every run its row, or None where it is to be played.
+
+    Raises:
+        ValueRangeError: for a file of these names that is no report.
+    """
+
+    def __init__(
+        self, folder: Path, about: Mapping[str, Any], victim: Victim, stacks: Sequence[Stack],
+        distances: Collection[str],
+    ) -> None:  # fmt: skip
+        self.folder, self.rows = folder, list[dict[str, Any] | None]([None] * len(stacks))
+        self._others = False  # whether report.json holds rows of other runs
+        mine = _plain({key: about[key] for key in _SAME})
+        runs = [_plain([form(layer) for layer in aimed.layers]) for aimed in stacks]
+        for path in (folder / "report.json", *sorted(folder.glob("report-[0-9]*.json"))):
+            if not path.exists():
+                continue
+            report = Report.from_json(path)
+            found, theirs = report.to_dict()["threats"], {key: getattr(report, key) for key in _SAME}
+            if _plain(theirs) != mine or not victim.modules():
+                found = []
+            known = [row for row in found if {*row} == {*COLUMNS} and {*row["distances"]} == {*distances}]
+            taken = [row for row in known if None not in row["layers"] and row["layers"] in runs]
+            for i, (aimed, layers) in enumerate(zip(stacks, runs, strict=True)):
+                row = next((row for row in taken if row["layers"] == layers), None)
+                if self.rows[i] is None and row is not None:
+                    self.rows[i] = {**row, "threat": aimed.name, "transfer": aimed.transfer}
+            if path.name == "report.json":
+                self._others = len(taken) < len(report.threats)
+
+    def write(self, report: Report) -> None:
+        """Write ``report.json``; one with rows of other runs gets a name of its own before."""
+        path = self.folder / "report.json"
+        if self._others:
+            names = (self.folder / f"report-{i}.json" for i in itertools.count(1))
+            move(path, next(name for name in names if not name.exists()))
+            self._others = False
+        report.to_json(path)
+
+
+def _plain(value: Any) -> Any:
+    """A value as a report's file holds it."""
+    return json.loads(json.dumps(value, default=repr))

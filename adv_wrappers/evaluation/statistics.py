@@ -1,0 +1,217 @@
+"""Numbers of a report, from the returns of paired episodes."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adv_wrappers.errors import ValueRangeError
+
+LEAST = 10  # episodes below which no interval is called one of 95%
+FEW = 3  # returns other than the commonest one that an interval must not rest on alone
+_MARK = "\N{DAGGER}"
+_STEEPEST = 0.8  # skewness of the mean times the quantile: above it, lengths double for 1% more coverage
+_FREEDOM = 10_000  # from here on Student's quantiles differ from this one's by less than 0.02%
+Returns = Sequence[float] | NDArray[np.float64]
+
+
+def interval(values: Returns, level: float = 0.95) -> tuple[float, float]:
+    """Interval of the mean: Student's t, corrected for skewness by Hall's cubic transformation (Hall 1992, section 2).
+
+    With the studentised mean ``T`` and the skewness ``g`` of the mean, ``T + g/3 T^2 + g^2/27 T^3 + g/6`` is compared
+    with the quantiles of Student's t and solved for the mean, which has one solution. Without skewness this is the
+    interval of Student's t. Where ``g`` times the quantile comes near 1 the solution runs away, to eight standard
+    errors for one outlier in five values, so ``g`` is cut off at 0.8 of that. Nothing is drawn: the same values, the
+    same bounds. ``docs/results/coverage.md`` has how often they hold the mean, and :func:`caveat` says where no
+    interval can be trusted.
+
+    Args:
+        values: float ``[n]``, n at least 1; one value, or equal ones, are their own interval.
+        level: probability that the interval covers the mean, above 0 and below 1.
+
+    Raises:
+        ValueRangeError: if there is no value, one is not finite, or ``level`` is out of range.
+
+    >>> interval([1.0, 1.0, 1.0])
+    (1.0, 1.0)
+    >>> low, high = interval([1.0, 2.0, 3.0, 4.0, 5.0])  # 3 +- 2.776 standard errors
+    >>> round(low, 3), round(high, 3)
+    (1.037, 4.963)
+    """
+    array = finite(values)
+    if array.min() == array.max():
+        _check(level)
+        return float(array[0]), float(array[0])
+    return stratified_interval([array], level)
+
+
+def stratified_interval(scores: Sequence[Returns], level: float = 0.95) -> tuple[float, float]:
+    """Interval of the mean over tasks of the mean over seeds, the seeds of every task being drawn apart.
+
+    The strata of rliable (Agarwal et al. 2021, section 4.1): the tasks are given, and what would change in another
+    experiment are the seeds of each. In place of the percentile bootstrap, which covers too little over the handful of
+    seeds that one can afford, this is :func:`interval` with the variance and the third moment of that mean, and the
+    degrees of freedom of Welch and Satterthwaite, rounded down.
+
+    Args:
+        scores: by task, the score of every seed, float ``[n]``, n at least 2: of a training its mean return, not its
+            episodes one by one, which share what the training has learned.
+        level: as for :func:`interval`.
+
+    Raises:
+        ValueRangeError: for no task, for one with fewer than two seeds, for scores that are not finite, and for a
+            ``level`` out of range.
+    """
+    _check(level)
+    arrays = [finite(values) for values in scores]
+    if not arrays or min(map(len, arrays)) < 2:
+        raise ValueRangeError(f"expected scores of at least two seeds a task, got {[len(values) for values in arrays]}")
+    mean = sum(float(values.mean()) for values in arrays) / len(arrays)
+    around = [values - values.mean() for values in arrays]
+    if all(values.min() == values.max() for values in arrays):
+        return mean, mean
+    unit = max(float(np.abs(off).max()) for off in around)  # so that squares and cubes neither overflow nor vanish
+    # Of the sum of the tasks' means. An unbiased third moment would widen short samples by a third for 1% of coverage.
+    variance = third = squares = 0.0
+    for off in (off / unit for off in around):
+        n = len(off)
+        own = float((off**2).sum()) / (n - 1) / n
+        variance, squares = variance + own, squares + own**2 / (n - 1)
+        third += float((off**3).mean()) / n**2
+    t = t_quantile(int(variance**2 / squares + 1e-9), level)
+    g = min(max(third / variance**1.5, -_STEEPEST / t), _STEEPEST / t)
+    error = unit * math.sqrt(variance) / len(arrays)
+    return mean - error * _untransformed(t, g), mean - error * _untransformed(-t, g)
+
+
+def _untransformed(y: float, g: float) -> float:
+    """The ``T`` whose transformation ``T + g/3 T^2 + g^2/27 T^3 + g/6`` is ``y``."""
+    return y if abs(g) < 1e-6 else 3 / g * float(np.cbrt(1 + g * (y - g / 6)) - 1)
+
+
+@functools.lru_cache(maxsize=1024)
+def t_quantile(freedom: int, level: float = 0.95) -> float:
+    """The bound that the absolute value of Student's t stays below with probability ``level``.
+
+    From the finite sums for whole degrees of freedom (Abramowitz and Stegun 26.7.3 and 26.7.4), to 12 digits.
+
+    >>> round(t_quantile(9), 4)
+    2.2622
+    """
+    freedom = min(freedom, _FREEDOM)
+    if freedom % 2:
+        steps = np.arange(1, (freedom - 1) // 2)
+        factors = np.concatenate([np.ones(int(freedom > 1)), np.cumprod(2 * steps / (2 * steps + 1))])
+        powers = 2 * np.arange(len(factors)) + 1
+    else:
+        steps = np.arange(1, freedom // 2)
+        factors = np.concatenate([[1.0], np.cumprod((2 * steps - 1) / (2 * steps))])
+        powers = 2 * np.arange(len(factors))
+
+    def inside(angle: float) -> float:
+        total = math.sin(angle) * float((factors * math.cos(angle) ** powers).sum())
+        return 2 / math.pi * (angle + total) if freedom % 2 else total
+
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if inside(middle) < level else (low, middle)
+    return math.sqrt(freedom) * math.tan((low + high) / 2)
+
+
+def caveat(values: Returns) -> str | None:
+    """Why no interval of these returns' mean is one of 95%, and what they cannot show; None where there is no reason.
+
+    Below ``LEAST`` returns, or where all but ``FEW`` are equal, what the mean depends on may not have been seen at all.
+
+    >>> from adv_wrappers.evaluation.statistics import caveat
+    >>> caveat([500.0] * 10)
+    'all 10 returns are equal: 10 episodes miss an event of 1 in 20 in 60% of the runs'
+    >>> caveat([float(i) for i in range(10)]) is None
+    True
+    """
+    array = finite(values)
+    count, others = len(array), len(array) - int(np.unique(array, return_counts=True)[1].max())
+    if count > 1 and others == 0:
+        reason = f"all {count} returns are equal"
+    elif count < LEAST:
+        reason = f"fewer than {LEAST} episodes"
+    elif others <= FEW:
+        reason = f"all returns but {others} of {count} are equal"
+    else:
+        return None
+    return f"{reason}: {unseen(count)}"
+
+
+def unseen(episodes: int) -> str:
+    """How often a number of episodes does not show an event that is rare for it.
+
+    >>> unseen(100)
+    '100 episodes miss an event of 1 in 50 in 13% of the runs'
+    """
+    rare = 20
+    while (1 - 1 / rare) ** episodes < 0.05:
+        rare = rare * 5 // 2 if str(rare).startswith("2") else rare * 2  # 20, 50, 100, 200, ...
+    words = f"{episodes} episodes miss" if episodes > 1 else "one episode misses"
+    return f"{words} an event of 1 in {rare} in {(1 - 1 / rare) ** episodes:.0%} of the runs"
+
+
+def marked(text: str, row: Mapping[str, Any]) -> str:
+    """A text about a row's interval, with a mark where it is none of 95%."""
+    return f"{_MARK} {text}" if row.get("caveat") else text
+
+
+def footnotes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the mark of :func:`marked` means, once for each number of episodes; none where no row is marked."""
+    counts = dict.fromkeys(int(row["episodes"]) for row in rows if row.get("caveat"))
+    few = f"all returns are equal, or all but {FEW} or fewer"
+    why = {count: f"fewer than {LEAST} episodes" if count < LEAST else few for count in counts}
+    return [f"{_MARK} no interval of 95% ({why[count]}): {unseen(count)}" for count in counts]
+
+
+def _check(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueRangeError(f"level must be a probability above 0 and below 1, got {level!r}")
+
+
+def finite(values: Returns) -> NDArray[np.float64]:
+    """``values`` as float64 ``[n]``; raises :class:`ValueRangeError` if there are none, or one is not finite."""
+    array = np.asarray(values, dtype=np.float64).reshape(-1)
+    if len(array) == 0 or not np.isfinite(array).all():
+        raise ValueRangeError(f"expected at least one return, all finite, got {array}")
+    return array
+
+
+def summary(values: Returns) -> dict[str, float]:
+    """``mean_return``, its :func:`interval` ``low`` to ``high``, ``std``, ``median``, ``min`` and ``max``."""
+    array = finite(values)
+    low, high = interval(array)
+    return {
+        "mean_return": float(array.mean()), "low": low, "high": high,
+        "std": float(array.std(ddof=1)) if len(array) > 1 else 0.0, "median": float(np.median(array)),
+        "min": float(array.min()), "max": float(array.max()),
+    }  # fmt: skip
+
+
+def regret(clean: float, attacked: float) -> float:
+    """What the attack took: clean minus attacked mean return."""
+    return clean - attacked
+
+
+def impact(clean: float, attacked: float, minimum: float | None) -> float | None:
+    """The share of what could be taken that was taken, ``(clean - attacked) / (clean - minimum)``.
+
+    1 is the worst return possible, 0 no effect, and a negative number an attack that helps. None where the lowest
+    return is not known, or the agent is already there.
+
+    >>> impact(21.0, 0.0, -21.0)
+    0.5
+    """
+    if minimum is None or not math.isfinite(minimum) or clean <= minimum:
+        return None
+    return (clean - attacked) / (clean - minimum)

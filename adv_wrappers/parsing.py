@@ -1,0 +1,165 @@
+"""The text forms of timings, budgets and a preset's arguments. Texts are read, never evaluated."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import fields
+from typing import Any
+
+from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid
+from adv_wrappers.core.perturbation import When
+from adv_wrappers.core.values import Value, construct
+from adv_wrappers.errors import BudgetError, ThreatError
+from adv_wrappers.timing import And, Not, Or, Pair, Strategic, Timing
+
+
+def _timings() -> dict[str, Any]:
+    """The timings that a text may name, those of users included."""
+    kinds: dict[str, type[Value]] = {Strategic.name: Strategic, **Value.kinds}
+    return {n: k for n, k in kinds.items() if issubclass(k, Timing) and not issubclass(k, (Pair, Not))}
+
+
+def parse_when(text: str) -> When:
+    """The timing that a text describes: ``every(4)``, ``bernoulli(0.1) & ~window(0, 10)``, ``strategic(0.3)``.
+
+    Raises:
+        ThreatError: for text that is not a combination of known timings with numbers in them. Nothing is evaluated.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ThreatError(f"cannot read the timing {text!r}: expected something like 'bernoulli(0.1)'") from error
+    try:
+        return _build(tree, text)
+    except RecursionError as error:
+        raise ThreatError(f"the timing {text!r:.80} is nested too deeply to be one") from error
+
+
+def _build(node: ast.expr, text: str) -> When:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitAnd, ast.BitOr)):
+        pair = And if isinstance(node.op, ast.BitAnd) else Or
+        return pair(_build(node.left, text), _build(node.right, text))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        return Not(_build(node.operand, text))
+    call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
+    if isinstance(call.func, ast.Name):
+        kind = _timings().get(call.func.id.lower())
+        if kind is not None:
+            names = [field.name for field in fields(kind)]
+            if len(call.args) > len(names):
+                takes = ", ".join(names) or "nothing"
+                raise ThreatError(f"{kind.name} takes {takes}, got {len(call.args)} arguments in {text!r}")
+            given = {name: _literal(arg, text) for name, arg in zip(names, call.args, strict=False)}
+            for keyword in call.keywords:
+                if keyword.arg in given:
+                    raise ThreatError(f"{keyword.arg} is given twice in {text!r}")
+                given[str(keyword.arg)] = _literal(keyword.value, text)
+            return construct(kind, **given)  # type: ignore[no-any-return]
+    known = ", ".join(sorted(_timings()))
+    raise ThreatError(f"cannot read the timing {text!r}: known are {known}, combined with &, | and ~")
+
+
+def _literal(node: ast.expr, text: str) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        raise ThreatError(f"cannot read the timing {text!r}: arguments must be numbers") from error
+
+
+def split(text: str, separator: str) -> list[str]:
+    """``text`` between the separators that stand outside of quotes and brackets.
+
+    Raises:
+        ThreatError: for a quote or a bracket without its other half.
+    """
+    pieces, start, depth, quote, i = [], 0, 0, "", 0
+    while i < len(text):
+        letter = text[i]
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter in "([":
+            depth += 1
+        elif letter in ")]":
+            depth -= 1
+        elif depth == 0 and text.startswith(separator, i):
+            pieces.append(text[start:i])
+            i = start = i + len(separator)
+            continue
+        i += 1
+    if quote or depth:
+        raise ThreatError(f"unbalanced quote or bracket in {text!r}")
+    return [*pieces, text[start:]]
+
+
+def stack_of(text: str) -> list[str]:
+    """The threats of a stack as reports write it, with `` + `` between them, innermost first."""
+    return split(text, " + ") if " + " in text else [text]
+
+
+def pieces_of(text: str) -> list[str]:
+    """``a=1,b="x,y"`` split at commas outside quotes and brackets."""
+    return [piece for piece in split(text, ",") if piece.strip()]
+
+
+def quoted(text: str) -> bool:
+    """Whether a text is one quotation: the same quote at both ends, and nowhere in between."""
+    return len(text) >= 2 and text[0] in "'\"" and text.find(text[0], 1) == len(text) - 1
+
+
+def plain_text(text: str) -> str:
+    """A value that is never a number: what is quoted is taken as it stands, without its quotes."""
+    text = text.strip()
+    return text[1:-1] if quoted(text) else text
+
+
+def value_of(text: str) -> Any:
+    """A number, word or text; ``a;b`` is a tuple of them, ``a;`` of one, and ``(a;b);(c;d)`` one of tuples."""
+    if quoted(text):
+        return text[1:-1]
+    if ";" in text:
+        try:
+            items = split(text, ";")
+        except ThreatError:
+            return text
+        if len(items) > 1:
+            return tuple(value_of(item.strip()) for item in (items if items[-1].strip() else items[:-1]))
+        if text[:1] == "(" and text[-1:] == ")":
+            return value_of(text[1:-1])
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    above, slash, below = text.partition("/")
+    try:
+        if slash:  # 8/255
+            return float(above) / float(below)
+        value = ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, ZeroDivisionError):
+        return text
+    return value if isinstance(value, (int, float, str)) else text
+
+
+def budget_of(name: str, how: Any, eps: float | None, norm: str | None, scale: Any) -> Budget:
+    """The budget that the words of a threat describe: Linf by default, the perturbation's own where none is given.
+
+    Raises:
+        BudgetError: for words that do not go together, and where a budget is needed and none is given.
+    """
+    if norm not in (None, "linf", "l2", "l0", "valid"):
+        hint = " (how far a corner moves is distance=)" if hasattr(how, "distance") else ""
+        raise BudgetError(f"norm must be linf, l2, l0 or valid, got {norm!r}{hint}")
+    if norm == "valid":
+        if eps is not None or scale is not None:
+            raise BudgetError(f"norm=valid has no eps and no scale, got eps={eps!r}, scale={scale!r}")
+        return Valid()
+    if eps is None:
+        own: Budget | None = getattr(how, "within", None)
+        if own is not None and norm is None and scale is None:
+            return own
+        raise BudgetError(f"{name} needs a budget: eps=..., with norm=linf (default), l2 or l0; or norm=valid")
+    if scale is not None and norm not in (None, "linf"):
+        raise BudgetError(f"scale belongs to norm=linf, got norm={norm}")
+    if norm == "l0":
+        return L0(eps)  # type: ignore[arg-type]  # L0 checks that it is whole
+    return L2(eps) if norm == "l2" else Linf(eps, scale)

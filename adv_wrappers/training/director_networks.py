@@ -1,0 +1,100 @@
+"""The networks of a director in training, and the deterministic director that they make.
+
+Flat observations go through two layers of 64 with tanh. Images go through the trunk of Mnih et al. 2015 at half its
+width: a director has as many decisions to learn as its victim has actions, and the trunk is what a training costs.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor
+from torch import Tensor, nn
+
+from adv_wrappers.adversaries.director import Director
+from adv_wrappers.errors import SpaceError, ThreatError
+from adv_wrappers.networks.input_gradient import Normalize
+
+
+class Frames(BaseFeaturesExtractor):
+    """Stacks of frames ``[B, C, 84, 84]``, channels first, of uint8 or of float pixels up to 255, to features."""
+
+    def __init__(self, space: spaces.Box, features: int = 256) -> None:
+        super().__init__(space, features)
+        self.net = nn.Sequential(
+            Normalize(torch.zeros(1), torch.full((1,), 255.0)),
+            nn.Conv2d(space.shape[0], 16, 8, 4), nn.ReLU(), nn.Conv2d(16, 32, 4, 2), nn.ReLU(),
+            nn.Conv2d(32, 32, 3, 1), nn.ReLU(), nn.Flatten(),
+        )  # fmt: skip
+        with torch.no_grad():
+            size = self.net(torch.zeros(1, *space.shape)).shape[1]
+        self.net.extend([nn.Linear(size, features), nn.ReLU()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.net(x.float())
+        return out
+
+
+def policy_kwargs(space: spaces.Space[Any]) -> dict[str, Any]:
+    """What SB3's policies take for a director that sees this space.
+
+    Raises:
+        SpaceError: for observations that are neither flat nor stacks of 84x84 frames, channels first.
+    """
+    shape = space.shape or ()
+    if len(shape) == 1:
+        return {"net_arch": [64, 64], "activation_fn": nn.Tanh, "log_std_init": -0.7}
+    if len(shape) == 3 and shape[1:] == (84, 84):
+        return {"net_arch": [], "features_extractor_class": Frames, "normalize_images": False, "log_std_init": -0.7}
+    raise SpaceError(f"expected observations [n], or stacks of frames [c, 84, 84], got {space}")
+
+
+def director_of(model: Any) -> Director:
+    """The deterministic policy of an SB3 model of PPO or A2C, on the processor.
+
+    Raises:
+        ThreatError: for another policy than of flat observations, or of :class:`Frames`, and linear layers on them.
+    """
+    policy, normal = model.policy, model.get_vec_normalize_env()
+    head: Any = getattr(policy, "mlp_extractor", None)
+    features: Any = getattr(policy, "features_extractor", None)
+    if not hasattr(head, "policy_net") or type(features) not in (FlattenExtractor, Frames):
+        raise ThreatError(
+            f"expected a PPO or A2C model whose features are flat observations or Frames, got {type(model).__name__} "
+            f"with {type(policy).__name__} on {type(features).__name__}: give Director(nn.Sequential(...)) its layers"
+        )
+    layers: list[nn.Module] = []
+    if isinstance(features, Frames):
+        layers += features.net
+    elif normal is not None and normal.norm_obs:
+        mean, std = normal.obs_rms.mean, np.sqrt(normal.obs_rms.var + normal.epsilon)
+        middle, unit = (torch.as_tensor(part, dtype=torch.float32).reshape(-1) for part in (mean, std))
+        layers.append(Normalize(middle, unit, float(normal.clip_obs)))
+    layers += [*head.policy_net, policy.action_net]
+    discrete = isinstance(model.action_space, spaces.Discrete)
+    return Director(nn.Sequential(*map(_copy, layers)).cpu(), discrete, clip=True)  # as SB3 does before every step
+
+
+def _copy(layer: nn.Module) -> nn.Module:
+    """A layer with weights of its own; made on ``meta``, so that nothing is drawn for it."""
+    if isinstance(layer, Normalize):
+        return Normalize(layer.mean.clone(), layer.std.clone(), layer.clip)
+    if isinstance(layer, nn.Linear):
+        copy: nn.Module = nn.Linear(layer.in_features, layer.out_features, device="meta")
+    elif isinstance(layer, nn.Conv2d):
+        size = (layer.kernel_size[0], layer.kernel_size[1])
+        copy = nn.Conv2d(layer.in_channels, layer.out_channels, size, layer.stride[0], device="meta")
+    else:
+        return deepcopy(layer)
+    weights = {name: weight.detach().clone() for name, weight in layer.state_dict().items()}
+    copy.load_state_dict(weights, assign=True)
+    return copy
+
+
+def minibatch(rows: int, steps: int) -> int:
+    """256, or the largest divisor of a rollout below it."""
+    return next(size for size in range(min(256, rows * steps), 0, -1) if rows * steps % size == 0)

@@ -1,0 +1,188 @@
+"""Files: what a user computed is written all at once, or not at all, in a folder that one process holds at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from adv_wrappers.errors import OutputError
+
+try:
+    import fcntl
+except ImportError:  # Windows: a lock is a file that must not be there yet
+    fcntl = None  # type: ignore[assignment]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+LOCK = ".lock"
+_mine: ContextVar[frozenset[Path]] = ContextVar("folders that the calls around this one hold", default=frozenset())
+_PROBE = 1 << 16  # bytes
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file all at once: it has the old bytes or the new.
+
+    Raises:
+        OutputError: where it cannot be written, as on a full disk or in a read-only folder.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with beside.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        finally:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+        raise OutputError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def move(path: Path, to: Path) -> None:
+    """Give a file another name. Raises :class:`OutputError` where that cannot be done."""
+    try:
+        os.replace(path, to)
+    except OSError as error:
+        raise OutputError(f"cannot move {path} to {to}: {_reason(error)}") from error
+
+
+@contextlib.contextmanager
+def held(folder: str | Path | None) -> Iterator[None]:
+    """Make a folder, try whether it can be written to, and hold it: no other process, and no other thread, gets it.
+
+    What is called inside may hold it again. On systems with ``flock`` a lock ends with its process, whatever ends it. A
+    folder that was made here and has nothing in it at the end is removed. None holds nothing.
+
+    Raises:
+        OutputError: for a folder that cannot be written to, and for one that is held, with the process that holds it.
+    """
+    if folder is None:
+        yield
+        return
+    place = Path(os.path.abspath(folder))
+    if place in _mine.get():
+        yield
+        return
+    with _made(Path(folder)) as folder:
+        descriptor = _lock(folder)
+        token = _mine.set(_mine.get() | {place})
+        try:
+            _write_probe(folder)
+            yield
+        finally:
+            _mine.reset(token)
+            with contextlib.suppress(OSError):
+                os.unlink(folder / LOCK)
+            os.close(descriptor)
+
+
+def probe(folder: Path) -> None:
+    """Raise :class:`OutputError` unless a small file can be written to a folder now, which need not be there yet."""
+    with _made(folder):
+        _write_probe(folder)
+
+
+@contextlib.contextmanager
+def _made(folder: Path) -> Iterator[Path]:
+    """A folder, which is there from now on; one that was made here and is empty at the end is removed."""
+    try:
+        missing = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise _unwritable(folder, error) from error
+    try:
+        yield folder
+    finally:
+        if missing:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def holding(function: Callable[P, R]) -> Callable[P, R]:
+    """A function whose argument ``out``, a folder or None, is :func:`held` while it runs."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            out = signature.bind_partial(*args, **kwargs).arguments.get("out")
+        except TypeError:  # the call itself says what is wrong with it
+            out = None
+        with held(out if isinstance(out, (str, Path)) else None):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _lock(folder: Path) -> int:
+    """An open descriptor of the folder's lock."""
+    path = folder / LOCK
+    while True:
+        exclusive = 0 if fcntl is not None else os.O_EXCL
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | exclusive, 0o644)
+        except FileExistsError as error:
+            raise OutputError(f"{_holder(path)}; if it is no longer there, remove {path}") from error
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        try:
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not path.exists() or not os.path.samestat(os.fstat(descriptor), path.stat()):
+                    os.close(descriptor)  # whoever held it has removed it in between
+                    continue
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise OutputError(f"{_holder(path)}; wait for it, or give another folder") from error
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            os.close(descriptor)
+            raise _unwritable(folder, error) from error
+        return descriptor
+
+
+def _holder(path: Path) -> str:
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        here = about["pid"] == os.getpid() and about["host"] == socket.gethostname()
+        who = "another thread of this process" if here else f"process {about['pid']} on {about['host']}"
+    except (OSError, ValueError, KeyError, TypeError):  # it is being written, or is not one of ours
+        who = "another process"
+    return f"the folder {path.parent} is in use by {who}"
+
+
+def _write_probe(folder: Path) -> None:
+    path = folder / f".probe.{os.getpid()}"
+    try:
+        try:
+            with path.open("wb") as file:
+                file.write(bytes(_PROBE))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink()
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(folder: Path, error: Exception) -> OutputError:
+    return OutputError(f"cannot write to the folder {folder}: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error)).lower()

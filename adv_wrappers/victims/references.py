@@ -1,0 +1,91 @@
+"""References: texts that name a victim, so that a threat's dictionary or an environment's id can hold one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from adv_wrappers.errors import VictimError
+from adv_wrappers.utils.threads import one_thread_in_workers
+from adv_wrappers.utils.untrusted import check_max_bytes
+from adv_wrappers.victims.card import load_card
+from adv_wrappers.victims.sb3 import load_sb3
+from adv_wrappers.victims.victim import Select, Victim
+
+_ZOO = Path(__file__).parent.parent / "zoo"
+
+
+def zoo_names() -> tuple[str, ...]:
+    """Names of the agents that are shipped, sorted."""
+    return tuple(sorted(path.parent.name for path in _ZOO.glob("*/card.json")))
+
+
+def device_of(device: Any) -> torch.device:
+    """The device that a text names, after trying it; :class:`VictimError` if this machine has none of it."""
+    try:
+        return torch.zeros((), device=device).device
+    except (RuntimeError, TypeError, AssertionError) as error:  # torch's ways of not having a device
+        raise VictimError(f"no such device {device!r}: {error}") from error
+
+
+def load_victim(
+    ref: Any, *, trust: bool = False, select: Select | None = None, device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32, stats: Any = None, max_bytes: int | None = None,
+) -> Victim:  # fmt: skip
+    """The victim that a text names; a victim is returned as it is.
+
+    Args:
+        ref: ``zoo:NAME`` (shipped, see :func:`zoo_names`), ``card:FOLDER``, ``sb3:FILE.zip`` or
+            ``sb3:FILE.zip?stats=FILE``.
+        trust: allow an SB3 file to run the code that is pickled in it.
+        select: play the mode or a sample; None does as the card says (an SB3 agent: the mode).
+        dtype: float32 or float64; SB3 agents are float32.
+        stats: statistics of the ``VecNormalize`` that an SB3 agent was trained behind: a file that
+            ``VecNormalize.save`` wrote, or ``.npz`` or ``.json`` with ``mean``, ``var`` or ``std``, ``clip`` and
+            ``epsilon``. None takes those of the reference, else the file that SB3's callbacks or rl-zoo3 left beside
+            the zip; False takes none.
+        max_bytes: how long files may be, and how much they may unpack to; None is 256 MiB, and for what is compressed
+            at most 200 times its size.
+
+    Raises:
+        VictimError: for any other reference, and a name that is not in the zoo.
+        CardError: for files that are missing, malformed or too large.
+        TrustError: for an SB3 file, or statistics, that cannot be read without running code from them.
+
+    Warns:
+        UserWarning: if an SB3 agent was trained behind a ``VecNormalize`` whose statistics are nowhere.
+    """
+    if isinstance(ref, Victim):
+        return ref
+    one_thread_in_workers()
+    device, max_bytes = device_of(device), check_max_bytes(max_bytes)
+    kind, _, rest = ref.partition(":") if isinstance(ref, str) else ("", "", "")
+    names = zoo_names()
+    if stats is not None and kind != "sb3":
+        raise VictimError(f"stats= goes with sb3:FILE.zip: a card holds its own statistics, got {ref!r:.80}")
+    if kind == "zoo":
+        if rest not in names:  # compared with the names and never joined to a path: no .. can leave the zoo
+            raise VictimError(f"no agent {rest!r} in the zoo; known: {', '.join(names) or 'none'}")
+        return load_card(_ZOO / rest, select=select, device=device, dtype=dtype, ref=ref)
+    if kind == "card" and rest:
+        return load_card(rest, select=select, device=device, dtype=dtype, ref=ref, max_bytes=max_bytes)
+    if kind == "sb3" and rest:
+        if dtype != torch.float32:
+            raise VictimError(f"SB3 agents compute in float32, got dtype={dtype}")
+        path, asked, stated = rest.rpartition("?stats=")
+        if asked and stats is None:
+            stats = False if stated == "none" else stated
+        path = path if asked else rest
+        # in the reference, so that a dictionary finds it again
+        named = "" if stats is None else f"?stats={'none' if stats is False else stats}"
+        return load_sb3(
+            path, trust=trust, device=device, select=select or "mode", stats=stats, max_bytes=max_bytes,
+            ref=f"sb3:{path}{named}",
+        )  # fmt: skip
+    raise VictimError(
+        f"a victim is a Victim (from_sb3(model) and from_module(net, ...) make one), 'zoo:NAME', 'card:FOLDER' or "
+        f"'sb3:FILE.zip', got {ref!r:.80}; "
+        f"in the zoo: {', '.join(names) or 'none'}"
+    )

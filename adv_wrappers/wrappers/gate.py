@@ -1,0 +1,103 @@
+"""One coin a step for a whole stack of layers (the daylight paper's Table 7: an adversary that is there or is not)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorEnv, VectorWrapper
+
+from adv_wrappers.errors import OrderError, SpaceError
+from adv_wrappers.timing import Bernoulli
+from adv_wrappers.wrappers.base import GATES, LAYERS, chain, counts, is_vec_env, layers
+
+
+def gate(env: Any, p: float) -> None:
+    """Put one coin of probability ``p`` in front of every layer of the stack.
+
+    Raises:
+        ValueRangeError: unless p is a probability.
+        OrderError: where there is nothing to gate, or layers hide inside the workers of a vector environment.
+    """
+    found, below = layers(env), counts(env)
+    rows = inner_layers(env)
+    inside = [layer for row in rows for layer in row]
+    if below[LAYERS] > len(found) + len(inside):
+        raise OrderError(
+            "ProbabilisticTiming cannot reach the layers inside the workers of this vector environment: wrap the "
+            "vector environment itself, or put the timing inside the workers"
+        )
+    if not found and not inside:
+        raise OrderError("ProbabilisticTiming gates the layers beneath it, and there are none: wrap them first")
+    coin = Bernoulli(p, stream=below[GATES])
+    if found:  # one coin a row, also before anything was seeded
+        for root, row in zip(found[0].engine.session.roots, rows, strict=False):
+            for layer in row:
+                layer.engine.clock.root = root
+    for layer in [*found, *inside]:
+        layer.engine.gates.append(coin)
+
+
+def inner_layers(env: Any) -> list[list[Any]]:
+    """Row by row, the layers inside the environments of a vector that runs in this process."""
+    base = chain(env)[-1]
+    inner = getattr(base, "envs", None) or []
+    return [layers(one) for one in inner if isinstance(one, gym.Env)]
+
+
+class VectorProbabilisticTiming(VectorWrapper):
+    """:class:`ProbabilisticTiming` for a :class:`gymnasium.vector.VectorEnv`."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], p: float) -> None:
+        VectorWrapper.__init__(self, env)
+        gate(env, p)
+        below = counts(env)
+        self.metadata = {**(env.metadata or {}), LAYERS: below[LAYERS], GATES: below[GATES] + 1}
+
+
+class ProbabilisticTiming(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """All layers beneath strike together with probability ``p`` a step, and else none of them does.
+
+    The draw for observation t also rules action t. Steps that are gated off cost and spend nothing. Every row has its
+    own coin; two gates in one stack have different ones. Outside a frame stack the frames of the past stay as they
+    were handed out, so an ungated step may still show perturbed history.
+
+    Args:
+        env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``, already wrapped in layers.
+        p: probability in [0, 1].
+
+    Raises:
+        ValueRangeError: unless p is a probability.
+        OrderError: where there is nothing to gate, or layers hide inside ``AsyncVectorEnv`` workers.
+
+    >>> import gymnasium as gym
+    >>> from adv_wrappers import Linf, Noise, PerturbObservation
+    >>> env = PerturbObservation(gym.make("CartPole-v1"), Noise(), within=Linf(0.1))
+    >>> env = ProbabilisticTiming(env, 0.25)
+    """
+
+    def __new__(cls, env: Any = None, p: float = 1.0) -> Any:
+        if isinstance(env, VectorEnv):
+            return VectorProbabilisticTiming(env, p)
+        if is_vec_env(env):
+            from adv_wrappers.wrappers.sb3 import VecProbabilisticTiming
+
+            return VecProbabilisticTiming(env, p)
+        return super().__new__(cls)
+
+    def __init__(self, env: gym.Env[Any, Any], p: float) -> None:
+        if not isinstance(env, gym.Env):
+            raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, got {type(env).__name__}")
+        RecordConstructorArgs.__init__(self, p=p)
+        gym.Wrapper.__init__(self, env)
+        gate(env, p)
+        below = counts(env)
+        self.metadata = {**(env.metadata or {}), LAYERS: below[LAYERS], GATES: below[GATES] + 1}
+        self.whole_spec = False
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        """Spec of the wrapped environment with this gate added; a registered id's own spec is left as it is."""
+        self._cached_spec = None  # a layer's budget may have changed
+        return self.env.unwrapped.spec if self.whole_spec else super().spec

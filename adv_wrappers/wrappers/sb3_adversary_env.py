@@ -1,0 +1,81 @@
+"""The adversary's chair around a Stable-Baselines3 ``VecEnv``, whose rows reset in the same step."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from stable_baselines3.common.vec_env import VecEnv
+
+from adv_wrappers.core.perturbation import On
+from adv_wrappers.errors import OrderError, SpaceError
+from adv_wrappers.victims import Victim
+from adv_wrappers.wrappers.adversary_config import Reward, minus_reward, seat
+from adv_wrappers.wrappers.adversary_env import Chaired
+from adv_wrappers.wrappers.base import chain
+from adv_wrappers.wrappers.sb3 import VecLayer, VecPerturbAction
+
+
+class VecAdversaryEnv(Chaired, VecLayer):
+    """:class:`adv_wrappers.AdversaryEnv` for an SB3 ``VecEnv``: all rows are attacked as one batch.
+
+    Put it around the bare environments (``DummyVecEnv``, ``SubprocVecEnv``), and ``VecNormalize`` around it: the victim
+    sees raw observations.
+    """
+
+    on: ClassVar[On] = "observation"
+
+    def __init__(
+        self, venv: VecEnv, victim: Victim | str, actor: Any, within: Any = None, when: Any = None, *,
+        reward: Reward = minus_reward, observe: str = "state", quantize: bool = True,
+    ) -> None:  # fmt: skip
+        if not isinstance(venv, VecEnv):
+            raise SpaceError(f"expected an SB3 VecEnv, got {type(venv).__name__}")
+        if any(type(shell).__name__ == "VecNormalize" and shell.norm_obs for shell in chain(venv)):
+            raise OrderError("VecNormalize goes around AdversaryEnv: the victim looks at raw observations")
+        self.seat = seat(venv.observation_space, venv.action_space, victim, actor, within, when, reward, observe)
+        hand = self.seat.hand
+        super().__init__(venv if hand is None else VecPerturbAction(venv, hand), self.seat.threat, quantize=quantize)
+        self._sit(self.venv, venv.num_envs)
+        self.observation_space, self.action_space = self.seat.space, self.seat.steers
+        self._earned = np.zeros(venv.num_envs)
+
+    def reset(self) -> Any:
+        """Reset all rows; what the adversary sees, ``[B, *S]``."""
+        obs, seeds = self._restart()
+        self.pilot.reset(seeds=seeds if any(seed is not None for seed in seeds) else None)
+        self._true = obs
+        self._earned[:] = 0.0
+        return self.seat.seen(self.pilot, obs)
+
+    def step_async(self, actions: Any) -> None:
+        """Steers ``[B, *A]`` strike, and the victim answers."""
+        shown, self._struck = self._strike(actions, self.num_envs)
+        self.venv.step_async(self.pilot.act(shown))
+
+    def step_wait(self) -> Any:
+        """What the adversary sees, its rewards, ``done`` and a dictionary a row."""
+        engine = self.engine
+        obs, rewards, dones, infos = self.venv.step_wait()
+        engine.session.answered()
+        hit = np.array(np.broadcast_to(self._hit(self._struck), (self.num_envs,)))
+        engine.clock.tick()
+        self._earned += rewards
+        cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & dones
+        own = self.seat.earned(
+            rewards, struck=hit, terminated=dones & ~cut, truncated=cut, return_=self._earned.copy(),
+            spent=engine.clock.spent,
+        )  # fmt: skip
+        each = np.broadcast_to(self._struck, (self.num_envs,))
+        infos = [self._note(info, bool(each[i]), None) for i, info in enumerate(infos)]
+        if dones.any():
+            if self.seat.observe != "state":
+                for row, seen in self._last_seen(obs, dones, lambda i: infos[i]["terminal_observation"]).items():
+                    infos[row]["terminal_observation"] = seen
+            engine.clock.turn(dones)
+            engine.forget(dones)
+            engine.session.reset(dones)
+            self.pilot.reset(dones)
+            self._earned[dones] = 0.0
+        self._true = obs
+        return self.seat.seen(self.pilot, obs), np.asarray(own, np.float32), dones, infos

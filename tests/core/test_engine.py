@@ -1,0 +1,224 @@
+"""The engine around a perturbation that nobody trusts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from adv_wrappers.core.budgets import L2, Linf, Valid
+from adv_wrappers.core.engine import Perturber
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.session import Session
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.timing import AtMost, Bernoulli, Every, Never, Strategic
+from tests.core.helpers import chooser, linear
+
+FLOATS = spaces.Box(-1, 1, (3,), np.float64)
+BYTES = spaces.Box(0, 255, (2, 2), np.uint8)
+ACTIONS = spaces.Discrete(2)
+
+
+def engine(how, budget=None, space=FLOATS, rows=4, stream=0, device=None, on="observation", when=None, seed=0):
+    made = Perturber(ThreatModel(on, how, budget or Linf(0.5), when), space, ACTIONS, Session(rows), stream, device)
+    made.clock.reset(seed)
+    return made
+
+
+def far(x, context):
+    return x + 100
+
+
+def noise(x, context):
+    return context.draw()
+
+
+def floats(rows=4, seed=0) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(-1, 1, (rows, 3))
+
+
+@pytest.mark.parametrize(
+    "how", [far, lambda x, c: x.add_(100), lambda x, c: c.x.mul_(0).add_(50), lambda x, c: c.high.fill_(9)]
+)
+def test_no_attack_is_trusted_with_its_budget_nor_with_its_input(how):
+    x = floats()
+    kept = x.copy()
+    y = engine(how).apply(x, True)
+    assert np.array_equal(x, kept) and np.allclose(y, np.minimum(kept + 0.5, 1), rtol=0, atol=1e-15)
+    assert y.dtype == np.float64 and isinstance(y, np.ndarray)
+
+
+def test_actions_out_of_their_space_stay_in_the_budget():
+    made = Perturber(ThreatModel("action", far, Linf(0.5)), BYTES, FLOATS, Session(1), 0)
+    y = made.apply(np.array([[3.0, 0.9, -2.0]]), True)
+    assert np.allclose(y, [[3.0, 1.0, -1.5]])  # widened to hold 3.0, no further
+
+
+def test_rows_not_struck_are_the_original_bytes():
+    x = floats()
+    x[0, 0] = -0.0
+    struck = np.array([False, True, False, True])
+    y = engine(far).apply(x, struck)
+    assert y[~struck].tobytes() == x[~struck].tobytes() and (y[struck] != x[struck]).any(1).all()
+    assert engine(far).apply(x, np.zeros(4, bool)) is x and engine(far).apply(x, False) is x
+
+
+@pytest.mark.parametrize("budget", [Linf(0), L2(0)])
+def test_nothing_to_spend_is_the_identity_to_the_bit(budget):
+    x = floats()
+    x[0] = [-0.0, 5e-324, 1 / 3]
+    assert engine(far, budget).apply(x, True).tobytes() == x.tobytes()
+
+
+@pytest.mark.parametrize("budget", [Linf(2.6), L2(2.6), Valid()], ids=repr)
+def test_integers_stay_on_the_grid(budget):
+    x = np.random.default_rng(0).integers(0, 256, (4, 2, 2), dtype=np.uint8)
+    y = engine(lambda x, c: x + 0.4 + c.uniform() * 9, budget, BYTES).apply(x, True)
+    delta = y.astype(int) - x.astype(int)
+    assert y.dtype == np.uint8 and (delta >= 0).all() and delta.any()
+    if budget == Linf(2.6):
+        assert delta.max() == 2
+    if budget == L2(2.6):
+        assert (np.square(delta).sum((1, 2)) <= 2.6**2).all()
+
+
+@pytest.mark.parametrize("space", [FLOATS, BYTES], ids=["floats", "bytes"])
+def test_a_row_does_not_depend_on_the_number_of_rows(space):
+    space.seed(1)
+    x = np.stack([space.sample() for _ in range(4)])
+    many = engine(noise, Linf(2.0), space).apply(x, True)
+    for i in range(4):
+        one = engine(noise, Linf(2.0), space, rows=None, seed=i).apply(x[i], True)
+        assert np.array_equal(one, many[i]) and one.dtype == x.dtype
+        struck = np.arange(4) == i
+        assert np.array_equal(engine(noise, Linf(2.0), space).apply(x, struck)[i], many[i])
+
+
+def test_host_and_device_environments_agree():
+    x, struck = floats(), np.array([True, False, True, True])
+    host = engine(noise, when=Bernoulli(0.5))
+    device = engine(noise, when=Bernoulli(0.5), device=torch.device("cpu"))
+    for _ in range(5):
+        decided = host.decide(x, struck), device.decide(torch.from_numpy(x), torch.from_numpy(struck))
+        assert decided[0].tolist() == decided[1].tolist()
+        a, b = host.apply(x, decided[0]), device.apply(torch.from_numpy(x), decided[1])
+        assert isinstance(b, torch.Tensor) and np.array_equal(a, b.numpy())
+        host.clock.tick(), device.clock.tick()
+
+
+def test_layers_and_steps_have_draws_of_their_own():
+    x = np.zeros((4, 3))
+    first, second = engine(noise), engine(noise, stream=1)
+    seen = [first.apply(x, True), second.apply(x, True)]
+    first.clock.tick()
+    seen.append(first.apply(x, True))
+    assert len({y.tobytes() for y in seen}) == 3 and np.array_equal(engine(noise).apply(x, True), seen[0])
+
+
+def test_decisions():
+    x = floats()
+    assert engine(far).decide(x) is True and engine(far, when=Never()).decide(x) is False
+    made = engine(far, when=Every(2))
+    assert made.decide(x).all()
+    made.clock.tick()
+    assert not made.decide(x).any()
+    spent = engine(far, when=AtMost(1))
+    spent.clock.pay(np.array([True, False, False, True]))
+    assert spent.decide(x).tolist() == [False, True, True, False]
+    gated = engine(far, when=Every(1))
+    gated.gates.append(Bernoulli(0.5, stream=3))
+    other = engine(noise, stream=5)
+    other.gates.append(Bernoulli(0.5, stream=3))
+    draws = []
+    for _ in range(20):
+        draws.append(gated.decide(x))
+        assert np.array_equal(draws[-1], other.decide(x)), "one draw rules all the layers of a gate"
+        gated.clock.tick(), other.clock.tick()
+    assert 0.3 < np.mean(draws) < 0.7
+
+
+def test_timings_that_look_see_the_observation():
+    victim = chooser(linear(torch.tensor([[1.0], [-1.0]], dtype=torch.float64)), size=1, actions=2)
+    space = spaces.Box(-9, 9, (1,), np.float64)
+    x = np.array([[0.0], [5.0], [0.1], [-5.0]])
+    made = engine(far, space=space, when=Strategic(0.5, victim))
+    assert made.decide(x).tolist() == [False, True, False, True]
+    assert made.decide(x, np.array([True, True, True, False])).tolist() == [False, True, False, False]
+    callable_ = engine(far, space=space, when=lambda x, context: x[:, 0] > 1)
+    assert callable_.decide(x).tolist() == [False, True, False, False]
+    single = engine(far, space=space, rows=None, when=Strategic(0.5, victim))
+    assert single.decide(x[1]) is True and single.decide(x[0]) is False
+
+
+def test_errors():
+    with pytest.raises(SpaceError, match=r"\(4, 3\)"):
+        engine(far).apply(np.zeros((4, 2)), True)
+    with pytest.raises(SpaceError):
+        engine(far).apply(np.zeros((3, 3)), True)
+    with pytest.raises(ValueRangeError, match="not finite"):
+        engine(far).apply(np.full((4, 3), np.nan), True)
+    with pytest.raises(ThreatError, match="not finite"):
+        engine(lambda x, c: x / 0).apply(floats(), True)
+    with pytest.raises(ThreatError, match=r"\(4, 3\), got .*\(4, 1\)"):
+        engine(lambda x, c: x[:, :1]).apply(floats(), True)
+    with pytest.raises(ThreatError, match="got ndarray"):
+        engine(lambda x, c: x.numpy()).apply(floats(), True)
+
+
+def test_huge_finite_values_are_finite():
+    space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
+    x = np.full((4, 3), 1.7e308)
+    assert engine(lambda x, c: x, Linf(1), space).apply(x, True).tobytes() == x.tobytes()
+
+
+@dataclass(frozen=True)
+class Drift(Perturbation):
+    """Moves one further at every strike."""
+
+    name: ClassVar[str] = "test-drift"
+
+    def initial_memory(self, rows):
+        return {"n": torch.zeros(rows, dtype=torch.int64)}
+
+    def __call__(self, x, context):
+        context.memory["n"] += 1
+        return x + 0.01 * context.memory["n"][:, None]
+
+
+@pytest.mark.parametrize("device", [None, torch.device("cpu")])
+def test_memory_is_kept_for_the_rows_that_were_struck(device):
+    made = engine(Drift(), device=device)
+    cast = torch.from_numpy if device else np.asarray
+    x = np.zeros((4, 3))
+    for struck in ([True, False, True, True], [True, True, False, True]):
+        y = made.apply(cast(x), cast(np.array(struck)))
+    assert np.allclose(np.asarray(y)[:, 0], [0.02, 0.01, 0.0, 0.02])
+    made.forget(cast(np.array([True, False, False, False])))
+    y = made.apply(cast(x), True)
+    assert np.allclose(np.asarray(y)[:, 0], [0.01, 0.02, 0.02, 0.03])
+    made.forget()
+    assert np.allclose(np.asarray(made.apply(cast(x), True))[:, 0], 0.01)
+
+
+@dataclass(frozen=True)
+class Invert(Perturbation):
+    """An image transform, which gets the space's own dtype."""
+
+    name: ClassVar[str] = "test-invert"
+    native: ClassVar[bool] = True
+
+    def __call__(self, x, context):
+        assert x.dtype == torch.uint8
+        return 255 - x
+
+
+@pytest.mark.parametrize("struck", [True, np.array([True, False])])
+def test_native_perturbations_get_the_spaces_own_dtype(struck):
+    x = np.arange(8, dtype=np.uint8).reshape(2, 2, 2)
+    y = engine(Invert(), Valid(), BYTES, rows=2).apply(x, struck)
+    assert np.array_equal(y[0], 255 - x[0]) and np.array_equal(y[1], x[1] if struck is not True else 255 - x[1])

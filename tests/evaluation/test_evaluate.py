@@ -1,0 +1,233 @@
+"""evaluate: pairing, quotas, metrics, transfer, and errors before anything is spent."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import adv_wrappers as adv
+from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.evaluation import rollout
+from adv_wrappers.evaluation.report import Report
+from adv_wrappers.victims import Victim, from_module
+from tests.evaluation.agents import balancing, short
+
+STACK = ["noise:eps=0.3", "worst-action:when=every(3)"]
+THREATS = ["noise:eps=0.8", "max-diff:eps=0.9,p=0.6", "action-flip:p=0.3", STACK]
+
+
+def untimed(report: Report) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if k != "ms_per_step"} for row in report.threats]
+
+
+@pytest.mark.parametrize("select", ["mode", "sample"])
+def test_the_number_of_environments_changes_nothing(select: str) -> None:
+    agent = balancing("logits", select, 1.0)
+    one, many = (adv.evaluate(agent, short, THREATS, episodes=5, seed=7, num_envs=n) for n in (1, 3))
+    for a, b in zip(untimed(one), untimed(many), strict=True):
+        assert a["returns"] == b["returns"] and a["lengths"] == b["lengths"], a["threat"]
+        assert a["attacked_fraction"] == b["attacked_fraction"] and a["action_change"] == b["action_change"]
+        for key in ("l2", "linf"):
+            assert a[key] == (b[key] if b[key] is None else pytest.approx(b[key], rel=1e-6))
+    assert len({tuple(row["returns"]) for row in one.threats}) == len(THREATS) + 1
+
+
+def test_a_run_can_be_repeated_and_another_seed_differs(victim: Victim) -> None:
+    runs = [adv.evaluate(victim, short, ["noise:eps=0.5"], episodes=4, seed=s) for s in (0, 0, 1)]
+    assert untimed(runs[0]) == untimed(runs[1]) and runs[0].episode_seeds == runs[1].episode_seeds
+    assert runs[0].threats[1]["returns"] != runs[2].threats[1]["returns"]
+
+
+def test_it_is_the_plain_loop_with_the_same_seeds(victim: Victim) -> None:
+    report = adv.evaluate(victim, "CartPole-v1", ["pgd:eps=0.1"], episodes=3, num_envs=2)
+    env = adv.wrap(gym.make("CartPole-v1"), "pgd:eps=0.1", victim=victim)
+    returns = []
+    for seed in report.episode_seeds:
+        (obs, _), total, done = env.reset(seed=seed), 0.0, False
+        while not done:
+            params = victim.params(torch.as_tensor(obs, dtype=torch.float64)[None])
+            obs, reward, terminated, truncated, _ = env.step(int(victim.act(params)))
+            total, done = total + float(reward), terminated or truncated
+        returns.append(total)
+    assert report.threats[1]["returns"] == returns
+
+
+def test_the_clean_run_comes_first_and_keeps_the_pole_up(victim: Victim) -> None:
+    report = adv.evaluate(victim, "CartPole-v1", "pgd:eps=0.3", episodes=4)
+    clean, attacked = report.threats
+    assert clean["threat"] == "none" and clean["returns"] == [500.0] * 4 and clean["attacked_fraction"] == 0
+    assert clean["regret"] == 0 and clean["impact"] == 0 and clean["l2"] is None
+    assert attacked["mean_return"] < 100 and attacked["regret"] == 500 - attacked["mean_return"]
+    assert attacked["impact"] == pytest.approx(attacked["regret"] / 500)
+    assert attacked["attacked_fraction"] == 1 and 0 < attacked["action_change"] <= 1
+    assert 0 < attacked["linf"] <= 0.3 + 1e-6 and attacked["linf"] <= attacked["l2"] <= 2 * 0.3 + 1e-6
+    assert attacked["low"] <= attacked["mean_return"] <= attacked["high"]
+    assert clean["caveat"].startswith("all 4 returns are equal") and attacked["caveat"].startswith("fewer than 10")
+
+
+def test_action_attacks_are_measured_at_the_environment(victim: Victim) -> None:
+    row = adv.evaluate(victim, "CartPole-v1", "action-flip:when=every(4)", episodes=3).threats[1]
+    assert row["attacked_fraction"] == pytest.approx(0.25, abs=0.02) and row["action_change"] == 1.0
+    assert row["l2"] is None
+
+
+class Still(gym.Env[Any, Any]):
+    """Twenty steps of zeros (or of what it is told), with continuous actions."""
+
+    observation_space = gym.spaces.Box(-10, 10, (3,), np.float64)
+    action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, value: float = 0.0, reward: float = 1.0) -> None:
+        self.value, self.gain = value, reward
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.full(3, self.value), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return np.full(3, self.value), self.gain, False, self.t == 20, {}
+
+
+def test_distances_of_sign_noise_are_exact() -> None:
+    actor = from_module(lambda x: x[:, :2] * 0, Still.observation_space, Still.action_space, "mean")
+    noise = adv.ThreatModel("observation", adv.Noise("sign"), adv.Linf(0.5))
+    push = adv.ThreatModel("action", adv.ActionNoise("bernoulli"), adv.Linf(0.25))
+    report = adv.evaluate(actor, Still, [noise, push], episodes=3)
+    seen, done = report.threats[1:]
+    assert seen["linf"] == pytest.approx(0.5) and seen["l2"] == pytest.approx(0.5 * 3**0.5)
+    assert seen["action_change"] == 0
+    assert done["linf"] == pytest.approx(0.25) and done["l2"] == pytest.approx(0.25 * 2**0.5)
+    assert done["action_change"] == 1 and done["impact"] is None
+    assert report.env == {"id": "Still", "kwargs": {}}
+
+
+def test_transfer_is_told(victim: Victim) -> None:
+    other = adv.threat("pgd", balancing("q", sharpness=2.0), eps=0.1)
+    report = adv.evaluate(victim, short, [other, adv.threat("pgd", victim, eps=0.1), "pgd:eps=0.1"], episodes=1)
+    assert [row["transfer"] for row in report.threats] == [False, True, False, False]
+    assert report.threats[1]["threat"].startswith("pgd:eps=0.1,victim=<")
+
+
+def test_idle_rows_are_not_attacked(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def decide(self: rollout.Busy, moment: Any, path: int = 0) -> Any:
+        asked.append(self.rows)
+        return self.rows
+
+    monkeypatch.setattr(rollout.Busy, "decide", decide)
+    report = adv.evaluate(victim, "CartPole-v1", ["pgd:eps=0.3"], episodes=3, num_envs=2)
+    assert any(rows is not True and not rows[1] for rows in asked)  # row 1 plays one episode, row 0 two
+    assert report.threats[1]["episodes"] == 3 and report.num_envs == 2
+
+
+def test_results_are_kept_as_they_come(victim: Victim, tmp_path: Path) -> None:
+    kept: list[int] = []
+
+    def progress(threat: str, done: int, total: int) -> None:
+        if done == 0 and threat != "none":
+            kept.append(len(Report.from_json(tmp_path / "report.json").threats))
+
+    report = adv.evaluate(victim, short, ["pgd:eps=0.3", "noise:eps=0.9"], 2, progress=progress, out=tmp_path)
+    assert kept == [1, 2]
+    assert Report.from_json(tmp_path / "report.json") == report
+
+
+def test_threads_are_given_back(victim: Victim) -> None:
+    before = torch.get_num_threads()
+    adv.evaluate(victim, "CartPole-v1", "pgd:eps=0.3", episodes=1)
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"env": "Acrobot-v1"}, "observation space"), ({"env": "Nonsense-v9"}, "cannot make"),
+        ({"env": 3}, "id of an env"),
+        ({"episodes": 0}, "episodes"), ({"episodes": True}, "episodes"), ({"seed": -1}, "seed"),
+        ({"num_envs": 0}, "num_envs"), ({"threats": ["nonsense:eps=1"]}, "unknown preset"),
+        ({"threats": ["noise"]}, "budget"), ({"threats": [[]]}, "stack"),
+        ({"threats": [None]}, "expected a threat"), ({"victim": "zoo:nobody"}, "zoo"),
+        ({"victim": 3}, "victim"),
+        ({"device": "cuda:99"}, "device"), ({"device": "nowhere"}, "device"), ({"minimum": float("nan")}, "minimum"),
+        ({"env": lambda: 1 / 0}, "side by side"), ({"env_kwargs": {"nonsense": 1}}, "cannot make"),
+        ({"threats": ["robust-sarsa:eps=0.1"]}, "robust-sarsa"),
+    ],
+)  # fmt: skip
+def test_errors_come_before_anything_is_spent(
+    victim: Victim, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], message: str
+) -> None:
+    played: list[Any] = []
+    monkeypatch.setattr("adv_wrappers.evaluation.evaluate.play", lambda *a: played.append(a))
+    with pytest.raises(AdvWrappersError, match=message):
+        adv.evaluate(**{"victim": victim, "env": "CartPole-v1", **arguments})
+    assert played == []
+
+
+@pytest.mark.parametrize("broken", [{"value": np.nan}, {"reward": np.inf}])
+def test_numbers_must_be_finite(broken: dict[str, float]) -> None:
+    actor = from_module(lambda x: x[:, :2] * 0, Still.observation_space, Still.action_space, "mean")
+    with pytest.raises(AdvWrappersError, match="not finite"):
+        adv.evaluate(actor, Still, episodes=1, env_kwargs=broken)
+
+
+def test_the_atari_preprocessing() -> None:
+    pytest.importorskip("ale_py")
+    from adv_wrappers.evaluation.environments import atari, builder
+
+    env = atari("BreakoutNoFrameskip-v4")
+    assert env.observation_space.shape == (4, 84, 84) and env.observation_space.dtype == np.uint8
+    obs, _ = env.reset(seed=0)
+    assert (obs[0] == obs[3]).all()  # a stack begins with copies of its first frame
+    frames = [obs]
+    lives = env.unwrapped.ale.lives()  # type: ignore[attr-defined]
+    while env.unwrapped.ale.lives() == lives:  # type: ignore[attr-defined]
+        frames.append(env.step(0)[0])  # the ball is served: FIRE was pressed
+    assert 5 < len(frames) < 200 and (frames[-3][3] == frames[-2][2]).all()
+    served = [env.step(0)[0][3] for _ in range(60)]  # and again after the lost life, or nothing would move
+    assert any((a != b).any() for a, b in itertools.pairwise(served[20:]))
+    images = from_module(
+        lambda x: x.flatten(1)[:, :4], env.observation_space, env.action_space, "logits", dtype=torch.float32
+    )
+    make, name, kwargs = builder("BreakoutNoFrameskip-v4", images)
+    assert make().observation_space == env.observation_space and (name, kwargs) == ("BreakoutNoFrameskip-v4", {})
+
+
+def test_a_stack_is_written_as_reports_print_it() -> None:
+    text = "noise:eps=0.1 + action-flip:p=0.5"
+    as_list = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", [text.split(" + ")], episodes=2)
+    report = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", text, episodes=2)
+    assert report.threats[1]["threat"] == as_list.threats[1]["threat"] == text
+    assert report.threats[1]["returns"] == as_list.threats[1]["returns"]
+
+
+def test_a_report_prints_as_its_table() -> None:
+    report = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", "noise:eps=0.1,when=every(2)", episodes=2)
+    lines = str(report).splitlines()
+    assert lines[0] == "zoo:cartpole-dqn on CartPole-v1, 2 episodes, seed 0"
+    assert any(line.strip().startswith("noise:eps=0.1,when=every(2)") for line in lines)
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_every_row_has_a_name_of_its_own_that_can_be_run_again(victim: Victim) -> None:
+    weak, strong = (adv.threat("max-diff", eps=0.1, steps=steps) for steps in (1, 5))
+    twins = [lambda x, context: x, lambda x, context: x + 1]
+    blind = [adv.ThreatModel("observation", how, adv.Linf(0.1)) for how in twins]
+    asked = [weak, strong, adv.threat("pgd", eps=0.1, at=None), "noise:eps=1/10", "noise:eps=1/10", *blind]
+    first = adv.evaluate(victim, short, asked, episodes=1)
+    names = [row["threat"] for row in first.threats]
+    assert names == [
+        "none", "max-diff:steps=1,eps=0.1", "max-diff:steps=5,eps=0.1", "pgd:eps=0.1", "noise:eps=1/10",
+        "noise:eps=1/10 #2", "<lambda>:eps=0.1", "<lambda>:eps=0.1 #2",
+    ]  # fmt: skip
+    again = adv.evaluate(victim, short, names[1:6], episodes=1)
+    assert [row["layers"] for row in again.threats] == [row["layers"] for row in first.threats[:6]]
+    assert [row["returns"] for row in again.threats] == [row["returns"] for row in first.threats[:6]]

@@ -1,0 +1,151 @@
+"""Rows that a folder keeps are taken over, those of other runs are not, and none is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import adv_wrappers as adv
+from adv_wrappers.evaluation import evaluate
+from adv_wrappers.evaluation.report import Report
+from adv_wrappers.victims import Victim
+from tests.evaluation.agents import Film, balancing, short, watcher
+
+NOISE, PGD, WORST = "noise:eps=0.4", "pgd:eps=0.3", "worst-action"
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """One item a run that is played."""
+    runs: list[Any] = []
+    play = evaluate.play
+    monkeypatch.setattr(evaluate, "play", lambda *given: (runs.append(given), play(*given))[1])
+    return runs
+
+
+def untimed(report: Report) -> Report:
+    return replace(report, threats=tuple({**row, "ms_per_step": 0} for row in report.threats))
+
+
+def test_only_what_is_missing_is_played_and_the_report_is_the_same(
+    victim: Victim, played: list[Any], tmp_path: Path
+) -> None:
+    how: dict[str, Any] = {"episodes": 4, "seed": 3, "num_envs": 2}
+    idle = adv.threat("max-diff", victim, eps=1e-13)
+    first = adv.evaluate(victim, short, [NOISE, idle], out=tmp_path, **how)
+    assert len(played) == 3 and any("came out unchanged" in warning for warning in first.warnings)
+    told: list[tuple[str, int, int]] = []
+    wanted = [PGD, idle, NOISE, [NOISE, WORST]]
+    how |= {"minimum": WORST}
+    more = adv.evaluate(victim, short, wanted, out=tmp_path, resume=True, progress=lambda *at: told.append(at), **how)
+    assert len(played) == 3 + 3 and {at[0] for at in told if 0 < at[1] < 4} == {WORST, PGD, f"{NOISE} + {WORST}"}
+    assert [at for at in told if at[0] == NOISE] == [(NOISE, 0, 4), (NOISE, 4, 4)]  # bars are full at once
+    assert untimed(more) == untimed(adv.evaluate(victim, short, wanted, **how))
+    assert Report.from_json(tmp_path / "report.json") == more and len([*tmp_path.iterdir()]) == 1
+    again = adv.evaluate(victim, short, wanted, out=tmp_path, resume=True, **how)
+    assert again == more and len(played) == 6 + 6
+
+
+class Stopped(Exception):
+    """What ends an evaluation from outside."""
+
+
+def test_an_interruption_leaves_no_fewer_rows(victim: Victim, tmp_path: Path) -> None:
+    def until(name: str, threats: list[str]) -> list[str]:
+        def stop(threat: str, done: int, whole: int) -> None:
+            if threat == name:
+                raise Stopped
+
+        with pytest.raises(Stopped):
+            adv.evaluate(victim, short, threats, 2, out=tmp_path, resume=True, progress=stop)
+        return [row["threat"] for row in Report.from_json(tmp_path / "report.json").threats]
+
+    assert until("fgsm:eps=0.1", [NOISE, PGD, "fgsm:eps=0.1"]) == ["none", NOISE, PGD]
+    assert until("none", [NOISE, PGD, "fgsm:eps=0.1"]) == ["none", NOISE, PGD]
+    assert until("fgsm:eps=0.1", ["fgsm:eps=0.1", PGD, NOISE]) == ["none", PGD, NOISE]
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"episodes": 3}, {"seed": 1}, {"num_envs": 1}, {"quantize": False}, {"env_kwargs": {"space": None}},
+        {"distances": ["ssim"]}, {"victim": lambda: balancing("q", sharpness=2.0)},
+        {"victim": lambda: balancing("q", "sample")},
+    ],
+    ids=["episodes", "seed", "num_envs", "quantize", "env_kwargs", "distances", "weights", "select"],
+)  # fmt: skip
+def test_rows_of_other_runs_are_played_and_kept(change: dict[str, Any], played: list[Any], tmp_path: Path) -> None:
+    film = "victim" not in change
+    how: dict[str, Any] = {"victim": filmed() if film else balancing("q"), "env": Film if film else short}
+    how |= {"episodes": 2, "num_envs": 2, "threats": ["noise:eps=3"], "distances": (), "out": tmp_path, "resume": True}
+    first = adv.evaluate(**how)
+    other = adv.evaluate(**{**how, **change, **({} if film else {"victim": change["victim"]()})})
+    assert len(played) == 4 and Report.from_json(tmp_path / "report-1.json") == first
+    assert Report.from_json(tmp_path / "report.json") == other
+    assert adv.evaluate(**how) == first and len(played) == 4  # from where it was put
+    assert Report.from_json(tmp_path / "report-2.json") == other
+
+
+def filmed() -> Victim:
+    """One with weights, that acts by them on pictures."""
+    torch.manual_seed(0)
+    film = Film()
+    net = nn.Sequential(nn.Flatten(), nn.Linear(2 * 12 * 16, 2))
+    return adv.from_module(net, film.observation_space, film.action_space, "q", dtype=torch.float32)
+
+
+def _other_hash(report: dict[str, Any]) -> None:
+    report["threats"][1]["layers"][0]["how"]["victim"]["sha256"] = "0" * 64
+
+
+def _older(report: dict[str, Any]) -> None:
+    for row in report["threats"]:
+        del row["checks"]
+
+
+def _release(report: dict[str, Any]) -> None:
+    report["versions"]["torch"] = "0.1"
+
+
+@pytest.mark.parametrize(("edit", "runs"), [(_other_hash, 1), (_older, 2), (_release, 2)])
+def test_rows_are_those_of_the_same_attacker_and_release(
+    victim: Victim, played: list[Any], tmp_path: Path, edit: Callable[[dict[str, Any]], None], runs: int
+) -> None:
+    how: dict[str, Any] = {"episodes": 2, "out": tmp_path, "resume": True}
+    first = adv.evaluate(victim, short, [PGD], **how)
+    data = first.to_dict()
+    edit(data)
+    (tmp_path / "report.json").write_text(json.dumps(data))
+    again = adv.evaluate(victim, short, [PGD], **how)
+    assert len(played) == 2 + runs and untimed(again) == untimed(first)
+    assert json.loads((tmp_path / "report-1.json").read_text()) == data
+
+
+def test_what_a_file_cannot_tell_apart_is_played_again(victim: Victim, played: list[Any], tmp_path: Path) -> None:
+    def nothing(x: Any, context: Any) -> Any:
+        return x
+
+    bare = adv.ThreatModel("observation", nothing, adv.Linf(0.1))
+    for _ in range(2):
+        adv.evaluate(victim, short, [bare], 2, out=tmp_path / "a", resume=True)
+    assert len(played) == 2 + 1
+    for _ in range(2):
+        adv.evaluate(watcher(Film()), Film, ["noise:eps=3"], 2, out=tmp_path / "b", resume=True)
+    assert len(played) == 3 + 4
+
+
+def test_folders_that_cannot_be_gone_on_with(victim: Victim, played: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(adv.ValueRangeError, match="give out="):
+        adv.evaluate(victim, short, resume=True)
+    (tmp_path / "report.json").write_text("[")
+    with pytest.raises(adv.ValueRangeError, match="cannot read a report from"):
+        adv.evaluate(victim, short, out=tmp_path, resume=True)
+    assert played == [] and (tmp_path / "report.json").read_text() == "["

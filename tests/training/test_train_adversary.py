@@ -1,0 +1,366 @@
+"""Training an adversary: a few steps of it, its folder, going on after a kill, and the arguments that cannot work."""
+
+from __future__ import annotations
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import adv_wrappers as adv
+from adv_wrappers.adversaries.learned import Learned
+from tests.rigs import RIGS, ReplayEnv
+
+pytest.importorskip("stable_baselines3")
+
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+
+from adv_wrappers.training.sb3_adapter import Chairs
+from adv_wrappers.training.train_adversary import train_adversary
+
+QUICK = {"num_envs": 4, "checks": 2, "episodes": 3, "n_steps": 32, "batch_size": 64, "n_epochs": 2}
+
+
+@pytest.mark.parametrize("kind", ["sa-rl", "pa-ad"])
+def test_what_is_trained_is_a_threat(kind, tmp_path):
+    told = []
+    learned = train_adversary(
+        kind, "CartPole-v1", "zoo:cartpole-a2c", 0.05, 256, out=tmp_path, progress=lambda *at: told.append(at), **QUICK
+    )
+    assert isinstance(learned, Learned) and learned.within == adv.Linf(0.05)
+    assert [steps for steps, _ in told] == [128, 256] and all(0 < left <= 500 for _, left in told)
+    state = json.loads((tmp_path / "state.json").read_text())
+    assert [point["mean_return"] for point in state["record"]] == [left for _, left in told]
+    kept = json.loads((tmp_path / "card.json").read_text())["training"]["checkpoints"]
+    assert kept[-1]["mean_return"] == min(left for _, left in told)
+    threat = adv.ThreatModel("observation", learned, adv.Linf(0.05))
+    again = adv.ThreatModel.from_dict(json.loads(json.dumps(threat.to_dict())))
+    x = torch.randn(5, 4)
+    assert torch.equal(again.how.director(x), learned.director(x)) and again.how.sha256 == learned.sha256
+    report = adv.evaluate("zoo:cartpole-a2c", "CartPole-v1", [again], episodes=2)
+    assert report.threats[1]["linf"] <= 0.05 + 1e-6 and report.threats[1]["attacked_fraction"] == 1
+
+
+def test_a_training_that_was_killed_goes_on(tmp_path):
+    arguments = ("sa-rl", "CartPole-v1", "zoo:cartpole-a2c", 0.05)
+    train_adversary(*arguments, 128, out=tmp_path, **QUICK)
+    before = json.loads((tmp_path / "state.json").read_text())["record"]
+    told = []
+    train_adversary(*arguments, 384, out=tmp_path, progress=lambda steps, left: told.append(steps), **QUICK)
+    record = json.loads((tmp_path / "state.json").read_text())["record"]
+    assert record[: len(before)] == before and told[0] > 128 and record[-1]["steps"] == 384
+    with pytest.warns(RuntimeWarning, match="holds a training of 384 steps, more than the 128 asked for"):
+        train_adversary(*arguments, 128, out=tmp_path, **QUICK)
+    train_adversary(*arguments, 300, out=tmp_path, **QUICK)  # 300 steps end with the rollout that 384 do: no warning
+
+
+def records(folder):
+    return {
+        form: [row["mean_return"] for row in json.loads((folder / form / "state.json").read_text())["record"]]
+        for form in ("direction", "target")
+    }
+
+
+def test_both_forms_are_trained_and_the_stronger_is_kept(tmp_path):
+    given, told = ("pa-ad", "CartPole-v1", "zoo:cartpole-a2c", 0.2, 128), []
+    how = {"form": "both", "out": tmp_path, **QUICK}
+    learned = train_adversary(*given, progress=lambda *at: told.append(at), **how)
+    left = records(tmp_path)
+    assert [steps for steps, _ in told] == [128, 256]
+    assert [mean for _, mean in told] == [*left["direction"], *left["target"]]
+    best = min(left, key=lambda form: min(left[form]))
+    kept = Learned(card=str(tmp_path / best))
+    assert learned.card == str(tmp_path) and learned.sha256 == kept.sha256 and learned.actor.form == best
+    assert json.loads((tmp_path / "card.json").read_text())["forms"] == {form: min(left[form]) for form in left}
+    for form in left:  # each is what a training of its own is
+        alone = train_adversary(*given, form=form, **QUICK)
+        assert alone._weights != learned._weights
+        assert alone.director.fingerprint_of_weights() == Learned(card=str(tmp_path / form)).sha256
+    again = train_adversary(*given[:4], 256, progress=lambda *at: told.append(at), **how)
+    assert [steps for steps, _ in told[2:]] == [256, 512] and again.card == learned.card
+    assert all(now[: len(left[form])] == left[form] for form, now in records(tmp_path).items())
+
+
+def test_both_forms_without_a_folder():
+    told = []
+    learned = train_adversary(
+        "pa-ad", "CartPole-v1", "zoo:cartpole-a2c", 0.2, 128, form="both", progress=lambda *at: told.append(at), **QUICK
+    )
+    means = [mean for _, mean in told]
+    assert len(means) == 2 and learned.actor.form == ("direction", "target")[means.index(min(means))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "error", "match"),
+    [
+        ("pa-ad", "best", adv.ValueRangeError, "'direction', 'target' or 'both', got 'best'"),
+        ("sa-rl", "both", adv.ThreatError, "sa-rl has none"),
+        (adv.PAAD(form="target"), "both", adv.ThreatError, "given beside an actor with form='target'"),
+        ("pa-ad-action", "both", adv.ValueRangeError, "discrete actions have no direction"),
+    ],
+)
+def test_forms_that_there_are_not(kind, form, error, match, tmp_path):
+    with pytest.raises(error, match=match):
+        train_adversary(kind, "CartPole-v1", "zoo:cartpole-dqn", 0.05, 128, form=form, out=tmp_path, **QUICK)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_both_forms_leave_the_folder_of_something_else_alone(tmp_path):
+    given = ("CartPole-v1", "zoo:cartpole-a2c", 0.05, 128)
+    train_adversary("sa-rl", *given, out=tmp_path, **QUICK)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(adv.ValueRangeError, match="something else than a training of both forms"):
+        train_adversary("pa-ad", *given, form="both", out=tmp_path, **QUICK)
+    (tmp_path / "card.json").write_text("{")
+    with pytest.raises(adv.CardError, match="cannot read"):
+        train_adversary("pa-ad", *given, form="both", out=tmp_path, **QUICK)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_changed_folder_is_refused(tmp_path):
+    learned = train_adversary("sa-rl", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 128, out=tmp_path / "a", **QUICK)
+    other = train_adversary("sa-rl", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 128, seed=1, out=tmp_path / "b", **QUICK)
+    assert learned.sha256 != other.sha256
+    with pytest.raises(adv.CardError, match="changed: expected"):
+        Learned(card=str(tmp_path / "a"), sha256=other.sha256)
+    with pytest.raises(adv.CardError, match="is no adversary's folder"):
+        Learned(card=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"kind": "pa-bd"}, adv.ThreatError, "unknown actor 'pa-bd'; known: pa-ad, pa-ad-action, sa-rl"),
+        ({"eps": None}, adv.ThreatError, "needs a budget"),
+        ({"steps": 0}, adv.ValueRangeError, "steps must be a whole number"),
+        ({"learning_rat": 0.1}, adv.ThreatError, "learning_rat"),
+        ({"eps": [0.1] * 4}, adv.BudgetError, "eps must be"),
+        ({"algorithm": "acktr"}, adv.ThreatError, "algorithm must be 'ppo'"),
+        ({"victim": "zoo:hopper-ppo"}, adv.VictimError, "for observation space"),
+    ],
+)
+def test_what_cannot_work(arguments, error, match):
+    given = {
+        "kind": "pa-ad",
+        "env": "CartPole-v1",
+        "victim": "zoo:cartpole-a2c",
+        "eps": 0.05,
+        "steps": 100,
+        **arguments,
+    }
+    with pytest.raises(error, match=match):
+        train_adversary(**given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "within"),
+    [
+        ("pa-ad-action", None),
+        (adv.Hybrid(adv.PAAD(form="target"), adv.ActionPAAD(), adv.Valid()), adv.Linf(0.05)),
+    ],
+    ids=["action", "hybrid"],
+)
+@pytest.mark.parametrize("observe", ["state", "state+action"])
+def test_actions_too(kind, within, observe, tmp_path):
+    learned = train_adversary(
+        kind, "CartPole-v1", "zoo:cartpole-dqn", within=within, steps=256, out=tmp_path, observe=observe, **QUICK
+    )
+    report = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", [learned, f"learned:card={tmp_path}"], episodes=3)
+    clean, trained, loaded = report.threats
+    assert trained["returns"] == loaded["returns"] != clean["returns"] and learned.observe == observe
+
+
+def test_a2c_trains_too():
+    learned = train_adversary("pa-ad", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 160, "a2c", 4, checks=1, episodes=2)
+    assert learned.director.net[-1].out_features == 1
+
+
+def test_a_victim_without_a_reference_is_left_open(tmp_path):
+    rig = RIGS["gaussian"]
+    victim = rig.victim()
+    learned = train_adversary(
+        "pa-ad", rig.env, victim, 0.2, 64, out=tmp_path, num_envs=2, n_steps=16, checks=1, episodes=2
+    )
+    assert learned.victim is victim and Learned(card=str(tmp_path)).victim is None
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert card["victim"] == {"ref": None, "sha256": victim.fingerprint()} and "victim" not in card["actor"]
+    report = adv.evaluate(victim, rig.env, [learned], episodes=2)
+    assert report.threats[1]["attacked_fraction"] == 1 and not report.threats[1]["transfer"]
+
+
+def test_budget_and_timing_come_along(tmp_path):
+    given = ("pa-ad", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 128)
+    for out in (None, tmp_path):
+        learned = train_adversary(*given, when="every(3)", out=out, **QUICK)
+        env = adv.PerturbObservation(gym.make("CartPole-v1"), learned)
+        assert env.threat.within == adv.Linf(0.05) and env.threat.when == adv.Every(3)
+    found = adv.threat("learned", card=str(tmp_path))
+    again = adv.ThreatModel.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert found.when == again.when == adv.Every(3) and again.to_dict() == found.to_dict()
+    assert adv.threat("learned", card=str(tmp_path), when="always").when == adv.Always()
+    report = adv.evaluate("zoo:cartpole-a2c", "CartPole-v1", [learned, f"learned:card={tmp_path}"], episodes=3)
+    assert all(0.3 < row["attacked_fraction"] < 0.4 for row in report.threats[1:])
+    with pytest.raises(adv.ThreatError, match="a folder keeps timings"):
+        train_adversary(*given, when=lambda x, context: True, out=tmp_path / "other", **QUICK)
+
+
+def test_an_adversary_of_another_game_or_agent(tmp_path):
+    rig = RIGS["q"]
+    train_adversary("sa-rl", rig.env, rig.victim(), 0.2, 64, out=tmp_path, num_envs=2, n_steps=16, checks=1, episodes=2)
+    with pytest.raises(adv.SpaceError, match="this director sees 4 numbers, the observations are"):
+        adv.evaluate("zoo:mountaincar-dqn", "MountainCar-v0", [f"learned:card={tmp_path}"], episodes=1)
+    text = f"learned:card='{tmp_path}'"
+    assert not adv.evaluate(rig.victim(), rig.env, [text], episodes=1).threats[1]["transfer"]
+    other = RIGS["q"].victim(torch.float64)
+    assert adv.evaluate(other, rig.env, [text], episodes=1).threats[1]["transfer"]
+    with pytest.raises(adv.SpaceError, match="this director gives 4 numbers, a steer is"):
+        wide = Learned(Learned(card=str(tmp_path)).director, adv.PAAD(rig.victim()))
+        adv.wrap(rig.env(), adv.ThreatModel("observation", wide, adv.Linf(0.2)))
+    env = adv.wrap(rig.env(), adv.ThreatModel("observation", Learned(lambda x: x.numpy(), adv.SARL()), adv.Linf(0.2)))
+    with pytest.raises(adv.ThreatError, match="a tensor of one steer a row"):
+        env.reset(seed=0)
+
+
+def test_images(tmp_path):
+    """A director of convolutions, below one grey level, deployed from its folder."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4 * 84 * 84, 3))
+    rng = np.random.default_rng(0)
+    space, acts = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), gym.spaces.Discrete(3)
+    victim = adv.from_module(net, space, acts, "logits")
+    frames = [[rng.integers(0, 256, space.shape).astype(np.uint8) for _ in range(5)] for _ in range(2)]
+
+    def make():
+        return ReplayEnv(frames, space, acts)
+
+    learned = train_adversary(
+        "pa-ad", make, victim, 0.3, 32, num_envs=2, n_steps=8, checks=1, episodes=2, out=tmp_path, quantize=False
+    )
+    kinds = [layer["kind"] for layer in json.loads((tmp_path / "card.json").read_text())["network"]]
+    assert kinds[:2] == ["normalize", "conv"] and kinds[-1] == "linear"
+    report = adv.evaluate(victim, make, [learned], episodes=2, quantize=False)
+    assert 0 < report.threats[1]["linf"] <= 0.3 + 1e-4
+    with pytest.raises(adv.BudgetError):
+        train_adversary("pa-ad", make, victim, 0.3, 32, num_envs=2)
+    with pytest.raises(adv.SpaceError, match="would choose 28224 numbers a step"):
+        train_adversary("sa-rl", make, victim, 3.0, 32, num_envs=2)
+
+
+def test_a_folder_of_another_training_is_refused(tmp_path):
+    given = ("sa-rl", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 128)
+    train_adversary(*given, out=tmp_path, **QUICK)
+    with pytest.raises(adv.ValueRangeError, match="holds another training, with seed 0 and not 1: give"):
+        train_adversary(*given, out=tmp_path, seed=1, **QUICK)
+    with pytest.raises(
+        adv.ValueRangeError, match=r"with actor.type 'sa-rl' and not 'pa-ad', within.eps 0.05 and not 0.1"
+    ):
+        train_adversary("pa-ad", *given[1:3], 0.1, 128, out=tmp_path, **QUICK)
+    (tmp_path / "state.json").write_text("{")
+    with pytest.raises(adv.CardError, match="cannot read"):
+        train_adversary(*given, out=tmp_path, **QUICK)
+
+
+class Bare(BaseFeaturesExtractor):
+    def __init__(self, space):
+        super().__init__(space, 4)
+
+    def forward(self, x):
+        return x.tanh()
+
+
+class Mine:
+    """What JSON cannot hold."""
+
+
+GIVEN = ("CartPole-v1", "zoo:cartpole-a2c", 0.05, 128)
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        ({"victim": adv.load_victim("zoo:cartpole-a2c", select="sample")}, "victim.select 'mode' and not 'sample'"),
+        ({"policy_kwargs": {"net_arch": [16]}}, r"settings.policy_kwargs.net_arch \[64, 64\] and not \[16\]"),
+        ({"learning_rate": lambda left: left * 1e-3}, "settings.learning_rate 0.0003 and not 'tests.training"),
+        ({"kind": adv.PAAD(adv.load_victim("zoo:cartpole-ppo"))}, "actor_victim"),
+    ],
+    ids=["select", "network", "schedule", "surrogate"],
+)
+def test_whatever_tells_a_training_apart_is_kept(more, match, tmp_path):
+    given = {**dict(zip(("env", "victim", "eps", "steps"), GIVEN, strict=True)), "out": tmp_path, **QUICK}
+    train_adversary("pa-ad", **given)
+    with pytest.raises(adv.ValueRangeError, match=match):
+        train_adversary(**{"kind": "pa-ad", **given, **more})
+
+
+def test_the_actor_keeps_a_victim_of_its_own_after_a_break(tmp_path):
+    actor = adv.PAAD(adv.load_victim("zoo:cartpole-a2c"))
+    first, again = (train_adversary(actor, "CartPole-v1", "zoo:cartpole-ppo", 0.05, 128, out=tmp_path, **QUICK)
+                    for _ in range(2))  # fmt: skip
+    assert first.actor.victim.ref == again.actor.victim.ref == "zoo:cartpole-a2c"
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    learned = train_adversary("sa-rl", *GIVEN, out=tmp_path / "a", **QUICK)
+    learned.save(tmp_path / "b")
+    before = (tmp_path / "b" / "card.json").read_text()
+    with pytest.raises(adv.ValueRangeError, match=r"card.json belongs to something else"):
+        train_adversary("sa-rl", *GIVEN, out=tmp_path / "b", **QUICK)
+    assert (tmp_path / "b" / "card.json").read_text() == before
+    (tmp_path / "a" / "state.json").unlink()  # killed between the first card and the first state
+    train_adversary("sa-rl", *GIVEN, out=tmp_path / "a", **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "match"),
+    [
+        ({"policy_kwargs": {"activation_fn": torch.nn.GELU}}, adv.CardError, "this one has GELU"),
+        ({"policy_kwargs": {"features_extractor_class": Bare}}, adv.ThreatError, "Bare"),
+        ({"env_kwargs": {"sutton_barto_reward": Mine()}}, adv.ValueRangeError, "environment.kwargs.sutton_barto"),
+        ({"tensorboard_log": "logs"}, adv.ThreatError, "tensorboard_log cannot be set here"),
+    ],
+)
+def test_what_cannot_be_kept_is_told_of_before_it_is_trained(more, error, match, tmp_path):
+    told = []
+    with pytest.raises(error, match=match):
+        train_adversary("sa-rl", *GIVEN, out=tmp_path, progress=lambda *at: told.append(at), **QUICK, **more)
+    assert not told and not (tmp_path / "card.json").exists()
+
+
+def test_a_training_that_was_killed_before_its_last_word(tmp_path):
+    train_adversary("sa-rl", *GIVEN, out=tmp_path, **QUICK)
+    state = json.loads((tmp_path / "state.json").read_text())
+    whole = len(state["record"])
+    state["record"].pop()
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    train_adversary("sa-rl", *GIVEN, out=tmp_path, **QUICK)
+    assert len(json.loads((tmp_path / "state.json").read_text())["record"]) == whole
+
+
+def test_a_training_goes_on_with_other_episodes(tmp_path, monkeypatch):
+    seen = []
+    restart = Chairs.reset
+    monkeypatch.setattr(Chairs, "reset", lambda chairs: seen.append([*chairs._seeds]) or restart(chairs))
+    for steps in (128, 256, 384):
+        train_adversary("sa-rl", *GIVEN[:3], steps, out=tmp_path, **QUICK)
+    assert len({tuple(seeds) for seeds in seen}) == 3
+
+
+def test_tensorboard_and_the_record(tmp_path):
+    pytest.importorskip("tensorboard")
+    train_adversary(
+        "sa-rl",
+        "CartPole-v1",
+        "zoo:cartpole-a2c",
+        0.05,
+        256,
+        out=tmp_path / "a",
+        tensorboard=tmp_path / "logs",
+        **QUICK,
+    )
+    assert list((tmp_path / "logs").rglob("events.*"))
+    record = json.loads((tmp_path / "a" / "state.json").read_text())["record"]
+    assert [set(point) for point in record] == [
+        {"steps", "mean_return", "std", "median", "in_training", "seconds"}
+    ] * 2 and record[1]["seconds"] >= record[0]["seconds"] > 0

@@ -1,0 +1,140 @@
+"""Files and folders: all or nothing, one process at a time, and errors in plain words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import adv_wrappers as adv
+from adv_wrappers import campaign
+from adv_wrappers.errors import OutputError
+from adv_wrappers.utils.files import held, holding, probe, write
+
+HOLDER = """
+import os, sys
+from adv_wrappers.utils.files import held
+with held(sys.argv[1]):
+    print(os.getpid(), flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def other(tmp_path: Path):
+    """A second process that holds the folder ``tmp_path / "o"`` until its standard input ends."""
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "o")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdin is not None
+    process.pid_told = int(process.stdout.readline())  # type: ignore[attr-defined]
+    yield process
+    process.stdin.close()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_folder_that_another_process_holds(tmp_path: Path, other) -> None:
+    (tmp_path / "o" / "kept").write_text("")
+    with pytest.raises(OutputError, match=f"o is in use by process {other.pid_told} on "), held(tmp_path / "o"):
+        pass
+    with held(tmp_path / "another"):
+        pass
+    other.stdin.close()
+    other.wait()
+    with held(tmp_path / "o"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["o"]
+
+
+def test_a_process_that_was_killed_holds_nothing(tmp_path: Path, other) -> None:
+    other.kill()
+    other.wait()
+    assert (tmp_path / "o" / ".lock").exists()
+    with held(tmp_path / "o"):
+        assert (tmp_path / "o" / ".lock").exists()
+    assert not list((tmp_path / "o").iterdir())
+
+
+def test_calls_inside_hold_it_again_and_threads_do_not(tmp_path: Path) -> None:
+    def ask() -> None:
+        with held(tmp_path):
+            pass
+
+    with held(tmp_path), held(tmp_path / "x" / ".."), ThreadPoolExecutor() as pool:
+        with pytest.raises(OutputError, match="in use by another thread of this process; wait for it"):
+            pool.submit(ask).result()
+        assert (tmp_path / ".lock").exists()
+    ask()
+    with held(None), held(None):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_function_with_a_folder(tmp_path: Path) -> None:
+    @holding
+    def run(a: int, out: Path | None = None) -> int:
+        assert out is None or (out / ".lock").exists()
+        return a
+
+    assert run(1) == 1 and run(2, tmp_path) == 2 and run(a=3, out=tmp_path) == 3 and not list(tmp_path.iterdir())
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        run(1, wrong=2)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("call", [lambda folder: held(folder).__enter__(), probe, lambda f: write(f / "x", b"1")])
+def test_a_place_that_is_no_folder(tmp_path: Path, call) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match=r"cannot write .*file.*: (file exists|not a directory)"):
+        call(tmp_path / "file" / "under" if call is probe else tmp_path / "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("bytes_", [0, 1000])
+def test_a_disk_that_is_full(tmp_path: Path, bytes_: int) -> None:
+    """The limit on the size of a file is that of a full disk."""
+    code = f"""
+import resource, sys
+from pathlib import Path
+from adv_wrappers.errors import OutputError
+from adv_wrappers.utils.files import held, write
+folder = Path(sys.argv[1])
+write(folder / "old", b"old")
+resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_}, {bytes_}))
+for place in (folder, folder / "new"):
+    try:
+        with held(place):
+            sys.exit("held")
+    except OutputError as error:
+        assert str(error) == f"cannot write to the folder {{place}}: file too large", error
+try:
+    write(folder / "old", b"n" * 2000)
+except OutputError as error:
+    assert str(error) == f"cannot write {{folder / 'old'}}: file too large", error
+else:
+    sys.exit("written")
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"] and (tmp_path / "old").read_text() == "old"
+
+
+def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
+    probe(tmp_path / "new" / "deep")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["evaluate", "standard", "train_critic", "scan_critics", "train_adversary", "train_agent"]
+)
+def test_whatever_writes_to_a_folder_holds_it(tmp_path: Path, other, name: str) -> None:
+    """Before anything else: these arguments make no sense."""
+    if name.startswith("train_a"):
+        pytest.importorskip("stable_baselines3")
+    function = getattr(campaign if name == "standard" else adv, name)
+    with pytest.raises(OutputError, match=r"is in use by process \d+ on"):
+        function(None, None, out=tmp_path / "o")
+    with pytest.raises((adv.AdvWrappersError, TypeError)) as error:
+        function(None, None, out=tmp_path / "new")
+    assert not isinstance(error.value, OutputError) and not (tmp_path / "new").exists()
