@@ -26,6 +26,14 @@ from tests.laws.checks import Case
 from tests.rigs import RIGS
 
 
+@pytest.fixture(autouse=True)
+def forgotten():
+    """Nothing that the real engine played stands in for what a mutant would, and the other way round."""
+    checks._latest.clear()
+    yield
+    checks._latest.clear()
+
+
 def case(preset, rig):
     return Case(preset, RIGS[rig])
 
