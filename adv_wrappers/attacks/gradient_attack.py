@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.fused import fused
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import ValueRangeError
@@ -117,10 +116,6 @@ class Climb(Perturbation):
 
     def _single(self, x: Tensor, context: Context, bound: Any, loss: Any) -> Tensor:
         """One ascent and its last iterate: the published form of most attacks."""
-        if x.is_cuda and self.precision is None and type(self).climb is Climb.climb and self.schedule == "constant":
-            done = fused(context, bound, loss, self.steps, self.lengths[0], getattr(self, "random_start", False))
-            if done is not None:
-                return done
         gradient = self.gradient(bound, loss)
         layout = _layout(gradient, x, context)
         if layout is None:

@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.rounding import around, distance
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import BudgetError
@@ -420,18 +419,6 @@ class Linf(Budget):
     ) -> Tensor:  # fmt: skip
         if self.eps == 0:
             return x  # to the bit, -0.0 included
-        if y.is_cuda and isinstance(length, float) and (kernels := triton_loader.twin("core.balls", y)) is not None:
-            into = gradient if spend else None
-            done: Tensor | None = kernels.ascend(y, gradient, low, high, length, self.units(y), grid, into)
-            if done is not None:
-                return done
-        return self.plainly(y, gradient, length, x, low, high, grid, spend)
-
-    def plainly(
-        self, y: Tensor, gradient: Tensor, length: float | Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool,
-        spend: bool = False,
-    ) -> Tensor:  # fmt: skip
-        """:meth:`ascend` by torch alone, for a radius above zero."""
         move = self.in_units(gradient.sign_() if spend else gradient.sign())
         if grid and self.scale is not None:  # at least one level, also for features of a small scale
             move = (length * move).abs().clamp_(min=1).mul_(move.sign())

@@ -47,10 +47,6 @@ class Bound:
             check(params, None if x is None else len(x), self.look)
         return params
 
-    def chain(self) -> Any:
-        """The victim's chain (:mod:`.networks.input_gradient`), where that and ``x`` alone make its parameters."""
-        return self.victim.chain() if self._fill is None and self._state is None else None
-
     def policy(self, x: Tensor | None = None) -> torch.distributions.Distribution:
         """Action distribution at ``x``."""
         return self.victim.policy(self.full(x), self._state)  # type: ignore[no-any-return]
