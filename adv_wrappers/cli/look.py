@@ -8,9 +8,16 @@ from pathlib import Path
 import click
 
 from adv_wrappers.cli.main import console_, main, stats_option, table_
-from adv_wrappers.evaluation.side_by_side import BANDS, Look, look
-from adv_wrappers.rendering.contact_sheet import decibels, number, sheet, spectra
-from adv_wrappers.rendering.report_plot import kind_of
+from adv_wrappers.evaluation.side_by_side import compare_threats
+from adv_wrappers.rendering.contact_sheet import (
+    ThreatComparison,
+    decibels,
+    draw_contact_sheet,
+    draw_spectra,
+    number,
+)
+from adv_wrappers.rendering.figures import format_of
+from adv_wrappers.rendering.spectrum import BANDS
 from adv_wrappers.utils.files import probe
 from adv_wrappers.victims import load_victim
 
@@ -41,27 +48,27 @@ def look_(
     step: int, seed: int, raw: bool, out: Path,
 ) -> None:  # fmt: skip
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
-    kind_of(out, ("png",))
+    format_of(out, ("png",))
     probe(out.parent)
     player = None if victim is None else load_victim(victim, stats=stats)
-    seen = look(env, list(threats) or None, player, step=step, seed=seed, raw=raw)
+    comparison = compare_threats(env, list(threats) or None, player, step=step, seed=seed, raw=raw)
     spectrum = out.with_name(f"{out.stem}-spectrum{out.suffix}")
-    sheet(seen, out)
-    spectra(seen, spectrum)
-    _show(seen)
+    draw_contact_sheet(comparison, out)
+    draw_spectra(comparison, spectrum)
+    _show(comparison)
     click.echo(f"wrote {out} and {spectrum}")
 
 
-def _show(seen: Look) -> None:
+def _show(comparison: ThreatComparison) -> None:
     table = table_("threat", "l2", "linf", "ssim", "psnr", *(f"{name} band" for name in BANDS))
     for column in table.columns[1:]:
         column.justify = "right"
-    for (name, numbers), row, bands in zip(seen.names, seen.distances(), seen.bands(), strict=True):
+    for (name, numbers), row, bands in zip(comparison.names, comparison.distances, comparison.bands(), strict=True):
         values = [row[key] for key in ("l2", "linf", "ssim", "psnr")]
         words = ["-" if value is None or math.isinf(value) else number(value) for value in values]
         table.add_row(" ".join([name, *numbers]), *words, *(decibels(change) for change in bands.values()))
     console = console_()
-    console.print(f"{seen.title}\n", markup=False)
-    if seen.under:
-        console.print(f"as it comes: {' + '.join(seen.under)}; threats are applied to that\n", markup=False)
+    console.print(f"{comparison.title}\n", markup=False)
+    if comparison.under:
+        console.print(f"as it comes: {' + '.join(comparison.under)}; threats are applied to that\n", markup=False)
     console.print(table)

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.core.spaces import layout_of
+from adv_wrappers.core.spaces import finite, layout_of
 from adv_wrappers.errors import SpaceError, ValueRangeError
 
 
@@ -133,6 +133,27 @@ def limits_of(x: Tensor, limits: Limits | None) -> Limits:
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ValueRangeError(f"limits must be two finite numbers, the darkest first, got {limits}")
     return float(low), float(high)
+
+
+def as_images(x: object) -> Tensor:
+    """A batch ``[B, *S]`` of uint8 or floats, a tensor or an array, as a detached tensor where it lies.
+
+    Raises:
+        SpaceError: for another type or dtype, and a batch without an image or a pixel.
+        ValueRangeError: for values that are not finite.
+    """
+    if isinstance(x, np.ndarray) and (x.dtype == np.uint8 or x.dtype in (np.float16, np.float32, np.float64)):
+        x = torch.from_numpy(np.array(x, order="C"))
+    if not isinstance(x, Tensor) or (x.dtype != torch.uint8 and not x.is_floating_point()):
+        raise SpaceError(
+            f"expected images as a tensor or an array of uint8 or floats, got {type(x).__name__} of dtype "
+            f"{getattr(x, 'dtype', None)}"
+        )
+    if x.dim() < 2 or 0 in x.shape:
+        raise SpaceError(f"expected a batch [B, ...] of at least one image and one pixel, got shape {tuple(x.shape)}")
+    if x.is_floating_point() and not finite(x):
+        raise ValueRangeError("images must be finite")
+    return x.detach()
 
 
 def number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:

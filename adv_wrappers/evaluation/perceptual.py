@@ -14,13 +14,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.spaces import finite, layout_of
-from adv_wrappers.daylight.images import Limits, limits_of, split
-from adv_wrappers.errors import SpaceError, ValueRangeError
+from adv_wrappers.core.spaces import layout_of
+from adv_wrappers.daylight.images import Limits, as_images, limits_of, split
+from adv_wrappers.errors import SpaceError
 
 WINDOW, SIGMA = 11, 1.5  # pixels; the window of SSIM and the standard deviation of its weights
 K1, K2 = 0.01, 0.03  # SSIM's constants, as shares of the range of the values
@@ -40,22 +39,6 @@ def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
             f"{b.dtype}"
         )
     return a, b.to(a.device)
-
-
-def as_images(x: Any) -> Tensor:
-    """A batch ``[B, *S]`` as a tensor; raises as :func:`pair` does."""
-    if isinstance(x, np.ndarray) and (x.dtype == np.uint8 or x.dtype in (np.float16, np.float32, np.float64)):
-        x = torch.from_numpy(np.array(x, order="C"))
-    if not isinstance(x, Tensor) or (x.dtype != torch.uint8 and not x.is_floating_point()):
-        raise SpaceError(
-            f"expected images as a tensor or an array of uint8 or floats, got {type(x).__name__} of dtype "
-            f"{getattr(x, 'dtype', None)}"
-        )
-    if x.dim() < 2 or 0 in x.shape:
-        raise SpaceError(f"expected a batch [B, ...] of at least one image and one pixel, got shape {tuple(x.shape)}")
-    if x.is_floating_point() and not finite(x):
-        raise ValueRangeError("images must be finite")
-    return x.detach()
 
 
 def planes(x: Tensor, layout: str) -> Tensor:

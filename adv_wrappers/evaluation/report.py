@@ -25,6 +25,7 @@ from adv_wrappers.evaluation.checks import Outcome
 from adv_wrappers.evaluation.measurements import Distance, Run, Sample
 from adv_wrappers.evaluation.statistics import footnotes, marked
 from adv_wrappers.evaluation.threat_stacks import WORST, Stack, form
+from adv_wrappers.rendering.returns_plot import ReturnsRow, plot_returns
 from adv_wrappers.utils.files import write
 from adv_wrappers.victims.victim import Victim
 
@@ -241,9 +242,15 @@ class Report:
 
         The file's name says what it is, ``.png``, ``.svg`` or ``.pdf``; :class:`ValueRangeError` for another.
         """
-        from adv_wrappers.rendering.report_plot import draw
-
-        draw(self, path)
+        rows = []
+        for row in self.threats:
+            clean = row["threat"] == "none"
+            label = marked("no attack" if clean else str(row["threat"]), row)
+            returns = row.get("returns") or []
+            rows.append(ReturnsRow(label, row["mean_return"], row["low"], row["high"], returns, clean))
+        title = f"{self.victim.get('ref') or 'victim'} on {self.env['id']}"
+        axis = f"return of an episode (mean and 95% interval, {self.episodes} episodes)"
+        plot_returns(rows, path, title, [axis, *self.footnotes()])
 
 
 def _sampled(row: Mapping[str, Any]) -> Mapping[str, float | None]:

@@ -1,6 +1,6 @@
-"""One observation under several threats: what the pictures of :mod:`adv_wrappers.rendering.contact_sheet` show.
+"""One observation under several threats, for the pictures of :mod:`adv_wrappers.rendering.contact_sheet`.
 
-The stage of a picture: an environment is played for some steps, and every threat gets the same observation.
+An environment is played for some steps, and every threat is applied to the observation that it has come to.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -16,107 +16,23 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from adv_wrappers.atari.games import is_atari
+from adv_wrappers.atari.preprocessing import atari
 from adv_wrappers.core.spaces import fits
 from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.daylight.images import whole
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation import perceptual
-from adv_wrappers.evaluation.environments import atari, builder, is_atari
+from adv_wrappers.evaluation.environments import builder
 from adv_wrappers.formatting import caption, words
 from adv_wrappers.parsing import stack_of
 from adv_wrappers.presets import as_threat, called
-from adv_wrappers.rendering.panels import Frames
-from adv_wrappers.rendering.spectrum import power_spectral_density, spectrum
+from adv_wrappers.rendering.contact_sheet import ThreatComparison
+from adv_wrappers.rendering.frames import FrameReader
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import Pilot
 from adv_wrappers.wrappers.base import layers
 from adv_wrappers.wrappers.stack import wrap
-
-BANDS = {"low": (0.0, 1 / 6), "mid": (1 / 6, 1 / 3), "high": (1 / 3, 0.5)}  # cycles a pixel
-FLOOR = 1e-3  # squared grey levels; less power than this is none
-
-
-@dataclass(frozen=True)
-class Look:
-    """An observation, and what became of it under each threat.
-
-    Attributes:
-        title: where it comes from.
-        space: of the observation.
-        true: the observation.
-        shown: the observation as each threat hands it out.
-        names: of each threat, with its numbers as ``key=value``.
-        layout: which axis of the observation is what; None infers.
-        under: threats that the environment has itself, which the observation came through; captions, innermost first.
-    """
-
-    title: str
-    space: spaces.Box
-    true: NDArray[Any]
-    shown: tuple[NDArray[Any], ...]
-    names: tuple[tuple[str, tuple[str, ...]], ...]
-    layout: str | None = None
-    under: tuple[str, ...] = ()
-
-    @property
-    def origin(self) -> str:
-        """What the observation is called: ``original``, or ``as it comes`` where it came through threats."""
-        return "as it comes" if self.under else "original"
-
-    @property
-    def stacked(self) -> bool:
-        """Whether the observation is a stack of frames."""
-        return "F" in Frames(self.space, self.layout).layout
-
-    def frame(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The newest frame of an observation as grey levels 0 to 255, ``[H, W, 3]``."""
-        return Frames(self.space, self.layout).levels(x)[-1]
-
-    def spectrum(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """Log-magnitude of the newest frame's Fourier transform, ``[H, W]``, frequency zero in the middle."""
-        found: NDArray[np.float64] = spectrum(self.frame(x).astype(np.float64)[None], "HWC")[0].numpy()
-        return found
-
-    def density(self, x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Frequencies in cycles a pixel, and the power of the newest frame there, ``[R]`` each."""
-        frequencies, power = power_spectral_density(self.frame(x).astype(np.float64)[None], "HWC")
-        return frequencies.numpy(), power[0].numpy()
-
-    def distances(self) -> list[dict[str, float | None]]:
-        """``l2``, ``linf``, ``ssim`` and ``psnr`` of the whole observation, all its frames; a dictionary a threat.
-
-        ``ssim`` is None for pictures that are smaller than its window.
-        """
-        frames, found = Frames(self.space, self.layout), []
-        limits = None if self.space.dtype == np.uint8 else (frames.low, frames.high)
-        for shown in self.shown:
-            x, y = self.true[None], shown[None]
-            row: dict[str, float | None] = {"l2": float(perceptual.l2(x, y)), "linf": float(perceptual.linf(x, y))}
-            row["ssim"] = None
-            with contextlib.suppress(SpaceError):
-                row["ssim"] = float(perceptual.ssim(x, y, frames.layout, limits))
-            row["psnr"] = float(perceptual.psnr(x, y, limits))
-            found.append(row)
-        return found
-
-    def bands(self) -> list[dict[str, float]]:
-        """By how much the power of the newest frame changed in each of ``BANDS``, in dB; a dictionary a threat.
-
-        The mean over the rings of a band, of ten times the decimal logarithm of the ratio. Frequency zero, the mean
-        brightness, is in none.
-        """
-        frequencies, power = self.density(self.true)
-        found = []
-        for shown in self.shown:
-            ratio = np.maximum(self.density(shown)[1], FLOOR) / np.maximum(power, FLOOR)
-            found.append({name: _mean_db(ratio, frequencies, *ends) for name, ends in BANDS.items()})
-        return found
-
-
-def _mean_db(ratio: NDArray[Any], frequencies: NDArray[Any], low: float, high: float) -> float:
-    inside = (frequencies > low) & (frequencies <= high + 1e-9)
-    return float(10 * np.log10(ratio[inside]).mean())
-
 
 # For games that the daylight paper does not have: numbers that change something and leave the picture readable.
 _TRANSFORMS = (
@@ -125,7 +41,7 @@ _TRANSFORMS = (
 )  # fmt: skip
 
 
-class Still(gym.Env[Any, Any]):
+class ConstantEnv(gym.Env[Any, Any]):
     """An environment of one observation."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
@@ -143,27 +59,28 @@ class Still(gym.Env[Any, Any]):
         return self.observation.copy(), 0.0, True, False, {}
 
 
-def look(
+def compare_threats(
     source: str | gym.Env[Any, Any] | NDArray[Any], threats: Sequence[Any] | None = None,
     victim: Victim | str | None = None, *, step: int = 100, seed: int = 0, raw: bool = False, layout: str | None = None,
-) -> Look:  # fmt: skip
+) -> ThreatComparison:  # fmt: skip
     """One observation under each of several threats.
 
-    Every threat is applied to the same observation by a layer of its own, as in an episode that begins with it and
-    has the reset seed ``seed``. Timings are left out: a picture shows a strike. An environment that perturbs its
-    observations itself is played as it is, and the picture says so (``Look.under``).
+    Every threat is applied to the same observation by a wrapper of its own, as in an episode that begins with it and
+    has the reset seed ``seed``. Timings are left out: a picture shows an attack. An environment that perturbs its
+    observations itself is played as it is, and the result says so (``ThreatComparison.under``).
 
     Args:
         source: an id (an Atari game is put behind :func:`adv_wrappers.atari`), an environment, or an observation.
         threats: as :func:`adv_wrappers.evaluate` takes them, stacks included; None for the six daylight transforms.
-        victim: who plays until then, and whom threats look at that leave it open; without one, actions are random.
+        victim: the agent that plays until then, at whom threats without a victim are aimed; without one, actions are
+            random.
         step: number of steps that are played first.
-        seed: of the episode and of all draws.
-        raw: take the emulator's colour screen, uint8 ``[210, 160, 3]``, at that step instead of the observation.
-        layout: which axis of the observation is what; None infers.
+        seed: seeds the episode and all draws.
+        raw: whether to take the emulator's colour screen, uint8 ``[210, 160, 3]``, instead of the observation.
+        layout: which axis of the observation is what; None infers it.
 
     Raises:
-        SpaceError: for what is not there, or holds no images.
+        SpaceError: for a source that cannot be made, or whose observations are no images.
         AdvWrappersError: one of its kinds, for a threat that does not fit.
     """
     agent = load_victim(victim) if isinstance(victim, str) else victim
@@ -190,25 +107,41 @@ def look(
         if raw:
             space, layout = spaces.Box(0, 255, true.shape, np.uint8), None
     try:
-        Frames(space, layout)
+        FrameReader(space, layout)
     except SpaceError as error:
         raise SpaceError(f"only images can be looked at, {name} has the observations {space}: {error}") from error
-    shown, names = [], []
-    for item in daylight_of(name) if threats is None else threats:
+    perturbed, names = [], []
+    for item in daylight_threats(name) if threats is None else threats:
         stack = [replace(threat, when=None) for threat in _stack(item)]
         with called(item):
-            env = wrap(Still(true, space, actions), *stack, victim=agent)
-        shown.append(env.reset(seed=seed)[0])
+            env = wrap(ConstantEnv(true, space, actions), *stack, victim=agent)
+        perturbed.append(env.reset(seed=seed)[0])
         found = [words(layer, when=False) for layer in stack]
         names.append((" + ".join(part for part, _ in found), tuple(n for _, numbers in found for n in numbers)))
     title = name if isinstance(source, np.ndarray) else f"{name}, step {step}"
-    return Look(title, space, true, tuple(shown), tuple(names), layout, under)
+    frames = FrameReader(space, layout)
+    limits = None if space.dtype == np.uint8 else (frames.low, frames.high)
+    distances = tuple(_distances(true, each, frames.layout, limits) for each in perturbed)
+    return ThreatComparison(title, space, true, tuple(perturbed), tuple(names), distances, layout, under)
 
 
-def daylight_of(id: str) -> tuple[str, ...]:
+def _distances(
+    true: NDArray[Any], perturbed: NDArray[Any], layout: str, limits: tuple[float, float] | None
+) -> dict[str, float | None]:
+    """``l2``, ``linf``, ``ssim`` and ``psnr`` of whole observations; ``ssim`` is None where its window does not fit."""
+    x, y = true[None], perturbed[None]
+    found: dict[str, float | None] = {"l2": float(perceptual.l2(x, y)), "linf": float(perceptual.linf(x, y))}
+    found["ssim"] = None
+    with contextlib.suppress(SpaceError):
+        found["ssim"] = float(perceptual.ssim(x, y, layout, limits))
+    found["psnr"] = float(perceptual.psnr(x, y, limits))
+    return found
+
+
+def daylight_threats(id: str) -> tuple[str, ...]:
     """The six daylight transforms as texts, with a game's own parameters if the daylight paper has it.
 
-    >>> daylight_of("PongNoFrameskip-v4")[3]
+    >>> daylight_threats("PongNoFrameskip-v4")[3]
     'daylight:game=Pong,transform=shift'
     """
     word = id.split(":")[-1].split("/")[-1].lower()

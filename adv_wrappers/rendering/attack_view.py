@@ -6,6 +6,7 @@ A view of an attack: what is true beside what the agent was handed, as the rende
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -22,35 +23,31 @@ from adv_wrappers.atari.screens import shrinking
 from adv_wrappers.daylight.images import whole
 from adv_wrappers.errors import OrderError, SpaceError, ValueRangeError
 from adv_wrappers.formatting import caption
-from adv_wrappers.rendering.panels import (
-    HIT,
-    MARGIN,
-    Bars,
-    Colour,
-    Frames,
-    Image,
-    change,
-    compose,
+from adv_wrappers.rendering.frames import (
+    FrameReader,
+    Levels,
+    Pixels,
+    amplified_difference,
     enlarge,
     factor_for,
     gain_for,
-    host,
     is_image,
     largest_change,
-    picture,
+    to_numpy,
+    to_pixels,
 )
+from adv_wrappers.rendering.palette import ATTACKED, IDLE
+from adv_wrappers.rendering.panels import MARGIN, VectorChart, compose
 from adv_wrappers.utils import trees
 from adv_wrappers.wrappers.base import chain, is_vec_env
 from adv_wrappers.wrappers.recorder import INSIDE, Ear, VectorEar, listen
-
-_QUIET: Colour = (201, 205, 212)
 
 
 def _leaf(tree: Any, keys: tuple[str, ...] | None) -> Any:
     """The perturbed part of one observation: itself, a leaf of a dictionary, or several leaves in a row."""
     if keys is None or not isinstance(tree, dict):
-        return host(tree)
-    leaves = [host(tree[key]) for key in keys]
+        return to_numpy(tree)
+    leaves = [to_numpy(tree[key]) for key in keys]
     return leaves[0] if len(leaves) == 1 else np.concatenate([leaf.reshape(-1) for leaf in leaves])
 
 
@@ -98,18 +95,18 @@ class Drawing:
         if single and (layout is not None or (is_image(_space(inner, keys)) and is_image(_space(space, keys)))):
             self._inner = self._frames(_space(inner, keys), layout)
             self._outer = self._frames(_space(space, keys), layout)
-        self._bars, self._largest = Bars(), 0.0
+        self._chart, self._largest = VectorChart(), 0.0
 
     @staticmethod
-    def _frames(space: Any, layout: str | None) -> Frames:
+    def _frames(space: Any, layout: str | None) -> FrameReader:
         try:
-            return Frames(space, layout)
+            return FrameReader(space, layout)
         except SpaceError:
             if layout is None or not is_image(space):
                 raise
-            return Frames(space)  # a layout names the axes of one end of the stack, the other has its own
+            return FrameReader(space)  # a layout names the axes of one end of the stack, the other has its own
 
-    def frame(self, row: int | None, handed: Any, own: Any, acted: tuple[Any, Any] | None) -> Image:
+    def frame(self, row: int | None, handed: Any, own: Any, acted: tuple[Any, Any] | None) -> Pixels:
         """The picture of a row (None: the only one).
 
         Args:
@@ -129,26 +126,26 @@ class Drawing:
         if isinstance(own, np.ndarray) and own.ndim == 3:
             high, wide = self._size, max(1, round(own.shape[1] * self._size / own.shape[0]))
             resized = cv2.resize(own, (wide, high), interpolation=cv2.INTER_AREA)
-            panels.insert(0, ("environment", picture(resized)))
+            panels.insert(0, ("environment", to_pixels(resized)))
         return compose(header, panels, False)
 
-    def _header(self, row: int | None, acted: tuple[Any, Any] | None) -> list[tuple[Colour | None, str]]:
+    def _header(self, row: int | None, acted: tuple[Any, Any] | None) -> list[tuple[str | None, str]]:
         t = self._layers[0].engine.clock.t
-        lines: list[tuple[Colour | None, str]] = [(None, f"t = {int(_at(t, row))}")]
+        lines: list[tuple[str | None, str]] = [(None, f"t = {int(_at(t, row))}")]
         for layer in self._layers:
             struck = bool(_at(layer.engine.struck, row))
             if layer.on == "action" and acted is None:
                 struck = False
             lines.append(
-                (HIT if struck else _QUIET, f"{caption(layer.threat)}   {'struck' if struck else 'not struck'}")
+                (ATTACKED if struck else IDLE, f"{caption(layer.threat)}   {'struck' if struck else 'not struck'}")
             )
         if any(layer.on == "action" for layer in self._layers):
             meant, told = ("-", "-") if acted is None else (_words(acted[0]), _words(acted[1]))
-            colour = HIT if meant != told else _QUIET
+            colour = ATTACKED if meant != told else IDLE
             lines.append((colour, f"the agent's action {meant}, the environment was told {told}"))
         return lines
 
-    def _images(self, true: Any, shown: NDArray[Any]) -> list[tuple[str, Image]]:
+    def _images(self, true: Any, shown: NDArray[Any]) -> list[tuple[str, Pixels]]:
         assert self._inner is not None and self._outer is not None
         after = self._outer.levels(shown)
         if true is None:
@@ -161,20 +158,20 @@ class Drawing:
             return panels
         self._largest = max(self._largest, *map(largest_change, before, after))
         gain = gain_for(self._largest) if self._gain is None else self._gain
-        gap = [change(x, y, gain) for x, y in zip(before, after, strict=True)]
+        gap = [amplified_difference(x, y, gain) for x, y in zip(before, after, strict=True)]
         return [*panels, (f"difference x {gain:g}", self._row(gap))]
 
-    def _row(self, frames: list[Any]) -> Image:
+    def _row(self, frames: Sequence[Levels]) -> Pixels:
         factor = factor_for(frames[0], self._size if len(frames) == 1 else self._size // 2)
-        shown = [enlarge(picture(frame), factor) for frame in frames]
+        shown = [enlarge(to_pixels(frame), factor) for frame in frames]
         gap = np.full((shown[0].shape[0], MARGIN // 2, 3), 255, np.uint8)
         return np.concatenate([part for frame in shown for part in (gap, frame)][1:], 1)
 
-    def _vector(self, true: Any, shown: NDArray[Any]) -> Image:
+    def _vector(self, true: Any, shown: NDArray[Any]) -> Pixels:
         shown = shown.reshape(-1)
         if true is None or true.size != shown.size:
-            return self._bars.draw(shown, None, None)
-        return self._bars.draw(true.reshape(-1), shown, self._radius(true))
+            return self._chart.draw(shown, None, None)
+        return self._chart.draw(true.reshape(-1), shown, self._radius(true))
 
     def _radius(self, true: NDArray[Any]) -> NDArray[Any] | None:
         """How far all layers together may move every feature."""
@@ -200,7 +197,7 @@ def _at(value: Any, row: int | None) -> Any:
 def _words(action: Any) -> str:
     if isinstance(action, dict):
         return " ".join(f"{key}: {_words(value)}" for key, value in action.items())
-    flat = host(action).reshape(-1)
+    flat = to_numpy(action).reshape(-1)
     if flat.dtype.kind != "f":
         return " ".join(str(value) for value in flat.tolist()[:12])
     text = " ".join(f"{value:+.2f}" for value in flat[:8].tolist())
@@ -237,7 +234,7 @@ class VectorAttackView(VectorWrapper):
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset, and remember what came out."""
         mask = (options or {}).get("reset_mask")
-        self._acted = np.zeros(self.num_envs, bool) if mask is None else self._acted & ~host(mask).astype(bool)
+        self._acted = np.zeros(self.num_envs, bool) if mask is None else self._acted & ~to_numpy(mask).astype(bool)
         self._obs, info = self.env.reset(seed=seed, options=options)
         return self._obs, info
 

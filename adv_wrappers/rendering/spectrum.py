@@ -1,23 +1,26 @@
 """The Fourier spectrum of observations (Daylight, section 4, figures 1 and 2): which frequencies a perturbation moves.
 
-Colours are made grey by their mean. Of a stack every frame has a spectrum, and their mean is taken, unless one frame
-is asked for.
+The grey of a colour is its mean. Every frame of a stack has a spectrum, of which the mean is taken unless one frame is
+asked for.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.core.spaces import layout_of
-from adv_wrappers.daylight.images import split
+from adv_wrappers.daylight.images import as_images, split
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.perceptual import as_images
+
+BANDS = {"low": (0.0, 1 / 6), "mid": (1 / 6, 1 / 3), "high": (1 / 3, 0.5)}  # cycles a pixel
+MIN_POWER = 1e-3  # squared grey levels; less power than this is none
+Array = NDArray[np.float64]
 
 
-def spectrum(x: Any, layout: str | None = None, frame: int | None = None) -> Tensor:
+def spectrum(x: Tensor | NDArray[np.generic], layout: str | None = None, frame: int | None = None) -> Tensor:
     """Log-magnitude of the 2-D discrete Fourier transform, ``log(1 + |F|)``: float64 ``[B, H, W]``.
 
     Frequency zero is in the middle, at ``[H // 2, W // 2]``, as ``torch.fft.fftshift`` has it.
@@ -26,7 +29,7 @@ def spectrum(x: Any, layout: str | None = None, frame: int | None = None) -> Ten
         x: images ``[B, *S]``, uint8 (0 to 255) or float (as they are), a tensor or an array.
         layout: which axis is what (see :func:`adv_wrappers.core.spaces.layout_of`); None infers it.
         frame: index of one frame of a stack, -1 for the newest where the oldest comes first; None takes the mean of
-            the frames' log-magnitudes.
+            all frames' log-magnitudes.
 
     Raises:
         SpaceError: for what are no images.
@@ -40,7 +43,9 @@ def spectrum(x: Any, layout: str | None = None, frame: int | None = None) -> Ten
     return centred
 
 
-def power_spectral_density(x: Any, layout: str | None = None, frame: int | None = None) -> tuple[Tensor, Tensor]:
+def power_spectral_density(
+    x: Tensor | NDArray[np.generic], layout: str | None = None, frame: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Power a frequency, ``|F|^2 / (H W)``, averaged over all directions.
 
     The plane of frequencies is cut into rings around zero, one cycle in the shorter side of the picture wide. The
@@ -78,11 +83,28 @@ def power_spectral_density(x: Any, layout: str | None = None, frame: int | None 
     return torch.arange(rings, dtype=torch.float64, device=grey.device) / size, sums[:, :rings] / counts
 
 
-def _grey(x: Any, layout: str | None, frame: int | None) -> Tensor:
+def band_changes(frequencies: Array, power: Array, perturbed: Array) -> dict[str, float]:
+    """By how much a perturbation changes the power in each of ``BANDS``, in dB.
+
+    The mean over the rings of a band of ten times the decimal logarithm of the ratio. Frequency zero, the mean
+    brightness, is in none.
+
+    Args:
+        frequencies: radii of the rings, in cycles a pixel, ``[R]``.
+        power, perturbed: the power in each ring before and after, ``[R]``.
+    """
+    ratio = np.maximum(perturbed, MIN_POWER) / np.maximum(power, MIN_POWER)
+    changes = {}
+    for name, (low, high) in BANDS.items():
+        inside = (frequencies > low) & (frequencies <= high + 1e-9)
+        changes[name] = float(10 * np.log10(ratio[inside]).mean())
+    return changes
+
+
+def _grey(x: Tensor | NDArray[np.generic], layout: str | None, frame: int | None) -> Tensor:
     """Grey frames, float64 ``[B, F, H, W]``."""
     images = as_images(x)
-    found = layout_of(tuple(images.shape[1:]), layout)
-    pictures, _ = split(images, found, colours=True)
+    pictures, _ = split(images, layout_of(tuple(images.shape[1:]), layout), colours=True)
     frames = pictures.double().mean(-1)
     frames = frames.view(len(images), -1, *frames.shape[1:])
     if frame is None:

@@ -22,11 +22,11 @@ import torch
 from numpy.typing import NDArray
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.environments import atari
-from adv_wrappers.evaluation.side_by_side import BANDS, Look, daylight_of, look
-from adv_wrappers.rendering.contact_sheet import sheet, spectra
-from adv_wrappers.rendering.panels import picture
-from adv_wrappers.rendering.pixel_figure import Paper, coloured
+from adv_wrappers.evaluation.side_by_side import compare_threats, daylight_threats
+from adv_wrappers.rendering.contact_sheet import ThreatComparison, draw_contact_sheet, draw_spectra
+from adv_wrappers.rendering.figures import PixelFigure, colour_mapped
+from adv_wrappers.rendering.frames import to_pixels
+from adv_wrappers.rendering.spectrum import BANDS
 from adv_wrappers.victims.runner import Pilot
 
 GAMES = {"BankHeist": 50, "Jamesbond": 125, "Pong": 50, "Riverraid": 100, "TimePilot": 200}  # and the step shown
@@ -37,7 +37,7 @@ CELL, GAP, LEFT, TOP = 168, 8, 40, 44  # pixels
 
 def observations(game: str, victim: Any, count: int, seed: int) -> list[NDArray[np.uint8]]:
     """Observations of one run, some steps apart; a new episode begins where one ends."""
-    env = atari(f"{game}NoFrameskip-v4")
+    env = adv.atari(f"{game}NoFrameskip-v4")
     obs, _ = env.reset(seed=seed)
     env.action_space.seed(seed)
     pilot = Pilot(victim, 1) if victim is not None else None
@@ -53,12 +53,12 @@ def observations(game: str, victim: Any, count: int, seed: int) -> list[NDArray[
     return found
 
 
-def mean_bands(looks: Sequence[Look]) -> dict[str, dict[str, float]]:
+def mean_bands(comparisons: Sequence[ThreatComparison]) -> dict[str, dict[str, float]]:
     """By transform and band, the mean change in dB over frames."""
-    rows = [one.bands() for one in looks]
+    rows = [one.bands() for one in comparisons]
     return {
         name: {band: float(np.mean([row[place][band] for row in rows])) for band in BANDS}
-        for place, (name, _) in enumerate(looks[0].names)
+        for place, (name, _) in enumerate(comparisons[0].names)
     }
 
 
@@ -76,23 +76,23 @@ def table(changes: dict[str, dict[str, dict[str, float]]], path: Path) -> None:
             writer.writerow([name, *cells])
 
 
-def gallery(looks: dict[str, Look], path: Path, fourier: bool) -> None:
+def gallery(comparisons: dict[str, ThreatComparison], path: Path, fourier: bool) -> None:
     """Rows are games, columns the original and its transforms: frames, or the logarithms of their spectra."""
-    columns = max(len(one.shown) for one in looks.values()) + 1
-    names = ["original", *(name for name, _ in max(looks.values(), key=lambda one: len(one.shown)).names)]
-    paper = Paper(LEFT + columns * (CELL + GAP) + GAP, TOP + len(looks) * (CELL + GAP) + GAP)
+    columns = max(len(one.perturbed) for one in comparisons.values()) + 1
+    names = ["original", *(name for name, _ in max(comparisons.values(), key=lambda one: len(one.perturbed)).names)]
+    figure = PixelFigure(LEFT + columns * (CELL + GAP) + GAP, TOP + len(comparisons) * (CELL + GAP) + GAP)
     for column, name in enumerate(names):
-        paper.text(LEFT + column * (CELL + GAP), 14, name, 19, fontweight="bold")
-    for row, (game, one) in enumerate(looks.items()):
+        figure.text(LEFT + column * (CELL + GAP), 14, name, 19, fontweight="bold")
+    for row, (game, one) in enumerate(comparisons.items()):
         y = TOP + row * (CELL + GAP)
-        paper.text(LEFT / 2, y + CELL / 2, game, 17, rotation=90, ha="center", va="center")
-        seen = [one.true, *one.shown]
+        figure.text(LEFT / 2, y + CELL / 2, game, 17, rotation=90, ha="center", va="center")
+        seen = [one.true, *one.perturbed]
         planes = [one.spectrum(x) for x in seen] if fourier else []
         brightest = max((math.ceil(plane.max()) for plane in planes), default=0)
         for column, x in enumerate(seen):
-            frame = coloured(planes[column], 0, brightest, "magma") if fourier else picture(one.frame(x))
-            paper.image(LEFT + column * (CELL + GAP), y, frame, CELL // frame.shape[0])
-    paper.save(path)
+            frame = colour_mapped(planes[column], 0, brightest, "magma") if fourier else to_pixels(one.frame(x))
+            figure.image(LEFT + column * (CELL + GAP), y, frame, CELL // frame.shape[0])
+    figure.save(path)
 
 
 def main() -> None:
@@ -108,28 +108,29 @@ def main() -> None:
     unknown = sorted(set(victims) - set(GAMES))
     if unknown:
         parser.error(f"--victim: {', '.join(unknown)} is none of {', '.join(GAMES)}")
-    shown: dict[str, Look] = {}
+    comparisons: dict[str, ThreatComparison] = {}
     changes: dict[str, dict[str, dict[str, float]]] = {}
     for game, step in GAMES.items():
         victim = adv.load_victim(victims[game]) if game in victims else None
         id = f"{game}NoFrameskip-v4"
-        threats = [*([ATTACK] if victim is not None else []), *daylight_of(id)]
-        one = look(id, threats, victim, step=step, seed=arguments.seed)
-        sheet(one, arguments.out / f"{game.lower()}.png")
-        spectra(one, arguments.out / f"{game.lower()}-spectrum.png")
-        shown[game] = one
+        threats = [*([ATTACK] if victim is not None else []), *daylight_threats(id)]
+        one = compare_threats(id, threats, victim, step=step, seed=arguments.seed)
+        draw_contact_sheet(one, arguments.out / f"{game.lower()}.png")
+        draw_spectra(one, arguments.out / f"{game.lower()}-spectrum.png")
+        comparisons[game] = one
         frames = observations(game, victim, arguments.frames, arguments.seed)
-        changes[game] = mean_bands([look(x, threats, victim, seed=arguments.seed) for x in frames])
+        changes[game] = mean_bands([compare_threats(x, threats, victim, seed=arguments.seed) for x in frames])
         print(game, changes[game], flush=True)
-    transforms = {game: _without_attack(one) for game, one in shown.items()}
+    transforms = {game: _without_attack(one) for game, one in comparisons.items()}
     gallery(transforms, arguments.out / "frames.png", fourier=False)
     gallery(transforms, arguments.out / "spectra.png", fourier=True)
     table(changes, arguments.out / "bands.csv")
 
 
-def _without_attack(one: Look) -> Look:
+def _without_attack(one: ThreatComparison) -> ThreatComparison:
     kept = [i for i, (name, _) in enumerate(one.names) if name != "carlini-wagner"]
-    return Look(one.title, one.space, one.true, tuple(one.shown[i] for i in kept), tuple(one.names[i] for i in kept))
+    lists = (tuple(values[i] for i in kept) for values in (one.perturbed, one.names, one.distances))
+    return ThreatComparison(one.title, one.space, one.true, *lists)
 
 
 if __name__ == "__main__":

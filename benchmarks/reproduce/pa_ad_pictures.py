@@ -18,12 +18,13 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 
 import adv_wrappers as adv
-from adv_wrappers.rendering.pixel_figure import GRID, HIT, INK, MUTED, save
+from adv_wrappers.rendering.figures import save_png
+from adv_wrappers.rendering.palette import ATTACKED, GRID, INK, MUTED
 from benchmarks.reproduce import pa_ad_sketches as sketches
 from benchmarks.reproduce.pa_ad_sketches import figure, flat, plain
 from tests.adversaries import two_states as paper
 
-MARKS = {"MinBest": ("s", "#7c3aed"), "MaxWorst": ("^", "#b45309"), "MAD": ("D", "#0f766e"), "PA-AD": ("*", HIT)}
+MARKS = {"MinBest": ("s", "#7c3aed"), "MaxWorst": ("^", "#b45309"), "MAD": ("D", "#0f766e"), "PA-AD": ("*", ATTACKED)}
 TURNS = np.linspace(0, 2 * np.pi, 721)
 X, Y = (1.26, 1.86), (3.26, 3.72)  # what is enlarged of the polytope
 
@@ -102,7 +103,7 @@ def simplex(points: dict[str, Any], path: Path) -> None:
     right.set_xlim(-184, 184)
     right.set_ylim(1.315, 1.79)
     right.set_title("$V(s_1)$ around the rim of the ball", fontsize=19, color=INK, pad=12)
-    save(made, path)
+    save_png(made, path)
 
 
 def angle(p: Any) -> float:
@@ -157,7 +158,7 @@ def polytope(points: dict[str, Any], path: Path) -> None:
         right.annotate(
             name, at, off, textcoords="offset points", fontsize=17, color=MARKS[name][1], fontweight="bold", ha=side
         )
-    save(made, path)
+    save_png(made, path)
 
 
 def inside(v1: Any, v2: Any, radius: float | None) -> Any:

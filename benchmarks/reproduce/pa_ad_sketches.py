@@ -8,13 +8,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyBboxPatch, Polygon
 
 import adv_wrappers as adv
-from adv_wrappers.rendering.pixel_figure import GRID, HIT, INK, MUTED, save
+from adv_wrappers.rendering.figures import new_figure, save_png
+from adv_wrappers.rendering.palette import ATTACKED, CLEAN, GRID, INK, MUTED
 from adv_wrappers.victims.runner import Pilot
 from tests.adversaries import two_states as paper
 
@@ -31,9 +31,7 @@ def flat(p: Any) -> Any:
 
 def figure(width: int, height: int) -> Figure:
     """A white figure of so many pixels."""
-    made = Figure(figsize=(width / 100, height / 100), dpi=100, facecolor="white")
-    FigureCanvasAgg(made)
-    return made
+    return new_figure(width / 100, height / 100, 100)
 
 
 def plain(axes: Any) -> None:
@@ -63,7 +61,7 @@ def reach(path: Path) -> None:
             asked, found = flat(paper.towards(d)), flat(paper.struck(paper.steered(actor, d), j))
             axes.plot(*np.stack([asked, found]).T, color=MUTED, lw=1.2, zorder=3)
             axes.scatter(*asked, s=90, fc="white", ec=INK, lw=1.8, zorder=4)
-            axes.scatter(*found, s=34, c=HIT, zorder=5)
+            axes.scatter(*found, s=34, c=ATTACKED, zorder=5)
     victim = adv.load_victim("zoo:mountaincar-dqn")
     env, pilot = gym.make("MountainCar-v0"), Pilot(victim, 1)
     obs, _ = env.reset(seed=1)
@@ -77,7 +75,7 @@ def reach(path: Path) -> None:
     mesh = flat(victim.params(x + moves * EPS * torch.tensor(HALF)).softmax(-1).numpy()).reshape(161, 161, 2)
     quads = np.stack([mesh[:-1, :-1], mesh[1:, :-1], mesh[1:, 1:], mesh[:-1, 1:]], 2).reshape(-1, 4, 2)
     axes.add_collection(PolyCollection(quads, facecolor="#86efac", edgecolor="#86efac", lw=0.8, zorder=1))
-    for steps, length, mark in ((1, 1.0, {"ec": INK, "fc": "none", "s": 150}), (5, 0.4, {"c": HIT, "s": 34})):
+    for steps, length, mark in ((1, 1.0, {"ec": INK, "fc": "none", "s": 150}), (5, 0.4, {"c": ATTACKED, "s": 34})):
         actor = adv.PAAD(victim, form="direction", steps=steps, step=length)
         axes.scatter(*landed(victim, actor, x, env).T, lw=1.8, zorder=5 + steps, **mark)
     notes = (
@@ -85,7 +83,7 @@ def reach(path: Path) -> None:
     )  # fmt: skip
     for text, at in notes:
         made.text(at, 0.05, text, fontsize=17, color=MUTED, ha="center")
-    save(made, path)
+    save_png(made, path)
 
 
 def panel(made: Figure, i: int, title: str, middle: Any, half: float) -> Any:
@@ -153,12 +151,12 @@ def roles(path: Path) -> None:
     )
     axes.add_patch(inner)
     axes.text(4.2, 5.83, "AdversaryEnv", fontsize=18, color=MUTED, fontweight="bold", va="center")
-    box(axes, 0.3, 3.6, "director", "learns", HIT)
+    box(axes, 0.3, 3.6, "director", "learns", ATTACKED)
     box(axes, 4.5, 3.6, "actor", "gradient ascent", INK)
     box(axes, 7.75, 3.6, "budget", "projection", INK)
-    box(axes, 11.0, 3.6, "victim", "frozen", "#2563eb")
+    box(axes, 11.0, 3.6, "victim", "frozen", CLEAN)
     box(axes, 11.0, 0.75, "environment", "as it was made", INK)
-    arrow(axes, [(2.8, 4.18), (4.5, 4.18)], "steer", (3.37, 4.42), HIT)
+    arrow(axes, [(2.8, 4.18), (4.5, 4.18)], "steer", (3.37, 4.42), ATTACKED)
     arrow(axes, [(7.0, 4.18), (7.75, 4.18)], "", (0, 0))
     arrow(axes, [(10.25, 4.18), (11.0, 4.18)], r"$\tilde s$", (10.6, 4.46))
     arrow(axes, [(12.25, 3.6), (12.25, 1.9)], "action", (12.42, 2.75), ha="left")
@@ -167,10 +165,10 @@ def roles(path: Path) -> None:
         [(12.25, 4.75), (12.25, 5.35), (5.75, 5.35), (5.75, 4.75)],
         "policy and its gradient",
         (9.0, 5.6),
-        "#2563eb",
+        CLEAN,
     )
     arrow(axes, [(11.0, 1.55), (9.0, 1.55), (9.0, 3.6)], "", (0, 0), MUTED)
     arrow(axes, [(9.0, 1.55), (5.75, 1.55), (5.75, 3.6)], "true state $s$", (7.4, 1.82), MUTED)
     arrow(axes, [(5.75, 1.55), (1.9, 1.55), (1.9, 3.6)], "", (0, 0), MUTED)
-    arrow(axes, [(11.0, 1.05), (1.2, 1.05), (1.2, 3.6)], "minus the victim's reward", (7.4, 0.78), HIT)
-    save(made, path)
+    arrow(axes, [(11.0, 1.05), (1.2, 1.05), (1.2, 3.6)], "minus the victim's reward", (7.4, 0.78), ATTACKED)
+    save_png(made, path)

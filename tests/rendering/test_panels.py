@@ -11,10 +11,12 @@ from gymnasium.wrappers import FrameStackObservation
 import adv_wrappers as adv
 from adv_wrappers.formatting import caption
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.rendering import attack_view
-from adv_wrappers.rendering.panels import HIT, LINE, MARGIN, MIDDLE, NARROWEST, gain_for
+from adv_wrappers.rendering import attack_view, palette
+from adv_wrappers.rendering.frames import UNCHANGED, gain_for
+from adv_wrappers.rendering.panels import LINE, MARGIN, NARROWEST
 from tests.rigs import RIGS, ReplayEnv, recorded
 
+ATTACKED = palette.rgb(palette.ATTACKED)
 PICTURES = {
     "stack": (spaces.Box(0, 255, (4, 12, 12), np.uint8), lambda x: x[-1][..., None].repeat(3, -1)),
     "colour": (spaces.Box(0, 255, (12, 10, 3), np.uint8), lambda x: x),
@@ -57,7 +59,7 @@ def test_the_panels_are_what_was_true_and_what_was_handed_out(name):
         first, second, third = panels(frame, 3, true.shape[:2], 2)
         assert (first == true).all() and (second == look(obs)).all() and (first != second).any()
         gain = 5 if space.dtype == np.uint8 else 10  # the largest that 20 levels allow; 0.1 of 2 is 12.75 of them
-        wanted = MIDDLE + gain * (look(obs).astype(int) - true.astype(int))
+        wanted = UNCHANGED + gain * (look(obs).astype(int) - true.astype(int))
         assert np.abs(third - np.clip(wanted, 0, 255)).max() <= (0 if space.dtype == np.uint8 else gain)
         obs, _, _, _, info = env.step(0)
 
@@ -67,8 +69,8 @@ def test_nothing_changed_is_grey_all_over():
     env.reset(seed=0)
     frame = env.render()
     first, second, third = panels(frame, 3, (12, 12), 2)
-    assert (first == second).all() and (third == MIDDLE).all()
-    assert not (frame == HIT).all(-1).any()
+    assert (first == second).all() and (third == UNCHANGED).all()
+    assert not (frame == ATTACKED).all(-1).any()
 
 
 def test_the_dot_is_red_where_a_layer_struck():
@@ -76,7 +78,7 @@ def test_the_dot_is_red_where_a_layer_struck():
     env.reset(seed=0)
     dots = []
     for _ in range(3):
-        dots.append(bool((env.render()[MARGIN + LINE : MARGIN + 2 * LINE, :24] == HIT).all(-1).any()))
+        dots.append(bool((env.render()[MARGIN + LINE : MARGIN + 2 * LINE, :24] == ATTACKED).all(-1).any()))
         env.step(0)
     assert dots == [True, False, True]
 
@@ -174,10 +176,10 @@ def test_vectors_beside_the_environments_own_rendering(monkeypatch):
     assert seen["titles"] == ["environment", "observation"]
     assert seen["pictures"][0].shape == (80, 160, 3) and (seen["pictures"][0] == (9, 200, 30)).all()
     bars = seen["pictures"][1]
-    assert (bars == HIT).all(-1).any()
+    assert (bars == ATTACKED).all(-1).any()
     # noise by signs reaches the edge of the budget in every feature: 80 columns to the left or to the right
     for i in range(4):
-        columns = np.flatnonzero((bars[LINE * (i + 1) + 10] == HIT).all(-1))
+        columns = np.flatnonzero((bars[LINE * (i + 1) + 10] == ATTACKED).all(-1))
         columns = columns[columns > 240]
         assert {columns.min(), columns.max()} & {350 - 80 - 4, 350 + 80 + 4}
 
