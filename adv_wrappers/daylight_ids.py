@@ -18,6 +18,7 @@ from adv_wrappers.daylight.paper_tables import PROBABILITIES, SETTINGS
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import threat
 from adv_wrappers.registration import unknown
+from adv_wrappers.utils.numbers import is_number
 from adv_wrappers.wrappers.base import Layer
 
 ROMS = {"JamesBond": "Jamesbond", "RiverRaid": "Riverraid"}  # where ALE spells a game otherwise
@@ -106,7 +107,7 @@ def _threat(
         raise ThreatError(f"newest=True goes with place='stack'; at {place!r} there are new frames only")
     if p == "paper":
         p = PROBABILITIES[game]
-    if p is not None and (isinstance(p, (bool, str)) or not isinstance(p, (int, float)) or not 0 <= p <= 1):
+    if p is not None and not (is_number(p) and 0 <= p <= 1):
         raise ThreatError(f"p must be a number from 0 to 1, or 'paper' ({PROBABILITIES[game]} for {game}), got {p!r}")
     return threat(transform, **SETTINGS[game][transform], newest=bool(newest), p=p)
 

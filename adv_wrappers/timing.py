@@ -22,7 +22,8 @@ from torch import Tensor
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
+from adv_wrappers.errors import ThreatError, VictimError
+from adv_wrappers.utils.numbers import check_integer, check_number
 
 
 class Timing(When):
@@ -152,9 +153,7 @@ class Not(Timing):
         return _look(self.a, x, context, moment, 4 * path + 3) ^ True
 
 
-def _count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 63:
-        raise ValueRangeError(f"{name} must be an integer of at least {least}, got {value!r:.80}")
+_LARGEST = 2**63 - 1  # steps: what a tensor of integers holds
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ class Every(Timing):
     k: int
 
     def __post_init__(self) -> None:
-        _count("k", self.k, 1)
+        check_integer("k", self.k, 1, _LARGEST)
 
     def decide(self, moment: Any, path: int = 0) -> Any:
         return moment.t % self.k == 0
@@ -200,8 +199,8 @@ class Window(Timing):
     b: int
 
     def __post_init__(self) -> None:
-        _count("a", self.a, 0)
-        _count("b", self.b, self.a)
+        check_integer("a", self.a, 0, _LARGEST)
+        check_integer("b", self.b, self.a, _LARGEST)
 
     def decide(self, moment: Any, path: int = 0) -> Any:
         return (self.a <= moment.t) & (moment.t < self.b)
@@ -220,10 +219,9 @@ class Bernoulli(Timing):
     stream: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.p, bool) or not isinstance(self.p, (int, float)) or not 0 <= self.p <= 1:
-            raise ValueRangeError(f"p must be a probability in [0, 1], got {self.p!r}")
+        check_number("p, a probability,", self.p, 0, 1)
         if self.stream is not None:
-            _count("stream", self.stream, 0)
+            check_integer("stream", self.stream, 0, _LARGEST)
 
     def decide(self, moment: Any, path: int = 0) -> Any:
         return moment.chance(path, self.stream) < self.p
@@ -237,7 +235,7 @@ class AtMost(Timing):
     n: int
 
     def __post_init__(self) -> None:
-        _count("n", self.n, 0)
+        check_integer("n", self.n, 0, _LARGEST)
 
     def decide(self, moment: Any, path: int = 0) -> Any:
         return moment.spent < self.n
@@ -261,8 +259,7 @@ class Strategic(Timing):
 
     def __post_init__(self) -> None:
         expect_victim(self.name, self.victim)
-        if isinstance(self.beta, bool) or not isinstance(self.beta, (int, float)) or not 0 <= self.beta <= 1:
-            raise ValueRangeError(f"beta must be a gap of probabilities in [0, 1], got {self.beta!r}")
+        check_number("beta, a gap of probabilities,", self.beta, 0, 1)
 
     def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
         if self.victim is None:

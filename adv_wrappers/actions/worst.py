@@ -19,6 +19,7 @@ from adv_wrappers.core.perturbation import On, Perturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.utils.numbers import check_integer
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,7 @@ class WorstAction(Perturbation):
         expect_victim(self.name, self.victim)
         if self.by not in (None, "q", "policy"):
             raise ValueRangeError(f"by must be 'q' or 'policy', got {self.by!r}")
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueRangeError(f"steps must be an integer of at least 1, got {self.steps!r}")
+        check_integer("steps", self.steps, 1)
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError("worst-action by='q' needs Q-values, and this victim has none: use by='policy'")
         climbs = self.by != "policy" and self.victim is not None and not self.victim.discrete and self.victim.has_q

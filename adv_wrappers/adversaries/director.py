@@ -18,6 +18,7 @@ from adv_wrappers.errors import CardError, SpaceError
 from adv_wrappers.networks.input_gradient import Normalize
 from adv_wrappers.networks.recurrent import lstm_step
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.numbers import integer
 from adv_wrappers.utils.untrusted import read_json, read_tensors
 from adv_wrappers.victims.card_nets import Weights, clip_of
 from adv_wrappers.victims.gradients import digest
@@ -201,7 +202,5 @@ def _layer(weights: Weights, prefix: str, about: Any) -> nn.Module:
         return weights.lstm(prefix)
     if kind == "conv":
         stride = about.get("stride")
-        if isinstance(stride, bool) or not isinstance(stride, int) or stride < 1:
-            raise CardError(f"{weights.where}: stride must be an integer of at least 1, got {stride!r:.80}")
-        return weights.conv(prefix, None, stride)
+        return weights.conv(prefix, None, integer(f"{weights.where}: stride", stride, 1, error=CardError))
     return _LAYERS[kind]()

@@ -55,8 +55,8 @@ from adv_wrappers.attacks.objectives import Margin
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.core.values import real
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.utils.numbers import check_number
 from adv_wrappers.victims.gradients import need_gradient
 
 _TINY = 1e-12
@@ -201,9 +201,7 @@ class PAAD(Actor):
         if self.variant not in VARIANTS:
             raise ValueRangeError(f"variant must be one of {', '.join(VARIANTS)}, got {self.variant!r}")
         for word, value, least in (("weight", self.weight, 0.0), ("stretch", self.stretch, 1e-6)):
-            found = real(value)
-            if found is None or found < least:
-                raise ValueRangeError(f"{word} must be a finite number of at least {least:g}, got {value!r:.80}")
+            check_number(word, value, least)
         if self.victim is None:
             return
         need_gradient(self.name, self.victim)

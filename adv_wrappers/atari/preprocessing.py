@@ -22,8 +22,9 @@ from adv_wrappers.atari.screens import RawFrames, ShrinkFrames
 from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import OrderError, SpaceError, ValueRangeError, VictimError
+from adv_wrappers.errors import OrderError, SpaceError, VictimError
 from adv_wrappers.presets import as_threat
+from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.stack import wrap
 
@@ -106,8 +107,7 @@ def atari_vec(
     >>> atari_vec("PongNoFrameskip-v4", 2, stack="rotation:degrees=3,newest=true").observation_space.shape
     (2, 4, 84, 84)
     """
-    if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
-        raise ValueRangeError(f"num_envs must be an integer of at least 1, got {num_envs!r}")  # ALE would crash
+    check_integer("num_envs", num_envs, 1)  # ALE would crash
     victim = None if victim is None else load_victim(victim)
     inside: dict[str, Any] = {name: _listed(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
     outside = _listed("stack", stack, victim)

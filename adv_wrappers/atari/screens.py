@@ -26,7 +26,8 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from adv_wrappers.errors import SpaceError, ValueRangeError
+from adv_wrappers.errors import SpaceError
+from adv_wrappers.utils.numbers import check_integer
 
 
 class RawFrames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -48,8 +49,7 @@ class RawFrames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def __init__(self, env: gym.Env[Any, Any], noop_max: int = 30, frame_skip: int = 4) -> None:
         for name, value, least in (("noop_max", noop_max, 0), ("frame_skip", frame_skip, 1)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueRangeError(f"{name} must be an integer of at least {least}, got {value!r}")
+            check_integer(name, value, least)
         self._ale: Any = getattr(getattr(env, "unwrapped", None), "ale", None)
         if self._ale is None or getattr(env.unwrapped, "_frameskip", 1) != 1:
             raise SpaceError(f"expected a game of the Arcade Learning Environment made with frameskip=1, got {env}")
@@ -218,8 +218,7 @@ def shrinking(shells: Iterable[Any], space: Any) -> tuple[Any, Callable[[Any], A
 
 
 def _check(space: spaces.Space[Any], size: Any, frames: int | None) -> None:
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueRangeError(f"size must be an integer of at least 1, got {size!r}")
+    check_integer("size", size, 1)
     shape = space.shape or ()
     if space.dtype != np.uint8 or len(shape) != 4 or shape[3] != 3 or shape[0] != (frames or shape[0]):
         raise SpaceError(

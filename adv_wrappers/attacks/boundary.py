@@ -26,10 +26,11 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.attacks.objectives import need_discrete
-from adv_wrappers.attacks.square import check_queries
+from adv_wrappers.attacks.square import MOST_QUERIES
 from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.utils.numbers import check_integer
 
 _BISECTIONS, _HALVINGS, _LEAST_PROBES = 6, 3, 4  # of a round; a change that is 64 times as short counts as none
 _FARTHER = 8  # starts from outside of the budget are up to 2 ** _FARTHER radii away
@@ -58,7 +59,7 @@ class HopSkipJump(Perturbation):
 
     def __post_init__(self) -> None:
         need_discrete(self.name, self.victim, "use square")
-        check_queries(self.queries, 3 + _BISECTIONS + _LEAST_PROBES + _HALVINGS)
+        check_integer("queries", self.queries, 3 + _BISECTIONS + _LEAST_PROBES + _HALVINGS, MOST_QUERIES)
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         tries, rounds = plan(self.queries)

@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import check_steps
+from adv_wrappers.attacks.gradient_attack import MOST_STEPS, check_steps
 from adv_wrappers.attacks.objectives import Margin, need_discrete
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.values import real
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.numbers import check_integer, check_number, is_integer
 from adv_wrappers.victims.gradients import need_gradient
 
 
@@ -59,16 +59,12 @@ class CarliniWagner(Perturbation):
 
     def __post_init__(self) -> None:
         check_steps(self.steps, self.step)
-        check_steps(self.searches, self.c)
-        lead = real(self.confidence)
-        if lead is None or not 0 <= lead <= 1e9:
-            raise ValueRangeError(
-                f"confidence must be a finite number of at least 0 and at most 1e9, got {self.confidence!r:.80}"
-            )
+        check_integer("searches", self.searches, 1, MOST_STEPS)
+        check_number("c", self.c, 0, 1e9, above=True)
+        check_number("confidence", self.confidence, 0, 1e9)
         need_discrete(self.name, self.victim, "use max-diff")
         need_gradient(self.name, self.victim)
-        number = isinstance(self.target, int) and not isinstance(self.target, bool) and self.target >= 0
-        if self.target not in (None, "worst") and not number:
+        if self.target not in (None, "worst") and not (is_integer(self.target) and self.target >= 0):
             raise ValueRangeError(f"target must be None, 'worst' or the number of an action, got {self.target!r}")
         actions = int(self.victim.action_space.n) if self.victim is not None else None
         if isinstance(self.target, int) and actions is not None and not 0 <= self.target < actions:

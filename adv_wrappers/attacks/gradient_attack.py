@@ -18,8 +18,10 @@ from torch import Tensor
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.numbers import check_integer, check_number
 from adv_wrappers.victims.gradients import check_precision, need_gradient
 
+MOST_STEPS = 10**6
 Gradient = Callable[[Tensor], Tensor]
 
 
@@ -403,15 +405,12 @@ def _told(y: Tensor, gradient: Tensor, own: bool) -> Tensor:
 
 def check_restarts(restarts: int, keep: str) -> None:
     """Raise :class:`ValueRangeError` unless there is at least one ascent, of which the last or best point is kept."""
-    if isinstance(restarts, bool) or not isinstance(restarts, int) or not 1 <= restarts <= 10**6:
-        raise ValueRangeError(f"restarts must be an integer of at least 1, got {restarts!r}")
+    check_integer("restarts", restarts, 1, MOST_STEPS)
     if keep not in ("last", "best"):
         raise ValueRangeError(f"keep must be 'last' or 'best', got {keep!r}")
 
 
 def check_steps(steps: int, step: float) -> None:
     """Raise :class:`ValueRangeError` unless there is at least one step of positive finite length."""
-    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= 10**6:
-        raise ValueRangeError(f"steps must be an integer from 1 to 1000000, got {steps!r:.80}")
-    if isinstance(step, bool) or not isinstance(step, (int, float)) or not 0 < step <= 1e9:
-        raise ValueRangeError(f"step is a positive fraction of the budget's radius, got {step!r:.80}")
+    check_integer("steps", steps, 1, MOST_STEPS)
+    check_number("step, a fraction of the budget's radius,", step, 0, 1e9, above=True)

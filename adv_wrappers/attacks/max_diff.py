@@ -26,8 +26,7 @@ from adv_wrappers.attacks.gradient_attack import Climb, Gradient, langevin
 from adv_wrappers.attacks.objectives import check_temperature, check_weights, divergence_of
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.core.values import real
-from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.numbers import check_number
 
 
 @dataclass(frozen=True)
@@ -66,11 +65,8 @@ class MaxDiff(Climb):
         expect_victim(self.name, self.victim)
         check_weights(self.weights)
         check_temperature(self.temperature)
-        if self.noise is None:
-            return
-        factor = real(self.noise)
-        if factor is None or not 0 <= factor <= 1e9:
-            raise ValueRangeError(f"noise must be a number from 0 to 1e9, got {self.noise!r:.80}")
+        if self.noise is not None:
+            check_number("noise", self.noise, 0, 1e9)
 
     def climb(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
         released = 1.0 if self.victim.kind == "gaussian" else 1e-5

@@ -14,7 +14,7 @@ from torch import Tensor
 from adv_wrappers.attacks.gradient_attack import Climb, Gradient, momentum
 from adv_wrappers.attacks.objectives import classifier, leave_best, need_discrete
 from adv_wrappers.core.context import Context
-from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.numbers import check_number
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,7 @@ class Momentum(Climb):
     def __post_init__(self) -> None:
         super().__post_init__()
         classifier(self.loss, "")
-        if isinstance(self.decay, bool) or not isinstance(self.decay, (int, float)) or not 0 <= self.decay <= 1:
-            raise ValueRangeError(f"decay must lie in [0, 1], got {self.decay!r}")
+        check_number("decay", self.decay, 0, 1)
         need_discrete(self.name, self.victim, "use max-diff")
 
     def climb(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:

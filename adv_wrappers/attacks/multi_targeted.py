@@ -21,6 +21,7 @@ from torch import Tensor
 from adv_wrappers.attacks.gradient_attack import Climb
 from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.utils.numbers import check_integer
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,7 @@ class MultiTargeted(Climb):
         super().__post_init__()
         if self.by not in ("margin", "q"):
             raise ValueRangeError(f"by must be 'margin' or 'q', got {self.by!r}")
-        if isinstance(self.targets, bool) or not isinstance(self.targets, int) or self.targets < 1:
-            raise ValueRangeError(f"targets must be an integer of at least 1, got {self.targets!r}")
+        check_integer("targets", self.targets, 1)
         need_discrete(self.name, self.victim, "use max-diff")
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError("multi-targeted by='q' needs Q-values, and this victim has none: use by='margin'")

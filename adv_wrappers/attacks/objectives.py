@@ -10,7 +10,6 @@ point compares that before the objective, which may go on rising where no action
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.utils.numbers import check_number
 
 _WIDEST = 10.0  # widest gap between Q-values that a softmax is taken of; e^-10 is still told from nothing
 
@@ -279,9 +279,8 @@ def temperature_of(given: float | None, victim: Any, params: Tensor) -> Tensor |
 
 def check_temperature(temperature: Any) -> None:
     """Raise :class:`ValueRangeError` unless this is None or a finite number above zero."""
-    known = isinstance(temperature, (int, float)) and not isinstance(temperature, bool)
-    if temperature is not None and not (known and 0 < temperature < math.inf):
-        raise ValueRangeError(f"temperature must be a finite number above 0, or None, got {temperature!r}")
+    if temperature is not None:
+        check_number("temperature", temperature, 0, above=True)
 
 
 def divergence_of(

@@ -27,9 +27,11 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.errors import SpaceError, ValueRangeError
+from adv_wrappers.errors import SpaceError
+from adv_wrappers.utils.numbers import check_integer, check_number
 
 _HALVED = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: where the share is halved
+MOST_QUERIES = 10**7
 _SMALLEST = 8  # sides of an image: what is smaller is a table of features
 _CLOSING = 2.0  # the window around the best point has the share (1 - i / queries) ** _CLOSING of the budget
 
@@ -58,10 +60,9 @@ class Square(Perturbation):
 
     def __post_init__(self) -> None:
         expect_victim(self.name, self.victim)
-        check_queries(self.queries, 2)
-        share = self.share
-        if share is not None and (isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1):
-            raise ValueRangeError(f"share must be a number above 0 and at most 1, got {share!r}")
+        check_integer("queries", self.queries, 2, MOST_QUERIES)
+        if self.share is not None:
+            check_number("share", self.share, 0, 1, above=True)
 
     def score(self, x: Tensor, bound: Any) -> Any:
         """What is maximised, a loss on parameters ``[B, K] -> [B]``; ``bound`` is the victim at this step."""
@@ -176,9 +177,3 @@ def image_layout(shape: tuple[int, ...]) -> str | None:
     except SpaceError:
         return None
     return layout if min(shape[layout.index("H")], shape[layout.index("W")]) >= _SMALLEST else None
-
-
-def check_queries(queries: Any, least: int) -> None:
-    """Raise :class:`ValueRangeError` unless this is an integer of at least ``least``."""
-    if isinstance(queries, bool) or not isinstance(queries, int) or not least <= queries <= 10**7:
-        raise ValueRangeError(f"queries must be an integer of at least {least}, got {queries!r}")

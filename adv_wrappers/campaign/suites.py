@@ -23,7 +23,7 @@ from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import Make, builder
-from adv_wrappers.evaluation.evaluate import check_episodes, evaluate
+from adv_wrappers.evaluation.evaluate import MOST_EPISODES, evaluate
 from adv_wrappers.evaluation.report import Report, number
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.evaluation.threat_stacks import stack
@@ -31,6 +31,7 @@ from adv_wrappers.presets import threat
 from adv_wrappers.training.checkpoints import refuse_another
 from adv_wrappers.training.critic_scan import SMALL, check_critics
 from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
@@ -80,11 +81,9 @@ def standard(
             is not asked for, more episodes, or adversaries that were trained for more steps.
     """
     rows = 1 if num_envs is None else num_envs
-    whole = {"episodes": (episodes, 1), "seed": (seed, 0), "steps": (steps, 1), "num_envs": (rows, 1)}
-    for what, (value, least) in whole.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueRangeError(f"{what} must be a whole number of at least {least}, got {value!r}")
-    check_episodes(episodes)
+    integer("episodes", episodes, 1, MOST_EPISODES)
+    for what, value, least in (("seed", seed, 0), ("steps", steps, 1), ("num_envs", rows, 1)):
+        integer(what, value, least)
     if (eps is None) == (within is None):
         raise ThreatError("the suite needs a budget: eps=, or within=")
     names, training, critics = asked(attacks), dict(training or {}), [*critics]

@@ -14,7 +14,6 @@ Balls: the budget Linf, beside L2 and L0. :mod:`adv_wrappers.core.budgets` says 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
@@ -26,6 +25,7 @@ from torch import Tensor
 from adv_wrappers.core.rounding import around, distance
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import BudgetError
+from adv_wrappers.utils.numbers import integer, number
 
 
 class Draws(Protocol):
@@ -118,17 +118,9 @@ class Valid(Budget):
 _LARGEST = 1e38  # attacks compute in float32
 
 
-def number(name: str, value: Any) -> float:
-    """``value`` as a float; :class:`BudgetError` unless it is a finite number of at least 0, and float32 holds it."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise BudgetError(f"{name} must be a number, got {value!r}")
-    try:
-        plain = float(value)
-    except OverflowError:
-        plain = math.inf
-    if not 0 <= plain <= _LARGEST:
-        raise BudgetError(f"{name} must be finite, at least 0 and no larger than {_LARGEST:g}, got {plain}")
-    return plain
+def _size(name: str, value: object) -> float:
+    """``value`` as a float; :class:`BudgetError` unless it is a number of at least 0 that float32 holds."""
+    return number(name, value, 0, _LARGEST, error=BudgetError)
 
 
 def below_one_level(eps: float) -> BudgetError:
@@ -212,7 +204,7 @@ class L2(Budget):
     eps: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", number("eps", self.eps))
+        object.__setattr__(self, "eps", _size("eps", self.eps))
 
     def check(self, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], grid: bool) -> None:
         if grid and 0 < self.eps < 1:
@@ -272,9 +264,7 @@ class L0(Budget):
     k: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.k, bool) or int(number("k", self.k)) != self.k:
-            raise BudgetError(f"k must be a whole number of elements, got {self.k!r}")
-        object.__setattr__(self, "k", int(self.k))
+        object.__setattr__(self, "k", integer("k", self.k, 0, 2**63 - 1, floats=True, error=BudgetError))
 
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         return torch.minimum(x, low), torch.maximum(x, high)
@@ -334,7 +324,7 @@ class Linf(Budget):
     scale: Scale = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", number("eps", self.eps))
+        object.__setattr__(self, "eps", _size("eps", self.eps))
         scale = self.scale
         if isinstance(scale, (str, bytes)):
             if scale != "victim":
@@ -344,9 +334,9 @@ class Linf(Budget):
                 flat = np.asarray(scale, dtype=np.float64).reshape(-1).tolist()
             except (TypeError, ValueError, OverflowError, RuntimeError) as error:
                 raise BudgetError(f"scale must be one number a feature, got {scale!r}") from error
-            object.__setattr__(self, "scale", tuple(number("scale", s) for s in flat))
+            object.__setattr__(self, "scale", tuple(_size("scale", s) for s in flat))
         elif scale is not None:
-            object.__setattr__(self, "scale", number("scale", scale))
+            object.__setattr__(self, "scale", _size("scale", scale))
 
     def resolve(self, victim: Any) -> Linf:
         """Replace ``scale="victim"`` by the victim's own standard deviations."""

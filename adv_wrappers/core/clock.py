@@ -18,6 +18,7 @@ import torch
 
 from adv_wrappers.core import rng
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.numbers import integer
 
 Seeds = int | list[int | None] | None
 
@@ -57,7 +58,7 @@ class Clock:
             if seed is None:
                 self.episode += 1
             else:
-                self.root, self.episode = rng.root(_whole(seed)), 0
+                self.root, self.episode = rng.root(_seed(seed)), 0
             self.t = self.spent = 0
             self._step_key = self._episode_key = None
             return
@@ -69,7 +70,7 @@ class Clock:
             self.turn(mask)
         for row, value in enumerate(seeds):
             if value is not None and (mask is None or mask[row]):
-                key = rng.root(_whole(value))
+                key = rng.root(_seed(value))
                 self.root[row] = key if self.device is None else rng._signed(key)
                 self.episode[row] = 0
 
@@ -82,12 +83,12 @@ class Clock:
             ValueRangeError: for anything but integers of at least 0, one a row or one for all.
         """
         if isinstance(seed, (list, tuple, np.ndarray)) and self.rows is not None:
-            seeds = [None if value is None else _whole(value) for value in seed]
+            seeds = [None if value is None else _seed(value) for value in seed]
             if mask is not None and len(seeds) == mask.sum():
                 given = iter(seeds)
                 seeds = [next(given) if row else None for row in mask]
         else:
-            seeds = [None if seed is None else _whole(seed) + i for i in range(self.rows or 1)]
+            seeds = [None if seed is None else _seed(seed) + i for i in range(self.rows or 1)]
         if len(seeds) != (self.rows or 1):
             raise ValueRangeError(f"expected {self.rows or 1} seeds, one a row, got {len(seeds)}")
         return seeds
@@ -121,7 +122,5 @@ class Clock:
         return self._episode_key
 
 
-def _whole(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ValueRangeError(f"a seed must be an integer of at least 0, got {seed!r}")
-    return int(seed)
+def _seed(seed: Any) -> int:
+    return integer("a seed", seed, 0)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.errors import BudgetError
+from adv_wrappers.utils.numbers import check_integer
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,7 @@ class Newest(Budget):
         if not isinstance(self.within, Budget) or isinstance(self.within, Newest):
             raise BudgetError(f"Newest needs the budget of a frame, such as Newest(Linf(1)), got {self.within!r}")
         for name, value in (("axis", 0 if self.axis is None else self.axis), ("size", self.size)):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise BudgetError(f"{name} must be an integer, got {value!r}")
+            check_integer(name, value, error=BudgetError)
 
     @property
     def bounded(self) -> bool:  # type: ignore[override]

@@ -7,7 +7,6 @@ a dictionary written by :meth:`Value.to_dict` can be read back by :func:`decode`
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -53,17 +52,6 @@ def same(a: Any, b: Any) -> bool:
     """Equality that never asks an array for its truth value; 3 and 3.0 are the same, 1 and True are not."""
     alike = type(a) is type(b) or {type(a), type(b)} == {int, float}
     return a is b or (alike and isinstance(a, (bool, int, float, str, tuple)) and a == b)
-
-
-def real(value: Any) -> float | None:
-    """A Python number as a float; None for anything else, also one that is not finite, or too large for a float."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        found = float(value)
-    except OverflowError:
-        return None
-    return found if math.isfinite(found) else None
 
 
 def encode(value: Any) -> Any:

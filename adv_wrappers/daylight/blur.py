@@ -15,16 +15,17 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
-from adv_wrappers.daylight.images import Limits, batched, each, on_host, split, whole
+from adv_wrappers.daylight.images import Limits, batched, each, on_host, split
 from adv_wrappers.daylight.passes import Median, Piece
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.numbers import integer
 
 _AT_ONCE = 1 << 24  # neighbours held in memory at once
 
 
 def _size(k: object) -> int:
-    k = whole("k", k, 3, 7)
+    k = integer("k", k, 3, 7, floats=True)
     if k % 2 == 0:
         raise ValueRangeError(f"k must be 3, 5 or 7, got {k}")
     return k

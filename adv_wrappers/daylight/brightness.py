@@ -19,9 +19,10 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
-from adv_wrappers.daylight.images import Limits, check_images, choice, limits_of, number, on_host
+from adv_wrappers.daylight.images import Limits, check_images, choice, limits_of, on_host
 from adv_wrappers.daylight.passes import Piece, Table
 from adv_wrappers.daylight.transform import Range, Transform
+from adv_wrappers.utils.numbers import number
 
 _RULES = ("clip", "abs")
 _MOST = 1e30  # far from where float32 ends

@@ -156,29 +156,6 @@ def as_images(x: object) -> Tensor:
     return x.detach()
 
 
-def number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
-    """``value`` as a float; :class:`ValueRangeError` unless it is a finite number in ``[low, high]``."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise ValueRangeError(f"{name} must be a number, got {value!r}")
-    try:
-        value = float(value)
-    except OverflowError:  # an integer beyond all floats
-        value = math.inf
-    if not math.isfinite(value) or not low <= value <= high:
-        limits = "" if math.isinf(low) and math.isinf(high) else f" from {low:g} to {high:g}"
-        raise ValueRangeError(f"{name} must be a finite number{limits}, got {value!r}")
-    return value
-
-
-def whole(name: str, value: object, low: int, high: int) -> int:
-    """``value`` as an integer; :class:`ValueRangeError` unless it is one in ``[low, high]``."""
-    if isinstance(value, float) and value.is_integer():  # as texts and drawn parameters write them
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-        raise ValueRangeError(f"{name} must be an integer from {low} to {high}, got {value!r}")
-    return int(value)
-
-
 def choice(name: str, value: object, known: tuple[str, ...]) -> str:
     """``value``; :class:`ValueRangeError` unless it is one of ``known``."""
     if not isinstance(value, str) or value not in known:

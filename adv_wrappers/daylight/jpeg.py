@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
-from adv_wrappers.daylight.images import Limits, batched, choice, each, limits_of, on_host, split, whole
+from adv_wrappers.daylight.images import Limits, batched, choice, each, limits_of, on_host, split
 from adv_wrappers.daylight.jpeg_colour import SUBSAMPLINGS, jpeg_torch
 from adv_wrappers.daylight.transform import Transform, WholeRange
+from adv_wrappers.utils.numbers import integer
 
 _ORDERS = ("RGB", "BGR")
 _FACTORS = {
@@ -59,7 +60,7 @@ def jpeg(
     >>> jpeg(torch.tensor([[0, 20, 40, 60]], dtype=torch.uint8), 10, layout="HW")
     tensor([[ 3, 17, 39, 59]], dtype=torch.uint8)
     """
-    quality = whole("quality", quality, 1, 100)
+    quality = integer("quality", quality, 1, 100, floats=True)
     choice("subsampling", subsampling, tuple(SUBSAMPLINGS))
     choice("order", order, _ORDERS)
     x, layout, single = batched(x, layout)
@@ -126,7 +127,7 @@ class JPEG(Transform):
         super().__post_init__()
 
     def validate(self, **parameter: Any) -> None:
-        whole("quality", parameter["quality"], 1, 100)
+        integer("quality", parameter["quality"], 1, 100, floats=True)
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
         return jpeg(

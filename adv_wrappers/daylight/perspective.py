@@ -26,11 +26,12 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field, layout_of
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, number, split
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, split
 from adv_wrappers.daylight.passes import Piece, warped
 from adv_wrappers.daylight.transform import Range, Transform
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, perspective_map, warp
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.numbers import number
 
 Corners = tuple[tuple[float, float], ...]  # moves of top left, top right, bottom right, bottom left: (right, down)
 

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, number, split
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, split
 from adv_wrappers.daylight.passes import Piece, warped
 from adv_wrappers.daylight.transform import Range, Transform
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, Matrix, affine_map, inverted, warp
+from adv_wrappers.utils.numbers import number
 
 
 @functools.lru_cache(maxsize=256)

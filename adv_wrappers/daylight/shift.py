@@ -14,10 +14,11 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, split, whole
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, split
 from adv_wrappers.daylight.passes import Piece, moved
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.daylight.warp import BORDERS, border_index
+from adv_wrappers.utils.numbers import integer
 
 _FAR = 32767  # of OpenCV's maps
 _PIXELS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a pixel that are moved as one; black is zero
@@ -44,7 +45,7 @@ def shift(
     >>> shift(torch.tensor([[[1, 2, 3]]], dtype=torch.uint8), dx=1, layout="HW")
     tensor([[[1, 1, 2]]], dtype=torch.uint8)
     """
-    dx, dy = whole("dx", dx, -_FAR, _FAR), whole("dy", dy, -_FAR, _FAR)
+    dx, dy = integer("dx", dx, -_FAR, _FAR, floats=True), integer("dy", dy, -_FAR, _FAR, floats=True)
     choice("border", border, BORDERS)
     x, layout, single = batched(x, layout)
     dark, _ = limits_of(x, limits)
@@ -129,13 +130,13 @@ class Shift(Transform):
 
     def validate(self, **parameter: Any) -> None:
         for name, value in parameter.items():
-            whole(name, value, -_FAR, _FAR)
+            integer(name, value, -_FAR, _FAR, floats=True)
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
         return shift(x, **parameters, border=self.border, layout=layout, limits=limits)
 
     def pieces(self, height: int, width: int) -> tuple[Piece, ...]:
-        dx, dy = (whole(name, value, -_FAR, _FAR) for name, value in self.numbers().items())
+        dx, dy = (integer(name, value, -_FAR, _FAR, floats=True) for name, value in self.numbers().items())
         return (moved(dx, dy, self.border, height, width),)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:

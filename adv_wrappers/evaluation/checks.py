@@ -30,11 +30,12 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.session import select
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.values import encode, real
+from adv_wrappers.core.values import encode
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.formatting import name_of
 from adv_wrappers.presets import presets
+from adv_wrappers.utils.numbers import finite
 from adv_wrappers.victims.gradients import flipped
 from adv_wrappers.victims.victim import Victim
 
@@ -158,7 +159,7 @@ def far_below_training(outcomes: Sequence[Outcome], victim: Victim, env: str | N
     bounds = []
     for entry in card.get("measured") or ():
         if isinstance(entry, dict) and entry.get("attack") == "none":
-            mean, std, episodes = (real(entry.get(key)) for key in ("mean", "std", "episodes"))
+            mean, std, episodes = (finite(entry.get(key)) for key in ("mean", "std", "episodes"))
             if mean is not None and std is not None and episodes:
                 error = std * (1 / max(episodes, 1) + 1 / len(clean)) ** 0.5
                 bounds.append((mean - max(3 * error, 0.1 * abs(mean)), mean))

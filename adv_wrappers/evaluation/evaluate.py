@@ -30,13 +30,14 @@ from adv_wrappers.evaluation.rollout import Tap, play
 from adv_wrappers.evaluation.threat_stacks import Stack, distinct, is_worst, stack, texts_under, worst
 from adv_wrappers.presets import called
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.references import device_of
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.order import check_order
 from adv_wrappers.wrappers.stack import wrap
 
-MOST = 10**6  # episodes of one run
+MOST_EPISODES = 10**6
 Progress = Callable[[str, int, int], None]
 
 
@@ -94,15 +95,14 @@ def evaluate(
     >>> [row["threat"] for row in report.threats]
     ['none', 'max-diff:eps=0.1']
     """
-    check_episodes(episodes)
-    _whole("seed", seed, 0)
+    episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
     if num_envs is not None:
-        _whole("num_envs", num_envs, 1)
+        num_envs = integer("num_envs", num_envs, 1)
     lines.check_minimum(minimum)
     if resume and out is None:
         raise ValueRangeError("resume=True goes on with the report of a folder: give out=")
     victim = _load(victim, device)
-    seeds = [int(s) for s in np.random.SeedSequence(int(seed)).generate_state(int(episodes))]
+    seeds = [int(s) for s in np.random.SeedSequence(seed).generate_state(episodes)]
     stacks = [Stack("none", (), False), *(stack(item, victim) for item in _listed(threats))]
     if isinstance(minimum, str) and not any(is_worst(aimed, victim) for aimed in stacks):
         stacks.insert(1, worst(victim))
@@ -131,8 +131,8 @@ def evaluate(
                 shell = wrap(tap, *aimed.layers, victim=victim, quantize=quantize) if aimed.layers else tap
             runs.append((aimed, tap, shell))
         about: dict[str, Any] = {
-            "versions": versions(), "seed": int(seed), "episode_seeds": tuple(seeds), "git": revision(),
-            "device": str(victim.device), "env": {"id": name, "kwargs": kwargs}, "episodes": int(episodes),
+            "versions": versions(), "seed": seed, "episode_seeds": tuple(seeds), "git": revision(),
+            "device": str(victim.device), "env": {"id": name, "kwargs": kwargs}, "episodes": episodes,
             "num_envs": venv.num_envs, "quantize": bool(quantize),
             "victim": {"ref": victim.ref, "fingerprint": victim.fingerprint(), "select": victim.select},
         }  # fmt: skip
@@ -140,12 +140,12 @@ def evaluate(
         unwritten: OutputError | None = None
         found: list[dict[str, Any] | None] = [None] * len(stacks) if kept is None else kept.rows
         for i, (aimed, tap, shell) in enumerate(runs):
-            tell = None if progress is None else _teller(progress, aimed.name, int(episodes))
+            tell = None if progress is None else _teller(progress, aimed.name, episodes)
             if found[i] is None:
                 sample = Sample(seeds) if taken else None
                 found[i] = lines.row(aimed, play(shell, tap, victim, seeds, tell, sample), sample, taken)
             elif tell is not None:
-                tell(int(episodes))
+                tell(episodes)
             rows = [(aimed, row) for aimed, row in zip(stacks, found, strict=True) if row is not None]
             if isinstance(minimum, str):
                 lowest = next((row["mean_return"] for aimed, row in rows if is_worst(aimed, victim)), None)
@@ -175,18 +175,6 @@ def _written(report: Report, folder: Path, kept: Kept | None) -> OutputError | N
         error.report = report
         return error
     return None
-
-
-def check_episodes(episodes: Any) -> None:
-    """Raise :class:`ValueRangeError` unless this is a number of episodes that a report can hold."""
-    _whole("episodes", episodes, 1)
-    if episodes > MOST:
-        raise ValueRangeError(f"episodes must be at most {MOST}, got {episodes!r:.80}")
-
-
-def _whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueRangeError(f"{name} must be an integer of at least {least}, got {value!r}")
 
 
 def _load(victim: Victim | str, device: Any) -> Victim:

@@ -27,6 +27,7 @@ from adv_wrappers.evaluation.statistics import footnotes, marked
 from adv_wrappers.evaluation.threat_stacks import WORST, Stack, form
 from adv_wrappers.rendering.returns_plot import ReturnsRow, plot_returns
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.numbers import finite
 from adv_wrappers.victims.victim import Victim
 
 COLUMNS = (
@@ -87,8 +88,8 @@ def compared(rows: Sequence[dict[str, Any]], lowest: float | None, fixed: float 
 
 def check_minimum(minimum: Any) -> None:
     """Raise :class:`ValueRangeError` unless this is None, a finite return or ``"worst-action"``."""
-    number = isinstance(minimum, (int, float, np.integer, np.floating)) and not isinstance(minimum, bool)
-    if not (minimum is None or (isinstance(minimum, str) and minimum == WORST) or (number and np.isfinite(minimum))):
+    plain = minimum.item() if isinstance(minimum, (np.integer, np.floating)) else minimum
+    if not (minimum is None or (isinstance(minimum, str) and minimum == WORST) or finite(plain) is not None):
         raise ValueRangeError(f"minimum must be a finite return, {WORST!r} or None, got {minimum!r}")
 
 

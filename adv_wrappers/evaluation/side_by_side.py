@@ -20,7 +20,6 @@ from adv_wrappers.atari.games import is_atari
 from adv_wrappers.atari.preprocessing import atari
 from adv_wrappers.core.spaces import fits
 from adv_wrappers.daylight import SETTINGS
-from adv_wrappers.daylight.images import whole
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation import perceptual
 from adv_wrappers.evaluation.environments import builder
@@ -29,6 +28,7 @@ from adv_wrappers.parsing import stack_of
 from adv_wrappers.presets import as_threat, called
 from adv_wrappers.rendering.contact_sheet import ThreatComparison
 from adv_wrappers.rendering.frames import FrameReader
+from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import Pilot
 from adv_wrappers.wrappers.base import layers
@@ -84,7 +84,7 @@ def compare_threats(
         AdvWrappersError: one of its kinds, for a threat that does not fit.
     """
     agent = load_victim(victim) if isinstance(victim, str) else victim
-    step, seed = whole("step", step, 0, 10**9), whole("seed", seed, 0, 2**63 - 1)
+    step, seed = integer("step", step, 0, 10**9), integer("seed", seed, 0, 2**63 - 1)
     name = "an observation"
     under: tuple[str, ...] = ()
     space: Any

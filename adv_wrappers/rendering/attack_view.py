@@ -20,7 +20,6 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from adv_wrappers.atari.screens import shrinking
-from adv_wrappers.daylight.images import whole
 from adv_wrappers.errors import OrderError, SpaceError, ValueRangeError
 from adv_wrappers.formatting import caption
 from adv_wrappers.rendering.frames import (
@@ -39,6 +38,7 @@ from adv_wrappers.rendering.frames import (
 from adv_wrappers.rendering.palette import ATTACKED, IDLE
 from adv_wrappers.rendering.panels import MARGIN, VectorChart, compose
 from adv_wrappers.utils import trees
+from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.wrappers.base import chain, is_vec_env
 from adv_wrappers.wrappers.recorder import INSIDE, Ear, VectorEar, listen
 
@@ -73,10 +73,10 @@ class Drawing:
     ) -> None:
         if frames not in ("newest", "all"):
             raise ValueRangeError(f"frames must be newest or all, got {frames!r}")
-        if gain is not None and (isinstance(gain, bool) or not isinstance(gain, (int, float)) or not 0 < gain < 1e9):
-            raise ValueRangeError(f"gain must be a positive number, or None, got {gain!r}")
+        if gain is not None:
+            check_number("gain", gain, 0, 1e9, above=True)
         self._layers, self._all, self._gain = found, frames == "all", gain
-        self._size = whole("size", size, 1, 4096)
+        self._size = integer("size", size, 1, 4096)
         self._watched = [layer for layer in found if layer.on == "observation"]
         first = self._watched[0] if self._watched else None
         inner = space if first is None else first.engine.spaces[0]

@@ -14,6 +14,7 @@ from torch import Tensor
 from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.daylight.images import as_images, split
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.numbers import is_integer
 
 BANDS = {"low": (0.0, 1 / 6), "mid": (1 / 6, 1 / 3), "high": (1 / 3, 0.5)}  # cycles a pixel
 MIN_POWER = 1e-3  # squared grey levels; less power than this is none
@@ -109,6 +110,6 @@ def _grey(x: Tensor | NDArray[np.generic], layout: str | None, frame: int | None
     frames = frames.view(len(images), -1, *frames.shape[1:])
     if frame is None:
         return frames
-    if isinstance(frame, bool) or not isinstance(frame, int) or not -frames.shape[1] <= frame < frames.shape[1]:
+    if not is_integer(frame) or not -frames.shape[1] <= frame < frames.shape[1]:
         raise ValueRangeError(f"frame must be the index of one of {frames.shape[1]} frames, got {frame!r}")
     return frames[:, frame : frame + 1 or None]

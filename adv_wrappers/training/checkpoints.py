@@ -29,6 +29,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import CardError, ValueRangeError
 from adv_wrappers.training.sb3_agents import save_agent
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.numbers import check_integer, integer
 from adv_wrappers.victims import Victim, load_card
 from adv_wrappers.victims.sb3_zip import stored_tensors
 
@@ -74,8 +75,7 @@ def restore(model: Any, weights: Path, statistics: Path) -> None:
     except (OSError, KeyError, ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise CardError(f"cannot read {weights} as a model of Stable-Baselines3: {error}") from error
     for name, count in counts.items():
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise CardError(f"{weights}: {name} must be a whole number, got {count!r:.60}")
+        check_integer(f"{weights}: {name}", count, 0, error=CardError)
     try:
         found = {name: stored_tensors(data, f"{weights}: {name}.pth") for name, data in stored.items()}
         model.set_parameters(found, exact_match=True, device=model.device)
@@ -125,8 +125,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 def check_seed(seed: Any) -> None:
     """Raise :class:`ValueRangeError` unless Stable-Baselines3 can seed NumPy's own generator with it."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed <= MOST_SEED:
-        raise ValueRangeError(f"seed must be an integer from 0 to {MOST_SEED}, got {seed!r:.80}")
+    integer("seed", seed, 0, MOST_SEED)
 
 
 def refuse_another(folder: Path, found: Mapping[str, Any], mine: Mapping[str, Any], what: str = "training") -> None:

@@ -28,8 +28,9 @@ from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report, bounds, number
 from adv_wrappers.evaluation.statistics import footnotes
 from adv_wrappers.training.sarsa import exploring
-from adv_wrappers.training.train_critic import UNFINISHED, Training, checked, whole
+from adv_wrappers.training.train_critic import UNFINISHED, Training, checked
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
@@ -167,7 +168,7 @@ def train_critic(
     settings = one_of(settings, training)
     check_critics(settings, training)
     if len(settings) == 1:
-        setting = {"seed": whole("seed", seed, 0), **training, **settings[0]}
+        setting = {"seed": integer("seed", seed, 0), **training, **settings[0]}
         return Training(victim, env, setting, **there).run(progress)
     victim = load_victim(victim)
     within = budget_of(victim) if within is None else within
@@ -257,8 +258,8 @@ def scan_critics(
     """
     settings = [*settings]
     check_critics(settings, training)
-    episodes, seed = whole("episodes", episodes, 1), whole("seed", seed, 0)
-    how = RobustSarsa(critic=lambda obs, act: act, steps=whole("attack_steps", attack_steps, 1))
+    episodes, seed = integer("episodes", episodes, 1), integer("seed", seed, 0)
+    how = RobustSarsa(critic=lambda obs, act: act, steps=integer("attack_steps", attack_steps, 1))
     attack, victim = ThreatModel("observation", how, within), load_victim(victim)
     attack = attack.against(victim)
     there: dict[str, Any] = {"env_kwargs": env_kwargs, "make": make}

@@ -45,6 +45,7 @@ from adv_wrappers.training.director_networks import director_of, minibatch, poli
 from adv_wrappers.training.pa_ad_forms import BOTH, formed, refuse_other, stronger
 from adv_wrappers.training.sb3_adapter import Chairs
 from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import actor_of
 from adv_wrappers.wrappers.adversary_env import VectorAdversaryEnv
@@ -238,8 +239,7 @@ def train_adversary(
     flat = len(victim.observation_space.shape or ()) == 1
     rows = (32 if flat else 8) if num_envs is None else num_envs
     for name, value in (("steps", steps), ("num_envs", rows), ("checks", checks), ("episodes", episodes)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueRangeError(f"{name} must be a whole number of at least 1, got {value!r}")
+        check_integer(name, value, 1)
     actor = actor_of(kind, victim)
     if within is None and eps is None and getattr(actor, "on", None) == "action" and victim.discrete:
         within = Valid()

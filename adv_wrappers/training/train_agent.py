@@ -42,7 +42,6 @@ from stable_baselines3.common.utils import set_random_seed
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.values import real
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.training.agent_setup import (
@@ -61,6 +60,7 @@ from adv_wrappers.training.checkpoints import Found, Keeper, Progress, check_see
 from adv_wrappers.training.director_networks import director_of
 from adv_wrappers.training.sb3_agents import anatomy, live
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.numbers import check_integer, check_number
 from adv_wrappers.victims import Victim, from_sb3
 
 
@@ -81,11 +81,10 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if name == "ratio" and (real(value) or 0) <= 0:
-                raise ValueRangeError(f"ratio must be a number above 0, got {value!r:.80}")
-            if name != "ratio" and not (isinstance(value, int) and number and value >= 1):
-                raise ValueRangeError(f"{name} must be a whole number of at least 1, got {value!r}")
+            if name == "ratio":
+                check_number(name, value, 0, above=True)
+            else:
+                check_integer(name, value, 1)
 
     @property
     def every(self) -> int:

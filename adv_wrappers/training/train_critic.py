@@ -15,7 +15,6 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from adv_wrappers.networks.input_gradient import Normalize
 from adv_wrappers.training.checkpoints import refuse_another
 from adv_wrappers.training.sarsa import Collector, Learner, Returns, Rule, Transitions, exploring, network
 from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.card_nets import Critic as CriticNet
 from adv_wrappers.victims.victim import Victim
@@ -341,23 +341,10 @@ def checked(setting: Mapping[str, Any]) -> dict[str, Any]:
         if how[name] not in allowed:
             raise ValueRangeError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {how[name]!r}")
     for name, top in _NUMBERS.items():
-        value = how[name]
-        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-        if not 0 <= number <= top or not math.isfinite(number):
-            raise ValueRangeError(f"{name} must be a finite number from 0 to {top}, got {value!r}")
-        how[name] = number
+        how[name] = number(name, how[name], 0, top)
     for name, least in _WHOLE.items():
-        how[name] = whole(name, how[name], least)
+        how[name] = integer(name, how[name], least, _LARGEST)
     if isinstance(how["hidden"], str) or not isinstance(how["hidden"], Iterable):
         raise ValueRangeError(f"hidden must hold integers of at least 1, got {how['hidden']!r}")
-    how["hidden"] = [whole("hidden", size, 1, "hold integers") for size in how["hidden"]]
+    how["hidden"] = [integer("a size of hidden", size, 1, _LARGEST) for size in how["hidden"]]
     return how
-
-
-def whole(name: str, value: Any, least: int, be: str = "be an integer") -> int:
-    """``value`` as an int; :class:`ValueRangeError` unless it is an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueRangeError(f"{name} must {be} of at least {least}, got {value!r:.80}")
-    if value > _LARGEST:
-        raise ValueRangeError(f"{name} must be at most {_LARGEST}, got {value!r:.80}")
-    return int(value)

@@ -23,6 +23,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from adv_wrappers.errors import CardError
+from adv_wrappers.utils.numbers import is_integer
 
 MAX_BYTES = 256 * 2**20
 _RATIO = 200  # of what SB3 and torch write, nothing is compressed at all
@@ -38,7 +39,7 @@ _DAMAGE = (
 
 def check_max_bytes(max_bytes: Any) -> int | None:
     """``max_bytes`` if it is None or a positive integer; else :class:`CardError`."""
-    if max_bytes is not None and (isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1):
+    if max_bytes is not None and not (is_integer(max_bytes) and max_bytes >= 1):
         raise CardError(f"max_bytes must be a positive integer or None, got {max_bytes!r:.40}")
     return max_bytes
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.networks.input_gradient import Normalize
+from adv_wrappers.utils.numbers import is_integer
 from adv_wrappers.utils.untrusted import most_numbers, read_json, read_tensors
 from adv_wrappers.victims.card_nets import Nets, Weights, build, clip_of
 from adv_wrappers.victims.module import from_module
@@ -142,7 +143,7 @@ def _entry(card: dict[str, Any], what: str, where: str) -> dict[str, Any]:
 def _image(card: dict[str, Any], where: str, most: int) -> tuple[int, ...]:
     """Shape of image observations: four 84x84 frames unless the card says otherwise."""
     shape = _entry(card, "observation", where).get("shape", [4, 84, 84])
-    whole = isinstance(shape, list) and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape)
+    whole = isinstance(shape, list) and all(is_integer(n) and n > 0 for n in shape)
     if not whole or math.prod(shape) > most:
         raise CardError(
             f"{where}: spaces.observation.shape must be a list of positive integers whose product is at most {most} "

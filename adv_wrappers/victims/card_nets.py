@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.core.values import real
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.input_gradient import AppendLogStd
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, LSTMValue, zero_state
+from adv_wrappers.utils.numbers import finite, is_integer
 from adv_wrappers.victims.victim import Kind
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
@@ -25,7 +25,7 @@ def clip_of(clip: Any, where: str, name: str) -> float | None:
     """What normalised observations are clipped to; :class:`CardError` for what is no number that fits a float32."""
     if clip is None:
         return None
-    if not 0 < (real(clip) or 0.0) <= torch.finfo(torch.float32).max:
+    if not 0 < (finite(clip) or 0.0) <= torch.finfo(torch.float32).max:
         raise CardError(f"{where}: {name} must be a finite number above 0 or null, got {clip!r:.80}")
     return float(clip)
 
@@ -218,7 +218,7 @@ def _q(weights: Weights, network: dict[str, Any], normalise: nn.Module, image: t
     features, outputs = _sizes(q)
     if network["kind"] == "quantile-q-mlp":
         quantiles = network.get("quantiles")
-        if isinstance(quantiles, bool) or not isinstance(quantiles, int) or quantiles < 1 or outputs % quantiles:
+        if not is_integer(quantiles) or quantiles < 1 or outputs % quantiles:
             raise CardError(f"{weights.where}: quantiles must divide the {outputs} outputs, got {quantiles!r:.80}")
         last = q[-1]
         assert isinstance(last, nn.Linear)

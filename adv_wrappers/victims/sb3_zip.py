@@ -22,6 +22,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError, TrustError, VictimError
+from adv_wrappers.utils.numbers import is_integer
 from adv_wrappers.utils.untrusted import MAX_BYTES, check_zip, members, most_numbers, parse_json, read_bytes
 from adv_wrappers.victims.sb3_nets import by_function
 
@@ -130,16 +131,12 @@ def _check_sizes(arguments: dict[str, Any], weights: dict[str, Tensor], path: Pa
             open_ += item.values() if isinstance(item, dict) else item
         elif isinstance(item, (int, float)):
             largest = max(largest, item)
-    layers += sum(arguments.get(key, 0) for key in ("n_critics", "n_lstm_layers") if _is_count(arguments.get(key)))
+    layers += sum(arguments.get(key, 0) for key in ("n_critics", "n_lstm_layers") if is_integer(arguments.get(key)))
     if layers > min(len(weights), _LAYERS) or largest > numbers:
         raise CardError(
             f"{path}: expected weights of {layers} layers (at most {_LAYERS}) and sizes up to {largest}, "
             f"got {len(weights)} tensors of {numbers} numbers together"
         )
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def stored_tensors(data: bytes, where: str, max_bytes: int | None = None) -> Any:

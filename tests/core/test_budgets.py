@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid, number
+from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid
 from adv_wrappers.core.values import decode
 from adv_wrappers.errors import BudgetError
 from tests.core.helpers import context
@@ -171,8 +171,8 @@ def test_uniform_draws_are_uniform_in_the_box(budget):
 def test_a_value_that_is_no_number_is_refused():
     for value in (-1, float("nan"), float("inf"), True, "1", None, [1]):
         with pytest.raises(BudgetError):
-            number("eps", value)
-    assert number("eps", np.float32(0.5)) == 0.5 and number("eps", np.int64(2)) == 2.0
+            Linf(value)
+    assert Linf(np.float32(0.5)).eps == 0.5 and Linf(np.int64(2)).eps == 2.0
 
 
 @pytest.mark.parametrize("budget", [Linf(0.5), Linf(1, (0.0, 2.0)), Linf(1, "victim"), L2(3), L0(4), Valid()], ids=repr)

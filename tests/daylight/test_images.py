@@ -8,7 +8,7 @@ import torch
 
 from adv_wrappers.core.spaces import LAYOUTS
 from adv_wrappers.daylight import brightness, jpeg, median_blur, perspective, rotate, shift
-from adv_wrappers.daylight.images import batched, choice, each, limits_of, number, split, whole
+from adv_wrappers.daylight.images import batched, choice, each, limits_of, split
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from tests.daylight.helpers import pictures
 
@@ -132,15 +132,7 @@ def test_limits():
             limits_of(torch.zeros(1), wrong)
 
 
-def test_numbers_and_words():
-    assert number("a", np.float32(0.5)) == 0.5 and type(number("a", 3)) is float
-    assert whole("a", 3.0, 0, 5) == whole("a", np.int64(3), 0, 5) == 3
-    for wrong in (True, "1", None, float("nan"), float("inf"), 11, -1):
-        with pytest.raises(ValueRangeError, match="a must be"):
-            number("a", wrong, 0, 10)
-    for wrong in (True, "1", None, 2.5, float("nan"), 6, -1):
-        with pytest.raises(ValueRangeError, match="a must be an integer from 0 to 5"):
-            whole("a", wrong, 0, 5)
+def test_words():
     assert choice("word", "b", ("a", "b")) == "b"
     for wrong in ("c", 1, None, ["a"]):
         with pytest.raises(ValueRangeError, match="word must be one of a, b"):

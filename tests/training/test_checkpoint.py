@@ -152,7 +152,11 @@ def state(**more):
         (infect("policy.pth", stored({"weight": torch.zeros(2)})), adv.CardError, "of other shapes"),
         (infect("policy.pth", stored(7)), adv.CardError, "of other shapes"),
         (infect("data", b"{}"), adv.CardError, "cannot read"),
-        (infect("data", b'{"num_timesteps": -1, "_n_updates": 0}'), adv.CardError, "whole number, got -1"),
+        (
+            infect("data", b'{"num_timesteps": -1, "_n_updates": 0}'),
+            adv.CardError,
+            "integer of at least 0, got -1",
+        ),
         (lambda files: files[0].write_bytes(b""), adv.CardError, "cannot read"),
         (lambda files: files[0].unlink(), adv.CardError, "cannot read"),
         (lambda files: files[1].write_text("["), adv.CardError, "cannot read"),

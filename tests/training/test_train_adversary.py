@@ -134,7 +134,7 @@ def test_a_changed_folder_is_refused(tmp_path):
     [
         ({"kind": "pa-bd"}, adv.ThreatError, "unknown actor 'pa-bd'; known: pa-ad, pa-ad-action, sa-rl"),
         ({"eps": None}, adv.ThreatError, "needs a budget"),
-        ({"steps": 0}, adv.ValueRangeError, "steps must be a whole number"),
+        ({"steps": 0}, adv.ValueRangeError, "steps must be an integer of at least 1"),
         ({"learning_rat": 0.1}, adv.ThreatError, "learning_rat"),
         ({"eps": [0.1] * 4}, adv.BudgetError, "eps must be"),
         ({"algorithm": "acktr"}, adv.ThreatError, "algorithm must be 'ppo'"),

@@ -1,0 +1,109 @@
+"""Checks of numbers that users give: every message names what was expected and what came.
+
+:func:`integer` and :func:`number` also take NumPy's numbers and return plain ones. :func:`check_integer` and
+:func:`check_number` are for values that are stored as they were given, and later written as JSON: they take only
+Python's own numbers. True and False are no numbers anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeGuard
+
+import numpy as np
+
+from adv_wrappers.errors import AdvWrappersError, ValueRangeError
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Whether this is an integer of Python's own."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether this is an integer or a float of Python's own; NaN and infinity are."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def finite(value: object) -> float | None:
+    """A number of Python's own as a float; None for anything else, infinity and integers that no float can hold."""
+    if not is_number(value):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def check_integer(
+    name: str, value: object, low: int | None = None, high: int | None = None, *,
+    error: type[AdvWrappersError] = ValueRangeError,
+) -> None:  # fmt: skip
+    """Raise unless ``value`` is an integer of Python's own in ``[low, high]``.
+
+    Args:
+        name: the argument's, for the message.
+        value: the argument.
+        low, high: limits, both included; None for none.
+        error: class of the error.
+    """
+    if not is_integer(value) or not (low is None or low <= value) or not (high is None or value <= high):
+        raise error(f"{name} must be an integer{_integers(low, high)}, got {value!r:.80}")
+
+
+def integer(
+    name: str, value: object, low: int | None = None, high: int | None = None, *, floats: bool = False,
+    error: type[AdvWrappersError] = ValueRangeError,
+) -> int:  # fmt: skip
+    """``value``, an integer of Python or NumPy, as an int; raises as :func:`check_integer`.
+
+    Args:
+        floats: whole floats such as 3.0 are taken too, as texts and drawn parameters write them.
+    """
+    plain = value.item() if isinstance(value, (np.integer, np.floating)) else value
+    plain = int(plain) if floats and isinstance(plain, float) and plain.is_integer() else plain
+    check_integer(name, plain, low, high, error=error)
+    return plain  # type: ignore[return-value]  # it has just been checked
+
+
+def check_number(
+    name: str, value: object, low: float = -math.inf, high: float = math.inf, *, above: bool = False,
+    error: type[AdvWrappersError] = ValueRangeError,
+) -> None:  # fmt: skip
+    """Raise unless ``value`` is a finite number of Python's own in ``[low, high]``.
+
+    Args:
+        name: the argument's, for the message.
+        value: the argument.
+        low, high: limits, both included.
+        above: ``low`` itself is refused.
+        error: class of the error.
+    """
+    found = finite(value)
+    if found is None or not low <= found <= high or (above and found == low):
+        raise error(f"{name} must be a finite number{_numbers(low, high, above)}, got {value!r:.80}")
+
+
+def number(
+    name: str, value: object, low: float = -math.inf, high: float = math.inf, *, above: bool = False,
+    error: type[AdvWrappersError] = ValueRangeError,
+) -> float:  # fmt: skip
+    """``value``, a number of Python or NumPy, as a float; raises as :func:`check_number`."""
+    plain = value.item() if isinstance(value, (np.integer, np.floating)) else value
+    check_number(name, plain, low, high, above=above, error=error)
+    return float(plain)  # type: ignore[arg-type]  # it has just been checked
+
+
+def _integers(low: int | None, high: int | None) -> str:
+    if high is not None:
+        return f" of at most {high}" if low is None else f" from {low} to {high}"
+    return "" if low is None else f" of at least {low}"
+
+
+def _numbers(low: float, high: float, above: bool) -> str:
+    if math.isinf(low):
+        return "" if math.isinf(high) else f" of at most {high:g}"
+    if above:
+        return f" above {low:g}" + ("" if math.isinf(high) else f" and at most {high:g}")
+    return f" of at least {low:g}" if math.isinf(high) else f" from {low:g} to {high:g}"
