@@ -6,7 +6,7 @@ Pong is ALE's vector environment (``adv.atari_vec``) with zoo:pong-ppo, under PG
 degrees and JPEG at the daylight paper's quality, each on the stack of frames. HalfCheetah-v5 is a ``SyncVectorEnv``
 with the card of a halfcheetah in FOLDER under MaxDiff of 10 steps at the card's own eps, which is the PGD-10 of
 continuous actions; daylight is for images. Without ``--victims`` it is Hopper-v5 with zoo:hopper-ppo. Actions come from
-the pilot that ``evaluate`` plays with; of a recurrent agent it computes every step twice, once for the action and once
+the policy runner of ``evaluate``; for a recurrent agent it computes every step twice, once for the action and once
 for the next state.
 
 A threat plays in blocks of about the same time, and every round has one block of every threat to the same environment
@@ -41,7 +41,7 @@ from gymnasium.vector import SyncVectorEnv
 from timing import command, machine, save, table, write
 
 import adv_wrappers as adv
-from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.victims.runner import PolicyRunner
 
 CLEAN = "clean"
 PARTS = ("environment", "agent", "attack", "rest")
@@ -78,10 +78,10 @@ class Row:
         if threat is not None:
             env = adv.wrap(env, threat)
             self.kind = type(env.threat.how)
-        self.env, self.pilot = env, Pilot(victim, self.rows)
-        self.pilot.reset(seeds=0)
+        self.env, self.runner = env, PolicyRunner(victim, self.rows)
+        self.runner.reset(seeds=0)
         self.obs = env.reset(seed=0)[0]
-        self.act, self.step = self.meter.timed("agent", self.pilot.act), self.meter.timed("step", env.step)
+        self.act, self.step = self.meter.timed("agent", self.runner.act), self.meter.timed("step", env.step)
 
     def play(self, steps: int) -> dict[str, float]:
         """Seconds a step of each part, and on the wall altogether."""
@@ -96,7 +96,7 @@ class Row:
                 self.obs, _, terminated, truncated, _ = self.step(self.act(self.obs))
                 over = terminated | truncated
                 if over.any():
-                    self.pilot.reset(over)
+                    self.runner.reset(over)
             wall = time.perf_counter() - started
         own = self.meter.own
         found = {

@@ -26,7 +26,7 @@ from adv_wrappers.evaluation.measurements import Sample, chosen
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.resume import Kept
-from adv_wrappers.evaluation.rollout import Tap, play
+from adv_wrappers.evaluation.rollout import play
 from adv_wrappers.evaluation.threat_stacks import Stack, distinct, is_worst, stack, texts_under, worst
 from adv_wrappers.presets import called
 from adv_wrappers.utils.files import holding
@@ -35,6 +35,7 @@ from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.references import device_of
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.order import check_order
+from adv_wrappers.wrappers.recorder import VectorActionRecorder
 from adv_wrappers.wrappers.stack import wrap
 
 MOST_EPISODES = 10**6
@@ -124,12 +125,12 @@ def evaluate(
             stacks[0] = replace(stacks[0], name=f"none (on an environment already perturbed by {' + '.join(under)})")
         fixed = minimum_of(name) if minimum is None or isinstance(minimum, str) else float(minimum)
         lowest = None if isinstance(minimum, str) else fixed
-        runs: list[tuple[Stack, Tap, Any]] = []
+        runs: list[tuple[Stack, VectorActionRecorder, Any]] = []
         for aimed in stacks:  # all of them are built before anything is spent
-            tap = Tap(venv)
+            recorder = VectorActionRecorder(venv)
             with called(aimed.name):
-                shell = wrap(tap, *aimed.layers, victim=victim, quantize=quantize) if aimed.layers else tap
-            runs.append((aimed, tap, shell))
+                shell = wrap(recorder, *aimed.layers, victim=victim, quantize=quantize) if aimed.layers else recorder
+            runs.append((aimed, recorder, shell))
         about: dict[str, Any] = {
             "versions": versions(), "seed": seed, "episode_seeds": tuple(seeds), "git": revision(),
             "device": str(victim.device), "env": {"id": name, "kwargs": kwargs}, "episodes": episodes,
@@ -139,11 +140,11 @@ def evaluate(
         kept = Kept(Path(out), about, victim, stacks, taken) if resume and out is not None else None
         unwritten: OutputError | None = None
         found: list[dict[str, Any] | None] = [None] * len(stacks) if kept is None else kept.rows
-        for i, (aimed, tap, shell) in enumerate(runs):
+        for i, (aimed, recorder, shell) in enumerate(runs):
             tell = None if progress is None else _teller(progress, aimed.name, episodes)
             if found[i] is None:
                 sample = Sample(seeds) if taken else None
-                found[i] = lines.row(aimed, play(shell, tap, victim, seeds, tell, sample), sample, taken)
+                found[i] = lines.row(aimed, play(shell, recorder, victim, seeds, tell, sample), sample, taken)
             elif tell is not None:
                 tell(episodes)
             rows = [(aimed, row) for aimed, row in zip(stacks, found, strict=True) if row is not None]

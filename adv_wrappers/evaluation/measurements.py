@@ -26,8 +26,9 @@ from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.checks import flips, slopes
 from adv_wrappers.evaluation.perceptual import DISTANCES
 from adv_wrappers.utils.trees import is_text
-from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.base import layers
+from adv_wrappers.wrappers.recorder import VectorActionRecorder
 
 IMAGES = 256  # observations of a run that are compared, at most
 _PIECE = 32  # of these, compared at once
@@ -206,15 +207,17 @@ def _flat(tree: Any) -> NDArray[Any]:
 class Meter:
     """Compares what was true with what was handed out, and what was meant with what was done."""
 
-    def __init__(self, run: Run, shell: Any, tap: Any, pilot: Pilot, sample: Sample | None = None) -> None:
-        self.run, self.tap, self.pilot, self.sample = run, tap, pilot, sample
-        self.strikes = np.zeros(pilot.rows, np.int64)  # steps of the episode under way at which any layer struck
+    def __init__(
+        self, run: Run, shell: Any, recorder: VectorActionRecorder, runner: PolicyRunner, sample: Sample | None = None
+    ) -> None:
+        self.run, self.recorder, self.runner, self.sample = run, recorder, runner, sample
+        self.strikes = np.zeros(runner.rows, np.int64)  # steps of the episode under way at which any layer struck
         found = layers(shell)
         self.watched = [layer for layer in found if layer.on == "observation"]
         self.steered = [layer for layer in found if layer.on == "action"]
         run.grid = any(layer.engine.field.grid for layer in self.watched)
         self.seen: Any = False  # rows whose newest observation was struck
-        space = pilot.victim.action_space
+        space = runner.victim.action_space
         self._step: Any = None  # smallest change of a continuous action that counts
         if isinstance(space, spaces.Box):
             width = space.high.astype(np.float64) - space.low
@@ -239,7 +242,7 @@ class Meter:
         rows = None if everyone and (self.seen is True or self.seen.all()) else np.flatnonzero(self.seen & busy)
         if rows is not None and len(rows) == 0:
             return rows, None
-        run, true = self.run, self.tap.obs
+        run, true = self.run, self.recorder.observation
         gap = np.abs(_flat(select(obs, rows)) - _flat(select(true, rows)))
         largest = gap.max(1)
         run.l2 += float(np.sqrt(np.einsum("ij,ij->i", gap, gap)).sum())
@@ -256,15 +259,15 @@ class Meter:
         for layer in self.watched:
             lowered, flipped = flips(layer.engine, true, np.arange(len(busy)) if rows is None else rows)
             run.lowered, run.flipped = run.lowered + lowered, run.flipped + flipped
-        return rows, self.pilot.would(true, rows)
+        return rows, self.runner.peek(true, rows)
 
     def after(self, rows: Any, meant: Any, actions: NDArray[Any], busy: NDArray[np.bool_], struck: Any) -> None:
         """Count what was done: ``rows`` (None: all) were shown something else and ``meant`` to act otherwise."""
-        run, done = self.run, self.tap.actions
+        run, done = self.run, self.recorder.action
         if self.steered:
             acted = busy & _struck(self.steered)
             either = acted | (busy & struck)
-            if not self.watched and acted.any() and not self.pilot.victim.discrete:
+            if not self.watched and acted.any() and not self.runner.victim.discrete:
                 gap = np.abs(_flat(done) - _flat(actions))[acted].astype(np.float64)
                 run.l2 += float(np.sqrt((gap * gap).sum(1)).sum())
                 run.linf += float(gap.max(1).sum())

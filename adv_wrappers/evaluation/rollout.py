@@ -11,31 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
 
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.measurements import Meter, Run, Sample
-from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
-
-
-class Tap(VectorWrapper):
-    """Sits beneath all layers and remembers what the environment handed out and was told."""
-
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        super().__init__(env)
-        self.obs: Any = None
-        self.actions: Any = None
-
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        self.obs, info = self.env.reset(seed=seed, options=options)
-        return self.obs, info
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        self.actions = actions
-        self.obs, rewards, terminated, truncated, info = self.env.step(actions)
-        return self.obs, rewards, terminated, truncated, info
+from adv_wrappers.wrappers.recorder import VectorActionRecorder
 
 
 class Busy(When):
@@ -49,13 +31,13 @@ class Busy(When):
 
 
 def play(
-    shell: Any, tap: Tap, victim: Victim, seeds: list[int], tell: Callable[[int], None] | None = None,
-    sample: Sample | None = None,
+    shell: Any, recorder: VectorActionRecorder, victim: Victim, seeds: list[int],
+    tell: Callable[[int], None] | None = None, sample: Sample | None = None,
 ) -> Run:  # fmt: skip
     """Play one episode a seed and measure.
 
     Args:
-        shell: ``tap`` under any layers; a vector environment in DISABLED autoreset mode.
+        shell: ``recorder`` under any layers; a vector environment in DISABLED autoreset mode.
         seeds: of the episodes, at least as many as there are rows.
         tell: called with the number of episodes that are finished, whenever one is.
         sample: is offered the observations of the attacked steps.
@@ -65,20 +47,20 @@ def play(
     """
     rows, episodes = shell.num_envs, len(seeds)
     run = Run(np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes, np.int64))
-    pilot, gate = Pilot(victim, rows), Busy()
-    meter = Meter(run, shell, tap, pilot, sample)
+    runner, gate = PolicyRunner(victim, rows), Busy()
+    meter = Meter(run, shell, recorder, runner, sample)
     for layer in (*meter.watched, *meter.steered):
         layer.engine.gates.append(gate)
     current, busy, everyone = np.arange(rows), np.ones(rows, bool), True
     score, length, finished = np.zeros(rows), np.zeros(rows, np.int64), 0
     started = time.perf_counter()
     obs, _ = shell.reset(seed=seeds[:rows])
-    pilot.reset(None, seeds[:rows])
+    runner.reset(None, seeds[:rows])
     meter.observed()
     while True:
         struck = meter.seen
         shown, meant = meter.before(obs, busy, everyone, current, length)
-        actions = pilot.act(obs)
+        actions = runner.act(obs)
         obs, rewards, terminated, truncated, _ = shell.step(actions)
         meter.after(shown, meant, actions, busy, struck)
         meter.observed()
@@ -104,7 +86,7 @@ def play(
         score[done], length[done], meter.strikes[done] = 0.0, 0, 0
         fresh = [seeds[e] if e < episodes else None for e in current]
         obs, _ = shell.reset(seed=fresh, options={"reset_mask": done})
-        pilot.reset(done, fresh)
+        runner.reset(done, fresh)
         meter.observed(done)
     run.seconds, run.steps = time.perf_counter() - started, int(run.lengths.sum())
     return run

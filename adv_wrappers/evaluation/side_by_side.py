@@ -30,7 +30,7 @@ from adv_wrappers.rendering.contact_sheet import ThreatComparison
 from adv_wrappers.rendering.frames import FrameReader
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.base import layers
 from adv_wrappers.wrappers.stack import wrap
 
@@ -184,20 +184,20 @@ def _played(env: gym.Env[Any, Any], victim: Victim | None, step: int, seed: int,
         raise SpaceError(f"raw=True takes the screen of an Atari game, {env} has none")
     if not isinstance(env.observation_space, spaces.Box):
         raise SpaceError(f"only images can be looked at, these observations are {env.observation_space}")
-    pilot = None
+    runner = None
     if victim is not None:
         fits(victim, env.observation_space, env.action_space)
-        pilot = Pilot(victim, 1)
-        pilot.reset(None, [seed])
+        runner = PolicyRunner(victim, 1)
+        runner.reset(None, [seed])
     obs, _ = env.reset(seed=seed)
     env.action_space.seed(seed)
     for _ in range(step):
-        action = env.action_space.sample() if pilot is None else pilot.act(np.asarray(obs)[None])[0]
+        action = env.action_space.sample() if runner is None else runner.act(np.asarray(obs)[None])[0]
         obs, _, terminated, truncated, _ = env.step(action)
         if terminated or truncated:
             obs, _ = env.reset()
-            if pilot is not None:
-                pilot.reset()
+            if runner is not None:
+                runner.reset()
     seen = np.array(screen() if raw and screen is not None else obs)
     if seen.dtype.kind == "f" and not np.isfinite(seen).all():
         raise ValueRangeError("the environment handed out an observation that is not finite")

@@ -40,7 +40,7 @@ from adv_wrappers.rendering.panels import MARGIN, VectorChart, compose
 from adv_wrappers.utils import trees
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.wrappers.base import chain, is_vec_env
-from adv_wrappers.wrappers.recorder import INSIDE, Ear, VectorEar, listen
+from adv_wrappers.wrappers.recorder import INSIDE, ActionRecorder, VectorActionRecorder, record_actions
 
 
 def _leaf(tree: Any, keys: tuple[str, ...] | None) -> Any:
@@ -219,7 +219,7 @@ class VectorAttackView(VectorWrapper):
         layout: str | None = None,
     ) -> None:  # fmt: skip
         VectorWrapper.__init__(self, env)
-        self._layers, self._ear = listen(env, VectorEar)
+        self._layers, self._recorder = record_actions(env, VectorActionRecorder)
         self._drawing = Drawing(env, self._layers, env.single_observation_space, frames, size, gain, layout)
         self.metadata = _metadata(env)
         self._obs: Any = None
@@ -257,8 +257,8 @@ class VectorAttackView(VectorWrapper):
         return tuple(
             self._drawing.frame(
                 row, trees.row(self._obs, row), None if own is None else own[row],
-                (trees.row(self._action, row), trees.row(self._ear.told, row))
-                if self._ear is not None and self._acted[row] else None,
+                (trees.row(self._action, row), trees.row(self._recorder.action, row))
+                if self._recorder is not None and self._acted[row] else None,
             )
             for row in range(self.num_envs)
         )  # fmt: skip
@@ -311,7 +311,7 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             raise SpaceError(f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}")
         RecordConstructorArgs.__init__(self, frames=frames, size=size, gain=gain, layout=layout)
         gym.Wrapper.__init__(self, env)
-        self._layers, self._ear = listen(env, Ear)
+        self._layers, self._recorder = record_actions(env, ActionRecorder)
         self._drawing = Drawing(env, self._layers, env.observation_space, frames, size, gain, layout)
         self.metadata = _metadata(env)
         self.whole_spec = False
@@ -352,5 +352,7 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if self._obs is None:
             raise ResetNeeded("cannot render before the first reset")
         own = self.env.render() if self.env.render_mode == "rgb_array" else None
-        acted = (self._action, self._ear.told) if self._ear is not None and self._action is not None else None
+        acted = (
+            (self._action, self._recorder.action) if self._recorder is not None and self._action is not None else None
+        )
         return self._drawing.frame(None, self._obs, own, acted)

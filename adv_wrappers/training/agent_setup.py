@@ -42,7 +42,6 @@ from adv_wrappers.core.spaces import fits
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.values import Value, construct
 from adv_wrappers.errors import SpaceError, ThreatError, VictimError
-from adv_wrappers.evaluation.rollout import Tap
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.presets import as_threat, presets
 from adv_wrappers.training.checkpoints import restore
@@ -53,6 +52,7 @@ from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.wrappers.adversary_config import actor_of
 from adv_wrappers.wrappers.adversary_env import VectorAdversaryEnv
 from adv_wrappers.wrappers.base import layers
+from adv_wrappers.wrappers.recorder import VectorActionRecorder
 from adv_wrappers.wrappers.stack import wrap
 
 
@@ -178,7 +178,7 @@ def make_agent(
     logs: str | None, place: Path | None,
 ) -> Any:  # fmt: skip
     """The agent's model on its seats: new, begun from ``parts``, or from the checkpoint at ``place``."""
-    seats, kind = Seats(Tap(env)), ALGORITHMS[algorithm]
+    seats, kind = Seats(VectorActionRecorder(env)), ALGORITHMS[algorithm]
     settings = dict(settings)
     if not callable(settings["learning_rate"]):
         settings["learning_rate"] = functools.partial(_falling, float(settings["learning_rate"]))
@@ -234,16 +234,16 @@ class Seats(Chairs):
         true: the true observations ``[N, n]`` since they were last taken in, one batch a step.
     """
 
-    def __init__(self, tap: Tap) -> None:
-        self.env: Any = tap
-        super(Chairs, self).__init__(tap.num_envs, tap.single_observation_space, tap.single_action_space)
-        self.tap, self.true = tap, list[NDArray[Any]]()
-        self._returns, self._lengths = np.zeros(tap.num_envs), np.zeros(tap.num_envs, np.int64)
+    def __init__(self, recorder: VectorActionRecorder) -> None:
+        self.env: Any = recorder
+        super(Chairs, self).__init__(recorder.num_envs, recorder.single_observation_space, recorder.single_action_space)
+        self.recorder, self.true = recorder, list[NDArray[Any]]()
+        self._returns, self._lengths = np.zeros(recorder.num_envs), np.zeros(recorder.num_envs, np.int64)
         self._actions: Any = None
 
     def step_wait(self) -> Any:
         out = super().step_wait()
-        self.true.append(self.tap.obs)
+        self.true.append(self.recorder.observation)
         return out
 
 
@@ -347,7 +347,7 @@ class Table:
         if threat is None:
             return
         self.within = threat.budget
-        self.seats.env = wrap(self.seats.tap, threat, victim=self.victim)
+        self.seats.env = wrap(self.seats.recorder, threat, victim=self.victim)
         self.layers = [*layers(self.seats.env), *([] if rival is None else [rival.chairs.env])]
 
     def settle(self) -> None:

@@ -12,8 +12,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.evaluation.rollout import Tap, play
+from adv_wrappers.evaluation.rollout import play
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.recorder import VectorActionRecorder
 from adv_wrappers.wrappers.stack import wrap
 
 CHOOSING = 7919  # added to the seed of a training: what it chooses checkpoints on is not what anybody evaluates on
@@ -40,11 +41,11 @@ class Arena:
         Raises:
             ValueRangeError: for observations or returns that are not finite.
         """
-        tap, threads = Tap(self.env), torch.get_num_threads()
+        recorder, threads = VectorActionRecorder(self.env), torch.get_num_threads()
         torch.set_num_threads(1)  # small networks are slower on several
         try:
-            shell = wrap(tap, *threats, victim=victim, quantize=self.quantize) if threats else tap
-            return play(shell, tap, victim, self.seeds).returns
+            shell = wrap(recorder, *threats, victim=victim, quantize=self.quantize) if threats else recorder
+            return play(shell, recorder, victim, self.seeds).returns
         finally:
             torch.set_num_threads(threads)
 

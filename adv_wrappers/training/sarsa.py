@@ -33,7 +33,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import fits
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.distributions import DeterministicFamily
-from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 
 Array = NDArray[Any]
@@ -118,12 +118,12 @@ class Collector:
         except VictimError:
             self.venv.close()
             raise
-        self.pilot, self.rows = Pilot(victim, rows), rows
+        self.runner, self.rows = PolicyRunner(victim, rows), rows
         self._draw = np.random.default_rng(entropy)
         self.score = np.zeros(rows)
         seeds = self._seeds()
         self.obs, _ = self.venv.reset(seed=seeds)
-        self.pilot.reset(None, seeds)
+        self.runner.reset(None, seeds)
 
     def _seeds(self) -> list[int | None]:
         return [int(seed) for seed in self._draw.integers(2**31, size=self.rows)]
@@ -138,7 +138,7 @@ class Collector:
         obs, act, reward, after, then = (np.zeros((*shape, *size)) for size in (seen, acted, (), seen, acted))
         taken = Transitions(obs, act, reward, after, then, np.zeros(shape, bool), np.zeros(shape, bool), [])
         for t in range(steps):
-            act = self.pilot.act(self.obs)
+            act = self.runner.act(self.obs)
             taken.obs[t], taken.act[t] = self.obs, act
             if t:
                 went_on = ~taken.over[t - 1]
@@ -155,7 +155,7 @@ class Collector:
                 self.score[over] = 0.0
                 seeds = [seed if o else None for seed, o in zip(self._seeds(), over, strict=True)]
                 obs, _ = self.venv.reset(seed=seeds, options={"reset_mask": over})
-                self.pilot.reset(over, seeds)
+                self.runner.reset(over, seeds)
             self.obs = obs
         self._follow(taken.next_act[-1], self.obs, ~taken.over[-1])
         return taken
@@ -164,7 +164,7 @@ class Collector:
         """Write the actions that rows of ``mask`` would take at ``obs``; what is acted next is the same draw."""
         rows = np.flatnonzero(mask)
         if len(rows):
-            into[rows] = self.pilot.would(obs, rows)
+            into[rows] = self.runner.peek(obs, rows)
 
 
 SAMPLES = 4  # corners that the robustness term looks at with robust="sample"

@@ -1,4 +1,4 @@
-"""The pilot: acts for a victim, one hidden state a row, and reproducibly also where the victim samples its actions."""
+"""The policy runner: acts for a victim in many episodes at once, one hidden state a row, reproducibly."""
 
 from __future__ import annotations
 
@@ -17,78 +17,84 @@ from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.trees import is_text
 from adv_wrappers.victims.victim import Victim
 
-_PILOT = 1 << 42  # folded where layers fold the number of an episode, so an agent never shares an attack's draws
+_STREAM = 1 << 42  # folded where layers fold the number of an episode, so an agent never shares an attack's draws
 
 
-class Pilot:
-    """Plays ``rows`` episodes side by side for one victim.
+class PolicyRunner:
+    """Runs the policy of one victim in ``rows`` episodes side by side.
 
     A sampling victim draws with the key of (seed of the row's episode, t): a run can be repeated, and does not depend
-    on how many rows there are. A recurrent victim keeps a state a row.
+    on how many rows there are. A recurrent victim has one hidden state a row.
 
     Args:
-        victim: who acts.
-        rows: number of environments.
+        victim: the policy that acts.
+        rows: the number of environments.
     """
 
     def __init__(self, victim: Victim, rows: int) -> None:
         self.victim, self.rows = victim, rows
         self.state: Any = victim.initial_state(rows)
-        self._roots = rng.roots([rng.fold(rng.root(row), _PILOT) for row in range(rows)])
+        self._roots = rng.roots([rng.fold(rng.root(row), _STREAM) for row in range(rows)])
         self._t = np.zeros(rows, np.int64)
         space = victim.action_space
         self._dtype = np.dtype(np.int64) if victim.discrete else np.dtype(space.dtype or np.float32)
 
     def reset(self, mask: NDArray[np.bool_] | None = None, seeds: Sequence[int | None] | int | None = None) -> None:
-        """Begin a new episode in the rows of ``mask`` (bool ``[rows]``; None for all).
+        """Begin a new episode in some rows.
 
-        ``seeds`` holds one a row, looked at in those rows alone (an integer s stands for s + i); None goes on from
-        the seed that the row had.
+        Args:
+            mask: the rows, bool ``[rows]``; None for all.
+            seeds: one seed a row, read in the rows of ``mask`` alone (an integer s stands for s + i for row i). A row
+                without a seed derives its draws from those of its previous episode.
         """
         mask = np.ones(self.rows, bool) if mask is None else mask
         given = seeds if seeds is None or isinstance(seeds, Sequence) else [int(seeds) + i for i in range(self.rows)]
         for row in np.flatnonzero(mask).tolist():
             seed = None if given is None else given[row]
-            fresh = rng.fold(int(self._roots[row]), 0) if seed is None else rng.fold(rng.root(seed), _PILOT)
+            fresh = rng.fold(int(self._roots[row]), 0) if seed is None else rng.fold(rng.root(seed), _STREAM)
             self._roots[row] = fresh
         self._t[mask] = 0
         if self.victim.recurrent:
             self.state = merge(torch.as_tensor(mask), self.victim.initial_state(self.rows), self.state)
 
     def act(self, obs: Any) -> NDArray[Any]:
-        """Native actions ``[rows, ...]`` at observations ``[rows, *S]`` (or a dictionary of them); one step goes by.
+        """Act at observations, and advance by one step.
 
-        int64 for discrete actions, else the dtype of the action space.
+        Args:
+            obs: observations ``[rows, *S]``, or a dictionary of them.
+
+        Returns:
+            Native actions ``[rows, ...]``: int64 for discrete actions, else the dtype of the action space.
 
         Raises:
             ValueRangeError: for observations that are not finite.
             VictimError: for a victim that answers with another shape than it promised, or not with finite numbers.
         """
-        seen = self._see(obs)
-        action = self._play(seen, self.state, None)
+        inputs = self._to_victim(obs)
+        action = self._select_action(inputs, self.state, None)
         if self.victim.recurrent:
             with torch.no_grad():
-                self.state = self.victim.advance(seen, self.state)
+                self.state = self.victim.advance(inputs, self.state)
         self._t += 1
         return action
 
-    def would(self, obs: Any, rows: NDArray[np.intp] | None = None) -> NDArray[Any]:
-        """What :meth:`act` would answer at ``obs`` now, for some rows (None for all); nothing goes by."""
-        return self._play(self._see(select(obs, rows)), select(self.state, rows), rows)
+    def peek(self, obs: Any, rows: NDArray[np.intp] | None = None) -> NDArray[Any]:
+        """The actions that :meth:`act` would return at ``obs``, for some rows (None for all); nothing advances."""
+        return self._select_action(self._to_victim(select(obs, rows)), select(self.state, rows), rows)
 
     def mode(self, obs: Any) -> NDArray[Any]:
-        """The most likely native actions ``[rows, ...]`` at ``obs`` now; nothing goes by."""
+        """The most likely native actions ``[rows, ...]`` at ``obs``; nothing advances."""
         with torch.no_grad():
-            return self._native(self.victim.mode(self._params(self._see(obs), self.state)))
+            return self._to_native(self.victim.mode(self._params(self._to_victim(obs), self.state)))
 
-    def _see(self, obs: Any) -> Any:
-        self._sound(obs)
+    def _to_victim(self, obs: Any) -> Any:
+        self._check_finite(obs)
         return to_victim(obs, self.victim.dtype, self.victim.device, True, space=self.victim.observation_space)
 
-    def _sound(self, obs: Any) -> None:
+    def _check_finite(self, obs: Any) -> None:
         for leaf in obs.values() if isinstance(obs, dict) else (obs,):
             if isinstance(leaf, dict):
-                self._sound(leaf)
+                self._check_finite(leaf)
                 continue
             if is_text(leaf):
                 continue
@@ -96,21 +102,21 @@ class Pilot:
             if leaf.dtype.kind == "f" and not math.isfinite(float(leaf.sum())) and not np.isfinite(leaf).all():
                 raise ValueRangeError(f"the environment handed out an observation that is not finite: {leaf}")
 
-    def _play(self, seen: Any, state: Any, rows: NDArray[np.intp] | None) -> NDArray[Any]:
+    def _select_action(self, inputs: Any, state: Any, rows: NDArray[np.intp] | None) -> NDArray[Any]:
         key = None
         if self.victim.select == "sample":
             roots, t = (self._roots, self._t) if rows is None else (self._roots[rows], self._t[rows])
             key = rng.as_tensor(rng.fold(roots, t), len(t), self.victim.device)
         with torch.no_grad():
-            return self._native(self.victim.act(self._params(seen, state), key))
+            return self._to_native(self.victim.act(self._params(inputs, state), key))
 
-    def _params(self, seen: Any, state: Any) -> torch.Tensor:
-        leaf = next(iter(seen.values())) if isinstance(seen, dict) else seen
-        params = self.victim.params(seen, state)
+    def _params(self, inputs: Any, state: Any) -> torch.Tensor:
+        leaf = next(iter(inputs.values())) if isinstance(inputs, dict) else inputs
+        params = self.victim.params(inputs, state)
         self.victim.check_params(params, len(leaf))
         return params
 
-    def _native(self, action: torch.Tensor) -> NDArray[Any]:
+    def _to_native(self, action: torch.Tensor) -> NDArray[Any]:
         out = action.cpu().numpy().astype(self._dtype, copy=False)
         # finite parameters make other numbers where a standard deviation overflows
         if out.dtype.kind == "f" and not np.isfinite(out).all():

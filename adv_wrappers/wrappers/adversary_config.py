@@ -21,7 +21,7 @@ from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.timing import Never
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.victims.runner import PolicyRunner
 
 Reward = Callable[..., Any]
 
@@ -98,16 +98,16 @@ class Seat:
             )
         return own
 
-    def pilot(self, rows: int) -> Pilot:
+    def pilot(self, rows: int) -> PolicyRunner:
         """Who acts for the victim."""
-        return Pilot(self.victim, rows)
+        return PolicyRunner(self.victim, rows)
 
-    def seen(self, pilot: Pilot, true: Any) -> Any:
+    def seen(self, pilot: PolicyRunner, true: Any) -> Any:
         """What the adversary sees at true observations ``[B, *S]``."""
         if self.observe == "state":
             return true
         # an adversary of actions alone sees the very one that it will perturb
-        action = torch.from_numpy(np.asarray(pilot.would(true) if self.alone else pilot.mode(true)))
+        action = torch.from_numpy(np.asarray(pilot.peek(true) if self.alone else pilot.mode(true)))
         return beside(torch.from_numpy(np.array(true)), action, self.victim.action_space).numpy()
 
 

@@ -29,7 +29,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import SpaceError, ValueRangeError, VictimError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
-from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.action import PerturbAction, VectorPerturbAction
 from adv_wrappers.wrappers.adversary_config import Reward, Seat, minus_reward, seat
 from adv_wrappers.wrappers.base import Layer, floated, is_vec_env
@@ -41,7 +41,7 @@ class Chaired(Layer):
     """Mixin of the three shells: a steer strikes, and is accounted for."""
 
     seat: Seat
-    pilot: Pilot
+    pilot: PolicyRunner
     quantize: bool
     _true: Any = None
 

@@ -27,7 +27,7 @@ from adv_wrappers.rendering.contact_sheet import ThreatComparison, draw_contact_
 from adv_wrappers.rendering.figures import PixelFigure, colour_mapped
 from adv_wrappers.rendering.frames import to_pixels
 from adv_wrappers.rendering.spectrum import BANDS
-from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.victims.runner import PolicyRunner
 
 GAMES = {"BankHeist": 50, "Jamesbond": 125, "Pong": 50, "Riverraid": 100, "TimePilot": 200}  # and the step shown
 ATTACK = "carlini-wagner:target=worst"
@@ -40,10 +40,10 @@ def observations(game: str, victim: Any, count: int, seed: int) -> list[NDArray[
     env = adv.atari(f"{game}NoFrameskip-v4")
     obs, _ = env.reset(seed=seed)
     env.action_space.seed(seed)
-    pilot = Pilot(victim, 1) if victim is not None else None
+    runner = PolicyRunner(victim, 1) if victim is not None else None
     found: list[NDArray[np.uint8]] = []
     for step in range(1, count * EVERY + 1):
-        action = env.action_space.sample() if pilot is None else pilot.act(np.asarray(obs)[None])[0]
+        action = env.action_space.sample() if runner is None else runner.act(np.asarray(obs)[None])[0]
         obs, _, terminated, truncated, _ = env.step(action)
         if terminated or truncated:
             obs, _ = env.reset()

@@ -15,7 +15,7 @@ from matplotlib.patches import Circle, FancyBboxPatch, Polygon
 import adv_wrappers as adv
 from adv_wrappers.rendering.figures import new_figure, save_png
 from adv_wrappers.rendering.palette import ATTACKED, CLEAN, GRID, INK, MUTED
-from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.victims.runner import PolicyRunner
 from tests.adversaries import two_states as paper
 
 CORNERS = np.eye(3) @ paper.PLANE.T * [1, -1]
@@ -63,11 +63,11 @@ def reach(path: Path) -> None:
             axes.scatter(*asked, s=90, fc="white", ec=INK, lw=1.8, zorder=4)
             axes.scatter(*found, s=34, c=ATTACKED, zorder=5)
     victim = adv.load_victim("zoo:mountaincar-dqn")
-    env, pilot = gym.make("MountainCar-v0"), Pilot(victim, 1)
+    env, runner = gym.make("MountainCar-v0"), PolicyRunner(victim, 1)
     obs, _ = env.reset(seed=1)
-    pilot.reset(seeds=[1])
+    runner.reset(seeds=[1])
     for _ in range(15):
-        obs, *_ = env.step(pilot.act(obs[None])[0])
+        obs, *_ = env.step(runner.act(obs[None])[0])
     x, side = torch.as_tensor(obs), torch.linspace(-1, 1, 161)
     clean = flat(victim.params(x[None]).softmax(-1)[0].numpy())
     axes = panel(made, 2, "MountainCar, one state", clean + np.array([0.175, 0.05]), 0.42)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.victims.runner import PolicyRunner
 from tests.adversaries import two_states as paper
 from tests.adversaries.two_states import PLANE, POLICY, RADIUS, perturbed, steered, struck, towards
 
@@ -98,14 +98,14 @@ def test_the_environment_plays_the_process():
     rows, length, total = 256, 40, []
     how = steered(adv.PAAD(VICTIM), OPTIMUM - POLICY[0])
     env = gym.vector.SyncVectorEnv([lambda: paper.TwoStates(length)] * rows)
-    env, pilot = adv.PerturbObservation(env, how, adv.L2(RADIUS), paper.in_s1), Pilot(VICTIM, rows)
+    env, runner = adv.PerturbObservation(env, how, adv.L2(RADIUS), paper.in_s1), PolicyRunner(VICTIM, rows)
     for seed in range(0, 5 * rows, rows):
         obs, _ = env.reset(seed=seed)
         np.testing.assert_allclose(paper.policy_of(obs), np.broadcast_to(OPTIMUM, (rows, 3)), atol=1e-12)
-        pilot.reset(seeds=seed)
+        runner.reset(seeds=seed)
         earned = np.zeros(rows)
         for t in range(length):
-            obs, reward, *_ = env.step(pilot.act(obs))
+            obs, reward, *_ = env.step(runner.act(obs))
             earned += paper.GAMMA**t * reward
             seen = paper.policy_of(obs)
             there = np.linalg.norm(seen - POLICY[1], axis=1) < 1e-12  # nobody is struck in s2

@@ -28,7 +28,7 @@ from adv_wrappers.core.context import Bound
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.formatting import text_of
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.victims.runner import PolicyRunner
 from tests.rigs import RIGS, Episode, ReplayEnv, Rig, make_victim, recorded, run, same, same_bytes, tensors, vector
 
 BUDGETS = ("linf", "scaled", "l2", "l0", "valid", "newest")
@@ -719,7 +719,7 @@ def check_answers(case: Case, value: float) -> None:
 def check_runner(rig: Rig, value: float) -> None:
     """Law 14: whoever acts for the victim stops at answers that are not finite."""
     victim = broken(rig, value)
-    runner = Pilot(victim, 3)
+    runner = PolicyRunner(victim, 3)
     runner.reset(None, 0)
     obs = vector("same", rig, 3).reset(seed=[7, 8, 9])[0]
     for name in ("act", "would", "mode"):

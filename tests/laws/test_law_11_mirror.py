@@ -1,7 +1,7 @@
 """Law 11, the mirror: what an adversary earns in its environment is what the agent loses under the deployed adversary.
 
 The same episodes are played twice: once by a director in :class:`AdversaryEnv`, and once by the agent, through the same
-pilot, in an environment under the director as a :class:`Learned` perturbation.
+policy runner, in an environment under the director as a :class:`Learned` perturbation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Director, Hybrid, Learned
-from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 
 CART = gym.make("CartPole-v1")
@@ -92,17 +92,17 @@ def test_single(kind, name):
     steering = director(actor)
     deployed = deploy(gym.make("CartPole-v1"), Learned(steering, actor), name)
     chair = AdversaryEnv(gym.make("CartPole-v1"), agent, actor, budget_of(name), WHEN)
-    pilot = Pilot(agent, 1)
+    runner = PolicyRunner(agent, 1)
     moved = False
     for seed in (3, None, 7, None):
         obs, _ = deployed.reset(seed=seed)
         true, _ = chair.reset(seed=seed)
-        pilot.reset(seeds=None if seed is None else [seed])
+        runner.reset(seeds=None if seed is None else [seed])
         moved = moved or name == "pa-ad-action" or not np.array_equal(obs, true)
         earned = lost = 0.0
         over = False
         while not over:
-            obs, reward, terminated, truncated, _ = deployed.step(pilot.act(obs[None])[0])
+            obs, reward, terminated, truncated, _ = deployed.step(runner.act(obs[None])[0])
             earned += reward
             over = terminated or truncated
         over = False
@@ -127,14 +127,14 @@ def test_vector(mode, kind, name):
 
     deployed = deploy(vector(), Learned(steering, actor), name)
     chair = AdversaryEnv(vector(), agent, actor, budget_of(name), WHEN)
-    pilot = Pilot(agent, 3)
+    runner = PolicyRunner(agent, 3)
     obs, _ = deployed.reset(seed=5)
     true, _ = chair.reset(seed=5)
-    pilot.reset(seeds=5)
+    runner.reset(seeds=5)
     assert name == "pa-ad-action" or not np.array_equal(obs, true)
     finished, ended = np.zeros(3, bool), 0
     for _ in range(60):
-        obs, reward, terminated, truncated, _ = deployed.step(pilot.act(obs))
+        obs, reward, terminated, truncated, _ = deployed.step(runner.act(obs))
         steers = steering(torch.from_numpy(np.array(true))).numpy()
         true, minus, *over, _ = chair.step(steers)
         np.testing.assert_array_equal(-minus, reward)
@@ -145,12 +145,12 @@ def test_vector(mode, kind, name):
             finished if mode == AutoresetMode.NEXT_STEP else done if mode == AutoresetMode.SAME_STEP else ~done & done
         )
         if turned.any():
-            pilot.reset(turned)
+            runner.reset(turned)
         finished = done
         if mode == AutoresetMode.DISABLED and done.any():
             obs, _ = deployed.reset(options={"reset_mask": done.copy()})
             true, _ = chair.reset(options={"reset_mask": done.copy()})
-            pilot.reset(done)
+            runner.reset(done)
     assert ended > 3
 
 

@@ -16,10 +16,10 @@ pytest.importorskip("stable_baselines3")
 
 from stable_baselines3 import A2C, PPO
 
-from adv_wrappers.evaluation.rollout import Tap
 from adv_wrappers.training.agent_setup import Seats
 from adv_wrappers.training.sb3_adapter import Chairs
 from adv_wrappers.wrappers.adversary_env import VectorAdversaryEnv
+from adv_wrappers.wrappers.recorder import VectorActionRecorder
 
 LENGTH, STEPS, GAMMA, VALUE = 3, 8, 0.5, 80.0
 ENDS = {"terminated": (True, False), "truncated": (False, True), "both": (True, True)}
@@ -52,7 +52,7 @@ class Counted(gym.Env):
 def chairs_of(whose, end):
     vector = SyncVectorEnv([lambda: Counted(end)] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
     if whose == "agent":
-        return Seats(Tap(vector))
+        return Seats(VectorActionRecorder(vector))
     victim = adv.from_module(linear(randn(1, 2).float()), Counted.observation_space, Counted.action_space, "mean")
     return Chairs(VectorAdversaryEnv(vector, victim, "sa-rl", adv.Linf(0.1)))
 

@@ -69,7 +69,7 @@ def seen(monkeypatch):
 
     def stepped(self):
         out = step(self)
-        told["steps"].append((self, self.tap.obs.copy(), out[0].copy()))
+        told["steps"].append((self, self.recorder.observation.copy(), out[0].copy()))
         return out
 
     def turned(self):

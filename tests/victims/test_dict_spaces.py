@@ -12,7 +12,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.errors import SpaceError, VictimError
-from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.victims.runner import PolicyRunner
 
 
 class Grid(gym.Env):
@@ -76,7 +76,7 @@ def test_what_each_kind_of_leaf_arrives_as():
     victim = reader()
     venv = SyncVectorEnv([Grid] * 3)
     obs, _ = venv.reset(seed=0)
-    actions = Pilot(victim, 3).act(obs)
+    actions = PolicyRunner(victim, 3).act(obs)
     assert actions.shape == (3,) and victim.act_on(obs).tolist() == actions.tolist()
     assert victim.net.given == {
         "image": (torch.Tensor, torch.float32), "direction": (torch.Tensor, torch.int64),

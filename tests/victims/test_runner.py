@@ -1,4 +1,4 @@
-"""Pilot: native actions, reproducible samples, a state a row."""
+"""The policy runner: native actions, reproducible samples, one hidden state a row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.victims import Victim, from_module
-from adv_wrappers.victims.runner import Pilot
+from adv_wrappers.victims.runner import PolicyRunner
 from tests.evaluation.agents import balancing
 
 
@@ -41,19 +41,19 @@ def counter() -> Victim:
 
 
 def test_discrete_actions_are_int64(victim: Victim) -> None:
-    action = Pilot(victim, 6).act(OBS)
+    action = PolicyRunner(victim, 6).act(OBS)
     assert action.dtype == np.int64 and action.shape == (6,)
     assert action.tolist() == (OBS @ [0.1, 0.3, 3.0, 1.0] > 0).astype(int).tolist()
 
 
 def test_continuous_actions_have_the_dtype_of_the_space() -> None:
-    action = Pilot(counter(), 2).act(np.ones((2, 1), np.float32))
+    action = PolicyRunner(counter(), 2).act(np.ones((2, 1), np.float32))
     assert action.dtype == np.float32 and action.shape == (2, 1)
 
 
 def test_a_sample_depends_on_seed_and_step_alone(sampler: Victim) -> None:
     seeds = [3, 4, 5, 6, 7, 8]
-    whole, part = Pilot(sampler, 6), Pilot(sampler, 2)
+    whole, part = PolicyRunner(sampler, 6), PolicyRunner(sampler, 2)
     whole.reset(None, seeds)
     part.reset(None, [6, 4])
     runs = []
@@ -67,9 +67,9 @@ def test_a_sample_depends_on_seed_and_step_alone(sampler: Victim) -> None:
 
 
 def test_a_reset_row_starts_again_and_the_others_go_on(sampler: Victim) -> None:
-    a, b = Pilot(sampler, 6), Pilot(sampler, 6)
-    for pilot in (a, b):
-        pilot.reset(None, list(range(6)))
+    a, b = PolicyRunner(sampler, 6), PolicyRunner(sampler, 6)
+    for runner in (a, b):
+        runner.reset(None, list(range(6)))
     first = [a.act(OBS * 0) for _ in range(30)]
     for _ in range(5):
         b.act(OBS * 0)
@@ -81,29 +81,29 @@ def test_a_reset_row_starts_again_and_the_others_go_on(sampler: Victim) -> None:
 
 
 def test_without_a_seed_the_next_episode_draws_anew(sampler: Victim) -> None:
-    pilot = Pilot(sampler, 6)
-    pilot.reset(None, 0)
-    first = np.stack([pilot.act(OBS * 0) for _ in range(30)])
-    pilot.reset()
-    assert (np.stack([pilot.act(OBS * 0) for _ in range(30)]) != first).any(0).all()
+    runner = PolicyRunner(sampler, 6)
+    runner.reset(None, 0)
+    first = np.stack([runner.act(OBS * 0) for _ in range(30)])
+    runner.reset()
+    assert (np.stack([runner.act(OBS * 0) for _ in range(30)]) != first).any(0).all()
 
 
 def test_would_is_what_act_does_and_moves_nothing(sampler: Victim) -> None:
-    pilot = Pilot(sampler, 6)
+    runner = PolicyRunner(sampler, 6)
     rows = np.array([4, 1])
     for _ in range(10):
-        some, every = pilot.would(OBS, rows), pilot.would(OBS)
-        acted = pilot.act(OBS)
+        some, every = runner.peek(OBS, rows), runner.peek(OBS)
+        acted = runner.act(OBS)
         assert acted.tolist() == every.tolist() and acted[rows].tolist() == some.tolist()
 
 
 def test_every_row_has_a_state() -> None:
-    pilot, obs = Pilot(counter(), 2), np.array([[1.0], [10.0]], np.float32)
-    assert pilot.act(obs).ravel().tolist() == [1, 10]
-    assert pilot.act(obs).ravel().tolist() == [2, 20]
-    assert pilot.would(obs, np.array([1])).ravel().tolist() == [30]
-    pilot.reset(np.array([True, False]))
-    assert pilot.act(obs).ravel().tolist() == [1, 30]
+    runner, obs = PolicyRunner(counter(), 2), np.array([[1.0], [10.0]], np.float32)
+    assert runner.act(obs).ravel().tolist() == [1, 10]
+    assert runner.act(obs).ravel().tolist() == [2, 20]
+    assert runner.peek(obs, np.array([1])).ravel().tolist() == [30]
+    runner.reset(np.array([True, False]))
+    assert runner.act(obs).ravel().tolist() == [1, 30]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -111,4 +111,4 @@ def test_observations_must_be_finite(victim: Victim, bad: float) -> None:
     obs = OBS.copy()
     obs[2, 1] = bad
     with pytest.raises(ValueRangeError, match="not finite"):
-        Pilot(victim, 6).act(obs)
+        PolicyRunner(victim, 6).act(obs)
