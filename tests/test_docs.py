@@ -1,0 +1,52 @@
+"""Pages that describe the source name all of it, and nothing that is not there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import adv_wrappers
+
+PACKAGE = Path(adv_wrappers.__file__).parent
+ROOT = PACKAGE.parent
+PAGE = ROOT / "docs" / "architecture.rst"
+EXAMPLES = {  # of files that a contributor would write, and of patterns
+    "victims/rllib.py", "bounds/linear.py", "attacks/dropout.py", "tests/attacks/test_dropout.py", "AREA/FILE.py",
+    "tests/AREA/test_FILE.py",
+}  # fmt: skip
+
+
+def folders():
+    """Folders with modules, and modules beside them."""
+    found = [path.parent.name + "/" for path in PACKAGE.glob("*/__init__.py")]
+    return sorted(found + [path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("_")])
+
+
+def rows():
+    """First cells of the table of folders."""
+    table = PAGE.read_text(encoding="utf-8").split("folder or file")[1].split("``gymnasium.spaces``")[0]
+    return re.findall(r"^   \* - ``([\w./]+)``$", table, re.MULTILINE)
+
+
+def test_every_folder_is_on_the_map():
+    assert sorted(rows()) == folders()
+
+
+def test_the_table_is_in_the_order_of_the_floors():
+    from tests.test_layers import LEVEL
+
+    levels = [LEVEL[name.removesuffix("/").removesuffix(".py")] for name in rows()]
+    assert levels == sorted(levels)
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.rst", "CONTRIBUTING.md", "tests/README.md"])
+def test_named_files_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"`(?:adv_wrappers/)?((?:[\w-]+/)*[\w-]+(?:\.py|/))`", text)) - EXAMPLES
+    assert named
+    missing = [
+        name for name in sorted(named) if not any((base / name).exists() for base in (PACKAGE, ROOT, ROOT / "tests"))
+    ]
+    assert not missing, f"{page} names what is not there: {missing}"
