@@ -1,9 +1,9 @@
-"""What wrapping costs: an unstruck step on CartPole, MaxDiff on 32 Hoppers, and evaluate around the latter.
+"""What wrapping costs: a step on CartPole that is not attacked, MaxDiff on 32 Hoppers, and evaluate around the latter.
 
     python benchmarks/wrappers.py --victims FOLDER
 
 One run, one thread, interleaved, in processor time. CartPole's limits are lifted so that no reset falls into a timing;
-timed are steps that are not struck (``Every(k)`` with a k beyond the run, ``Bernoulli`` with a tiny p), around noise.
+timed are steps that are not attacked (``Every(k)`` with a k beyond the run, ``Bernoulli`` with a tiny p), around noise.
 
 MaxDiff takes 10 steps at the card's eps on the card wocar-hopper-ppo (without ``--victims``: on ``zoo:hopper-ppo``),
 32 environments in a ``SyncVectorEnv``, episodes cut at 100 steps. The hand-written loop is the same algorithm in plain
@@ -199,7 +199,7 @@ def markdown(single: dict[str, Any], vector: dict[str, Any], victim: str, line: 
         f"within a round; MaxDiff on {victim}.",
         *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
         "## Goals\n\n" + table(["goal", "measured", "met"], wanted),
-        "## CartPole, steps that are not struck\n\n"
+        "## CartPole, steps that are not attacked\n\n"
         + table(["layer", "microseconds a step", "added, in bare steps"], steps_table),
         "## MaxDiff-10 on 32 Hoppers\n\n" + table(["loop", "environment steps a second"], speeds)
         + f"\n\nwrapper to hand-written {vector['wrapper_to_hand']:.2f}, evaluate to wrapper "

@@ -156,7 +156,7 @@ def roles(path: Path) -> None:
     box(axes, 7.75, 3.6, "budget", "projection", INK)
     box(axes, 11.0, 3.6, "victim", "frozen", CLEAN)
     box(axes, 11.0, 0.75, "environment", "as it was made", INK)
-    arrow(axes, [(2.8, 4.18), (4.5, 4.18)], "steer", (3.37, 4.42), ATTACKED)
+    arrow(axes, [(2.8, 4.18), (4.5, 4.18)], "its action", (3.37, 4.42), ATTACKED)
     arrow(axes, [(7.0, 4.18), (7.75, 4.18)], "", (0, 0))
     arrow(axes, [(10.25, 4.18), (11.0, 4.18)], r"$\tilde s$", (10.6, 4.46))
     arrow(axes, [(12.25, 3.6), (12.25, 1.9)], "action", (12.42, 2.75), ha="left")
