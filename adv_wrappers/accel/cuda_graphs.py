@@ -28,6 +28,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers.errors import ThreatError
+from adv_wrappers.utils.trees import leaves, map_leaves, tensors
 
 
 class Watch(TorchDispatchMode):
@@ -102,18 +103,6 @@ def _written(function: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = kwargs.get(argument.name) if argument.kwarg_only else args[number] if number < len(args) else None
             yield from tensors(value)
-
-
-def tensors(tree: Any) -> Iterator[Tensor]:
-    """Tensors of nested tuples, lists and dictionaries."""
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, (tuple, list)):
-        for branch in tree:
-            yield from tensors(branch)
-    elif isinstance(tree, dict):
-        for branch in tree.values():
-            yield from tensors(branch)
 
 
 SWITCH = "ADV_WRAPPERS_GRAPHS"
@@ -216,7 +205,7 @@ class Graphs:
             self.kept.popitem(last=False)
         self.kept.move_to_end(key)
         out = replay(tree)
-        return map_tree(torch.clone, out) if keep else out
+        return map_leaves(torch.clone, out) if keep else out
 
     def _record(self, function: Function, tree: Tree) -> Replay:
         replay = Replay(tree)
@@ -263,7 +252,7 @@ class Replay:
             number = next(numbers)
             return self._static[number] if isinstance(leaf, Tensor) else lambda: asked(number)
 
-        static = map_tree(place, tree)
+        static = map_leaves(place, tree)
         return lambda: function(static)
 
     def record(self, record: Recorder, run: Callable[[], Any], seen: list[Tensor]) -> None:
@@ -281,24 +270,6 @@ class Replay:
             if static is not None:
                 static.copy_(leaf() if callable(leaf) else leaf, non_blocking=True)
         return self._replay()
-
-
-def leaves(tree: Tree) -> Iterator[Any]:
-    """Tensors and functions of a tree, in order."""
-    if isinstance(tree, Tensor) or callable(tree):
-        yield tree
-    elif isinstance(tree, (dict, tuple)):
-        for branch in tree.values() if isinstance(tree, dict) else tree:
-            yield from leaves(branch)
-
-
-def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """The tree with ``function`` of every leaf."""
-    if isinstance(tree, dict):
-        return {key: map_tree(function, branch) for key, branch in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(map_tree(function, branch) for branch in tree)
-    return function(tree) if isinstance(tree, Tensor) or callable(tree) else tree
 
 
 def signature(tree: Tree) -> Hashable:

@@ -29,10 +29,11 @@ from adv_wrappers.core.newest import History, Newest, plain
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.rng import fold
 from adv_wrappers.core.rounding import WHOLE
-from adv_wrappers.core.session import Session, merge, select
+from adv_wrappers.core.session import Session
 from adv_wrappers.core.spaces import finite, to_victim
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import OrderError, SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.utils.trees import merge, select
 
 
 class Memory:

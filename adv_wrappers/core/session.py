@@ -13,37 +13,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.errors import OrderError
-from adv_wrappers.utils.trees import is_text
-
-
-def select(tree: Any, rows: Any) -> Any:
-    """Rows of every leaf of a (possibly nested) dictionary or tuple of batches; ``rows=None`` for all."""
-    if rows is None or tree is None:
-        return tree
-    if isinstance(tree, dict):
-        return {key: select(value, rows) for key, value in tree.items()}
-    if isinstance(tree, tuple):
-        if is_text(tree) and tree:
-            return np.array(tree, dtype=object)[rows]
-        return tuple(select(value, rows) for value in tree)
-    if isinstance(tree, Tensor):
-        return tree[torch.as_tensor(rows, device=tree.device)]
-    return tree[rows]
-
-
-def merge(mask: Tensor, new: Any, old: Any) -> Any:
-    """Leaves of ``new`` where ``mask`` (bool ``[B]``), of ``old`` elsewhere; never in place."""
-    if isinstance(new, dict):
-        return {key: merge(mask, new[key], old[key]) for key in new}
-    if isinstance(new, tuple):
-        return tuple(merge(mask, n, o) for n, o in zip(new, old, strict=True))
-    return torch.where(mask.to(new.device).view(-1, *[1] * (new.dim() - 1)), new, old)
+from adv_wrappers.utils.trees import merge, select
 
 
 class Session:

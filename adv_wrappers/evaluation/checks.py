@@ -27,7 +27,6 @@ from adv_wrappers.core.context import Bound
 from adv_wrappers.core.engine import Perturber
 from adv_wrappers.core.newest import plain
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.session import select
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.values import encode
@@ -36,6 +35,7 @@ from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.formatting import name_of
 from adv_wrappers.presets import presets
 from adv_wrappers.utils.numbers import finite
+from adv_wrappers.utils.trees import select
 from adv_wrappers.victims.gradients import flipped
 from adv_wrappers.victims.victim import Victim
 

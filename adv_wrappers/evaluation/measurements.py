@@ -21,11 +21,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.session import select
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.checks import flips, slopes
 from adv_wrappers.evaluation.perceptual import DISTANCES
-from adv_wrappers.utils.trees import is_text
+from adv_wrappers.utils.trees import is_text, select
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.base import layers
 from adv_wrappers.wrappers.recorder import VectorActionRecorder

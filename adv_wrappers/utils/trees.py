@@ -1,11 +1,84 @@
-"""Batches of observations: arrays or tensors ``[B, *S]``, or (nested) dictionaries of them."""
+"""Trees of arrays: a tensor or an array ``[B, *S]``, or dictionaries, tuples and lists of trees; None is an empty one.
+
+Observations, hidden states of recurrent networks and the inputs of recorded functions all are such trees. Texts are
+leaves as well: an array of objects, or the tuple of strings that vector environments make (see :func:`is_text`).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+T = TypeVar("T")
+Rows = NDArray[np.intp] | NDArray[np.bool_] | Tensor | int  # numbers of rows, or bool [B]
+
+
+def leaves(tree: object) -> Iterator[Any]:
+    """The leaves of a tree, in order: everything but dictionaries, tuples, lists and None."""
+    if isinstance(tree, (dict, tuple, list)):
+        for branch in tree.values() if isinstance(tree, dict) else tree:
+            yield from leaves(branch)
+    elif tree is not None:
+        yield tree
+
+
+def tensors(tree: object) -> Iterator[Tensor]:
+    """The leaves of a tree that are tensors."""
+    return (leaf for leaf in leaves(tree) if isinstance(leaf, Tensor))
+
+
+def map_leaves(function: Callable[[Any], object], tree: object) -> Any:
+    """A tree of the same form with ``function`` of every leaf."""
+    if isinstance(tree, dict):
+        return {key: map_leaves(function, branch) for key, branch in tree.items()}
+    if isinstance(tree, (tuple, list)):
+        branches = [map_leaves(function, branch) for branch in tree]
+        return type(tree)(*branches) if hasattr(tree, "_fields") else type(tree)(branches)  # a named tuple
+    return None if tree is None else function(tree)
+
+
+def clone(tree: T) -> T:
+    """A tree with every tensor cloned; other leaves are what they were."""
+    return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, tree)  # type: ignore[no-any-return]
+
+
+def select(tree: Any, rows: Rows | None) -> Any:
+    """Some rows of every leaf; ``rows=None`` for all."""
+    if rows is None or tree is None:
+        return tree
+    if isinstance(tree, dict):
+        return {key: select(value, rows) for key, value in tree.items()}
+    if isinstance(tree, tuple):
+        if is_text(tree) and tree:
+            return np.array(tree, dtype=object)[rows]
+        return tuple(select(value, rows) for value in tree)
+    if isinstance(tree, Tensor):
+        return tree[torch.as_tensor(rows, device=tree.device)]
+    return tree[rows]
+
+
+def merge(mask: Tensor | NDArray[np.bool_], new: T, old: T) -> T:
+    """Rows of ``new`` where ``mask`` (bool ``[B]``), of ``old`` elsewhere; never in place."""
+    return _merge(mask, new, old)  # type: ignore[no-any-return]
+
+
+def _merge(mask: Any, new: Any, old: Any) -> Any:
+    if isinstance(new, dict):
+        return {key: _merge(mask, new[key], old[key]) for key in new}
+    if isinstance(new, tuple) and not (new and is_text(new)):
+        return tuple(_merge(mask, n, o) for n, o in zip(new, old, strict=True))
+    if isinstance(new, Tensor):
+        wide = torch.as_tensor(mask, device=new.device).view(-1, *[1] * (new.dim() - 1))
+        return torch.where(wide, new, old)
+    mask = np.asarray(mask)
+    if is_text(new):
+        return np.where(mask, np.array(new, dtype=object), np.array(old, dtype=object))
+    return np.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
 
 def row(tree: Any, i: int) -> Any:
@@ -23,31 +96,21 @@ def put(tree: Any, i: int, value: Any) -> None:
 
 
 def copy(tree: Any) -> Any:
-    """A deep copy."""
+    """A deep copy of a batch, or a dictionary of batches: tensors, and arrays of everything else."""
     if isinstance(tree, dict):
         return {key: copy(value) for key, value in tree.items()}
-    if isinstance(tree, torch.Tensor):
+    if isinstance(tree, Tensor):
         return tree.clone()
     return np.array(tree, dtype=object if is_text(tree) else None)
 
 
-def where(mask: Any, new: Any, old: Any) -> Any:
-    """Rows of ``new`` where ``mask`` (bool ``[B]``), of ``old`` elsewhere."""
-    if isinstance(new, dict):
-        return {key: where(mask, new[key], old[key]) for key in new}
-    if is_text(new):
-        return np.where(mask, np.array(new, dtype=object), np.array(old, dtype=object))
-    wide = mask.reshape(-1, *[1] * (len(new.shape) - 1))
-    return torch.where(wide, new, old) if isinstance(new, torch.Tensor) else np.where(wide, new, old)
-
-
-def device(tree: Any) -> torch.device | None:
+def device(tree: object) -> torch.device | None:
     """Device of a tensor observation; None on the host."""
     leaf = next(iter(tree.values())) if isinstance(tree, dict) else tree
-    return leaf.device if isinstance(leaf, torch.Tensor) else None
+    return leaf.device if isinstance(leaf, Tensor) else None
 
 
-def is_text(leaf: Any) -> bool:
+def is_text(leaf: object) -> bool:
     """Whether a leaf of a batch holds texts: an array of them, or the tuple that vector environments make."""
     if isinstance(leaf, (tuple, list)):
         return all(isinstance(text, str) for text in leaf)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from adv_wrappers.core.spaces import advice, to_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.input_gradient import Chain, chain_of
+from adv_wrappers.utils.trees import clone, tensors
 from adv_wrappers.victims.distributions import params_of
 from adv_wrappers.victims.numpy_functions import ArrayFunction, ArrayStart, answers_arrays, to_arrays
 from adv_wrappers.victims.victim import Select, State, Victim
@@ -151,14 +152,14 @@ def probe(
         VictimError: for a module that fails on such observations, or returns what no victim can be made of.
     """
     given = (_zeros(space, device, dtype), start(2)) if start else (_zeros(space, device, dtype),)
-    before = [leaf._version for leaf in _tensors(given)]
+    before = [leaf._version for leaf in tensors(given)]
     try:
         with torch.no_grad():
             out = net(*given)
             out = out[0] if start else out
     except Exception as error:
         raise VictimError(f"the module does not take observations of {space}: {error}") from error
-    writes = [leaf._version for leaf in _tensors(given)] != before
+    writes = [leaf._version for leaf in tensors(given)] != before
     if isinstance(out, torch.distributions.Distribution):
         try:
             found, params = params_of(out)
@@ -191,23 +192,6 @@ def _checked(out: Any, rows: bool = True) -> Tensor:
             f"{out.dtype}: an action that was already chosen has no gradient"
         )
     return out
-
-
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, (dict, tuple, list)):
-        for branch in tree.values() if isinstance(tree, dict) else tree:
-            yield from _tensors(branch)
-
-
-def copied(tree: Any) -> Any:
-    """A tree of tensors with all of them cloned."""
-    if isinstance(tree, Tensor):
-        return tree.clone()
-    if isinstance(tree, dict):
-        return {key: copied(branch) for key, branch in tree.items()}
-    return type(tree)(map(copied, tree)) if isinstance(tree, (tuple, list)) else tree
 
 
 def from_module(
@@ -353,11 +337,11 @@ class ModuleVictim(Victim):
         else:
             space = self.observation_space if self.integers else None
             obs = to_victim(obs, self.dtype, self.device, True, space=space)
-        return copied(obs) if self.writes else obs
+        return clone(obs) if self.writes else obs
 
     def _run(self, obs: Any, state: State) -> tuple[Tensor, State]:
         obs = self._taken(obs)
-        out, state = self.net(obs, copied(state) if self.writes else state) if self.recurrent else (self.net(obs), None)
+        out, state = self.net(obs, clone(state) if self.writes else state) if self.recurrent else (self.net(obs), None)
         if isinstance(out, torch.distributions.Distribution):
             out = params_of(out)[1]
         elif isinstance(out, tuple):
@@ -403,7 +387,7 @@ class ModuleVictim(Victim):
         step = getattr(self.net, "advance", None)
         if step is None:
             return self._run(obs, state)[1]
-        return step(self._taken(obs), copied(state) if self.writes else state)
+        return step(self._taken(obs), clone(state) if self.writes else state)
 
     def fingerprint(self) -> str:
         if self.live:

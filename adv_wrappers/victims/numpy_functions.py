@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adv_wrappers.utils.trees import map_leaves
+
 
 def is_array(value: Any) -> bool:
     """Whether this is a numpy array, or what turns into one, and no tensor."""
@@ -24,21 +26,17 @@ def answers_arrays(answer: Any) -> bool:
 
 
 def to_arrays(tree: Any) -> Any:
-    """Tensors of a (possibly nested) dictionary or tuple as arrays of their own memory, which may be written to."""
-    if isinstance(tree, dict):
-        return {key: to_arrays(value) for key, value in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(map(to_arrays, tree))
-    return tree.detach().cpu().numpy().copy() if isinstance(tree, Tensor) else tree
+    """Tensors of a tree as arrays of their own memory, which may be written to."""
+    return map_leaves(lambda leaf: leaf.detach().cpu().numpy().copy() if isinstance(leaf, Tensor) else leaf, tree)
 
 
 def to_tensors(tree: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
-    """Arrays of a (possibly nested) dictionary or tuple as tensors of ``dtype``, by default their own."""
-    if isinstance(tree, dict):
-        return {key: to_tensors(value, device, dtype) for key, value in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(to_tensors(value, device, dtype) for value in tree)
-    return torch.tensor(np.asarray(tree), dtype=dtype, device=device) if is_array(tree) else tree
+    """Arrays of a tree as tensors of ``dtype``, by default their own."""
+
+    def tensor(leaf: Any) -> Any:
+        return torch.tensor(np.asarray(leaf), dtype=dtype, device=device) if is_array(leaf) else leaf
+
+    return map_leaves(tensor, tree)
 
 
 class ArrayFunction:

@@ -11,10 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.session import merge, select
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.trees import is_text
+from adv_wrappers.utils.trees import is_text, merge, select
 from adv_wrappers.victims.victim import Victim
 
 _STREAM = 1 << 42  # folded where layers fold the number of an episode, so an agent never shares an attack's draws

@@ -93,7 +93,7 @@ class VectorLayer(Layer, VectorWrapper):
         before = self._handed
         obs, struck = self._observe(obs, True if mask is None else mask, False, False)
         if mask is not None and before is not None:
-            obs = trees.where(mask, obs, before)
+            obs = trees.merge(mask, obs, before)
         return self._hand(obs), self._note(info, self._rows(struck), self._kept)
 
     def _settle(self, obs: Any) -> None:

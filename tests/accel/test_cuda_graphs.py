@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from adv_wrappers.accel import cuda_graphs
-from adv_wrappers.accel.cuda_graphs import Graphs, Replay, leaves
+from adv_wrappers.accel.cuda_graphs import Graphs, Replay
+from adv_wrappers.utils.trees import leaves
 from tests.core.helpers import chooser, mlp, randn
 from tests.core.tape import Tape
 

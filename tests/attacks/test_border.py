@@ -16,11 +16,11 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from adv_wrappers import presets
-from adv_wrappers.accel.cuda_graphs import tensors
 from adv_wrappers.core.budgets import L0, L2, Linf
 from adv_wrappers.core.engine import Perturber
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.utils.trees import tensors
 from adv_wrappers.victims import from_module
 from tests.attacks.test_cost import KINDS, NoTrips, Untaped, arm, critic
 from tests.core.helpers import mlp

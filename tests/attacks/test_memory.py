@@ -18,13 +18,13 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers import MinBest, from_module, presets
-from adv_wrappers.accel.cuda_graphs import tensors
 from adv_wrappers.attacks.noise import Noise
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.engine import Perturber
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.utils.trees import tensors
 
 ROWS = {"mlp": 4096, "cnn": 16}  # so many that what is drawn at once is less than a batch
 MLP = spaces.Box(-5, 5, (17,), np.float32)

@@ -6,7 +6,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers.accel import cuda_graphs, transfer
-from adv_wrappers.accel.cuda_graphs import tensors
+from adv_wrappers.utils.trees import tensors
 
 
 class _Writing(TorchDispatchMode):

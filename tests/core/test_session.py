@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.core.session import Session, merge, select
+from adv_wrappers.core.session import Session
+from adv_wrappers.utils.trees import merge, select
 
 ROWS = 3
 

@@ -147,7 +147,7 @@ def test_law_4_final_observations_under_the_new_clock(monkeypatch):
 def test_law_4_a_masked_reset_that_strikes_again(monkeypatch):
     from adv_wrappers.utils import trees
 
-    monkeypatch.setattr(trees, "where", lambda mask, new, old: new + 0.001)
+    monkeypatch.setattr(trees, "merge", lambda mask, new, old: new + 0.001)
     fails(checks.check_vector, case("noise", "q"), "disabled")
 
 
