@@ -1,12 +1,9 @@
-"""The picture that a view renders, for one row of a stack of layers.
-
-A view of an attack: what is true beside what the agent was handed, as the rendering of an environment.
-"""
+"""AttackView: the true observation beside the one that the agent receives, as the rendering of an environment."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import cv2
@@ -39,11 +36,149 @@ from adv_wrappers.rendering.palette import ATTACKED, IDLE
 from adv_wrappers.rendering.panels import MARGIN, VectorChart, compose
 from adv_wrappers.utils import trees
 from adv_wrappers.utils.numbers import check_number, integer
-from adv_wrappers.wrappers.base import chain, is_vec_env
+from adv_wrappers.wrappers.base import Layer, chain, is_vec_env
 from adv_wrappers.wrappers.recorder import INSIDE, ActionRecorder, VectorActionRecorder, record_actions
 
+AnyEnv = gym.Env[Any, Any]
+AnyVectorEnv = VectorEnv[Any, Any, Any]
+Space = spaces.Space[Any]
+Array = NDArray[np.generic]
+ResetOptions = dict[str, object] | None
+Info = dict[str, object]
+Caption = tuple[str | None, str]  # the colour of its dot, and the text
 
-def _leaf(tree: Any, keys: tuple[str, ...] | None) -> Any:
+
+class RowRenderer:
+    """Draws one row of a stack of wrappers.
+
+    Args:
+        env: the outermost of the wrappers.
+        wrappers: those that perturb, innermost first.
+        space: of the observations that come out of the stack, of one row.
+        frames, size, gain, layout: as for :class:`AttackView`.
+
+    Raises:
+        ValueRangeError: for arguments out of range.
+        SpaceError: for a layout that does not fit the space.
+    """
+
+    def __init__(
+        self, env: AnyEnv | AnyVectorEnv, wrappers: Sequence[Layer], space: Space, frames: str, size: int,
+        gain: float | None, layout: str | None,
+    ) -> None:  # fmt: skip
+        if frames not in ("newest", "all"):
+            raise ValueRangeError(f"frames must be newest or all, got {frames!r}")
+        if gain is not None:
+            check_number("gain", gain, 0, 1e9, above=True)
+        self._wrappers, self._all_frames, self._gain = wrappers, frames == "all", gain
+        self._size = integer("size", size, 1, 4096)
+        self._on_observations = [wrapper for wrapper in wrappers if wrapper.on == "observation"]
+        innermost = self._on_observations[0] if self._on_observations else None
+        inner: Space = space if innermost is None else innermost.engine.spaces[0]
+        keys = None if innermost is None else innermost.engine.field.keys
+        if keys is None and isinstance(space, spaces.Dict):
+            keys = tuple(space.spaces)
+        if keys is not None:  # the image, where there is one among several
+            keys = next(((key,) for key in keys if is_image(_leaf_space(inner, (key,)), layout)), keys)
+        self._keys = keys
+        # screens that were perturbed are shrunk before they are stacked: so is the true one
+        outside_in = chain(env)
+        beyond = outside_in[: outside_in.index(innermost)] if innermost is not None else []
+        inner, self._shrink = shrinking(beyond, inner)
+        if layout is None and innermost is not None:
+            layout = getattr(innermost.threat.how, "layout", None)
+        self._true_frames = self._shown_frames = None
+        inner, outer = _leaf_space(inner, keys), _leaf_space(space, keys)
+        single = keys is None or len(keys) == 1
+        if single and (layout is not None or (is_image(inner) and is_image(outer))):
+            self._true_frames, self._shown_frames = _frame_reader(inner, layout), _frame_reader(outer, layout)
+        self._chart, self._largest_change = VectorChart(), 0.0
+
+    def draw(
+        self, row: int | None, shown: object, rendering: object, actions: tuple[object, object] | None
+    ) -> Pixels:  # fmt: skip
+        """The picture of a row, uint8 ``[H, W, 3]``.
+
+        Args:
+            row: its number, or None for a single environment.
+            shown: the observation that came out of the stack.
+            rendering: what the environment itself renders, or None.
+            actions: the agent's last action and the one that the environment received, or None where there was none.
+        """
+        perturbed, true = _leaf(shown, self._keys), None
+        if self._on_observations:
+            tree = self._on_observations[0].engine.true
+            true = self._shrink(_leaf(tree if row is None else trees.row(tree, row), self._keys))
+        header = self._header(row, actions)
+        if self._true_frames is not None and self._shown_frames is not None:
+            panels = self._image_panels(self._true_frames, self._shown_frames, true, perturbed)
+            return compose(header, panels, self._all_frames)
+        panels = [("observation", self._vector_panel(true, perturbed))]
+        if isinstance(rendering, np.ndarray) and rendering.ndim == 3:
+            high, wide = self._size, max(1, round(rendering.shape[1] * self._size / rendering.shape[0]))
+            resized = cv2.resize(rendering, (wide, high), interpolation=cv2.INTER_AREA)
+            panels.insert(0, ("environment", to_pixels(resized)))
+        return compose(header, panels, False)
+
+    def _header(self, row: int | None, actions: tuple[object, object] | None) -> list[Caption]:
+        t = self._wrappers[0].engine.clock.t
+        lines: list[Caption] = [(None, f"t = {int(_at(t, row))}")]
+        for wrapper in self._wrappers:
+            attacked = bool(_at(wrapper.engine.struck, row))
+            if wrapper.on == "action" and actions is None:
+                attacked = False
+            text = f"{caption(wrapper.threat)}   {'struck' if attacked else 'not struck'}"
+            lines.append((ATTACKED if attacked else IDLE, text))
+        if any(wrapper.on == "action" for wrapper in self._wrappers):
+            chosen, received = ("-", "-") if actions is None else map(_action_text, actions)
+            colour = ATTACKED if chosen != received else IDLE
+            lines.append((colour, f"the agent's action {chosen}, the environment was told {received}"))
+        return lines
+
+    def _image_panels(
+        self, true_frames: FrameReader, shown_frames: FrameReader, true: Array | None, shown: Array
+    ) -> list[tuple[str, Pixels]]:
+        after = shown_frames.levels(shown)
+        if true is None:
+            return [("handed to the agent", self._frame_row(after))]
+        before = true_frames.levels(true)
+        if not self._all_frames or len(before) != len(after):
+            before, after = before[-1:], after[-1:]
+        panels = [("true", self._frame_row(before)), ("handed to the agent", self._frame_row(after))]
+        if before[0].shape != after[0].shape:
+            return panels
+        self._largest_change = max(self._largest_change, *map(largest_change, before, after))
+        gain = gain_for(self._largest_change) if self._gain is None else self._gain
+        differences = [amplified_difference(x, y, gain) for x, y in zip(before, after, strict=True)]
+        return [*panels, (f"difference x {gain:g}", self._frame_row(differences))]
+
+    def _frame_row(self, frames: Sequence[Levels]) -> Pixels:
+        factor = factor_for(frames[0], self._size if len(frames) == 1 else self._size // 2)
+        shown = [enlarge(to_pixels(frame), factor) for frame in frames]
+        gap = np.full((shown[0].shape[0], MARGIN // 2, 3), 255, np.uint8)
+        return np.concatenate([part for frame in shown for part in (gap, frame)][1:], 1)
+
+    def _vector_panel(self, true: Array | None, shown: Array) -> Pixels:
+        shown = shown.reshape(-1)
+        if true is None or true.size != shown.size:
+            return self._chart.draw(shown, None, None)
+        return self._chart.draw(true.reshape(-1), shown, self._radius(true))
+
+    def _radius(self, true: Array) -> NDArray[np.float64] | None:
+        """How far all wrappers together may move every feature, ``[n]``; None where that is not known."""
+        total = np.zeros(true.size)
+        for wrapper in self._on_observations:
+            field = wrapper.engine.field
+            if field.low.size != true.size or wrapper.engine.device not in (None, torch.device("cpu")):
+                return None
+            x = torch.as_tensor(np.asarray(true, np.float64)).reshape(1, *field.shape)
+            unbounded = torch.full_like(x, torch.inf)
+            low, high = wrapper.engine.budget.box(x, -unbounded, unbounded)
+            total = total + ((high - low) / 2).numpy().reshape(-1)
+        return total
+
+
+def _leaf(tree: object, keys: tuple[str, ...] | None) -> Array:
     """The perturbed part of one observation: itself, a leaf of a dictionary, or several leaves in a row."""
     if keys is None or not isinstance(tree, dict):
         return to_numpy(tree)
@@ -51,152 +186,29 @@ def _leaf(tree: Any, keys: tuple[str, ...] | None) -> Any:
     return leaves[0] if len(leaves) == 1 else np.concatenate([leaf.reshape(-1) for leaf in leaves])
 
 
-def _space(space: Any, keys: tuple[str, ...] | None) -> Any:
+def _leaf_space(space: Space, keys: tuple[str, ...] | None) -> Space:
     return space.spaces[keys[0]] if keys is not None and isinstance(space, spaces.Dict) else space
 
 
-class Drawing:
-    """Draws the rows of a stack.
-
-    Args:
-        env: the stack.
-        found: its layers, innermost first.
-        space: of what comes out of the stack, of one row.
-        frames, size, gain, layout: see :class:`adv_wrappers.rendering.attack_view.AttackView`.
-
-    Raises:
-        ValueRangeError, SpaceError: for arguments that make no sense, and a layout that does not fit.
-    """
-
-    def __init__(
-        self, env: Any, found: list[Any], space: Any, frames: str, size: int, gain: float | None, layout: str | None
-    ) -> None:
-        if frames not in ("newest", "all"):
-            raise ValueRangeError(f"frames must be newest or all, got {frames!r}")
-        if gain is not None:
-            check_number("gain", gain, 0, 1e9, above=True)
-        self._layers, self._all, self._gain = found, frames == "all", gain
-        self._size = integer("size", size, 1, 4096)
-        self._watched = [layer for layer in found if layer.on == "observation"]
-        first = self._watched[0] if self._watched else None
-        inner = space if first is None else first.engine.spaces[0]
-        keys: tuple[str, ...] | None = None if first is None else first.engine.field.keys
-        if keys is None and isinstance(space, spaces.Dict):
-            keys = tuple(space.spaces)
-        if keys is not None:  # the image, where there is one among several
-            keys = next(((key,) for key in keys if is_image(_space(inner, (key,)), layout)), keys)
-        self._keys = keys
-        shells = chain(env)  # screens that were perturbed are small before they are stacked: so is the true one
-        inner, self._shrunk = shrinking(shells[: shells.index(first)] if first is not None else (), inner)
-        single = keys is None or len(keys) == 1
-        if layout is None and first is not None:
-            layout = getattr(first.threat.how, "layout", None)
-        self._inner = self._outer = None
-        if single and (layout is not None or (is_image(_space(inner, keys)) and is_image(_space(space, keys)))):
-            self._inner = self._frames(_space(inner, keys), layout)
-            self._outer = self._frames(_space(space, keys), layout)
-        self._chart, self._largest = VectorChart(), 0.0
-
-    @staticmethod
-    def _frames(space: Any, layout: str | None) -> FrameReader:
-        try:
-            return FrameReader(space, layout)
-        except SpaceError:
-            if layout is None or not is_image(space):
-                raise
-            return FrameReader(space)  # a layout names the axes of one end of the stack, the other has its own
-
-    def frame(self, row: int | None, handed: Any, own: Any, acted: tuple[Any, Any] | None) -> Pixels:
-        """The picture of a row (None: the only one).
-
-        Args:
-            handed: what came out of the stack.
-            own: the environment's own rendering, or None.
-            acted: the agent's last action and what the environment was told, or None where there was none.
-        """
-        shown = _leaf(handed, self._keys)
-        true = None
-        if self._watched:
-            tree = self._watched[0].engine.true
-            true = self._shrunk(_leaf(tree if row is None else trees.row(tree, row), self._keys))
-        header = self._header(row, acted)
-        if self._inner is not None and self._outer is not None:
-            return compose(header, self._images(true, shown), self._all)
-        panels = [("observation", self._vector(true, shown))]
-        if isinstance(own, np.ndarray) and own.ndim == 3:
-            high, wide = self._size, max(1, round(own.shape[1] * self._size / own.shape[0]))
-            resized = cv2.resize(own, (wide, high), interpolation=cv2.INTER_AREA)
-            panels.insert(0, ("environment", to_pixels(resized)))
-        return compose(header, panels, False)
-
-    def _header(self, row: int | None, acted: tuple[Any, Any] | None) -> list[tuple[str | None, str]]:
-        t = self._layers[0].engine.clock.t
-        lines: list[tuple[str | None, str]] = [(None, f"t = {int(_at(t, row))}")]
-        for layer in self._layers:
-            struck = bool(_at(layer.engine.struck, row))
-            if layer.on == "action" and acted is None:
-                struck = False
-            lines.append(
-                (ATTACKED if struck else IDLE, f"{caption(layer.threat)}   {'struck' if struck else 'not struck'}")
-            )
-        if any(layer.on == "action" for layer in self._layers):
-            meant, told = ("-", "-") if acted is None else (_words(acted[0]), _words(acted[1]))
-            colour = ATTACKED if meant != told else IDLE
-            lines.append((colour, f"the agent's action {meant}, the environment was told {told}"))
-        return lines
-
-    def _images(self, true: Any, shown: NDArray[Any]) -> list[tuple[str, Pixels]]:
-        assert self._inner is not None and self._outer is not None
-        after = self._outer.levels(shown)
-        if true is None:
-            return [("handed to the agent", self._row(after))]
-        before = self._inner.levels(true)
-        if not self._all or len(before) != len(after):
-            before, after = before[-1:], after[-1:]
-        panels = [("true", self._row(before)), ("handed to the agent", self._row(after))]
-        if before[0].shape != after[0].shape:
-            return panels
-        self._largest = max(self._largest, *map(largest_change, before, after))
-        gain = gain_for(self._largest) if self._gain is None else self._gain
-        gap = [amplified_difference(x, y, gain) for x, y in zip(before, after, strict=True)]
-        return [*panels, (f"difference x {gain:g}", self._row(gap))]
-
-    def _row(self, frames: Sequence[Levels]) -> Pixels:
-        factor = factor_for(frames[0], self._size if len(frames) == 1 else self._size // 2)
-        shown = [enlarge(to_pixels(frame), factor) for frame in frames]
-        gap = np.full((shown[0].shape[0], MARGIN // 2, 3), 255, np.uint8)
-        return np.concatenate([part for frame in shown for part in (gap, frame)][1:], 1)
-
-    def _vector(self, true: Any, shown: NDArray[Any]) -> Pixels:
-        shown = shown.reshape(-1)
-        if true is None or true.size != shown.size:
-            return self._chart.draw(shown, None, None)
-        return self._chart.draw(true.reshape(-1), shown, self._radius(true))
-
-    def _radius(self, true: NDArray[Any]) -> NDArray[Any] | None:
-        """How far all layers together may move every feature."""
-        total = np.zeros(true.size)
-        for layer in self._watched:
-            field = layer.engine.field
-            if field.low.size != true.size or layer.engine.device not in (None, torch.device("cpu")):
-                return None
-            x = torch.as_tensor(np.asarray(true, np.float64)).reshape(1, *field.shape)
-            free = torch.full_like(x, torch.inf)
-            low, high = layer.engine.budget.box(x, -free, free)
-            total = total + ((high - low) / 2).numpy().reshape(-1)
-        return total
+def _frame_reader(space: Space, layout: str | None) -> FrameReader:
+    try:
+        return FrameReader(space, layout)
+    except SpaceError:
+        if layout is None or not is_image(space):
+            raise
+        return FrameReader(space)  # a layout names the axes of one end of the stack, the other has its own
 
 
 def _at(value: Any, row: int | None) -> Any:
-    """A row of what may hold for all rows."""
+    """One row of a value that may hold for all rows."""
     if row is None or isinstance(value, (bool, int)) or not getattr(value, "shape", ()):
         return value
     return value[row]
 
 
-def _words(action: Any) -> str:
+def _action_text(action: object) -> str:
     if isinstance(action, dict):
-        return " ".join(f"{key}: {_words(value)}" for key, value in action.items())
+        return " ".join(f"{key}: {_action_text(value)}" for key, value in action.items())
     flat = to_numpy(action).reshape(-1)
     if flat.dtype.kind != "f":
         return " ".join(str(value) for value in flat.tolist()[:12])
@@ -204,48 +216,48 @@ def _words(action: Any) -> str:
     return f"[{text}{' ...' if len(flat) > 8 else ''}]"
 
 
-def _metadata(env: Any) -> dict[str, Any]:
-    """The environment's own, with what is rendered here."""
-    known = dict(env.metadata or {})
+def _metadata(own: Mapping[str, object] | None) -> dict[str, Any]:
+    """The metadata of an environment, with the mode that is rendered here."""
+    known: dict[str, Any] = dict(own or {})
     modes = [mode for mode in known.get("render_modes") or [] if mode != "rgb_array"]
     return {**known, "render_modes": [*modes, "rgb_array"], "render_fps": known.get("render_fps") or 30}
 
 
 class VectorAttackView(VectorWrapper):
-    """:class:`AttackView` for a :class:`gymnasium.vector.VectorEnv`: a picture a row."""
+    """:class:`AttackView` for a :class:`gymnasium.vector.VectorEnv`: one picture a row."""
 
     def __init__(
-        self, env: VectorEnv[Any, Any, Any], frames: str = "newest", size: int = 336, gain: float | None = None,
+        self, env: AnyVectorEnv, frames: str = "newest", size: int = 336, gain: float | None = None,
         layout: str | None = None,
     ) -> None:  # fmt: skip
         VectorWrapper.__init__(self, env)
-        self._layers, self._recorder = record_actions(env, VectorActionRecorder)
-        self._drawing = Drawing(env, self._layers, env.single_observation_space, frames, size, gain, layout)
-        self.metadata = _metadata(env)
+        wrappers, self._recorder = record_actions(env, VectorActionRecorder)
+        self._renderer = RowRenderer(env, wrappers, env.single_observation_space, frames, size, gain, layout)
+        self.metadata = _metadata(env.metadata)
         self._obs: Any = None
         self._action: Any = None
-        self._acted = np.zeros(env.num_envs, bool)
+        self._stepped = np.zeros(env.num_envs, bool)
 
     @property
     def render_mode(self) -> str:  # type: ignore[override]
         """Always ``rgb_array``."""
         return "rgb_array"
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset, and remember what came out."""
+    def reset(self, *, seed: Any = None, options: ResetOptions = None) -> tuple[Any, Info]:
+        """Reset, and remember the observation."""
         mask = (options or {}).get("reset_mask")
-        self._acted = np.zeros(self.num_envs, bool) if mask is None else self._acted & ~to_numpy(mask).astype(bool)
+        self._stepped = np.zeros(self.num_envs, bool) if mask is None else self._stepped & ~to_numpy(mask).astype(bool)
         self._obs, info = self.env.reset(seed=seed, options=options)
         return self._obs, info
 
     def step(self, actions: Any) -> Any:
-        """Step, and remember what came out."""
-        self._action, self._acted = actions, np.ones(self.num_envs, bool)
+        """Step, and remember the observation."""
+        self._action, self._stepped = actions, np.ones(self.num_envs, bool)
         out = self.env.step(actions)
         self._obs = out[0]
         return out
 
-    def render(self) -> tuple[Any, ...]:
+    def render(self) -> tuple[Pixels, ...]:
         """One picture a row, uint8 ``[H, W, 3]``.
 
         Raises:
@@ -253,42 +265,45 @@ class VectorAttackView(VectorWrapper):
         """
         if self._obs is None:
             raise ResetNeeded("cannot render before the first reset")
-        own = self.env.render() if self.env.render_mode == "rgb_array" else None
+        rendering = self.env.render() if self.env.render_mode == "rgb_array" else None
         return tuple(
-            self._drawing.frame(
-                row, trees.row(self._obs, row), None if own is None else own[row],
+            self._renderer.draw(
+                row, trees.row(self._obs, row), None if rendering is None else rendering[row],
                 (trees.row(self._action, row), trees.row(self._recorder.action, row))
-                if self._recorder is not None and self._acted[row] else None,
+                if self._recorder is not None and self._stepped[row] else None,
             )
             for row in range(self.num_envs)
         )  # fmt: skip
 
 
 class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Renders what the agent was handed beside what is true.
+    """Renders the true observation beside the one that the agent receives.
 
-    ``render()`` returns the true observation (what the innermost layer on observations received), the perturbed one
-    (what came out of this wrapper) and the amplified difference, grey where nothing changed, with captions: the
-    threats, and whether each struck. Vectors get a line a feature, scaled by the budget where there is one, beside
-    the environment's own rendering if its ``render_mode`` is ``rgb_array``. Under layers on actions the caption has
-    the agent's last action and the one that the environment was told. Nothing is drawn before ``render()`` is called,
-    so ``gymnasium.wrappers.RecordVideo(AttackView(env), folder)`` films what an agent saw.
+    ``render()`` returns the true observation (the one that the innermost wrapper on observations received), the
+    perturbed one (the one that comes out of this wrapper) and their amplified difference, grey where nothing changed.
+    Captions name the threats and say whether each attacked at this step. A vector gets a line a feature, scaled by the
+    budget where there is one, beside the environment's own rendering if its ``render_mode`` is ``rgb_array``. Under
+    wrappers on actions the caption has the agent's last action and the one that the environment received. Nothing is
+    drawn before ``render()`` is called, so ``gymnasium.wrappers.RecordVideo(AttackView(env), folder)`` films what an
+    agent saw.
 
-    It belongs right outside the layers: preprocessing that comes after them may lie outside the view. Around
-    :class:`adv_wrappers.ShrinkFrames`, as in ``atari(raw=...)``, the true screens are made grey and small as well;
-    right around the layers at ``raw`` it shows them in colour.
+    It belongs right outside the wrappers that perturb: preprocessing that comes after them may lie outside the view.
+    Around :class:`adv_wrappers.ShrinkFrames`, as in ``atari(raw=...)``, the true screens are made grey and small as
+    well; right around the wrappers at ``raw`` it shows them in colour.
 
     Args:
-        env: a Gymnasium ``Env`` or ``VectorEnv`` (which renders one picture a row) under at least one layer.
-        frames: of a stack, ``newest``, or ``all`` in a row.
-        size: the longer side of a picture is enlarged to at least so many pixels, every pixel to a square.
-        gain: of the difference; None amplifies by 1, 2, 5, 10, 20, 50 or 100, as much as the largest change so far
+        env: the environment to wrap, a Gymnasium ``Env`` or ``VectorEnv`` (which renders one picture a row) that is
+            perturbed by at least one wrapper.
+        frames: of a stack of frames, ``newest``, or ``all`` in a row.
+        size: the number of pixels that the longer side of an image is enlarged to at least, every pixel to a square.
+        gain: the factor of the difference; None takes 1, 2, 5, 10, 20, 50 or 100, as much as the largest change so far
             allows.
-        layout: which axis of an image is what (see :func:`adv_wrappers.core.spaces.layout_of`); None infers.
+        layout: which axis of an image is what (see :func:`adv_wrappers.core.spaces.layout_of`); None infers it.
 
     Raises:
-        OrderError: without a layer beneath, and for an SB3 ``VecEnv``.
-        ValueRangeError: for arguments that make no sense.
+        OrderError: for an environment without a wrapper that perturbs, and for an SB3 ``VecEnv``.
+        ValueRangeError: for arguments out of range.
+        SpaceError: for something that is no environment, and a layout that does not fit.
 
     >>> env = AttackView(PerturbObservation(gym.make("CartPole-v1"), "noise:eps=0.05"))
     >>> obs, info = env.reset(seed=0)
@@ -304,16 +319,16 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return super().__new__(cls)
 
     def __init__(
-        self, env: gym.Env[Any, Any], frames: str = "newest", size: int = 336, gain: float | None = None,
+        self, env: AnyEnv, frames: str = "newest", size: int = 336, gain: float | None = None,
         layout: str | None = None,
     ) -> None:  # fmt: skip
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}")
         RecordConstructorArgs.__init__(self, frames=frames, size=size, gain=gain, layout=layout)
         gym.Wrapper.__init__(self, env)
-        self._layers, self._recorder = record_actions(env, ActionRecorder)
-        self._drawing = Drawing(env, self._layers, env.observation_space, frames, size, gain, layout)
-        self.metadata = _metadata(env)
+        wrappers, self._recorder = record_actions(env, ActionRecorder)
+        self._renderer = RowRenderer(env, wrappers, env.observation_space, frames, size, gain, layout)
+        self.metadata = _metadata(env.metadata)
         self.whole_spec = False
         self._obs: Any = None
         self._action: Any = None
@@ -331,19 +346,19 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._cached_spec = None  # a layer's budget may have changed
         return super().spec
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset, and remember what came out."""
+    def reset(self, *, seed: int | None = None, options: ResetOptions = None) -> tuple[Any, Info]:
+        """Reset, and remember the observation."""
         self._action = None
         self._obs, info = self.env.reset(seed=seed, options=options)
         return self._obs, info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step, and remember what came out."""
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        """Step, and remember the observation."""
         self._action = action
         self._obs, reward, terminated, truncated, info = self.env.step(action)
         return self._obs, reward, terminated, truncated, info
 
-    def render(self) -> Any:
+    def render(self) -> Pixels:
         """The picture, uint8 ``[H, W, 3]``, always of the same size.
 
         Raises:
@@ -351,8 +366,6 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """
         if self._obs is None:
             raise ResetNeeded("cannot render before the first reset")
-        own = self.env.render() if self.env.render_mode == "rgb_array" else None
-        acted = (
-            (self._action, self._recorder.action) if self._recorder is not None and self._action is not None else None
-        )
-        return self._drawing.frame(None, self._obs, own, acted)
+        rendering = self.env.render() if self.env.render_mode == "rgb_array" else None
+        actions = (self._action, self._recorder.action) if self._recorder is not None and self._action is not None else None
+        return self._renderer.draw(None, self._obs, rendering, actions)

@@ -24,7 +24,7 @@ UNCHANGED = 128  # the grey of no change
 GAINS = (1, 2, 5, 10, 20, 50, 100)
 
 
-def to_numpy(value: ArrayLike | torch.Tensor) -> NDArray[np.generic]:
+def to_numpy(value: object) -> NDArray[np.generic]:
     """The array of a leaf of an observation or an action, in host memory."""
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
@@ -57,7 +57,7 @@ class FrameReader:
             if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
                 raise SpaceError(f"images need finite bounds, which say what is dark and what is bright: {space}")
 
-    def levels(self, observation: ArrayLike | torch.Tensor) -> Sequence[Levels]:
+    def levels(self, observation: object) -> Sequence[Levels]:
         """The frames of one observation, oldest first, as grey levels ``[H, W, 3]``; uint8 stays as it is."""
         array = np.array(to_numpy(observation), order="C")
         images = split(torch.from_numpy(array)[None], self.layout, colours=True)[0].numpy()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from adv_wrappers.rendering.frames import Pixels
 from adv_wrappers.rendering.palette import ATTACKED, CLEAN, GRID, INK, MUTED, rgb
@@ -87,7 +87,7 @@ class VectorChart:
         self._largest_value = 1e-12
 
     def draw(
-        self, true: NDArray[np.number], perturbed: NDArray[np.number] | None, radius: Vector | None
+        self, true: ArrayLike, perturbed: ArrayLike | None, radius: Vector | None
     ) -> Pixels:  # fmt: skip
         """The picture of one observation, uint8 ``[H, W, 3]``.
 
@@ -95,8 +95,8 @@ class VectorChart:
             true, perturbed: ``[n]``; without ``perturbed`` the true values alone are drawn.
             radius: how far the budget lets every feature move, infinite where it sets no limit; None if not known.
         """
-        before = np.nan_to_num(true.astype(np.float64))
-        after = before if perturbed is None else np.nan_to_num(perturbed.astype(np.float64))
+        before = np.nan_to_num(np.array(true, np.float64))
+        after = before if perturbed is None else np.nan_to_num(np.array(perturbed, np.float64))
         self._largest_change = max(self._largest_change, float(np.abs(after - before).max(initial=0)))
         peak = max(float(np.abs(before).max(initial=0)), float(np.abs(after).max(initial=0)))
         self._largest_value = max(self._largest_value, peak)
