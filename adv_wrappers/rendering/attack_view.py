@@ -127,12 +127,12 @@ class RowRenderer:
             attacked = bool(_at(wrapper.engine.struck, row))
             if wrapper.on == "action" and actions is None:
                 attacked = False
-            text = f"{caption(wrapper.threat)}   {'struck' if attacked else 'not struck'}"
+            text = f"{caption(wrapper.threat)}   {'attacked' if attacked else 'not attacked'}"
             lines.append((ATTACKED if attacked else IDLE, text))
         if any(wrapper.on == "action" for wrapper in self._wrappers):
             chosen, received = ("-", "-") if actions is None else map(_action_text, actions)
             colour = ATTACKED if chosen != received else IDLE
-            lines.append((colour, f"the agent's action {chosen}, the environment was told {received}"))
+            lines.append((colour, f"the agent's action {chosen}, the environment received {received}"))
         return lines
 
     def _image_panels(
@@ -140,11 +140,11 @@ class RowRenderer:
     ) -> list[tuple[str, Pixels]]:
         after = shown_frames.levels(shown)
         if true is None:
-            return [("handed to the agent", self._frame_row(after))]
+            return [("seen by the agent", self._frame_row(after))]
         before = true_frames.levels(true)
         if not self._all_frames or len(before) != len(after):
             before, after = before[-1:], after[-1:]
-        panels = [("true", self._frame_row(before)), ("handed to the agent", self._frame_row(after))]
+        panels = [("true", self._frame_row(before)), ("seen by the agent", self._frame_row(after))]
         if before[0].shape != after[0].shape:
             return panels
         self._largest_change = max(self._largest_change, *map(largest_change, before, after))
@@ -367,5 +367,7 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if self._obs is None:
             raise ResetNeeded("cannot render before the first reset")
         rendering = self.env.render() if self.env.render_mode == "rgb_array" else None
-        actions = (self._action, self._recorder.action) if self._recorder is not None and self._action is not None else None
+        actions = None
+        if self._recorder is not None and self._action is not None:
+            actions = (self._action, self._recorder.action)
         return self._renderer.draw(None, self._obs, rendering, actions)

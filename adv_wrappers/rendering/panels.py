@@ -103,7 +103,7 @@ class VectorChart:
         if len(before) > MAX_FEATURES:
             return self._curves(before, after, perturbed is not None)
         out = blank(LINE * (len(before) + 1), _WIDTH)
-        for text, x in (("true", 62), ("handed out", 142), ("change", _AXIS - 22)):
+        for text, x in (("true", 62), ("perturbed", 142), ("change", _AXIS - 22)):
             if perturbed is not None or text == "true":
                 draw_text(out, text, x, 14, MUTED)
         for i, value in enumerate(before):
@@ -150,5 +150,5 @@ class VectorChart:
             curve(after - before, 282, 44, self._largest_change, ATTACKED, 1)
         draw_text(out, "true", _WIDTH - 150, 14, CLEAN)
         if both:
-            draw_text(out, "handed out", _WIDTH - 100, 14, ATTACKED)
+            draw_text(out, "perturbed", _WIDTH - 100, 14, ATTACKED)
         return out

@@ -143,22 +143,6 @@ def test_plot(report: Report, tmp_path: Path) -> None:
     assert (tmp_path / "one.png").read_bytes() == data
 
 
-@pytest.mark.parametrize(("name", "head"), [("p.png", b"\x89PNG"), ("p.SVG", b"<?xml"), ("p.pdf", b"%PDF")])
-def test_a_plot_is_what_its_name_says(report: Report, tmp_path: Path, name: str, head: bytes) -> None:
-    written = []
-    for folder in ("a", "b"):
-        report.plot(tmp_path / folder / name)
-        written.append((tmp_path / folder / name).read_bytes())
-    assert written[0].startswith(head) and written[0] == written[1]
-
-
-@pytest.mark.parametrize("name", ["p.jpg", "p", "p.svgz"])
-def test_a_plot_of_another_kind_is_refused(report: Report, tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueRangeError, match=r"written as \.png, \.svg or \.pdf, got"):
-        report.plot(tmp_path / name)
-    assert not list(tmp_path.iterdir())
-
-
 def test_numbers_of_a_table() -> None:
     assert [number(v) for v in (None, 3614.52, 0.07512, -21.0)] == ["-", "3614.5", "0.0751", "-21"]
 

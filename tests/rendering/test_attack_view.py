@@ -145,14 +145,14 @@ def drawn(env, monkeypatch):
 
 @pytest.mark.parametrize("text", ["rotation:degrees=9", "rotation:degrees=9,layout=FHWC"])
 def test_true_screens_are_shown_as_the_agent_would_see_them(monkeypatch, text):
-    """Around ``ShrinkFrames`` what is true has the form of what is handed out, and so there is a difference."""
+    """Around ``ShrinkFrames`` true and shown screens have one form, and so there is a difference."""
     clean, env = adv.atari("PongNoFrameskip-v4"), adv.AttackView(adv.atari("PongNoFrameskip-v4", raw=text))
     clean.reset(seed=1), env.reset(seed=1)
     for _ in range(3):
-        true, handed = clean.step(2)[0], env.step(2)[0]
+        true, shown = clean.step(2)[0], env.step(2)[0]
     (panels,) = drawn(env, monkeypatch)
     assert (panels["true"] == true[-1][..., None]).all()
-    assert (panels["handed to the agent"] == handed[-1][..., None]).all() and (true[-1] != handed[-1]).any()
+    assert (panels["seen by the agent"] == shown[-1][..., None]).all() and (true[-1] != shown[-1]).any()
     assert (panels["difference x 1"] == 128).mean() < 0.9
 
 
@@ -160,10 +160,10 @@ def test_true_screens_of_a_vector(monkeypatch):
     games = [lambda: adv.RawFrames(gym.make("PongNoFrameskip-v4"), noop_max=3)] * 2
     clean, raw = adv.ShrinkFrames(SyncVectorEnv(games)), adv.wrap(SyncVectorEnv(games), "shift:dx=9")
     env = adv.AttackView(adv.ShrinkFrames(raw))
-    true, handed = clean.reset(seed=[1, 2])[0], env.reset(seed=[1, 2])[0]
+    true, shown = clean.reset(seed=[1, 2])[0], env.reset(seed=[1, 2])[0]
     for row, panels in enumerate(drawn(env, monkeypatch)):
         assert (panels["true"] == true[row][..., None]).all()
-        assert (panels["handed to the agent"] == handed[row][..., None]).all()
+        assert (panels["seen by the agent"] == shown[row][..., None]).all()
         assert any(title.startswith("difference") for title in panels)
 
 
@@ -183,5 +183,5 @@ def test_right_around_the_layer_screens_are_in_colour(monkeypatch):
     seen = []
     monkeypatch.setattr(attack_view, "compose", lambda header, panels, down: seen.extend(panels))
     env.render()
-    assert [title.split(" x ")[0] for title, _ in seen] == ["true", "handed to the agent", "difference"]
+    assert [title.split(" x ")[0] for title, _ in seen] == ["true", "seen by the agent", "difference"]
     assert (seen[0][1] == env.unwrapped.ale.getScreenRGB()).all()

@@ -14,7 +14,7 @@ from adv_wrappers import daylight
 from adv_wrappers.evaluation import perceptual
 from adv_wrappers.evaluation.side_by_side import compare_threats, daylight_threats
 from adv_wrappers.rendering.contact_sheet import decibels, draw_contact_sheet, draw_spectra, number
-from adv_wrappers.rendering.figures import PixelFigure, colour_mapped
+from adv_wrappers.rendering.figures import PixelFigure
 from tests.rigs import RIGS, ReplayEnv, recorded
 
 PONG = "PongNoFrameskip-v4"
@@ -126,26 +126,6 @@ def test_spectra(tmp_path):
         assert read(tmp_path / f"{count}.png").std() > 1
     with pytest.raises(adv.ValueRangeError, match="at least one threat"):
         draw_spectra(compare_threats(scene(), []), tmp_path / "none.png")
-
-
-def test_paper_keeps_pixels_and_a_palette_where_it_can(tmp_path):
-    rng = np.random.default_rng(0)
-    for levels in (100, 1000):
-        image = rng.integers(0, 256, (levels, 3), dtype=np.uint8)[rng.integers(0, levels, (40, 30))]
-        paper = PixelFigure(90, 100)
-        paper.image(7, 11, image, 2)
-        paper.save(tmp_path / "paper.png")
-        assert (read(tmp_path / "paper.png")[11:91, 7:67] == image.repeat(2, 0).repeat(2, 1)).all()
-    image = np.repeat(np.arange(0, 250, dtype=np.uint8), 30).reshape(75, 100, 1).repeat(3, -1).copy()
-    image[:10:2, 0, 2] += 1  # a few shades more than a palette holds
-    image[:20:2, 99, 1] += 1
-    paper = PixelFigure(100, 75)
-    paper.image(0, 0, image)
-    paper.save(tmp_path / "paper.png")
-    shown = read(tmp_path / "paper.png")
-    assert len(np.unique(shown.reshape(-1, 3), axis=0)) <= 256 < len(np.unique(image.reshape(-1, 3), axis=0))
-    assert np.abs(shown.astype(int) - image).max() == 1
-    assert (colour_mapped(np.array([[-5.0, 9.0]]), 0, 1, "gray") == [[[0] * 3, [255] * 3]]).all()
 
 
 def test_games_have_the_papers_transforms():

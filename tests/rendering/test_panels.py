@@ -12,7 +12,7 @@ import adv_wrappers as adv
 from adv_wrappers.formatting import caption
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.rendering import attack_view, palette
-from adv_wrappers.rendering.frames import UNCHANGED, gain_for
+from adv_wrappers.rendering.frames import UNCHANGED
 from adv_wrappers.rendering.panels import LINE, MARGIN, NARROWEST
 from tests.rigs import RIGS, ReplayEnv, recorded
 
@@ -47,7 +47,7 @@ def panels(frame, count, size, lines):
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_the_panels_are_what_was_true_and_what_was_handed_out(name):
+def test_the_panels_are_the_true_and_the_perturbed_observation(name):
     space, look = PICTURES[name]
     eps = 20 if space.dtype == np.uint8 else 0.1
     env = adv.AttackView(adv.wrap(replay(space), f"noise:eps={eps}", keep_true=True), size=60)
@@ -73,7 +73,7 @@ def test_nothing_changed_is_grey_all_over():
     assert not (frame == ATTACKED).all(-1).any()
 
 
-def test_the_dot_is_red_where_a_layer_struck():
+def test_the_dot_is_red_where_a_threat_attacked():
     env = adv.AttackView(adv.wrap(replay(PICTURES["stack"][0]), "noise:eps=1,when=every(2)"), size=60)
     env.reset(seed=0)
     dots = []
@@ -100,7 +100,7 @@ def test_all_frames(monkeypatch):
     env = adv.AttackView(adv.wrap(replay(PICTURES["stack"][0]), "noise:eps=9"), frames="all", size=96, gain=2)
     obs, _ = env.reset(seed=0)
     seen = captured(monkeypatch, env)
-    assert seen["titles"] == ["true", "handed to the agent", "difference x 2"]
+    assert seen["titles"] == ["true", "seen by the agent", "difference x 2"]
     shown = seen["pictures"][1]
     for i in range(4):
         x = i * (48 + MARGIN // 2)
@@ -117,7 +117,7 @@ def test_a_frame_stack_outside_the_layer(monkeypatch):
     other = gym.wrappers.ResizeObservation(adv.wrap(replay(space), "noise:eps=30"), (20, 20))
     env = adv.AttackView(other, size=10)
     env.reset(seed=1)
-    assert captured(monkeypatch, env)["titles"] == ["true", "handed to the agent"]
+    assert captured(monkeypatch, env)["titles"] == ["true", "seen by the agent"]
 
 
 def test_captions(monkeypatch):
@@ -130,17 +130,17 @@ def test_captions(monkeypatch):
     lines = [text for _, text in captured(monkeypatch, env)["header"]]
     assert lines == [
         "t = 0",
-        "shift:dx=2,dy=1   struck",
-        "noise:eps=2,when=bernoulli(0)   not struck",
-        "<other>:norm=valid   not struck",
-        "the agent's action -, the environment was told -",
+        "shift:dx=2,dy=1   attacked",
+        "noise:eps=2,when=bernoulli(0)   not attacked",
+        "<other>:norm=valid   not attacked",
+        "the agent's action -, the environment received -",
     ]
     env.step(np.int64(1))
     lines = [text for _, text in captured(monkeypatch, env)["header"]]
-    assert lines[0] == "t = 1" and lines[3] == "<other>:norm=valid   struck"
-    assert lines[-1] == "the agent's action 1, the environment was told 2" and env.unwrapped.received[-1] == [2]
+    assert lines[0] == "t = 1" and lines[3] == "<other>:norm=valid   attacked"
+    assert lines[-1] == "the agent's action 1, the environment received 2" and env.unwrapped.received[-1] == [2]
     env.reset()
-    assert captured(monkeypatch, env)["header"][-1][1].endswith("told -")
+    assert captured(monkeypatch, env)["header"][-1][1].endswith("received -")
 
 
 def test_captions_of_threats():
@@ -192,7 +192,3 @@ def test_dictionaries_and_many_features(monkeypatch):
     env = adv.AttackView(adv.wrap(replay(space), "noise:eps=0.2"))
     env.reset(seed=0)
     assert captured(monkeypatch, env)["pictures"][0].shape == (336, 460, 3)
-
-
-def test_gains():
-    assert [gain_for(x) for x in (0, 1, 1.27, 2, 25, 63.9, 64, 200)] == [100, 100, 100, 50, 5, 2, 1, 1]

@@ -1,0 +1,46 @@
+"""The plot of returns: what it draws, and the files that it writes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.rendering.palette import ATTACKED, CLEAN, rgb
+from adv_wrappers.rendering.returns_plot import ReturnsRow, plot_returns
+
+ROWS = (
+    ReturnsRow("no attack", 10.0, 9.0, 12.0, [7.0, 13.0], True),
+    ReturnsRow("max-diff:eps=0.1", 4.0, 3.0, 6.0, [], False),
+)
+
+
+@pytest.mark.parametrize(("name", "head"), [("p.png", b"\x89PNG"), ("p.SVG", b"<?xml"), ("p.pdf", b"%PDF")])
+def test_a_plot_is_what_its_name_says(tmp_path: Path, name: str, head: bytes) -> None:
+    written = []
+    for folder in ("a", "b"):
+        plot_returns(ROWS, tmp_path / folder / name, "who on what", ["return"])
+        written.append((tmp_path / folder / name).read_bytes())
+    assert written[0].startswith(head) and written[0] == written[1]
+
+
+@pytest.mark.parametrize("name", ["p.jpg", "p", "p.svgz"])
+def test_a_plot_of_another_format_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueRangeError, match=r"written as \.png, \.svg or \.pdf, got"):
+        plot_returns(ROWS, tmp_path / name, "who on what", ["return"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_clean_runs_and_attacks_have_their_colours(tmp_path: Path) -> None:
+    def coloured(rows: tuple[ReturnsRow, ...], colour: str) -> bool:
+        plot_returns(rows, tmp_path / "p.png", "who on what", ["return"])
+        image = cv2.imread(str(tmp_path / "p.png"))
+        assert image is not None
+        return bool((image[..., ::-1] == np.array(rgb(colour), np.uint8)).all(-1).any())
+
+    assert coloured(ROWS, CLEAN) and coloured(ROWS, ATTACKED)
+    assert not coloured((dataclasses.replace(ROWS[0], label="alone"),), ATTACKED)
