@@ -61,7 +61,8 @@ from adv_wrappers.presets import presets, threat
 from adv_wrappers.registration import register, register_presets
 from adv_wrappers.rendering.attack_view import AttackView
 from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
-from adv_wrappers.training.critic_scan import scan_critics, train_critic
+from adv_wrappers.training.critic_scan import scan_critics
+from adv_wrappers.training.train_critic import train_critic
 from adv_wrappers.victims import Victim, from_module, from_sb3, load_victim, save_card
 from adv_wrappers.wrappers.action import PerturbAction, VectorPerturbAction
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv, VectorAdversaryEnv

@@ -16,7 +16,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, CardError, SpaceError, ThreatError, VictimError
 from adv_wrappers.evaluation.environments import spaces_of
 from adv_wrappers.presets import parse_threat, threat
-from adv_wrappers.training.sarsa import exploring
+from adv_wrappers.training.sarsa import exploring_victim
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.adversary_config import actor_of
 from adv_wrappers.wrappers.base import as_float
@@ -106,7 +106,7 @@ def against(name: str, victim: Victim, budget: Budget, seen: spaces.Space[Any], 
         elif name == SARSA:
             RobustSarsa(victim, critic=lambda obs, act: act)
             if victim.robust_sarsa is None:
-                exploring(victim, 1.0)
+                exploring_victim(victim, 1.0)
         else:
             if not isinstance(seen, spaces.Box):
                 raise SpaceError(f"{name} is trained on a Box of observations, this victim sees {seen}")

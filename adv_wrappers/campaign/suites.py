@@ -29,7 +29,7 @@ from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.evaluation.threat_stacks import stack
 from adv_wrappers.presets import threat
 from adv_wrappers.training.checkpoints import refuse_another
-from adv_wrappers.training.critic_scan import SMALL, check_critics
+from adv_wrappers.training.critic_scan import SMALL, check_settings
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import load_victim
@@ -96,7 +96,7 @@ def standard(
     names = tuple(name for name in names if name not in left_out)
     scan = SARSA in names and victim.robust_sarsa is None
     if scan:
-        check_critics(critics)
+        check_settings(critics)
     settings: dict[str, Any] = {
         "victim": {"ref": victim.ref, "sha256": victim.fingerprint(), "select": victim.select},
         "environment": {"id": kind, "kwargs": kwargs}, "within": budget.resolve(victim).to_dict(),

@@ -18,9 +18,10 @@ from adv_wrappers.cli.main import console_, main, progress_, stats_option, table
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.evaluation.report import number
 from adv_wrappers.parsing import pieces_of, value_of
-from adv_wrappers.training.critic_scan import GRID, SMALL, budget_of, refuse_one, scan_critics
+from adv_wrappers.training.critic_scan import GRID, SMALL, check_scan_folder, scan_critics
 from adv_wrappers.training.pa_ad_forms import BOTH, FORMS
-from adv_wrappers.training.train_critic import train_one
+from adv_wrappers.training.train_critic import default_budget
+from adv_wrappers.training.train_one_critic import train_one_critic
 from adv_wrappers.victims import load_victim
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -182,18 +183,18 @@ def train_critic_(
         raise click.UsageError("--scale goes with --eps")
     agent = load_victim(victim, select=select, stats=stats)
     many = not chosen
-    within = Linf(eps, unit(scale)) if eps is not None else budget_of(agent) if many else None
+    within = Linf(eps, unit(scale)) if eps is not None else default_budget(agent) if many else None
     with bars() as tell, going_on(out):
         if many:
             assert within is not None
-            refuse_one(out)
+            check_scan_folder(out)
             settings = GRID if grid else SMALL
             found = scan_critics(
                 agent, env, within=within, settings=settings, episodes=episodes, out=out, progress=tell, **common
             )
             critic = found.save(out)
         else:
-            critic = train_one(
+            critic = train_one_critic(
                 agent, env, out=out, progress=lambda *at: tell("robust-sarsa critic", *at), **setting, **common
             )
     if many:

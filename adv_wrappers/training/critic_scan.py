@@ -1,11 +1,12 @@
-"""train_critic and scan_critics: Robust Sarsa as papers report it, the strongest of many critics, and of how many.
+"""scan_critics: Robust Sarsa as papers report it, the strongest of many critics, and the protocol that found it.
 
 No setting of a critic is the strongest on all victims, and trainings of one setting differ: on Ant a single default
-critic left 726 where the scan of its authors left 264. So the default is a small scan.
+critic left 726 where the scan of its authors left 264.
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import re
@@ -20,15 +21,14 @@ from rich.table import Table
 
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
-from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
+from adv_wrappers.errors import CardError, ValueRangeError
 from adv_wrappers.evaluation.environments import Make, spaces_of
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report, bounds, number
 from adv_wrappers.evaluation.statistics import footnotes
-from adv_wrappers.training.sarsa import exploring
-from adv_wrappers.training.train_critic import UNFINISHED, Training, checked
+from adv_wrappers.training.train_one_critic import UNFINISHED, CriticTraining, check_setting
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import load_victim
@@ -46,20 +46,19 @@ SMALL: tuple[Setting, ...] = (
     {"eps": 0.02, "weight": 0.1}, {"eps": 0.02, "weight": 0.1, "successor": "shuffled"},
     {"eps": 0.1, "weight": 1.0, "box": "action"}, {"eps": 0.3, "weight": 3.0, "box": "action"},
 )  # fmt: skip
-EPS = 0.1  # of the victim's own unit, where a scan is told of no budget
-_CHOSEN = {"robust", "eps", "weight", "box", "successor"}  # what a scan varies: whoever gives one of them has chosen
-_CHOOSE, _SCORE = 1, 2  # added to the seed times three: training, choosing and scoring share no episode
+_CHOOSE, _SCORE = 1, 2  # added to three times the seed, so that training, choosing and scoring share no episode
 
 
 @dataclass(frozen=True)
-class Scan:
-    """What :func:`scan_critics` found.
+class CriticScan:
+    """The result of :func:`scan_critics`.
 
     Attributes:
-        settings, critics: what was trained, in order; ``best`` is the index of the strongest.
-        chosen: the report of all of them, on the episodes that the strongest was chosen on: first the clean run, then
+        settings, critics: the settings, and the critics trained with them, in the same order.
+        best: index of the strongest critic.
+        chosen: the report of all critics on the episodes that the strongest was chosen on: first the clean run, then
             one row a setting.
-        scored: the report of the strongest alone, on episodes of their own: its mean is not the luckiest of many.
+        scored: the report of the strongest alone, on other episodes, so that its mean is not the luckiest of many.
     """
 
     settings: tuple[Setting, ...]
@@ -70,12 +69,12 @@ class Scan:
 
     @property
     def critic(self) -> Critic:
-        """The strongest."""
+        """The strongest critic."""
         return self.critics[self.best]
 
     @property
     def protocol(self) -> str:
-        """How the figure came about, to stand beside it."""
+        """How the figure came about, in one sentence to print beside it."""
         chosen, scored = self.chosen.threats[1 + self.best], self.scored.threats[1]
         return (
             f"best of {len(self.critics)} critics by mean return over {self.chosen.episodes} episodes "
@@ -83,12 +82,12 @@ class Scan:
         )
 
     def save(self, folder: str | Path) -> Critic:
-        """Write the strongest to a folder of its own, with what it was chosen from; what was saved.
+        """Write the strongest critic and the record of the scan to a folder; returns the saved critic.
 
         Raises:
-            CardError, ValueRangeError: as :func:`refuse_one` does.
+            CardError, ValueRangeError: as :func:`check_scan_folder` does.
         """
-        refuse_one(folder)
+        check_scan_folder(folder)
         rows = zip(self.settings, self.chosen.threats[1:], strict=True)
         about = {
             "protocol": self.protocol, "threat": self.scored.threats[1]["threat"],
@@ -97,13 +96,13 @@ class Scan:
         return Critic.of(self.critic.net, {**self.critic.card, "scan": about}).save(folder)
 
     def table(self) -> Table:
-        """A rich table, one row a critic, the strongest marked."""
+        """A rich table with one row a critic, the strongest marked."""
         table = Table(title=self.protocol, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
         table.caption = "\n".join(footnotes(self.chosen.threats)) or None
         table.add_column("critic", overflow="fold")
         for name in ("return", "95% interval", "median"):
             table.add_column(name, justify="right", no_wrap=True)
-        names = ["none (clean)", *(text_of(setting) for setting in self.settings)]
+        names = ["none (clean)", *(setting_text(setting) for setting in self.settings)]
         for i, (name, row) in enumerate(zip(names, self.chosen.threats, strict=True)):
             cells = (bounds(row), number(row["median"]))
             style = "bold" if i == self.best + 1 else None
@@ -118,106 +117,76 @@ class Scan:
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).strip()
 
 
-def text_of(setting: Setting) -> str:
-    """A setting in one line."""
+def setting_text(setting: Setting) -> str:
+    """A setting in one line of text."""
     return ",".join(f"{key}={value}" for key, value in setting.items()) or "default"
 
 
 @holding
-def train_critic(
-    victim: Victim | str, env: str | Make, *, within: Budget | None = None, settings: Sequence[Setting] | None = None,
-    episodes: int = 20, attack_steps: int = 10, seed: int = 0, env_kwargs: Mapping[str, Any] | None = None,
-    make: Make | None = None, out: str | Path | None = None, progress: Callable[[int, int], None] | None = None,
-    **training: Any,
-) -> Critic:  # fmt: skip
-    """Train critics of a victim's policy for :class:`adv_wrappers.RobustSarsa`, and return the strongest.
-
-    By default these are the four of ``adv_wrappers.training.SMALL``, each attacked with under ``within``, the strongest
-    chosen by mean return on seeds that no training sees. That takes four trainings of ``steps`` (61,440 each by
-    default), five times ``episodes`` episodes to choose, and twice to say on other seeds what the choice is worth.
-
-    One critic alone, without attacks and so without a budget, is trained where ``settings`` holds one, or where
-    ``robust``, ``eps``, ``weight``, ``box`` or ``successor`` is given: ``train_critic(victim, env, settings=[{}])``
-    takes the defaults of :func:`adv_wrappers.training.train_one`. :func:`scan_critics` returns all critics and reports.
+def scan_critics(
+    victim: Victim | str, env: str | Make, *, within: Budget, settings: Sequence[Setting] = SMALL, episodes: int = 20,
+    attack_steps: int = 10, seed: int = 0, env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None,
+    out: str | Path | None = None, progress: Callable[[str, int, int], None] | None = None, **training: Any,
+) -> CriticScan:  # fmt: skip
+    """Train one critic for every setting, attack with each, and find the strongest.
 
     Args:
-        victim: with continuous actions and observations of one dimension.
-        env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
-            :func:`adv_wrappers.evaluate`.
-        within: the budget of the attacks that critics are compared by; None takes a tenth of the victim's own unit,
-            ``Linf(0.1, scale="victim")``. The budget that will be attacked with is better.
-        settings: dictionaries of what :func:`adv_wrappers.training.train_one` takes; ``GRID`` holds the papers' 30.
-        episodes, attack_steps, seed: as for :func:`scan_critics`.
-        out: a folder for the strongest critic; under it each critic has a folder of its own, with the reports
-            ``chosen`` and ``scored``. An interrupted call goes on.
-        progress: called as ``progress(steps done, steps)`` of all trainings together.
-        **training: what :func:`adv_wrappers.training.train_one` takes, such as ``steps``, for every critic.
-
-    Returns:
-        The critic. ``critic.card["scan"]`` says what it was chosen from, unless it is one alone.
+        victim, env, env_kwargs, make: as for :func:`train_critic`.
+        within: the budget of the attack, such as ``Linf(0.075, scale="victim")``.
+        settings: dictionaries of arguments of :func:`~adv_wrappers.training.train_one_critic.train_one_critic`;
+            ``GRID`` holds the papers' 30, ``SMALL`` four.
+        episodes: the number of episodes to choose the strongest on, and of others to score it on.
+        attack_steps: gradient steps of the attack.
+        seed: seeds training, choosing and scoring, which share no episode.
+        out: a folder for one folder a critic and for the reports ``chosen`` and ``scored``; the same call resumes an
+            interrupted scan.
+        progress: called as ``progress(setting or threat, done, total)``.
+        **training: arguments of :func:`~adv_wrappers.training.train_one_critic.train_one_critic`, such as ``steps``,
+            for every critic; a setting's own take precedence.
 
     Raises:
-        AdvWrappersError: one of its kinds, before anything is trained; :class:`ThreatError` for a victim without a
-            unit of its own where no budget is given.
-
-    >>> critic = train_critic("zoo:hopper-ppo", "Hopper-v5", settings=[{"eps": 0.1}], steps=64, num_envs=2)
-    >>> critic.card["losses"][-1]["steps"]
-    64
+        AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work, those of every
+            setting and of the attack included: :class:`ValueRangeError` for no settings or two equal ones,
+            :class:`ThreatError` for anything else than a setting, :class:`BudgetError` for the budget.
     """
-    there: dict[str, Any] = {"env_kwargs": env_kwargs, "make": make, "out": out}
-    settings = one_of(settings, training)
-    check_critics(settings, training)
-    if len(settings) == 1:
-        setting = {"seed": integer("seed", seed, 0), **training, **settings[0]}
-        return Training(victim, env, setting, **there).run(progress)
-    victim = load_victim(victim)
-    within = budget_of(victim) if within is None else within
-    if out is not None:
-        refuse_one(out)
-    done: dict[str, int] = {text_of(setting): 0 for setting in settings}
-    total = sum(checked({**training, **setting})["steps"] for setting in settings)
+    settings = [*settings]
+    check_settings(settings, training)
+    episodes, seed = integer("episodes", episodes, 1), integer("seed", seed, 0)
+    how = RobustSarsa(critic=lambda obs, act: act, steps=integer("attack_steps", attack_steps, 1))
+    attack, victim = ThreatModel("observation", how, within), load_victim(victim)
+    attack = attack.against(victim)
+    env_arguments: dict[str, Any] = {"env_kwargs": env_kwargs, "make": make}
+    trainings = {}  # all are checked, their folders too, before the first begins
+    for setting in settings:
+        folder = None if out is None else Path(out) / _folder_name(setting)
+        arguments = {"seed": 3 * seed, **training, **setting}
+        trainings[setting_text(setting)] = CriticTraining(victim, env, arguments, **env_arguments, out=folder)
+    attack.check(*spaces_of(next(iter(trainings.values())).make_env, victim))
+    critics = [
+        training_run.run(None if progress is None else functools.partial(progress, name))
+        for name, training_run in trainings.items()
+    ]
+    attacks = [replace(attack, how=RobustSarsa(victim, critic=critic, steps=how.steps)) for critic in critics]
 
-    def told(what: str, at: int, _: int) -> None:
-        if what in done and progress is not None:
-            done[what] = at
-            progress(sum(done.values()), total)
+    def evaluate_on(threats: list[ThreatModel], part: int, name: str) -> Report:
+        return evaluate(
+            victim, env, threats, episodes=episodes, seed=3 * seed + part, **env_arguments, progress=progress,
+            out=None if out is None else Path(out) / name, resume=out is not None,
+        )  # fmt: skip
 
-    scan = scan_critics(
-        victim, env, within=within, settings=settings, episodes=episodes, attack_steps=attack_steps, seed=seed,
-        progress=told, **there, **training,
-    )  # fmt: skip
-    return scan.critic if out is None else scan.save(out)
-
-
-def one_of(settings: Sequence[Setting] | None, training: Setting) -> Sequence[Setting]:
-    """The settings of :func:`train_critic`: the given ones, else one that is chosen in ``training``, else four."""
-    if settings is not None:
-        return [*settings]
-    return [{}] if _CHOSEN & {*training} else SMALL
-
-
-def budget_of(victim: Victim) -> Linf:
-    """The budget that critics are compared by where none is given.
-
-    Raises:
-        VictimError: for a victim that has no critic of this kind.
-        ThreatError: for one without a unit of its own.
-    """
-    exploring(victim, 1.0)
-    if victim.scale is None:
-        raise ThreatError(
-            "the strongest of several critics is found by attacks, and this victim has no unit of its own to count "
-            "their budget in: give within= (--eps), or settings=[{}] (--one) for one critic"
-        )
-    return Linf(EPS, scale="victim")
+    chosen = evaluate_on(attacks, _CHOOSE, "chosen")
+    means = [row["mean_return"] for row in chosen.threats[1:]]
+    best = means.index(min(means))
+    scored = evaluate_on([attacks[best]], _SCORE, "scored")
+    return CriticScan(tuple(settings), tuple(critics), best, chosen, scored)
 
 
-def refuse_one(folder: str | Path) -> None:
-    """Raise for a folder that the strongest of several critics cannot be written to.
+def check_scan_folder(folder: str | Path) -> None:
+    """Raise unless the strongest of several critics may be written to this folder.
 
     Raises:
         CardError: for a card that cannot be read.
-        ValueRangeError: for the folder of one critic's training, or of something else.
+        ValueRangeError: for a folder with one critic's training, or with something else.
     """
     path = Path(folder) / "card.json"
     if not path.exists() and not (Path(folder) / UNFINISHED).exists():
@@ -230,79 +199,23 @@ def refuse_one(folder: str | Path) -> None:
         raise ValueRangeError(f"{folder} holds something else than the strongest of several critics: give another out=")
 
 
-@holding
-def scan_critics(
-    victim: Victim | str, env: str | Make, *, within: Budget, settings: Sequence[Setting] = SMALL, episodes: int = 20,
-    attack_steps: int = 10, seed: int = 0, env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None,
-    out: str | Path | None = None, progress: Callable[[str, int, int], None] | None = None, **training: Any,
-) -> Scan:  # fmt: skip
-    """Train a critic a setting, attack with each, and find the strongest.
+def check_settings(settings: Sequence[Setting], training: Setting | None = None) -> None:
+    """Raise unless these are settings for :func:`scan_critics`.
 
     Args:
-        victim, env, env_kwargs, make: as for :func:`train_critic`.
-        within: the budget of the attack, such as ``Linf(0.075, scale="victim")``.
-        settings: dictionaries of what :func:`adv_wrappers.training.train_one` takes; ``GRID`` holds the papers' 30,
-            ``SMALL`` four.
-        episodes: that each critic is judged on, and again as many that the strongest is scored on.
-        attack_steps: of the attack.
-        seed: of training, choosing and scoring, which share no episode.
-        out: a folder with one a critic, and the reports ``chosen`` and ``scored``; an interrupted scan goes on.
-        progress: called as ``progress(setting or threat, done, of how many)``.
-        **training: what :func:`adv_wrappers.training.train_one` takes, such as ``steps``, for every critic; a setting's
-            own come first.
+        settings: the settings, one a critic.
+        training: arguments that all of them share.
 
     Raises:
-        AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work, those of every
-            setting and of the attack included: :class:`ValueRangeError` for no settings, or two that are the same,
-            :class:`ThreatError` for what is no setting of a critic, :class:`BudgetError` for the budget.
+        ThreatError: for anything else than settings of a critic.
+        ValueRangeError: for values out of range, no settings, and two equal ones.
     """
-    settings = [*settings]
-    check_critics(settings, training)
-    episodes, seed = integer("episodes", episodes, 1), integer("seed", seed, 0)
-    how = RobustSarsa(critic=lambda obs, act: act, steps=integer("attack_steps", attack_steps, 1))
-    attack, victim = ThreatModel("observation", how, within), load_victim(victim)
-    attack = attack.against(victim)
-    there: dict[str, Any] = {"env_kwargs": env_kwargs, "make": make}
-    trainings = {}  # all are looked at, with what their folders hold, before the first is begun
     for setting in settings:
-        folder = None if out is None else Path(out) / _slug(setting)
-        every = {"seed": 3 * seed, **training, **setting}
-        trainings[text_of(setting)] = Training(victim, env, every, **there, out=folder)
-    attack.check(*spaces_of(next(iter(trainings.values())).one, victim))
-    tell = {name: None if progress is None else _teller(progress, name) for name in trainings}
-    critics = [one.run(tell[name]) for name, one in trainings.items()]
-    attacks = [replace(attack, how=RobustSarsa(victim, critic=critic, steps=how.steps)) for critic in critics]
-
-    def judge(threats: list[ThreatModel], part: int, into: str) -> Report:
-        return evaluate(
-            victim, env, threats, episodes=episodes, seed=3 * seed + part, **there, progress=progress,
-            out=None if out is None else Path(out) / into, resume=out is not None,
-        )  # fmt: skip
-
-    chosen = judge(attacks, _CHOOSE, "chosen")
-    means = [row["mean_return"] for row in chosen.threats[1:]]
-    best = means.index(min(means))
-    scored = judge([attacks[best]], _SCORE, "scored")
-    return Scan(tuple(settings), tuple(critics), best, chosen, scored)
-
-
-def check_critics(critics: Sequence[Setting], training: Setting | None = None) -> None:
-    """Raise unless these are settings for :func:`scan_critics`; ``training`` is what all of them share.
-
-    Raises:
-        ThreatError: for what is no setting of a critic.
-        ValueRangeError: for values out of range, no settings, and two that are the same.
-    """
-    for setting in critics:
-        checked({**(training or {}), **setting} if isinstance(setting, Mapping) else setting)
-    if not critics or len({_slug(setting) for setting in critics}) != len(critics):
-        got = [text_of(setting) for setting in critics]
+        check_setting({**(training or {}), **setting} if isinstance(setting, Mapping) else setting)
+    if not settings or len({_folder_name(setting) for setting in settings}) != len(settings):
+        got = [setting_text(setting) for setting in settings]
         raise ValueRangeError(f"expected settings that differ, at least one, got {got}")
 
 
-def _slug(setting: Setting) -> str:
-    return re.sub(r"[^\w.]+", "-", text_of(setting)).strip("-")
-
-
-def _teller(progress: Callable[[str, int, int], None], name: str) -> Callable[[int, int], None]:
-    return lambda done, whole: progress(name, done, whole)
+def _folder_name(setting: Setting) -> str:
+    return re.sub(r"[^\w.]+", "-", setting_text(setting)).strip("-")

@@ -1,15 +1,17 @@
-"""What a victim does, as Sarsa learns from it: state, action, reward, and the state and action that truly follow.
+"""Robust Sarsa (Zhang et al. 2020, section 3.5): the transitions of a victim's own policy, and what is learned of them.
 
-Robust Sarsa's learner (Zhang et al. 2020, section 3.5; what their code does is said where it differs).
+Minimised is ``mean SmoothL1(Q(s, a) - (r + gamma Q(s', a'))) + weight mean max(Q_high - Q, Q - Q_low)^2``, where a' is
+the action that the victim truly takes at s', and Q_low and Q_high are bounds of Q over a box around its input. The box
+grows from nothing in the second third of the training (as released); the learning rate falls to zero in the last third.
+Rewards are divided by the running standard deviation of the discounted return.
 
-``mean SmoothL1(Q(s, a) - (r + gamma Q(s', a'))) + weight mean max(Q_high - Q, Q - Q_low)^2``, with the bounds of Q over
-a box around its input, one that grows from nothing in the second third of the training (as released; the learning rate
-falls to zero in the last third). Rewards are divided by the running standard deviation of the discounted return.
+Departures from the released code, and choices between it and the paper:
 
-The paper's box is around the action alone (``box="action"``); the released code's, which is the default, around the
-normalised observation and the action. The code passes from CROWN's bounds to interval bounds during the training; here
-they are interval bounds throughout. Its rewards are clipped at 10 after scaling; these are not. With
-``successor="shuffled"`` an episode that was cut short has no value after it, as released; else it has.
+- The paper's box is around the action alone (``box="action"``); the released code's, the default here, is around the
+  normalised observation and the action.
+- The code passes from CROWN's bounds to interval bounds during the training; here they are interval bounds throughout.
+- The code clips rewards at 10 after scaling; here they are not clipped.
+- With ``successor="shuffled"`` an episode that was cut short has no value after it, as released; else it has.
 """
 
 from __future__ import annotations
@@ -50,16 +52,18 @@ class _Noisy(DeterministicFamily):
         return (params + self.std * noise).clamp(self.low, self.high)
 
 
-def exploring(victim: Victim, noise: float) -> Victim:
-    """The victim with every action drawn: a Gaussian one's own policy, else its action with noise.
+def exploring_victim(victim: Victim, noise: float) -> Victim:
+    """A copy of the victim that draws every action: from its own policy if that is Gaussian, else by adding noise.
 
     Args:
+        victim: the victim, with continuous actions.
         noise: standard deviation of a deterministic victim's noise, as a fraction of half the range of its actions
             (of 1 where they are unbounded).
 
     Raises:
         VictimError: unless actions and observations are ``Box`` of one dimension.
-        ValueRangeError: for a deterministic victim without noise: the value of other actions could not be learned.
+        ValueRangeError: for a deterministic victim without noise, of which the value of other actions cannot be
+            learned.
     """
     space, seen = victim.action_space, victim.observation_space
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
@@ -79,14 +83,15 @@ def exploring(victim: Victim, noise: float) -> Victim:
 
 @dataclass
 class Transitions:
-    """Steps of N environments side by side, arrays ``[T, N, ...]``; ``returns`` of the episodes that ended.
+    """Transitions of N environments, arrays ``[T, N, ...]``.
 
     Attributes:
-        obs, act, reward: what was seen, done and got.
-        next_obs, next_act: the same episode's next state, and the action there; for an episode that was cut short the
-            action it would have taken, for one that ended zeros.
-        ended: the episode ended by itself: there is no value after it.
-        over: it ended or was cut short.
+        obs, act, reward: observations, the actions taken there, and the rewards.
+        next_obs, next_act: the next observation of the same episode, and the victim's action there; for an episode that
+            was truncated, the action that it would have taken, for one that terminated, zeros.
+        ended: bool, whether the episode terminated: no value follows.
+        over: bool, whether it terminated or was truncated.
+        returns: returns of the episodes that were finished.
     """
 
     obs: Array
@@ -99,20 +104,20 @@ class Transitions:
     returns: list[float]
 
 
-class Collector:
-    """Plays a victim in environments side by side, on and on: an episode goes through several calls.
+class TransitionCollector:
+    """Collects transitions of a victim in several environments; episodes continue from one call to the next.
 
     Args:
-        one: makes one environment.
-        victim: who acts, made by :func:`exploring`.
-        rows: number of environments.
-        entropy: integers that all seeds come from.
+        make_env: makes one environment.
+        victim: the policy that acts, made by :func:`exploring_victim`.
+        rows: the number of environments.
+        entropy: integers that all seeds are derived from.
     """
 
     def __init__(
-        self, one: Callable[[], gym.Env[Any, Any]], victim: Victim, rows: int, entropy: tuple[int, ...]
+        self, make_env: Callable[[], gym.Env[Any, Any]], victim: Victim, rows: int, entropy: tuple[int, ...]
     ) -> None:
-        self.venv = SyncVectorEnv([one] * rows, autoreset_mode=AutoresetMode.DISABLED)
+        self.venv = SyncVectorEnv([make_env] * rows, autoreset_mode=AutoresetMode.DISABLED)
         try:
             fits(victim, self.venv.single_observation_space, self.venv.single_action_space)
         except VictimError:
@@ -129,7 +134,7 @@ class Collector:
         return [int(seed) for seed in self._draw.integers(2**31, size=self.rows)]
 
     def collect(self, steps: int) -> Transitions:
-        """``steps`` steps of every environment.
+        """Play ``steps`` steps of every environment.
 
         Raises:
             ValueRangeError: for observations or rewards that are not finite.
@@ -149,7 +154,7 @@ class Collector:
             over = ended | cut
             taken.reward[t], taken.next_obs[t], taken.ended[t], taken.over[t] = reward, obs, ended, over
             self.score += reward
-            self._follow(taken.next_act[t], obs, cut & ~ended)
+            self._write_next_actions(taken.next_act[t], obs, cut & ~ended)
             if over.any():
                 taken.returns += self.score[over].tolist()
                 self.score[over] = 0.0
@@ -157,22 +162,22 @@ class Collector:
                 obs, _ = self.venv.reset(seed=seeds, options={"reset_mask": over})
                 self.runner.reset(over, seeds)
             self.obs = obs
-        self._follow(taken.next_act[-1], self.obs, ~taken.over[-1])
+        self._write_next_actions(taken.next_act[-1], self.obs, ~taken.over[-1])
         return taken
 
-    def _follow(self, into: Array, obs: Array, mask: Array) -> None:
-        """Write the actions that rows of ``mask`` would take at ``obs``; what is acted next is the same draw."""
+    def _write_next_actions(self, into: Array, obs: Array, mask: Array) -> None:
+        """Write the actions that the rows of ``mask`` would take at ``obs``; ``act`` will draw the same."""
         rows = np.flatnonzero(mask)
         if len(rows):
             into[rows] = self.runner.peek(obs, rows)
 
 
-SAMPLES = 4  # corners that the robustness term looks at with robust="sample"
+SAMPLES = 4  # random corners of the box that the robustness term compares with robust="sample"
 
 
 @dataclass(frozen=True)
-class Rule:
-    """What is minimised, as the arguments of ``train_one`` say it."""
+class SarsaSettings:
+    """What is minimised, by the arguments of :func:`adv_wrappers.training.train_one_critic.train_one_critic`."""
 
     robust: str | None
     eps: float
@@ -183,8 +188,13 @@ class Rule:
     lr: float
 
 
-class Returns:
-    """Running standard deviation of the discounted returns of N environments (Engstrom et al. 2020)."""
+class ReturnStatistics:
+    """Running standard deviation of the discounted returns of N environments (Engstrom et al. 2020).
+
+    Args:
+        gamma: the discount.
+        moments: count, mean and sum of squared deviations, float64 ``[3]``, to continue from; None to begin.
+    """
 
     def __init__(self, gamma: float, moments: Tensor | None = None) -> None:
         self.gamma = gamma
@@ -192,7 +202,7 @@ class Returns:
         self.moments = torch.zeros(3, dtype=torch.float64) if moments is None else moments  # count, mean, squares
 
     def update(self, reward: NDArray[Any], over: NDArray[Any]) -> None:
-        """Take in rewards ``[T, N]`` and where episodes ended."""
+        """Update with rewards ``[T, N]``, and with ``over`` bool ``[T, N]`` where episodes were finished."""
         running, seen = np.zeros(reward.shape[1]) if self.running is None else self.running, []
         for r, o in zip(reward, over, strict=True):
             running = running * self.gamma + r
@@ -214,8 +224,10 @@ class Returns:
         return std if std > 1e-8 else 1.0
 
 
-def network(inputs: int, hidden: tuple[int, ...], seed: int, device: Any, dtype: torch.dtype) -> nn.Sequential:
-    """Tanh layers with orthogonal weights, as released; no global random number is drawn."""
+def critic_network(
+    inputs: int, hidden: tuple[int, ...], seed: int, device: torch.device | str, dtype: torch.dtype
+) -> nn.Sequential:
+    """An MLP of tanh layers with orthogonal weights, as released; the global random state is not touched."""
     draws, layers = torch.Generator().manual_seed(seed), []
     for size, last in zip((*hidden, 1), (*[False] * len(hidden), True), strict=True):
         layer = nn.utils.skip_init(nn.Linear, inputs, size, dtype=dtype)
@@ -226,29 +238,37 @@ def network(inputs: int, hidden: tuple[int, ...], seed: int, device: Any, dtype:
     return nn.Sequential(*layers).to(device)
 
 
-class Learner:
-    """A network, its optimiser and the rule; inputs are normalised observations beside actions, ``[M, n + D]``."""
+class SarsaLearner:
+    """Learns a critic: the network, its optimiser and the loss.
 
-    def __init__(self, net: nn.Sequential, rule: Rule, features: int) -> None:
-        self.net, self.rule = net, rule
+    Args:
+        net: the critic, from normalised observations and actions ``[M, n + D]`` to values ``[M, 1]``.
+        settings: the loss and the optimiser's settings.
+        features: the number n of features of an observation.
+    """
+
+    def __init__(self, net: nn.Sequential, settings: SarsaSettings, features: int) -> None:
+        self.net, self.settings = net, settings
         self.params = list(net.parameters())
-        self.adam = torch.optim.Adam(self.params, lr=rule.lr, eps=1e-5)
+        self.adam = torch.optim.Adam(self.params, lr=settings.lr, eps=1e-5)
         first = self.params[0]
-        self.around = torch.full((first.shape[1],), rule.eps, dtype=first.dtype, device=first.device)
-        if rule.box == "action":
+        self.around = torch.full((first.shape[1],), settings.eps, dtype=first.dtype, device=first.device)
+        if settings.box == "action":
             self.around[:features] = 0.0
 
     def epoch(
         self, x: Tensor, reward: Tensor, after: Tensor, ended: Tensor, over: Tensor, count: int,
         draws: torch.Generator, done: float, part: float,
     ) -> tuple[float, float]:  # fmt: skip
-        """One pass through a batch; mean TD loss and mean robustness term.
+        """One pass through a batch; returns the mean TD loss and the mean robustness term.
 
         Args:
-            x, after: inputs here and at the successor ``[M, n + D]``.
-            reward: scaled ``[M]``; ``ended`` and ``over`` bool ``[M]``.
-            count: of minibatches.
-            done, part: the share of the training that is behind, and that this epoch is.
+            x, after: inputs at the state and at its successor ``[M, n + D]``.
+            reward: scaled rewards ``[M]``.
+            ended, over: bool ``[M]``, as in :class:`Transitions`.
+            count: the number of minibatches.
+            draws: the generator of the minibatches and of random corners.
+            done, part: the fraction of the whole training that lies before this epoch, and the epoch's own fraction.
         """
         order = torch.randperm(len(x), generator=draws).to(x.device)
         losses = []
@@ -256,19 +276,19 @@ class Learner:
         for i, rows in enumerate(pieces):
             share = done + part * i / len(pieces)
             for group in self.adam.param_groups:
-                group["lr"] = self.rule.lr * max(0.0, min(1.0, 3 * (1 - share)))  # the last round may overshoot
+                group["lr"] = self.settings.lr * max(0.0, min(1.0, 3 * (1 - share)))  # the last round may overshoot
             q = self.net(x[rows]).squeeze(-1)
-            if self.rule.successor == "shuffled":
+            if self.settings.successor == "shuffled":
                 # the released code shuffles first: what stands next in the batch is a state of some other time
-                target = reward[rows[:-1]] + self.rule.gamma * q[1:].detach() * ~over[rows[:-1]]
+                target = reward[rows[:-1]] + self.settings.gamma * q[1:].detach() * ~over[rows[:-1]]
                 loss = smooth_l1_loss(q[:-1], target)
             else:
                 with torch.no_grad():
                     then = self.net(after[rows]).squeeze(-1) * ~ended[rows]
-                loss = smooth_l1_loss(q, reward[rows] + self.rule.gamma * then)
+                loss = smooth_l1_loss(q, reward[rows] + self.settings.gamma * then)
             grown = min(max(3 * share - 1, 0.0), 1.0)
-            penalty = self._penalty(x[rows], q, grown, draws) if self.rule.robust and grown > 0 else None
-            total = loss if penalty is None else loss + self.rule.weight * penalty
+            penalty = self._penalty(x[rows], q, grown, draws) if self.settings.robust and grown > 0 else None
+            total = loss if penalty is None else loss + self.settings.weight * penalty
             self.adam.zero_grad()
             total.backward()
             self.adam.step()
@@ -280,7 +300,7 @@ class Learner:
 
     def _penalty(self, x: Tensor, q: Tensor, grown: float, draws: torch.Generator) -> Tensor:
         around = grown * self.around
-        if self.rule.robust == "interval":
+        if self.settings.robust == "interval":
             low, high = (bound.squeeze(-1) for bound in interval(self.net, x - around, x + around))
             return torch.maximum(high - q, q - low).square().mean()
         signs = torch.randint(2, (SAMPLES, *x.shape), generator=draws).to(x) * 2 - 1
@@ -289,17 +309,17 @@ class Learner:
 
     @torch.no_grad()
     def width(self, x: Tensor) -> float:
-        """Mean width of the interval bounds over the whole box around ``x`` ``[M, n + D]``."""
+        """Mean width of the interval bounds over the full box around ``x`` ``[M, n + D]``."""
         low, high = interval(self.net, x - self.around, x + self.around)
         return float((high - low).mean())
 
     def state(self) -> dict[str, Tensor]:
-        """Weights and the optimiser's moments, by name."""
+        """The weights and the optimiser's moments, by name."""
         moments = {f"adam.{i}.{k}": v for i, p in enumerate(self.params) for k, v in self.adam.state[p].items()}
         return {**{f"net.{name}": value for name, value in self.net.state_dict().items()}, **moments}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Inverse of :meth:`state`."""
+        """Load what :meth:`state` returned."""
         self.net.load_state_dict({k.removeprefix("net."): v for k, v in state.items() if k.startswith("net.")})
         for i, param in enumerate(self.params):
             known = {k.split(".", 2)[2]: v for k, v in state.items() if k.startswith(f"adam.{i}.")}

@@ -18,9 +18,9 @@ import adv_wrappers as adv
 from adv_wrappers.campaign import SuiteReport, standard
 from adv_wrappers.campaign.entries import ATTACKS, against, checkpoints, ready
 from adv_wrappers.campaign.suites import _judged, _refuse_less, fresh_seed
-from adv_wrappers.training.critic_scan import check_critics
+from adv_wrappers.training.critic_scan import check_settings
 from tests.evaluation.agents import Film, balancing, short, watcher
-from tests.training.test_train_critic import Toy, toy_victim
+from tests.training.test_train_one_critic import Toy, toy_victim
 
 pytest.importorskip("stable_baselines3")
 
@@ -458,13 +458,13 @@ def test_bad_input_costs_nothing(arguments, error, match, tmp_path):
 
 def test_settings_of_critics_that_cannot_work():
     with pytest.raises(adv.ValueRangeError, match="at least one"):
-        check_critics([])
+        check_settings([])
     with pytest.raises(adv.ValueRangeError, match=r"eps must be .* got -1"):
         standard(toy_victim(), Toy, 1.0, attacks=("robust-sarsa",), critics=[*CRITICS, {"eps": -1}])
     with pytest.raises(adv.ThreatError, match=r"takes .*weight.*, not heft"):
         standard(toy_victim(), Toy, 1.0, attacks=("robust-sarsa",), critics=[{"heft": 1}])
     with pytest.raises(adv.ThreatError, match="not 3"):
-        check_critics([3])
+        check_settings([3])
 
 
 def test_a_place_without_sb3_is_told_what_to_install(monkeypatch):

@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from adv_wrappers.training.sarsa import Learner, Rule, network
+from adv_wrappers.training.sarsa import SarsaLearner, SarsaSettings, critic_network
 from tests.core.helpers import randn
 
 ROWS = 32
 
 
 def learner():
-    rule = Rule("interval", eps=0.1, weight=1.0, box="both", successor="next", gamma=0.9, lr=0.1)
-    return Learner(network(3, (4,), 0, "cpu", torch.float64), rule, 2)
+    settings = SarsaSettings("interval", eps=0.1, weight=1.0, box="both", successor="next", gamma=0.9, lr=0.1)
+    return SarsaLearner(critic_network(3, (4,), 0, "cpu", torch.float64), settings, 2)
 
 
 def epoch(one, done, part):

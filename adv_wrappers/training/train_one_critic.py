@@ -1,0 +1,374 @@
+"""Training of one Robust Sarsa critic of a victim's own policy (Zhang et al. 2020, section 3.5 and appendix D).
+
+As released with SA-PPO: 30 rounds of 2048 steps with the victim's sampled actions, each learned from in ten epochs of
+32 minibatches; two tanh layers of 64; no target network. Choices made here: a deterministic victim explores by Gaussian
+noise (SA-DDPG's code: an Ornstein-Uhlenbeck process of the same size), and observations are normalised as the victim
+normalises them, else by mean and deviation of the first round.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from adv_wrappers.attacks.critic import Critic
+from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
+from adv_wrappers.evaluation.environments import Make, builder
+from adv_wrappers.evaluation.provenance import revision, versions
+from adv_wrappers.networks.input_gradient import Normalize
+from adv_wrappers.training.checkpoints import refuse_another
+from adv_wrappers.training.sarsa import (
+    ReturnStatistics,
+    SarsaLearner,
+    SarsaSettings,
+    TransitionCollector,
+    Transitions,
+    critic_network,
+    exploring_victim,
+)
+from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.numbers import integer, number
+from adv_wrappers.victims import load_victim
+from adv_wrappers.victims.card_nets import Critic as CriticNet
+from adv_wrappers.victims.victim import Victim
+
+ROUND, EPOCHS, MINIBATCHES, CLIP = 2048, 10, 32, 10.0
+UNFINISHED = "training.safetensors"
+
+
+class CriticTrainingState:
+    """Everything that changes from round to round of one training.
+
+    Args:
+        victim: the victim whose policy is valued.
+        player: the victim as it explores.
+        make_env: makes one environment.
+        card: the card that the critic will have.
+        settings: the loss and the optimiser's settings.
+        saved: ``losses`` and ``state`` of an interrupted training; None to begin.
+    """
+
+    def __init__(
+        self, victim: Victim, player: Victim, make_env: Callable[[], gym.Env[Any, Any]], card: dict[str, Any],
+        settings: SarsaSettings, saved: dict[str, Any] | None,
+    ) -> None:  # fmt: skip
+        self.victim, self.card, self.settings, self.how = victim, card, settings, card["training"]
+        self.losses: list[dict[str, Any]] = [] if saved is None else saved["losses"]
+        self.steps = self.losses[-1]["steps"] if self.losses else 0
+        seed, rows = self.how["seed"], self.how["num_envs"]
+        self.collector = TransitionCollector(make_env, player, rows, (seed, len(self.losses)))
+        features, actions = (int((s.shape or ())[0]) for s in (victim.observation_space, victim.action_space))
+        self.sizes = {"features": features, "actions": actions}
+        hidden = tuple(self.how["hidden"])
+        net = critic_network(features + actions, hidden, seed, victim.device, victim.dtype)
+        self.learner, self.returns = SarsaLearner(net, settings, features), ReturnStatistics(settings.gamma)
+        self.normalise = _normaliser(victim)
+        if saved is not None:
+            state = saved["state"]
+            self.learner.restore(state)
+            self.returns = ReturnStatistics(settings.gamma, state["moments"])
+            if self.normalise is None:
+                self.normalise = Normalize(state["mean"].to(victim.device), state["std"].to(victim.device), CLIP)
+
+    def _tensor(self, array: Any) -> Tensor:
+        return torch.as_tensor(array, dtype=self.victim.dtype, device=self.victim.device).flatten(0, 1)
+
+    def play_round(self) -> None:
+        """Play 2048 steps (in the last round, what is left) and learn from them."""
+        rows, whole = self.collector.rows, self.how["steps"]
+        length = math.ceil(min(ROUND, whole - self.steps) / rows)
+        taken = self.collector.collect(max(length, 2))
+        self.returns.update(taken.reward, taken.over)
+        if self.normalise is None:
+            seen = self._tensor(taken.obs)
+            std = seen.std(0)
+            self.normalise = Normalize(seen.mean(0), torch.where(std > 1e-6, std, torch.ones_like(std)), CLIP)
+        x, after = (
+            torch.cat([self.normalise(self._tensor(obs)), self._tensor(act)], -1)
+            for obs, act in ((taken.obs, taken.act), (taken.next_obs, taken.next_act))
+        )
+        ended, over = (torch.from_numpy(flags).flatten().to(x.device) for flags in (taken.ended, taken.over))
+        reward = self._tensor(taken.reward / self.returns.std)
+        entropy = np.random.SeedSequence((self.how["seed"], len(self.losses)))
+        draws = torch.Generator().manual_seed(int(entropy.generate_state(1)[0]))
+        part, found = reward.numel() / whole / EPOCHS, []
+        for epoch in range(EPOCHS):
+            done = self.steps / whole + epoch * part
+            found.append(self.learner.epoch(x, reward, after, ended, over, MINIBATCHES, draws, done, part))
+        self.steps += reward.numel()
+        self._record(taken, x, found[-1])
+
+    def _record(self, taken: Transitions, x: Tensor, last: tuple[float, float]) -> None:
+        with torch.no_grad():
+            q = float(self.learner.net(x).mean()) * self.returns.std
+        self.losses.append({
+            "steps": self.steps, "loss": last[0], "robustness": last[1], "width": self.learner.width(x), "q": q,
+            "return_std": self.returns.std, "episodes": len(taken.returns),
+            "mean_return": float(np.mean(taken.returns)) if taken.returns else None,
+        })  # fmt: skip
+
+    def critic(self) -> Critic:
+        """The critic as it is now, its last layer scaled back to the units of the environment's rewards."""
+        assert self.normalise is not None
+        net = critic_network(
+            sum(self.sizes.values()), tuple(self.how["hidden"]), 0, self.victim.device, self.victim.dtype
+        )
+        net.load_state_dict(self.learner.net.state_dict())
+        with torch.no_grad():
+            for param in net[-1].parameters():
+                param.mul_(self.returns.std)
+        about = {
+            "network": {"kind": "critic-mlp", "hidden": self.how["hidden"], "activation": "tanh", **self.sizes},
+            "observation": {"rule": "clip((o - mean) / std, -clip, clip)", "clip": self.normalise.clip},
+            "losses": self.losses,
+        }  # fmt: skip
+        return Critic.of(CriticNet(self.normalise, net), {**self.card, **about})
+
+    def write(self, folder: Path, finished: bool) -> None:
+        """Write the critic so far and, until it is finished, the state that an interrupted training resumes from."""
+        unfinished = folder / UNFINISHED
+        if not finished:
+            assert self.normalise is not None
+            about = {"card": self.card, "losses": self.losses}
+            state = {**self.learner.state(), "moments": self.returns.moments}
+            state |= {"mean": self.normalise.mean, "std": self.normalise.std}
+            whole = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
+            write(unfinished, save(whole, {"about": json.dumps(about)}))
+        self.critic().save(folder)
+        if finished:
+            unfinished.unlink(missing_ok=True)
+
+
+def _normaliser(victim: Victim) -> Normalize | None:
+    """A copy of the victim's own normaliser of observations, one number a feature; None where it has none."""
+    shape = victim.observation_space.shape
+    for module in (m for net in victim.modules() for m in net.modules()):
+        if isinstance(module, Normalize) and module.mean.shape in ((), (1,), shape):
+            mean, std = (t.expand(shape).clone() for t in (module.mean, module.std))  # type: ignore[arg-type]
+            return Normalize(mean, std, module.clip)
+    return None
+
+
+def resume(folder: Path, card: dict[str, Any]) -> Critic | dict[str, Any] | None:
+    """What a folder holds of the training that ``card`` describes: the finished critic, the saved state, or None.
+
+    Raises:
+        CardError: for a folder that holds something else, or files that cannot be read.
+        ValueRangeError: for a folder of another training, and for a card that has no JSON form.
+    """
+    for name, value in card["environment"]["kwargs"].items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueRangeError(
+                f"env_kwargs must be finite numbers, texts, lists and dictionaries for card.json in {folder} to hold "
+                f"them, got {name}={value!r:.60}: {error}"
+            ) from error
+    other = _other_content(folder)
+    if other is not None:
+        raise CardError(f"expected a folder for a critic, {folder} holds {other}: give another out=")
+    unfinished = folder / UNFINISHED
+    if unfinished.exists():
+        try:
+            with safe_open(unfinished, "pt") as file:
+                about = json.loads(file.metadata()["about"])
+                # copies: what is read is memory of the file itself, which the next round replaces
+                state = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no dictionary
+            found, saved = about["card"], {"losses": about["losses"], "state": state}
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise CardError(f"cannot read {unfinished}: {error}") from error
+        refuse_another(folder, _identity(found), _identity(card))
+        return saved
+    if (folder / "card.json").exists():
+        critic = Critic(str(folder))
+        refuse_another(folder, _identity(critic.card), _identity(card))
+        return critic
+    return None
+
+
+def _other_content(folder: Path) -> str | None:
+    """What a folder holds that is not a critic, in words; None for a critic's folder and an empty one."""
+    about: dict[str, Any] = {}
+    for name in ("state.json", "card.json"):
+        try:
+            about[name] = json.loads((folder / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, RecursionError) as error:
+            raise CardError(f"cannot read {folder / name}: {error}") from error
+    if "state.json" in about:
+        adversary = isinstance(about["state.json"], dict) and "next" in about["state.json"]
+        return f"the training of an {'adversary' if adversary else 'agent'}"
+    if "card.json" not in about:
+        return None
+    card = about["card.json"] if isinstance(about["card.json"], dict) else {}
+    network = card.get("network")
+    kind = network.get("kind") if isinstance(network, dict) else card.get("kind")
+    if kind == "critic-mlp":
+        return None
+    return "an adversary" if kind == "adversary" else f"a victim, {kind}" if kind else "a card.json of something else"
+
+
+def _identity(card: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a card that distinguish one training from another."""
+    return {part: card.get(part) for part in ("environment", "victim", "training")}
+
+
+_NOT_SETTINGS = ("victim", "env", "env_kwargs", "make", "out", "progress")
+_CHOICES = {"robust": ("interval", "sample", None), "box": ("both", "action"), "successor": ("next", "shuffled")}
+_NUMBERS = {"eps": math.inf, "weight": math.inf, "lr": math.inf, "gamma": 1.0, "noise": math.inf}  # and their tops
+_LARGEST = 2**60
+_WHOLE = {"steps": 2, "seed": 0, "num_envs": 1}  # and the least of each
+
+
+@holding
+def train_one_critic(
+    victim: Victim | str, env: str | Make, *, steps: int = 30 * ROUND, robust: str | None = "interval",
+    eps: float = 0.02, weight: float = 0.1, box: str = "both", successor: str = "next", gamma: float = 0.99,
+    lr: float = 3e-4, noise: float = 0.2, hidden: Sequence[int] = (64, 64), seed: int = 0, num_envs: int = 8,
+    env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None, out: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Critic:  # fmt: skip
+    """Train one critic of a victim's policy, with one setting, for :class:`adv_wrappers.RobustSarsa`.
+
+    Args:
+        victim: the victim or its reference, with continuous actions and observations ``[n]``. A recurrent victim plays
+            with its hidden state; its critic sees the observation alone.
+        env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
+            :func:`adv_wrappers.evaluate`.
+        steps: environment steps, summed over all environments, in rounds of 2048.
+        robust: the robustness term: ``"interval"`` bounds of Q over the box, its largest change at four random corners
+            of the box (``"sample"``), or None.
+        eps: final radius of the box, in units of normalised observations and of native actions.
+        weight: weight of the robustness term.
+        box: ``"both"`` for a box around observation and action (as released), ``"action"`` for one around the action
+            alone (as in the paper).
+        successor: ``"next"`` for Sarsa's own, or ``"shuffled"`` for the released code's, which shuffles a batch before
+            it takes the next entry as successor: its target is a random state's value.
+        gamma: the discount.
+        lr: the learning rate before it falls to zero in the last third.
+        noise: standard deviation of a deterministic victim's exploration, as a fraction of half the range of its
+            actions.
+        hidden: widths of the layers.
+        seed: seeds all randomness.
+        num_envs: the number of environments side by side.
+        out: a folder for the result. Every round writes the critic so far and the state of the training: the same call
+            resumes after an interruption, with new episodes, and reads the result if the training is finished.
+        progress: called as ``progress(steps done, steps)``.
+
+    Raises:
+        VictimError: for discrete actions, observations of more dimensions, and an environment that does not fit.
+        ValueRangeError: for arguments out of range, values that are not finite, and a folder of another training; with
+            ``out``, for ``env_kwargs`` that are not JSON.
+        CardError: for a folder that holds something else, or files that cannot be read.
+
+    >>> from adv_wrappers.training.train_one_critic import train_one_critic
+    >>> critic = train_one_critic("zoo:hopper-ppo", "Hopper-v5", steps=64, num_envs=2)
+    >>> critic.card["losses"][-1]["steps"]
+    64
+    """
+    setting = {
+        "steps": steps, "robust": robust, "eps": eps, "weight": weight, "box": box, "successor": successor,
+        "gamma": gamma, "lr": lr, "noise": noise, "hidden": hidden, "seed": seed, "num_envs": num_envs,
+    }  # fmt: skip
+    return CriticTraining(victim, env, setting, env_kwargs, make, out).run(progress)
+
+
+class CriticTraining:
+    """One training with checked arguments; no environment is made before :meth:`run`.
+
+    Args:
+        victim, env, env_kwargs, make, out: as for :func:`train_one_critic`.
+        setting: other arguments of :func:`train_one_critic`; its defaults apply to the rest.
+
+    Raises:
+        AdvWrappersError: as :func:`train_one_critic` does; :class:`ThreatError` for a setting that it does not take.
+    """
+
+    def __init__(
+        self, victim: Victim | str, env: str | Make, setting: Mapping[str, Any],
+        env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None, out: str | Path | None = None,
+    ) -> None:  # fmt: skip
+        how = check_setting(setting)
+        self.settings = SarsaSettings(**{field.name: how[field.name] for field in dataclasses.fields(SarsaSettings)})
+        self.victim = load_victim(victim)
+        self.player = exploring_victim(self.victim, how["noise"])
+        self.make_env, name, kwargs = builder(env, self.victim, env_kwargs, make)
+        self.card: dict[str, Any] = {
+            "name": "robust-sarsa critic", "environment": {"id": name, "kwargs": kwargs},
+            "victim": {"ref": self.victim.ref, "sha256": self.victim.fingerprint()},
+            "training": {**how, "noise": how["noise"] if self.victim.kind == "mean" else None},
+            "versions": versions(), "git": revision(),
+        }  # fmt: skip
+        self.steps: int = how["steps"]
+        self.folder = None if out is None else Path(out)
+        self.saved = None if self.folder is None else resume(self.folder, self.card)
+
+    def run(self, progress: Callable[[int, int], None] | None = None) -> Critic:
+        """Train what is left to train, and return the critic."""
+        if isinstance(self.saved, Critic):
+            return self.saved
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # small networks are slower on several
+        try:
+            rounds = CriticTrainingState(self.victim, self.player, self.make_env, self.card, self.settings, self.saved)
+            try:
+                if self.folder is not None:
+                    _make_folder(self.folder)
+                while rounds.steps < self.steps:
+                    rounds.play_round()
+                    if self.folder is not None:
+                        rounds.write(self.folder, rounds.steps >= self.steps)
+                    if progress is not None:
+                        progress(min(rounds.steps, self.steps), self.steps)
+            finally:
+                rounds.collector.venv.close()
+        finally:
+            torch.set_num_threads(threads)
+        return rounds.critic() if self.folder is None else Critic(str(self.folder))
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueRangeError(f"cannot write to the folder {folder}: {error}") from error
+
+
+def check_setting(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """A setting with plain numbers, completed with the defaults of :func:`train_one_critic`.
+
+    Raises:
+        ThreatError: for arguments that :func:`train_one_critic` does not take, and for those that are no settings, such
+            as ``out``.
+        ValueRangeError: for values out of range.
+    """
+    signature = inspect.signature(train_one_critic).parameters
+    known = {name: parameter.default for name, parameter in signature.items() if name not in _NOT_SETTINGS}
+    unknown = sorted(map(str, {*setting} - {*known})) if isinstance(setting, Mapping) else [repr(setting)]
+    if unknown:
+        raise ThreatError(f"a critic's setting takes {', '.join(sorted(known))}, not {', '.join(unknown)}")
+    how = {**known, **setting}
+    for name, allowed in _CHOICES.items():
+        if how[name] not in allowed:
+            raise ValueRangeError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {how[name]!r}")
+    for name, top in _NUMBERS.items():
+        how[name] = number(name, how[name], 0, top)
+    for name, least in _WHOLE.items():
+        how[name] = integer(name, how[name], least, _LARGEST)
+    if isinstance(how["hidden"], str) or not isinstance(how["hidden"], Iterable):
+        raise ValueRangeError(f"hidden must hold integers of at least 1, got {how['hidden']!r}")
+    how["hidden"] = [integer("a size of hidden", size, 1, _LARGEST) for size in how["hidden"]]
+    return how
