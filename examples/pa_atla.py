@@ -1,11 +1,11 @@
-"""Harden an agent: train it beside an adversary that learns (PA-ATLA), and compare it with plain training.
+"""Harden an agent: train it in turns with an adversary that learns (PA-ATLA), and compare it with plain training.
 
     python examples/pa_atla.py --steps 80000 --eps 0.05 --out agents
 
-Both agents are PPO on CartPole with the same seed and number of steps; the second one meets PA-AD, which takes its
-turns while the agent learns. Then each is evaluated clean, under noise, under MaxDiff, under the adversary that the
-second one was trained with, and under a PA-AD adversary that is trained against it alone: the lowest counts. With
-``--out`` the agents are kept as cards, and their training goes on where it stopped. ``--adversary sa-rl`` is ATLA,
+Both agents are PPO on CartPole with the same seed and number of steps; the second one is attacked by PA-AD, which
+learns in turns with the agent. Then each is evaluated clean, under noise, under MaxDiff, under the adversary that the
+second one was trained with, and under a new PA-AD adversary that is trained against it: the lowest return counts. With
+``--out`` the agents are saved as cards, and an interrupted training continues. ``--adversary sa-rl`` is ATLA,
 ``max-diff`` or ``min-best`` train under attacks that need no training.
 """
 
@@ -23,21 +23,21 @@ ENV = "CartPole-v1"
 
 
 def train(adversary: str | None, arguments: argparse.Namespace) -> Hardened:
-    """One agent, in peace or against an adversary."""
+    """One agent, trained without attacks or against an adversary."""
     name = adversary or "plain"
     checks, steps = arguments.checks, arguments.steps
 
-    def tell(step: int, clean: float, attacked: float | None) -> None:
+    def show(step: int, clean: float, attacked: float | None) -> None:
         print(f"  {name} {step}: clean {clean:.1f}" + ("" if attacked is None else f", attacked {attacked:.1f}"))
 
     return train_agent(
-        ENV, adversary, arguments.eps, steps, seed=arguments.seed, num_envs=8, phase=4096, checks=checks, progress=tell,
+        ENV, adversary, arguments.eps, steps, seed=arguments.seed, num_envs=8, phase=4096, checks=checks, progress=show,
         episodes=arguments.episodes, out=arguments.out and arguments.out / name, settings={"learning_rate": 1e-3},
     )  # fmt: skip
 
 
 def main() -> None:
-    """Train both agents, attack both, print what they earn."""
+    """Train both agents, attack both, and print their returns."""
     parser = argparse.ArgumentParser(description="Harden an agent by PA-ATLA and evaluate it.")
     parser.add_argument("--adversary", default="pa-ad", help="pa-ad, sa-rl, or a threat such as max-diff")
     parser.add_argument("--steps", type=int, default=80_000, help="environment steps of each agent")
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=20, help="episodes of each evaluation")
     parser.add_argument("--checks", type=int, default=5, help="checkpoints of each training")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="folder for the agents; none are kept without it")
+    parser.add_argument("--out", type=Path, help="folder for the agents; without it they are not saved")
     arguments = parser.parse_args()
 
     agents = {name: train(name, arguments) for name in (None, arguments.adversary)}
@@ -58,12 +58,12 @@ def main() -> None:
         )  # fmt: skip
         threats: dict[str, Any] = {
             "noise": f"noise:eps={arguments.eps}", "max-diff": f"max-diff:eps={arguments.eps}",
-            "met in training": met, "pa-ad of its own": adv.ThreatModel("observation", fresh, adv.Linf(arguments.eps)),
+            "training adversary": met, "new pa-ad": adv.ThreatModel("observation", fresh, adv.Linf(arguments.eps)),
         }  # fmt: skip
         report = adv.evaluate(
             hardened.victim, ENV, list(threats.values()), episodes=arguments.episodes, seed=arguments.seed
         )
-        print(f"trained {'in peace' if name is None else 'against ' + name}: {hardened.protocol}")
+        print(f"trained {'without attacks' if name is None else 'against ' + name}: {hardened.protocol}")
         for label, row in zip(["clean", *threats], report.threats, strict=True):
             print(f"  {label:18} {row['mean_return']:6.1f}  [{row['low']:.1f}, {row['high']:.1f}]")
 

@@ -66,7 +66,7 @@ def ppo(
             whole and with their rewards as they are, or nan before the first has ended.
         checkpoint: a file to write after every update (after ``tell``) and, where it exists, to go on from: weights,
             moments of Adam, random numbers, counters, rate. The games begin anew, as an emulator is not saved.
-        notes: what the caller wants kept in the checkpoint, as JSON; filled from the checkpoint that is gone on from.
+        notes: the caller's own data for the checkpoint, as JSON; filled from the checkpoint that is resumed.
 
     Raises:
         ValueError: if the checkpoint is of a training with other settings.

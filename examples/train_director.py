@@ -38,9 +38,9 @@ def main() -> None:
     victim, within = adv.load_victim(arguments.victim), adv.Linf(arguments.eps)
     actor = adv.PAAD(victim)
 
-    # The victim sees raw observations, so what normalises for the adversary goes around the chair.
-    chair: Any = adv.AdversaryEnv(make_vec_env(arguments.env, 16, seed=0), victim, actor, within, reward=fall)
-    env = VecNormalize(VecMonitor(chair), gamma=0.99)
+    # The victim sees raw observations: observations are normalised for the adversary only, outside of its environment.
+    game: Any = adv.AdversaryEnv(make_vec_env(arguments.env, 16, seed=0), victim, actor, within, reward=fall)
+    env = VecNormalize(VecMonitor(game), gamma=0.99)
     model = PPO("MlpPolicy", env, n_steps=32, batch_size=128, learning_rate=1e-3, seed=0, device="cpu")
     model.learn(arguments.steps)
 
@@ -49,7 +49,7 @@ def main() -> None:
     print(adv.evaluate(victim, arguments.env, threats, arguments.episodes))
     if arguments.out:
         saved = adversary.save(arguments.out, within)
-        print(f"kept; evaluate it again as learned:card={saved.card}")
+        print(f"saved; evaluate it again as learned:card={saved.card}")
 
 
 if __name__ == "__main__":

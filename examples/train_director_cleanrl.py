@@ -1,4 +1,4 @@
-"""Train an adversary with a single-file PPO in the manner of CleanRL: no library between you and the chair.
+"""Train an adversary with a single-file PPO in the manner of CleanRL: the adversary environment, without a library.
 
 python examples/train_director_cleanrl.py --kind pa-ad
 """
@@ -30,17 +30,17 @@ def mlp(inputs: int, outputs: int, gain: float) -> nn.Sequential:
 
 
 class Agent(nn.Module):
-    """The adversary in training: a policy over steers, and a value."""
+    """The adversary in training: its policy and a value."""
 
-    def __init__(self, inputs: int, steers: spaces.Space[object]) -> None:
+    def __init__(self, inputs: int, actions: spaces.Space[object]) -> None:
         super().__init__()
-        self.discrete = isinstance(steers, spaces.Discrete)
-        size = int(steers.n) if isinstance(steers, spaces.Discrete) else int(np.prod(steers.shape or ()))
+        self.discrete = isinstance(actions, spaces.Discrete)
+        size = int(actions.n) if isinstance(actions, spaces.Discrete) else int(np.prod(actions.shape or ()))
         self.actor, self.critic = mlp(inputs, size, 0.01), mlp(inputs, 1, 1.0)
         self.log_std = nn.Parameter(torch.full((size,), -0.7))
 
     def policy(self, x: Tensor) -> Distribution:
-        """The distribution of steers ``[B, A]`` at observations ``[B, n]``."""
+        """The distribution of actions ``[B, A]`` at observations ``[B, n]``."""
         out = self.actor(x)
         return Categorical(logits=out) if self.discrete else Independent(Normal(out, self.log_std.exp()), 1)
 
@@ -48,26 +48,26 @@ class Agent(nn.Module):
 def train(env: gym.vector.VectorEnv, agent: Agent, steps: int, horizon: int = 32, gamma: float = 0.99) -> None:
     """PPO: 10 epochs of 4 minibatches, clipped at 0.2, GAE of 0.95."""
     optimizer = torch.optim.Adam(agent.parameters(), 1e-3, eps=1e-5)
-    rows, scale = env.num_envs, 1 / (1 - gamma)  # rewards are one a step: values stay near one
+    rows, scale = env.num_envs, 1 / (1 - gamma)  # rewards are one per step: values stay near one
     obs, _ = env.reset(seed=0)
     for update in range(max(steps // (rows * horizon), 1)):
-        seen, steers, logs, values, rewards, ends, ahead = ([] for _ in range(7))
+        seen, actions, logs, values, rewards, ends, ahead = ([] for _ in range(7))
         for _ in range(horizon):
             x = torch.as_tensor(obs, dtype=torch.float32)
             with torch.no_grad():
                 policy = agent.policy(x)
-                steer = policy.sample()
+                action = policy.sample()
                 values.append(agent.critic(x).squeeze(-1))
             seen.append(x)
-            steers.append(steer)
-            logs.append(policy.log_prob(steer))
-            obs, reward, terminated, truncated, info = env.step(steer.numpy())
+            actions.append(action)
+            logs.append(policy.log_prob(action))
+            obs, reward, terminated, truncated, info = env.step(action.numpy())
             last = np.array(obs)  # where an episode ended, what it ended with
             for row in np.flatnonzero(terminated | truncated):
                 last[row] = info["final_obs"][row]
             with torch.no_grad():
                 after = agent.critic(torch.as_tensor(last, dtype=torch.float32)).squeeze(-1)
-            ahead.append(after * torch.as_tensor(~terminated))  # a truncated episode would have gone on
+            ahead.append(after * torch.as_tensor(~terminated))  # a truncated episode would have continued
             ends.append(torch.as_tensor(terminated | truncated).float())
             rewards.append(torch.as_tensor(reward, dtype=torch.float32) / scale)
         advantage, advantages = torch.zeros(rows), []
@@ -75,7 +75,7 @@ def train(env: gym.vector.VectorEnv, agent: Agent, steps: int, horizon: int = 32
             delta = rewards[t] + gamma * ahead[t] - values[t]
             advantage = delta + gamma * 0.95 * (1 - ends[t]) * advantage
             advantages.append(advantage)
-        x, chosen, old = torch.cat(seen), torch.cat(steers), torch.cat(logs)
+        x, chosen, old = torch.cat(seen), torch.cat(actions), torch.cat(logs)
         gain = torch.cat(advantages[::-1])
         target = gain + torch.cat(values)
         for _ in range(10):
@@ -104,9 +104,9 @@ def main() -> None:
 
     victim, within = adv.load_victim("zoo:cartpole-a2c"), adv.Linf(0.1)
     games = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 16, autoreset_mode=AutoresetMode.SAME_STEP)
-    chair: Any = adv.AdversaryEnv(games, victim, arguments.kind, within)
-    agent = Agent(4, chair.single_action_space)
-    train(chair, agent, arguments.steps)
+    game: Any = adv.AdversaryEnv(games, victim, arguments.kind, within)
+    agent = Agent(4, game.single_action_space)
+    train(game, agent, arguments.steps)
 
     actor = {"pa-ad": adv.PAAD(victim), "sa-rl": adv.SARL()}[arguments.kind]
     adversary = adv.Learned(adv.Director(agent.actor, agent.discrete, clip=arguments.kind == "sa-rl"), actor)

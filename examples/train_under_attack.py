@@ -22,10 +22,10 @@ import adv_wrappers as adv
 
 def perturbed(env: gym.Env[Any, Any], eps: float) -> gym.Env[Any, Any]:
     """``env`` as the agent in training sees it: half of the observations are off by up to ``eps``."""
-    shell: gym.Env[Any, Any] = adv.PerturbObservation(
+    wrapped: gym.Env[Any, Any] = adv.PerturbObservation(
         env, adv.Noise("uniform"), within=adv.Linf(eps), when=adv.Bernoulli(0.5)
     )
-    return shell
+    return wrapped
 
 
 def train(steps: int, seed: int, eps: float) -> PPO:
@@ -42,7 +42,7 @@ def train(steps: int, seed: int, eps: float) -> PPO:
 
 
 def main() -> None:
-    """Train both agents, play both, print what they earn."""
+    """Train both agents, play both, and print their returns."""
     parser = argparse.ArgumentParser(description="Train PPO under attack and evaluate it.")
     parser.add_argument("--steps", type=int, default=50_000, help="environment steps of each training run")
     parser.add_argument("--eps", type=float, default=0.2, help="l-infinity radius, in CartPole's raw units")

@@ -6,7 +6,7 @@ A card is a folder with ``card.json`` (environment, network, observation rule, a
 ``weights.safetensors``; ``adv_wrappers.load_victim("card:FOLDER")`` reads it. The best checkpoint is chosen on one
 set of evaluation seeds and scored on another, so that the figure in the card is not the luckiest of many.
 
-Atari takes hours. Its training is kept in ``OUT/NAME.checkpoint.safetensors`` after every update, and the same command
+Atari takes hours. Its training is saved in ``OUT/NAME.checkpoint.safetensors`` after every update, and the same command
 with ``--resume`` goes on from there however it was ended:
 
     python examples/train_victim.py bankheist-ppo --out zoo --resume
