@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from adv_wrappers.core.spaces import fits
@@ -31,6 +31,7 @@ from adv_wrappers.evaluation.threat_stacks import Stack, distinct, is_worst, sta
 from adv_wrappers.presets import called
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import integer
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.references import device_of
 from adv_wrappers.victims.victim import Victim
@@ -111,10 +112,7 @@ def evaluate(
     one, name, kwargs = builder(env, victim, env_kwargs, make)
     images = len(victim.observation_space.shape or ()) > 1
     venv = _vector(one, min(num_envs or (8 if images else 32), episodes))
-    threads = torch.get_num_threads()
-    try:
-        if not images:  # small networks are slower on several threads, and far slower where cores are shared
-            torch.set_num_threads(1)
+    with closing(venv), one_thread(not images):
         check_order(venv)
         fits(victim, venv.single_observation_space, venv.single_action_space)
         if not quantize and distances is None:  # those of images compare whole grey levels
@@ -160,9 +158,6 @@ def evaluate(
         if unwritten is not None:
             raise unwritten
         return report
-    finally:
-        torch.set_num_threads(threads)
-        venv.close()
 
 
 def _written(report: Report, folder: Path, kept: Kept | None) -> OutputError | None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.rollout import play
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 from adv_wrappers.wrappers.stack import wrap
@@ -41,13 +41,10 @@ class Arena:
         Raises:
             ValueRangeError: for observations or returns that are not finite.
         """
-        recorder, threads = VectorActionRecorder(self.env), torch.get_num_threads()
-        torch.set_num_threads(1)  # small networks are slower on several
-        try:
+        recorder = VectorActionRecorder(self.env)
+        with one_thread():
             shell = wrap(recorder, *threats, victim=victim, quantize=self.quantize) if threats else recorder
             return play(shell, recorder, victim, self.seeds).returns
-        finally:
-            torch.set_num_threads(threads)
 
     def close(self) -> None:
         """Close the environments."""

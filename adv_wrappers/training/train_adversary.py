@@ -16,6 +16,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.values import construct
-from adv_wrappers.errors import CardError, SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.errors import CardError, SpaceError, ThreatError
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.training.checkpoint_eval import Arena
@@ -44,8 +45,9 @@ from adv_wrappers.training.checkpoints import check_seed, in_words, keep, plain,
 from adv_wrappers.training.director_networks import director_of, minibatch, policy_kwargs
 from adv_wrappers.training.pa_ad_forms import BOTH, formed, refuse_other, stronger
 from adv_wrappers.training.sb3_adapter import Chairs
-from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.files import holding, make_folder, write
 from adv_wrappers.utils.numbers import check_integer
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import actor_of
 from adv_wrappers.wrappers.adversary_env import VectorAdversaryEnv
@@ -84,10 +86,7 @@ class Run(BaseCallback):
         self.record: list[dict[str, Any]] = []
         self.spent, self.since = 0.0, time.process_time()  # seconds of the processor, checkpoints left out
         if self.out is not None:
-            try:
-                self.out.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ValueRangeError(f"cannot write to the folder {out}: {error}") from error
+            make_folder(self.out)
             game.about = plain(game.about)
             if not (self.out / "state.json").exists():
                 refuse_card(self.out, game.about)
@@ -254,10 +253,7 @@ def train_adversary(
         _learnable(actor, victim)
     one, name, kwargs = builder(env, victim, env_kwargs, make)
     vector = SyncVectorEnv([one] * rows, autoreset_mode=AutoresetMode.SAME_STEP)
-    threads = torch.get_num_threads()
-    try:
-        if flat:  # small networks are slower on several threads
-            torch.set_num_threads(1)
+    with closing(vector), one_thread(flat):
         chairs = Chairs(VectorAdversaryEnv(vector, victim, actor, budget, when, observe=observe, quantize=quantize))
         chosen = {**_defaults(algorithm, flat, rows, settings), **settings}
         chosen["policy_kwargs"] = {**policy_kwargs(chairs.observation_space), **settings.get("policy_kwargs", {})}
@@ -292,9 +288,6 @@ def train_adversary(
             return run.finish()
         finally:
             game.arena.close()
-    finally:
-        torch.set_num_threads(threads)
-        vector.close()
 
 
 def train_forms(

@@ -28,13 +28,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import set_random_seed
@@ -61,6 +61,7 @@ from adv_wrappers.training.director_networks import director_of
 from adv_wrappers.training.sb3_agents import anatomy, live
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import check_integer, check_number
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, from_sb3
 
 
@@ -294,22 +295,19 @@ def train_agent(
         "settings": in_words(chosen), "adversary_settings": in_words(theirs),
     }  # fmt: skip
     keep = Keeper(None if out is None else Path(out), about, (name, kwargs))
-    opened: list[Any] = []  # what is closed at the end
-    threads = torch.get_num_threads()
+    opened = ExitStack()  # closes the environments at the end
 
     def vector() -> SyncVectorEnv:
-        opened.append(SyncVectorEnv([one] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP))
-        return opened[-1]  # type: ignore[no-any-return]
+        return opened.enter_context(closing(SyncVectorEnv([one] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)))
 
-    try:
-        torch.set_num_threads(1)  # small networks are slower on several
+    with opened, one_thread():
         check_spaces(one, begun)
         logs = None if tensorboard is None else str(tensorboard)
         model = make_agent(vector(), algorithm, chosen, parts, seed, logs, keep.place)
         table = Table(model, live(model, select))
         rival = make_rival(table, against, vector, sampled, theirs, seed, logs, keep.place)
         table.lay(against.threat, rival)
-        opened.append(arena := Arena(one, episodes, seed))
+        arena = opened.enter_context(closing(Arena(one, episodes, seed)))
         rounds = Rounds(table, rival, against.threat, arena, plan, keep, select, progress)
         if model.num_timesteps:  # other draws and episodes than at the beginning
             set_random_seed(seed + model.num_timesteps)
@@ -323,7 +321,3 @@ def train_agent(
             if hasattr(side, "_logger"):  # else it has not learned in this call
                 side.logger.close()
         return Hardened(found, met, tuple(keep.record), keep.best)
-    finally:
-        torch.set_num_threads(threads)
-        for one_of_them in opened:
-            one_of_them.close()

@@ -38,8 +38,9 @@ from adv_wrappers.training.sarsa import (
     critic_network,
     exploring_victim,
 )
-from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.files import holding, make_folder, write
 from adv_wrappers.utils.numbers import integer, number
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.card_nets import Critic as CriticNet
 from adv_wrappers.victims.victim import Victim
@@ -320,13 +321,11 @@ class CriticTraining:
         """Train what is left to train, and return the critic."""
         if isinstance(self.saved, Critic):
             return self.saved
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # small networks are slower on several
-        try:
+        with one_thread():
             rounds = CriticTrainingState(self.victim, self.player, self.make_env, self.card, self.settings, self.saved)
             try:
                 if self.folder is not None:
-                    _make_folder(self.folder)
+                    make_folder(self.folder)
                 while rounds.steps < self.steps:
                     rounds.play_round()
                     if self.folder is not None:
@@ -335,16 +334,7 @@ class CriticTraining:
                         progress(min(rounds.steps, self.steps), self.steps)
             finally:
                 rounds.collector.venv.close()
-        finally:
-            torch.set_num_threads(threads)
         return rounds.critic() if self.folder is None else Critic(str(self.folder))
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueRangeError(f"cannot write to the folder {folder}: {error}") from error
 
 
 def check_setting(setting: Mapping[str, Any]) -> dict[str, Any]:

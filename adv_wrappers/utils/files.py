@@ -93,14 +93,20 @@ def probe(folder: Path) -> None:
         _write_probe(folder)
 
 
-@contextlib.contextmanager
-def _made(folder: Path) -> Iterator[Path]:
-    """A folder, which is there from now on; one that was made here and is empty at the end is removed."""
+def make_folder(folder: Path) -> bool:
+    """Make a folder and those above it where they are missing; whether it was. Raises :class:`OutputError`."""
     try:
         missing = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
         raise _unwritable(folder, error) from error
+    return missing
+
+
+@contextlib.contextmanager
+def _made(folder: Path) -> Iterator[Path]:
+    """A folder, which is there from now on; one that was made here and is empty at the end is removed."""
+    missing = make_folder(folder)
     try:
         yield folder
     finally:

@@ -1,16 +1,35 @@
-"""Worker processes: a forked child inherits torch's thread pool without its threads, and waits for them for ever."""
+"""How many threads torch computes on, in this process and in the workers that it forks."""
 
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
+
+
+@contextmanager
+def one_thread(when: bool = True) -> Iterator[None]:
+    """Torch computes on one thread inside: small networks are slower on several, far slower on cores that are shared.
+
+    Args:
+        when: False changes nothing.
+    """
+    threads = torch.get_num_threads()
+    try:
+        if when:
+            torch.set_num_threads(1)
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def one_thread_in_workers() -> None:
     """In a worker of ``multiprocessing`` (``AsyncVectorEnv``, ``SubprocVecEnv``), keep torch to one thread.
 
-    There is a worker a core already; and in a forked one the first operation on several threads would never return.
+    There is a worker a core already; and a forked one inherits torch's pool of threads without the threads, so its
+    first operation on several of them would never return.
     """
     if multiprocessing.parent_process() is not None and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
