@@ -110,7 +110,7 @@ def markdown(data: dict[str, Any]) -> str:
         points = sorted(data["budgets"].items(), key=lambda pair: float(pair[0]))
         lines = [[eps, *(text(rows[name]) for name in names)] for eps, rows in points]
         parts.append(
-            "## Budgets\n\nThe zoo's Hopper agent; one training of each kind at each eps.\n\n"
+            "## By budget\n\nThe zoo's Hopper agent; one training of each kind at each eps.\n\n"
             "![budgets](pa_ad_budgets.png)\n\n" + table(["eps", *names], lines)
         )
     if data.get("lambda"):
