@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.processes import python
 
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "coverage.py"
 
 
 def test_the_page_has_what_was_measured(tmp_path):
-    command = [sys.executable, str(SCRIPT), "--repetitions", "400", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = python(SCRIPT, "--repetitions", "400", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     data, page = json.loads((tmp_path / "coverage.json").read_text()), (tmp_path / "coverage.md").read_text()
     by = {(row["returns"], row["n"]): row for row in data["rows"]}

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.processes import python
+
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
 def run(*arguments):
-    command = [sys.executable, str(FOLDER / "gpu.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return python(FOLDER / "gpu.py", *arguments)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here")

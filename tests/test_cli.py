@@ -17,6 +17,7 @@ from adv_wrappers.campaign import SuiteReport
 from adv_wrappers.cli import evaluation, main
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import zoo_names
+from tests.processes import python
 
 
 def test_threats_as_a_module() -> None:
@@ -137,8 +138,8 @@ main(sys.argv[1:])
 """
     out = tmp_path / "o"
     for words in ("evaluate Full-v0 --threat noise:eps=2", "suite Full-v0 --eps 2 --attack noise"):
-        command = [sys.executable, "-c", code, *words.split(), "--victim", "zoo:cartpole-dqn", "--episodes", "2"]
-        done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True)
+        given = [*words.split(), "--victim", "zoo:cartpole-dqn", "--episodes", "2", "--out", str(out)]
+        done = python(code, *given)
         assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
         assert "zoo:cartpole-dqn on Full-v0" in done.stdout and "noise:eps=2" in done.stdout
         assert "Error: cannot write " in done.stderr and "report.json: file too large" in done.stderr

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -19,6 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from safetensors import safe_open
 
 import adv_wrappers as adv
+from tests.processes import python
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -38,11 +37,7 @@ RUNS = {
 
 
 def run(name: str, folder: Path) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *RUNS[name]],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
+    done = python(EXAMPLES / name, *RUNS[name], cwd=folder, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

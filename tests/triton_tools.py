@@ -4,14 +4,14 @@ there. Both happen in a process of their own, since Triton decides at import whi
 from __future__ import annotations
 
 import importlib.util
-import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+from tests.processes import python
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
@@ -75,9 +75,6 @@ def resources(kernel):
 
 
 def _python(code: str, more: dict[str, str], timeout: float) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": "1", **more},
-        capture_output=True, text=True, timeout=timeout, check=False,
-    )  # fmt: skip
+    done = python(code, timeout=timeout, **more)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,37 +13,39 @@ import adv_wrappers as adv
 from adv_wrappers import campaign
 from adv_wrappers.errors import OutputError
 from adv_wrappers.utils.files import held, holding, probe, write
+from tests.processes import context, python
 
-HOLDER = """
-import os, sys
-from adv_wrappers.utils.files import held
-with held(sys.argv[1]):
-    print(os.getpid(), flush=True)
-    sys.stdin.read()
-"""
+
+def hold(folder: Path, pipe: Any) -> None:
+    """Holds a folder until the other end of the pipe says something."""
+    with held(folder):
+        pipe.send("holds it")
+        pipe.recv()
 
 
 @pytest.fixture
 def other(tmp_path: Path):
-    """A second process that holds the folder ``tmp_path / "o"`` until its standard input ends."""
-    command = [sys.executable, "-c", HOLDER, str(tmp_path / "o")]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdin is not None
-    process.pid_told = int(process.stdout.readline())  # type: ignore[attr-defined]
-    yield process
-    process.stdin.close()
-    process.wait()
-    process.stdout.close()
+    """A second process that holds the folder ``tmp_path / "o"`` until its ``pipe`` is written to."""
+    here, there = context.Pipe()
+    with here, there:
+        process = context.Process(target=hold, args=(tmp_path / "o", there))
+        process.start()
+        assert here.recv() == "holds it"
+        yield SimpleNamespace(pid=process.pid, kill=process.kill, join=process.join, pipe=here)
+        if process.is_alive():
+            here.send("let go")
+        process.join()
+        process.close()
 
 
 def test_a_folder_that_another_process_holds(tmp_path: Path, other) -> None:
     (tmp_path / "o" / "kept").write_text("")
-    with pytest.raises(OutputError, match=f"o is in use by process {other.pid_told} on "), held(tmp_path / "o"):
+    with pytest.raises(OutputError, match=f"o is in use by process {other.pid} on "), held(tmp_path / "o"):
         pass
     with held(tmp_path / "another"):
         pass
-    other.stdin.close()
-    other.wait()
+    other.pipe.send("let go")
+    other.join()
     with held(tmp_path / "o"):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["o"]
@@ -51,7 +53,7 @@ def test_a_folder_that_another_process_holds(tmp_path: Path, other) -> None:
 
 def test_a_process_that_was_killed_holds_nothing(tmp_path: Path, other) -> None:
     other.kill()
-    other.wait()
+    other.join()
     assert (tmp_path / "o" / ".lock").exists()
     with held(tmp_path / "o"):
         assert (tmp_path / "o" / ".lock").exists()
@@ -116,7 +118,8 @@ except OutputError as error:
 else:
     sys.exit("written")
 """
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    done = python(code, str(tmp_path))
+    assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["old"] and (tmp_path / "old").read_text() == "old"
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
-import sys
 import textwrap
 import zipfile
 
@@ -19,6 +17,7 @@ from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.utils.untrusted import members, parse_json, read_bytes
 from adv_wrappers.victims import load_victim
+from tests.processes import python
 from tests.victims.test_sb3 import BOX, DICT, SMALL, TWO, VECTOR, model, rewrite
 
 sb3 = pytest.importorskip("stable_baselines3")
@@ -322,10 +321,7 @@ def test_all_of_them_in_little_memory(good, tmp_path):
                 assert "emory" not in str(error), error
                 print(path.split("/")[-1])
     """
-    out = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)], capture_output=True, text=True, check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    out = python(textwrap.dedent(code), str(tmp_path))
     assert out.returncode == 0, out.stderr
     assert len(out.stdout.split()) == len(DATA) + 3
 
