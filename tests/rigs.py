@@ -290,6 +290,7 @@ def frames() -> ReplayEnv:
 
 
 gym.register("tests/Frames-v0", entry_point="tests.rigs:frames")
+gym.register("tests/Short-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=30)
 
 
 @functools.cache

@@ -92,6 +92,12 @@ def moment(preset, victim, grid: bool, budget):
     return context(victim.mode(victim.params(X)).double(), budget, -1, 1, observation=X)
 
 
+def short(how):
+    """The same with fewer steps, where it takes more than one."""
+    few = {"steps": 2, "searches": 2, "queries": 5 if how.name == "square" else 16, "restarts": 2}
+    return replace(how, **{name: number for name, number in few.items() if getattr(how, name, 1) != 1})
+
+
 KINDS = ("q", "logits", "mean", "gaussian", "multi")
 CHOOSERS = ("min-best", "fgsm", "pgd", "multi-targeted", "max-worst", "momentum", "carlini-wagner")
 CLASSIFIERS = dict.fromkeys(CHOOSERS, ("q", "logits"))
@@ -120,10 +126,7 @@ def test_no_trips_and_no_gradients_of_weights(name, kind):
             continue
         defined = True
         assert victim.chain() is None or wrap is nn.Sequential
-        if how.name == "carlini-wagner":
-            how = replace(how, steps=3, searches=2)
-        if hasattr(how, "queries"):
-            how = replace(how, queries=5 if how.name == "square" else 16)
+        how = short(how)
         for grid, budget in ((False, Linf(0.3)), (False, L2(0.3)), (True, Linf(2.0)), (True, L2(2.0))):
             made = moment(preset, victim, grid, budget)
             kept = made.x.clone()

@@ -46,7 +46,7 @@ class Seeded(gym.Wrapper):
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory):
-    """A suite on CartPole of 100 steps, and its folder."""
+    """A suite on a short CartPole, and its folder."""
     out = tmp_path_factory.mktemp("suites") / "one"
     return standard("zoo:cartpole-a2c", short, 0.05, out=out, **QUICK), out
 
@@ -148,6 +148,7 @@ class Stopped(Exception):
 
 def test_an_interrupted_suite_goes_on(suite, tmp_path):
     told: list[tuple[str, int, int]] = []
+    how: dict[str, Any] = {"out": tmp_path, "attacks": ("noise", "max-diff", "sa-rl", "pa-ad"), **QUICK}
 
     def stop(*at):
         told.append(at)
@@ -155,17 +156,17 @@ def test_an_interrupted_suite_goes_on(suite, tmp_path):
             raise Stopped
 
     with pytest.raises(Stopped):
-        standard("zoo:cartpole-a2c", short, 0.05, out=tmp_path, progress=stop, **QUICK)
+        standard("zoo:cartpole-a2c", short, 0.05, progress=stop, **how)
     before = checkpoints(tmp_path / "sa-rl"), checkpoints(tmp_path / "pa-ad")
     assert [len(record) for record in before] == [2, 1] and not (tmp_path / "report.json").exists()
     told.clear()
-    report = standard("zoo:cartpole-a2c", short, 0.05, out=tmp_path, progress=lambda *at: told.append(at), **QUICK)
+    report = standard("zoo:cartpole-a2c", short, 0.05, progress=lambda *at: told.append(at), **how)
     trained = [at for at in told if not at[0].startswith("scoring")]
     assert trained == [("sa-rl", 0, 256), ("sa-rl", 256, 256), *(("pa-ad", done, 256) for done in (0, 256, 256))]
     assert checkpoints(tmp_path / "sa-rl") == before[0] and checkpoints(tmp_path / "pa-ad")[:1] == before[1]
-    assert report.protocol == suite[0].protocol
+    assert report.protocol.items() <= suite[0].protocol.items()
     mine, others = ({row["threat"]: row["returns"] for row in r.report.threats} for r in (report, suite[0]))
-    assert {**mine, "pa-ad": None} == {**others, "pa-ad": None}
+    assert len(mine) == 5 and {**mine, "pa-ad": None}.items() <= {**others, "pa-ad": None}.items()
     names = [what for what, done, _ in told if done == 0 and what.startswith("scoring")]
     last = (f"scoring {name}{FRESH}" for name in ("none", report.worst["threat"]))
     assert names == ["scoring none", *(f"scoring {name}" for name in report.attacks), *last]

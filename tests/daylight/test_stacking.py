@@ -17,15 +17,19 @@ SIX = {
 }  # fmt: skip
 
 
-def attack(**kwargs):
+def attack():
     # in float64: which of two points that are as good is kept must not depend on the size of a batch
-    return adv.threat("pgd", RIG.victim(torch.float64), eps=2, **kwargs)
+    return adv.threat("pgd", RIG.victim(torch.float64), eps=2, steps=2, step=1.0, restarts=2)
+
+
+def played(*threats):
+    """Two episodes of one environment under the threats."""
+    return run("env", RIG, lambda env: adv.wrap(env, *threats), (8,))
 
 
 @pytest.mark.parametrize("name", list(SIX))
 def test_the_attack_is_relative_to_the_transformed_frame(name):
-    under = run("env", RIG, lambda env: adv.wrap(env, SIX[name]))
-    both = run("env", RIG, lambda env: adv.wrap(env, SIX[name], attack()))
+    under, both = played(SIX[name]), played(SIX[name], attack())
     moved = [
         np.abs(a.astype(int) - b).max()
         for row, other in zip(under, both, strict=True)
@@ -38,8 +42,7 @@ def test_the_attack_is_relative_to_the_transformed_frame(name):
 @pytest.mark.parametrize("name", list(SIX))
 def test_the_transform_of_the_attacked_frame(name):
     """The other way round the attack acts first, and the transform is what the agent gets."""
-    attacked = run("env", RIG, lambda env: adv.wrap(env, attack()))
-    both = run("env", RIG, lambda env: adv.wrap(env, attack(), SIX[name]))
+    attacked, both = played(attack()), played(attack(), SIX[name])
     space = RIG.space
     for row, other in zip(attacked, both, strict=True):
         for e, f in zip(row, other, strict=True):

@@ -23,8 +23,8 @@ def balancing(kind: str = "logits", select: str = "mode", sharpness: float = 4.0
 
 
 def short() -> gym.Env[Any, Any]:
-    """CartPole that ends after 100 steps."""
-    return gym.make("CartPole-v1", max_episode_steps=100)
+    """CartPole that ends after 40 steps."""
+    return gym.make("CartPole-v1", max_episode_steps=40)
 
 
 class Film(gym.Env[Any, Any]):

@@ -19,7 +19,7 @@ from adv_wrappers.victims import Victim, from_module
 from tests.evaluation.agents import balancing, short
 
 STACK = ["noise:eps=0.3", "worst-action:when=every(3)"]
-THREATS = ["noise:eps=0.8", "max-diff:eps=0.9,p=0.6", "action-flip:p=0.3", STACK]
+THREATS = ["noise:eps=0.8", "max-diff:eps=2.0,p=0.8", "action-flip:p=0.5", STACK]
 
 
 def untimed(report: Report) -> list[dict[str, Any]]:
@@ -39,14 +39,14 @@ def test_the_number_of_environments_changes_nothing(select: str) -> None:
 
 
 def test_a_run_can_be_repeated_and_another_seed_differs(victim: Victim) -> None:
-    runs = [adv.evaluate(victim, short, ["noise:eps=0.5"], episodes=4, seed=s) for s in (0, 0, 1)]
+    runs = [adv.evaluate(victim, short, ["noise:eps=1.0"], episodes=4, seed=s) for s in (0, 0, 1)]
     assert untimed(runs[0]) == untimed(runs[1]) and runs[0].episode_seeds == runs[1].episode_seeds
     assert runs[0].threats[1]["returns"] != runs[2].threats[1]["returns"]
 
 
 def test_it_is_the_plain_loop_with_the_same_seeds(victim: Victim) -> None:
-    report = adv.evaluate(victim, "CartPole-v1", ["pgd:eps=0.1"], episodes=3, num_envs=2)
-    env = adv.wrap(gym.make("CartPole-v1"), "pgd:eps=0.1", victim=victim)
+    report = adv.evaluate(victim, short, ["pgd:eps=0.1"], episodes=3, num_envs=2)
+    env = adv.wrap(short(), "pgd:eps=0.1", victim=victim)
     returns = []
     for seed in report.episode_seeds:
         (obs, _), total, done = env.reset(seed=seed), 0.0, False

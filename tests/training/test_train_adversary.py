@@ -20,6 +20,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from adv_wrappers.training.sb3_adapter import Chairs
 from adv_wrappers.training.train_adversary import train_adversary
 
+SHORT = "tests/Short-v0"  # CartPole of 30 steps
 QUICK = {"num_envs": 4, "checks": 2, "episodes": 3, "n_steps": 32, "batch_size": 64, "n_epochs": 2}
 
 
@@ -27,7 +28,14 @@ QUICK = {"num_envs": 4, "checks": 2, "episodes": 3, "n_steps": 32, "batch_size":
 def test_what_is_trained_is_a_threat(kind, tmp_path):
     told = []
     learned = train_adversary(
-        kind, "CartPole-v1", "zoo:cartpole-a2c", 0.05, 256, out=tmp_path, progress=lambda *at: told.append(at), **QUICK
+        kind,
+        SHORT,
+        "zoo:cartpole-a2c",
+        0.05,
+        256,
+        out=tmp_path,
+        progress=lambda *at: told.append(at),
+        **QUICK,
     )
     assert isinstance(learned, Learned) and learned.within == adv.Linf(0.05)
     assert [steps for steps, _ in told] == [128, 256] and all(0 < left <= 500 for _, left in told)
@@ -39,12 +47,12 @@ def test_what_is_trained_is_a_threat(kind, tmp_path):
     again = adv.ThreatModel.from_dict(json.loads(json.dumps(threat.to_dict())))
     x = torch.randn(5, 4)
     assert torch.equal(again.how.director(x), learned.director(x)) and again.how.sha256 == learned.sha256
-    report = adv.evaluate("zoo:cartpole-a2c", "CartPole-v1", [again], episodes=2)
+    report = adv.evaluate("zoo:cartpole-a2c", SHORT, [again], episodes=2)
     assert report.threats[1]["linf"] <= 0.05 + 1e-6 and report.threats[1]["attacked_fraction"] == 1
 
 
 def test_a_training_that_was_killed_goes_on(tmp_path):
-    arguments = ("sa-rl", "CartPole-v1", "zoo:cartpole-a2c", 0.05)
+    arguments = ("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05)
     train_adversary(*arguments, 128, out=tmp_path, **QUICK)
     before = json.loads((tmp_path / "state.json").read_text())["record"]
     told = []
@@ -64,7 +72,7 @@ def records(folder):
 
 
 def test_both_forms_are_trained_and_the_stronger_is_kept(tmp_path):
-    given, told = ("pa-ad", "CartPole-v1", "zoo:cartpole-a2c", 0.2, 128), []
+    given, told = ("pa-ad", SHORT, "zoo:cartpole-a2c", 0.2, 128), []
     how = {"form": "both", "out": tmp_path, **QUICK}
     learned = train_adversary(*given, progress=lambda *at: told.append(at), **how)
     left = records(tmp_path)
@@ -86,7 +94,14 @@ def test_both_forms_are_trained_and_the_stronger_is_kept(tmp_path):
 def test_both_forms_without_a_folder():
     told = []
     learned = train_adversary(
-        "pa-ad", "CartPole-v1", "zoo:cartpole-a2c", 0.2, 128, form="both", progress=lambda *at: told.append(at), **QUICK
+        "pa-ad",
+        SHORT,
+        "zoo:cartpole-a2c",
+        0.2,
+        128,
+        form="both",
+        progress=lambda *at: told.append(at),
+        **QUICK,
     )
     means = [mean for _, mean in told]
     assert len(means) == 2 and learned.actor.form == ("direction", "target")[means.index(min(means))]
@@ -103,12 +118,12 @@ def test_both_forms_without_a_folder():
 )
 def test_forms_that_there_are_not(kind, form, error, match, tmp_path):
     with pytest.raises(error, match=match):
-        train_adversary(kind, "CartPole-v1", "zoo:cartpole-dqn", 0.05, 128, form=form, out=tmp_path, **QUICK)
+        train_adversary(kind, SHORT, "zoo:cartpole-dqn", 0.05, 128, form=form, out=tmp_path, **QUICK)
     assert not [*tmp_path.iterdir()]
 
 
 def test_both_forms_leave_the_folder_of_something_else_alone(tmp_path):
-    given = ("CartPole-v1", "zoo:cartpole-a2c", 0.05, 128)
+    given = (SHORT, "zoo:cartpole-a2c", 0.05, 128)
     train_adversary("sa-rl", *given, out=tmp_path, **QUICK)
     before = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(adv.ValueRangeError, match="something else than a training of both forms"):
@@ -120,8 +135,8 @@ def test_both_forms_leave_the_folder_of_something_else_alone(tmp_path):
 
 
 def test_a_changed_folder_is_refused(tmp_path):
-    learned = train_adversary("sa-rl", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 128, out=tmp_path / "a", **QUICK)
-    other = train_adversary("sa-rl", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 128, seed=1, out=tmp_path / "b", **QUICK)
+    learned = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 128, out=tmp_path / "a", **QUICK)
+    other = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 128, seed=1, out=tmp_path / "b", **QUICK)
     assert learned.sha256 != other.sha256
     with pytest.raises(adv.CardError, match="changed: expected"):
         Learned(card=str(tmp_path / "a"), sha256=other.sha256)
@@ -144,7 +159,7 @@ def test_a_changed_folder_is_refused(tmp_path):
 def test_what_cannot_work(arguments, error, match):
     given = {
         "kind": "pa-ad",
-        "env": "CartPole-v1",
+        "env": SHORT,
         "victim": "zoo:cartpole-a2c",
         "eps": 0.05,
         "steps": 100,
@@ -165,15 +180,15 @@ def test_what_cannot_work(arguments, error, match):
 @pytest.mark.parametrize("observe", ["state", "state+action"])
 def test_actions_too(kind, within, observe, tmp_path):
     learned = train_adversary(
-        kind, "CartPole-v1", "zoo:cartpole-dqn", within=within, steps=256, out=tmp_path, observe=observe, **QUICK
+        kind, SHORT, "zoo:cartpole-dqn", within=within, steps=256, out=tmp_path, observe=observe, **QUICK
     )
-    report = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", [learned, f"learned:card={tmp_path}"], episodes=3)
+    report = adv.evaluate("zoo:cartpole-dqn", SHORT, [learned, f"learned:card={tmp_path}"], episodes=3)
     clean, trained, loaded = report.threats
     assert trained["returns"] == loaded["returns"] != clean["returns"] and learned.observe == observe
 
 
 def test_a2c_trains_too():
-    learned = train_adversary("pa-ad", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 160, "a2c", 4, checks=1, episodes=2)
+    learned = train_adversary("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 160, "a2c", 4, checks=1, episodes=2)
     assert learned.director.net[-1].out_features == 1
 
 
@@ -191,16 +206,16 @@ def test_a_victim_without_a_reference_is_left_open(tmp_path):
 
 
 def test_budget_and_timing_come_along(tmp_path):
-    given = ("pa-ad", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 128)
+    given = ("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 128)
     for out in (None, tmp_path):
         learned = train_adversary(*given, when="every(3)", out=out, **QUICK)
-        env = adv.PerturbObservation(gym.make("CartPole-v1"), learned)
+        env = adv.PerturbObservation(gym.make(SHORT), learned)
         assert env.threat.within == adv.Linf(0.05) and env.threat.when == adv.Every(3)
     found = adv.threat("learned", card=str(tmp_path))
     again = adv.ThreatModel.from_dict(json.loads(json.dumps(found.to_dict())))
     assert found.when == again.when == adv.Every(3) and again.to_dict() == found.to_dict()
     assert adv.threat("learned", card=str(tmp_path), when="always").when == adv.Always()
-    report = adv.evaluate("zoo:cartpole-a2c", "CartPole-v1", [learned, f"learned:card={tmp_path}"], episodes=3)
+    report = adv.evaluate("zoo:cartpole-a2c", SHORT, [learned, f"learned:card={tmp_path}"], episodes=3)
     assert all(0.3 < row["attacked_fraction"] < 0.4 for row in report.threats[1:])
     with pytest.raises(adv.ThreatError, match="a folder keeps timings"):
         train_adversary(*given, when=lambda x, context: True, out=tmp_path / "other", **QUICK)
@@ -249,7 +264,7 @@ def test_images(tmp_path):
 
 
 def test_a_folder_of_another_training_is_refused(tmp_path):
-    given = ("sa-rl", "CartPole-v1", "zoo:cartpole-a2c", 0.05, 128)
+    given = ("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 128)
     train_adversary(*given, out=tmp_path, **QUICK)
     with pytest.raises(adv.ValueRangeError, match="holds another training, with seed 0 and not 1: give"):
         train_adversary(*given, out=tmp_path, seed=1, **QUICK)
@@ -274,7 +289,7 @@ class Mine:
     """What JSON cannot hold."""
 
 
-GIVEN = ("CartPole-v1", "zoo:cartpole-a2c", 0.05, 128)
+GIVEN = (SHORT, "zoo:cartpole-a2c", 0.05, 128)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +311,7 @@ def test_whatever_tells_a_training_apart_is_kept(more, match, tmp_path):
 
 def test_the_actor_keeps_a_victim_of_its_own_after_a_break(tmp_path):
     actor = adv.PAAD(adv.load_victim("zoo:cartpole-a2c"))
-    first, again = (train_adversary(actor, "CartPole-v1", "zoo:cartpole-ppo", 0.05, 128, out=tmp_path, **QUICK)
+    first, again = (train_adversary(actor, SHORT, "zoo:cartpole-ppo", 0.05, 128, out=tmp_path, **QUICK)
                     for _ in range(2))  # fmt: skip
     assert first.actor.victim.ref == again.actor.victim.ref == "zoo:cartpole-a2c"
 
@@ -351,7 +366,7 @@ def test_tensorboard_and_the_record(tmp_path):
     pytest.importorskip("tensorboard")
     train_adversary(
         "sa-rl",
-        "CartPole-v1",
+        SHORT,
         "zoo:cartpole-a2c",
         0.05,
         256,

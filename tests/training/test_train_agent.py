@@ -30,8 +30,8 @@ from adv_wrappers.training.sb3_agents import follow, live, save_agent
 from adv_wrappers.training.train_agent import train_agent
 
 SMALL: dict[str, Any] = {
-    "num_envs": 4, "phase": 256, "checks": 2, "episodes": 2,
-    "settings": {"n_steps": 32, "n_epochs": 2}, "adversary_settings": {"n_steps": 32, "n_epochs": 2},
+    "num_envs": 4, "phase": 128, "checks": 2, "episodes": 2,
+    "settings": {"n_steps": 16, "n_epochs": 2}, "adversary_settings": {"n_steps": 16, "n_epochs": 2},
 }  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def seen(monkeypatch):
 
 @pytest.mark.parametrize("adversary", ["sa-rl", "pa-ad"])
 def test_one_side_stands_still_while_the_other_learns(adversary, seen):
-    train_agent(Slope, adversary, 0.1, 1024, scale="victim", **SMALL)
+    train_agent(Slope, adversary, 0.1, 512, scale="victim", **SMALL)
     assert len(seen["before"]) == len(seen["after"]) == 4
     for (agent, rival), (agent_after, rival_after) in zip(seen["before"], seen["after"], strict=True):
         assert torch.equal(agent, agent_after) and not torch.equal(rival, rival_after)
@@ -118,13 +118,13 @@ def test_one_side_stands_still_while_the_other_learns(adversary, seen):
 
 
 def test_the_agent_sees_perturbed_observations_within_the_budget_of_its_present_units(seen):
-    train_agent(Slope, "sa-rl", 0.1, 1024, scale="victim", **SMALL)
+    train_agent(Slope, "sa-rl", 0.1, 512, scale="victim", **SMALL)
     events = [event for event in seen["rollouts"] if event[0] == "rollout"]
-    assert len(events) == 8 and len(seen["steps"]) == 8 * 32
+    assert len(events) == 8 and len(seen["steps"]) == 8 * 16
     units = np.array([np.sqrt(event[1] + 1e-8) for event in events])
     assert (units[0] == np.sqrt(1 + 1e-8)).all() and (np.diff(units, axis=0) != 0).all()
     assert np.allclose(units[-1], Slope.spread, rtol=0.2)
-    for (_, _, budgets, begin), unit, end in zip(events, units, [*(e[3] for e in events[1:]), 256], strict=True):
+    for (_, _, budgets, begin), unit, end in zip(events, units, [*(e[3] for e in events[1:]), 128], strict=True):
         assert len(budgets) == 2  # the agent's layer and the adversary's chairs
         for budget in budgets:
             assert np.allclose(budget.scale, unit, rtol=1e-12) and budget.eps == 0.1
@@ -136,7 +136,7 @@ def test_the_agent_sees_perturbed_observations_within_the_budget_of_its_present_
 
 
 def test_the_live_victim_is_the_agent_at_every_rollout(seen):
-    train_agent(Slope, "pa-ad", 0.1, 512, scale="victim", **SMALL)
+    train_agent(Slope, "pa-ad", 0.1, 256, scale="victim", **SMALL)
     assert len(seen["agrees"]) == 4
     for params, own in seen["agrees"]:
         torch.testing.assert_close(params[:, :2], own.mean.detach(), rtol=1e-4, atol=1e-5)
@@ -148,30 +148,30 @@ def test_the_live_victim_is_the_agent_at_every_rollout(seen):
 def test_statistics_are_those_of_true_observations():
     """A bias of the whole budget, up and never down, would be in the mean of what the agent sees."""
     up = adv.ThreatModel("observation", lambda x, context: context.high, adv.Linf(50.0))
-    hardened = train_agent(Slope, up, None, 512, **SMALL)
+    hardened = train_agent(Slope, up, None, 256, **SMALL)
     assert hardened.victim.net[0].mean == pytest.approx([7.0] * 5, abs=8.0)
 
 
 @pytest.mark.parametrize("adversary", [None, "noise", "max-diff:steps=2", "min-best", SARL(), PAAD(steps=1), "pa-ad"])
 def test_one_argument_tells_the_trainings_apart(adversary):
     told = []
-    hardened = train_agent("CartPole-v1", adversary, 0.05, 512, progress=lambda *at: told.append(at), **SMALL)
-    assert [steps for steps, *_ in told] == [256, 512] == [row["steps"] for row in hardened.record]
+    hardened = train_agent("CartPole-v1", adversary, 0.05, 256, progress=lambda *at: told.append(at), **SMALL)
+    assert [steps for steps, *_ in told] == [128, 256] == [row["steps"] for row in hardened.record]
     assert all((attacked is None) == (adversary is None) and 0 < clean <= 500 for _, clean, attacked in told)
     row = hardened.record[hardened.best]
     assert row["score"] == max(row["score"] for row in hardened.record)
     learns = isinstance(adversary, (SARL, PAAD)) or adversary == "pa-ad"
     assert row["adversary_steps"] == (row["steps"] if learns else 0)
-    assert f"at {row['steps']} of 512 steps" in hardened.protocol
+    assert f"at {row['steps']} of 256 steps" in hardened.protocol
     threats = [] if hardened.threat is None else [hardened.threat]
     report = adv.evaluate(hardened.victim, "CartPole-v1", threats, episodes=2)
     assert len(report.threats) == 1 + len(threats) and all(row["linf"] <= 0.05 + 1e-6 for row in report.threats[1:])
 
 
 def test_only_the_second_half_is_chosen_from():
-    hardened = train_agent("CartPole-v1", None, steps=1024, **{**SMALL, "checks": 4})
+    hardened = train_agent("CartPole-v1", None, steps=512, **{**SMALL, "checks": 4})
     assert [(row["steps"], row["late"]) for row in hardened.record] == [
-        (256, False), (512, True), (768, True), (1024, True)
+        (128, False), (256, True), (384, True), (512, True)
     ]  # fmt: skip
     assert hardened.protocol.startswith("the best of 3 checkpoints by the clean return")
     keep = Keeper(None, {}, ("Any-v0", {}))
@@ -205,7 +205,7 @@ def test_the_seat_draws_as_the_adversary_does_in_its_own_phase(sampled):
 
 @pytest.mark.parametrize("env", ["CartPole-v1", Slope])
 def test_the_card_is_the_agent(env, tmp_path):
-    hardened = train_agent(env, "pa-ad", 0.05, 512, out=tmp_path, **SMALL)
+    hardened = train_agent(env, "pa-ad", 0.05, 256, out=tmp_path, **SMALL)
     victim = adv.load_victim(f"card:{tmp_path}")
     place = tmp_path / f"checkpoint-{hardened.record[hardened.best]['steps']}"
     one = gym.make(env) if isinstance(env, str) else env()
@@ -276,59 +276,59 @@ class _Kill:
 
 
 def test_a_training_that_was_killed_goes_on(tmp_path):
-    arguments = ("CartPole-v1", "sa-rl", 0.05, 1024)
+    arguments = ("CartPole-v1", "sa-rl", 0.05, 512)
     with pytest.raises(_Killed):
-        train_agent(*arguments, out=tmp_path, progress=_Kill(512), **{**SMALL, "checks": 4})
+        train_agent(*arguments, out=tmp_path, progress=_Kill(256), **{**SMALL, "checks": 4})
     state = json.loads((tmp_path / "state.json").read_text())
-    assert [row["steps"] for row in state["record"]] == [256, 512]
+    assert [row["steps"] for row in state["record"]] == [128, 256]
     (tmp_path / ".part.1").mkdir()  # of a checkpoint that was never whole
     (tmp_path / "card.json").write_text("half a ca")  # nor this
     told = []
     hardened = train_agent(
         *arguments, out=tmp_path, progress=lambda steps, *_: told.append(steps), **{**SMALL, "checks": 4}
     )
-    assert told == [768, 1024] and list(hardened.record[:2]) == state["record"]
-    assert hardened.record[-1]["adversary_steps"] == 1024
+    assert told == [384, 512] and list(hardened.record[:2]) == state["record"]
+    assert hardened.record[-1]["adversary_steps"] == 512
     seconds = [row["seconds"]["agent"] for row in hardened.record]
     assert seconds == sorted(seconds)
     kept = {path.name for path in tmp_path.glob("checkpoint-*")}
-    assert kept == {"checkpoint-1024", f"checkpoint-{hardened.record[hardened.best]['steps']}"}
+    assert kept == {"checkpoint-512", f"checkpoint-{hardened.record[hardened.best]['steps']}"}
     done = train_agent(*arguments, out=tmp_path, progress=_Kill(0), **{**SMALL, "checks": 4})  # nothing left to do
     assert done.record == hardened.record and done.victim.fingerprint() == hardened.victim.fingerprint()
 
 
 def test_the_folder_of_another_training_is_refused(tmp_path):
-    train_agent("CartPole-v1", None, steps=256, out=tmp_path, **SMALL)
+    train_agent("CartPole-v1", None, steps=128, out=tmp_path, **SMALL)
     with pytest.raises(
         adv.ValueRangeError, match=r"with adversary.actor None and not 'sa-rl', .* and \d more: give another folder"
     ):
-        train_agent("CartPole-v1", "sa-rl", 0.05, 256, out=tmp_path, **SMALL)
+        train_agent("CartPole-v1", "sa-rl", 0.05, 128, out=tmp_path, **SMALL)
     with pytest.raises(adv.ValueRangeError, match="net_arch"):
         settings = {**SMALL["settings"], "policy_kwargs": {"net_arch": [8]}}
-        train_agent("CartPole-v1", None, steps=256, out=tmp_path, **{**SMALL, "settings": settings})
+        train_agent("CartPole-v1", None, steps=128, out=tmp_path, **{**SMALL, "settings": settings})
     (tmp_path / "state.json").write_text('{"about": 3')
     with pytest.raises(adv.CardError, match="cannot read"):
-        train_agent("CartPole-v1", None, steps=256, out=tmp_path, **SMALL)
+        train_agent("CartPole-v1", None, steps=128, out=tmp_path, **SMALL)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "card.json").write_text("{}")
     with pytest.raises(adv.ValueRangeError, match="belongs to something else"):
-        train_agent("CartPole-v1", None, steps=256, out=tmp_path, **SMALL)
+        train_agent("CartPole-v1", None, steps=128, out=tmp_path, **SMALL)
     assert [path.name for path in tmp_path.iterdir()] == ["card.json"]
 
 
 def test_one_log_a_side(tmp_path):
     pytest.importorskip("tensorboard")
     before = threading.active_count()
-    train_agent("CartPole-v1", "sa-rl", 0.05, 512, tensorboard=tmp_path, **{**SMALL, "phase": 128})
+    train_agent("CartPole-v1", "sa-rl", 0.05, 256, tensorboard=tmp_path, **{**SMALL, "phase": 64})
     assert sorted(path.parent.name for path in tmp_path.rglob("events.*")) == ["adversary_0", "agent_0"]
     assert threading.active_count() == before
 
 
 def test_the_same_seed_is_the_same_training():
     one, same, other = (
-        train_agent("CartPole-v1", "pa-ad", 0.05, 512, seed=seed, **SMALL).victim.fingerprint() for seed in (0, 0, 1)
+        train_agent("CartPole-v1", "pa-ad", 0.05, 128, seed=seed, **SMALL).victim.fingerprint() for seed in (0, 0, 1)
     )
     assert one == same != other
 

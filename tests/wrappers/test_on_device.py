@@ -6,8 +6,6 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 import adv_wrappers as adv
 from tests.attacks.test_cost import NoTrips
+from tests.processes import python
 
 ROOT = Path(__file__).parent.parent.parent
 META, ROWS = torch.device("meta"), 6
@@ -36,14 +35,14 @@ THREATS = {
     "noise": ["noise:eps=0.1"],
     "noise in l2": ["noise:eps=0.1,norm=l2,kind=gaussian"],
     "fgsm": ["fgsm:eps=0.1"],
-    "pgd": ["pgd:eps=0.1"],
-    "momentum": ["momentum:eps=0.1"],
-    "max-diff": ["max-diff:eps=0.1"],
-    "min-q": ["min-q:eps=0.1"],
+    "pgd": ["pgd:eps=0.1,steps=2,restarts=2"],
+    "momentum": ["momentum:eps=0.1,steps=2"],
+    "max-diff": ["max-diff:eps=0.1,steps=2"],
+    "min-q": ["min-q:eps=0.1,steps=2"],
     "carlini-wagner": ["carlini-wagner:eps=0.5,norm=l2,steps=2,searches=2"],
     "action-flip": ["action-flip:p=0.1"],
     "worst-action": ["worst-action"],
-    "a stack": ["pgd:eps=0.1,p=0.5", "noise:eps=0.1,when=every(2)&atmost(3)|~window(1,4)", "action-flip:p=0.2"],
+    "a stack": ["pgd:eps=0.1,steps=2,p=0.5", "noise:eps=0.1,when=every(2)&atmost(3)|~window(1,4)", "action-flip:p=0.2"],
 }
 PICTURES = [
     "brightness", "median-blur", "rotation", "shift", "jpeg", "perspective", "noise:eps=4", "noise:eps=4,newest=true",
@@ -225,7 +224,7 @@ def bare_jax_is_refused():
 
 def gymnasiums_own_vector_runs_under_attack():
     victim = adv.load_victim("zoo:cartpole-dqn")
-    threats = [adv.threat("pgd", victim, eps=0.2), "noise:eps=0.1", "action-flip:p=0.2"]
+    threats = [adv.threat("pgd", victim, eps=0.2, steps=2, restarts=2), "noise:eps=0.1", "action-flip:p=0.2"]
     runs = []
     for _ in range(2):
         env, seen, woken = adv.wrap(jaxed(4), *threats, keep_true=True), [], 0
@@ -289,9 +288,6 @@ def test_in_jax():
     """In a process of its own: where JAX has been imported, tests that fork are warned of its threads."""
     names = [bare_jax_is_refused, gymnasiums_own_vector_runs_under_attack, cartpole_in_jax_is_gymnasiums]
     calls = "; ".join(f"tests.{test.__name__}()" for test in names)
-    done = subprocess.run(
-        [sys.executable, "-c", f"from tests.wrappers import test_on_device as tests; {calls}; print('passed')"],
-        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}, capture_output=True, text=True,
-        timeout=300,
-    )  # fmt: skip
+    code = f"from tests.wrappers import test_on_device as tests; {calls}; print('passed')"
+    done = python(code, cwd=ROOT, JAX_PLATFORMS="cpu")
     assert done.stdout == "passed\n", done.stderr[-4000:]
