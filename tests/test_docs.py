@@ -50,3 +50,18 @@ def test_named_files_exist(page):
         name for name in sorted(named) if not any((base / name).exists() for base in (PACKAGE, ROOT, ROOT / "tests"))
     ]
     assert not missing, f"{page} names what is not there: {missing}"
+
+
+def test_every_citation_is_in_the_bibliography():
+    known = re.findall(
+        r"^([A-Z].* \d{4})$", (ROOT / "docs" / "bibliography.rst").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    name = r"(?<!\w)(?:[A-Z][a-z]+, )*[A-Z][a-z]+(?: et al\.| and [A-Z][a-z]+)"
+    cited = set()
+    for folder in ("adv_wrappers", "examples", "benchmarks", "docs"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".rst", ".md") and not {"_generated", "bibliography.rst"} & set(path.parts):
+                for who, year in re.findall(rf"({name})\s+\(?((?:19|20)\d\d)\b", path.read_text(encoding="utf-8")):
+                    cited.add(f"{who} {year}")
+    assert len(known) > 20
+    assert sorted(cited - set(known)) == []
