@@ -15,19 +15,13 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError, SpaceError
-from adv_wrappers.networks.input_gradient import Normalize
 from adv_wrappers.networks.recurrent import lstm_step
+from adv_wrappers.networks.spec import Layer, build, describe
+from adv_wrappers.networks.weights import Weights, digest
 from adv_wrappers.utils.files import write
-from adv_wrappers.utils.numbers import integer
 from adv_wrappers.utils.untrusted import read_json, read_tensors
-from adv_wrappers.victims.card_nets import Weights, clip_of
-from adv_wrappers.victims.gradients import digest
 
 FORMAT = 1
-_LAYERS: dict[str, type[nn.Module]] = {
-    "normalize": Normalize, "linear": nn.Linear, "conv": nn.Conv2d, "flatten": nn.Flatten, "relu": nn.ReLU,
-    "tanh": nn.Tanh, "lstm": nn.LSTM,
-}  # fmt: skip
 State = tuple[Tensor, ...]
 
 
@@ -137,26 +131,13 @@ def save_director(folder: str | Path, director: Director, about: Mapping[str, An
     write(folder / "card.json", (json.dumps(card, indent=2) + "\n").encode())
 
 
-def stored(director: Director) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+def stored(director: Director) -> tuple[list[Layer], dict[str, Tensor]]:
     """A card's list of layers, and their weights by name: float32 on the processor.
 
     Raises:
         CardError: for a layer that no card can hold.
     """
-    tensors: dict[str, Tensor] = {}
-    layers: list[dict[str, Any]] = []
-    for i, layer in enumerate(director.net):
-        kind = next((name for name, known in _LAYERS.items() if type(layer) is known), None)
-        if kind is None:
-            raise CardError(f"a director of {', '.join(_LAYERS)} can be saved, this one has {type(layer).__name__}")
-        more: dict[str, Any] = {}
-        if isinstance(layer, Normalize):
-            tensors |= {f"net.{i}.mean": layer.mean, f"net.{i}.std": layer.std}
-            more = {"clip": layer.clip}
-        elif isinstance(layer, (nn.Linear, nn.Conv2d, nn.LSTM)):
-            tensors |= {f"net.{i}.{name}": tensor for name, tensor in layer.state_dict().items()}
-            more = {"stride": layer.stride[0]} if isinstance(layer, nn.Conv2d) else {}
-        layers.append({"kind": kind, **more})
+    layers, tensors = describe(director.net, "net")
     return layers, {name: tensor.detach().cpu().float().contiguous() for name, tensor in tensors.items()}
 
 
@@ -180,27 +161,6 @@ def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:
     if not isinstance(card.get("victim") or {}, dict):
         raise CardError(f"{folder}: the card's victim must be a section, got {card['victim']!r:.80}")
     weights = Weights(tensors, str(folder))
-    net = nn.Sequential(*(_layer(weights, f"net.{i}", layer) for i, layer in enumerate(card["network"])))
+    net = build(card["network"], weights, "net")
     weights.finish()
     return Director(net, bool(card.get("discrete")), bool(card.get("clip", True))), card  # what is older was clipped
-
-
-def _layer(weights: Weights, prefix: str, about: Any) -> nn.Module:
-    kind = about.get("kind") if isinstance(about, dict) else None
-    if not isinstance(kind, str) or kind not in _LAYERS:
-        raise CardError(f"{weights.where}: expected layers of the kinds {', '.join(_LAYERS)}, got {about!r:.80}")
-    if kind == "normalize":
-        clip = clip_of(about.get("clip"), weights.where, "clip")
-        mean = weights.take(f"{prefix}.mean", None).detach()
-        std = weights.take(f"{prefix}.std", len(mean)).detach()
-        if not (std > 0).all():
-            raise CardError(f"{weights.where}: {prefix}.std must be above 0")
-        return Normalize(mean, std, clip)
-    if kind == "linear":
-        return weights.linear(prefix)
-    if kind == "lstm":
-        return weights.lstm(prefix)
-    if kind == "conv":
-        stride = about.get("stride")
-        return weights.conv(prefix, None, integer(f"{weights.where}: stride", stride, 1, error=CardError))
-    return _LAYERS[kind]()

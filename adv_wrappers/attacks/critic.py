@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ThreatError, VictimError
-from adv_wrappers.networks.input_gradient import Normalize
+from adv_wrappers.networks.layers import ActionValue, Normalize
+from adv_wrappers.networks.spec import clip_of
+from adv_wrappers.networks.weights import Weights, digest
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.untrusted import parse_json, parse_tensors, read_bytes
-from adv_wrappers.victims.card_nets import Critic as CriticNet
-from adv_wrappers.victims.card_nets import Weights, clip_of
-from adv_wrappers.victims.gradients import digest
+from adv_wrappers.victims.card_kinds import mlp
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Critic(Value):
     folder: str | None
     sha256: str | None = None
     card: dict[str, Any] = field(init=False, repr=False, compare=False)
-    net: CriticNet = field(init=False, repr=False, compare=False)
+    net: ActionValue = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.folder, (str, Path)):
@@ -70,7 +70,7 @@ class Critic(Value):
         mean, std = (weights.take(name, features).data for name in ("mean", "std"))
         if not (std > 0).all():
             raise CardError(f"{where}: std must be above 0")
-        net = CriticNet(Normalize(mean, std, clip), weights.mlp("critic", network, features + actions, 1)).eval()
+        net = ActionValue(Normalize(mean, std, clip), mlp(weights, "critic", network, features + actions, 1)).eval()
         weights.finish()
         self._fill(folder=where, sha256=sha256, card=card, net=net)
 
@@ -79,7 +79,7 @@ class Critic(Value):
             object.__setattr__(self, name, value)
 
     @classmethod
-    def of(cls, net: CriticNet, card: dict[str, Any]) -> Critic:
+    def of(cls, net: ActionValue, card: dict[str, Any]) -> Critic:
         """A critic that is in no folder yet, around ``net`` itself; it has no JSON form before :meth:`save`."""
         critic = object.__new__(cls)
         critic._fill(folder=None, sha256=digest([net]), card=card, net=net.eval().requires_grad_(False))

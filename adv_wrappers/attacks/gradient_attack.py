@@ -113,31 +113,32 @@ class Climb(Perturbation):
 
         return search(
             context, bound, objective, losses, climb, restarts=self.restarts, keep=self.keep,
-            gradient=self.gradient, outputs=self.outputs, fold=True,
+            gradient=self.gradient, outputs=self.outputs, rearrange=True,
         )  # fmt: skip
 
     def _single(self, x: Tensor, context: Context, bound: Any, loss: Any) -> Tensor:
         """One ascent and its last iterate: the published form of most attacks."""
         gradient = self.gradient(bound, loss)
-        layout = _layout(gradient, x, context)
-        if layout is None:
+        rearranged = _rearranged(gradient, x, context)
+        if rearranged is None:
             return self.climb(context, gradient, None)
-        fold, gradient = layout
-        y: Tensor = fold.back(self.climb(context.laid_out(fold), gradient, None))
+        layout, gradient = rearranged
+        y: Tensor = layout.inverse(self.climb(context.laid_out(layout), gradient, None))
         return y
 
 
-def _layout(gradient: Any, x: Tensor, context: Context) -> tuple[Any, Gradient] | None:
+def _rearranged(gradient: Any, x: Tensor, context: Context) -> tuple[Any, Gradient] | None:
     """Some gradients are faster on observations in another layout: that, and the gradient in it."""
-    fold = getattr(gradient, "fold", None)
-    return fold(x) if fold is not None and context.budget.elementwise else None
+    rearranged = getattr(gradient, "rearranged", None)
+    return rearranged(x) if rearranged is not None and context.budget.elementwise else None
 
 
 def search(
     context: Context, bound: Any, objective: Any, losses: Sequence[Any],
     climb: Callable[[Context, Gradient, int, Tensor | None], Tensor], *, restarts: int, keep: str,
     gradient: Callable[[Any, Any], Gradient] = lambda bound, loss: bound.gradient(loss),
-    outputs: Callable[[Any, Tensor], Tensor] = lambda bound, x: bound.params(x), fold: bool = False, first: bool = True,
+    outputs: Callable[[Any, Tensor], Tensor] = lambda bound, x: bound.params(x), rearrange: bool = False,
+    first: bool = True,
 ) -> Tensor:  # fmt: skip
     """The best point of several ascents, ``[B, *S]``.
 
@@ -152,7 +153,7 @@ def search(
         keep: ``"last"`` or ``"best"``, see :class:`Climb`.
         gradient: victim at this step and loss to a gradient function.
         outputs: victim at this step and points to what losses are of.
-        fold: whether ``climb`` takes a context in another layout, where gradients are faster.
+        rearrange: whether ``climb`` takes a context in another layout, where gradients are faster.
         first: whether a step of the full radius from where the first ascent begins is looked at as well.
     """
     seen = Seen(losses[0])
@@ -162,9 +163,10 @@ def search(
     best = Best(objective, bound.victim, lambda y: outputs(blind, y))
     watched = not getattr(bound.victim, "compile", False)  # compiled code would not hand out what it saw
     slope = gradient(bound, seen if watched else losses[0])
-    layout = _layout(slope, context.x, context) if fold else None
-    if layout is not None:
-        slope, context, best.back = layout[1], context.laid_out(layout[0]), layout[0].back
+    rearranged = _rearranged(slope, context.x, context) if rearrange else None
+    if rearranged is not None:
+        layout, slope = rearranged
+        context, best.back = context.laid_out(layout), layout.inverse
     starts = Starts(context)
     for i, loss in enumerate(losses):
         if watched:
@@ -262,14 +264,14 @@ class Following:
 
     Attributes:
         value: the objective at the last point, ``[B]``.
-        spendable: see :class:`adv_wrappers.networks.input_gradient.Walk`.
+        overwritable: see :class:`adv_wrappers.networks.input_gradient.InputGradient`.
     """
 
     value: Tensor
 
     def __init__(self, gradient: Gradient, best: Best, seen: Seen | None, first: Context | None) -> None:
         self.gradient, self.best, self.seen, self.first = gradient, best, seen, first
-        self.spendable = getattr(gradient, "spendable", False)
+        self.overwritable = getattr(gradient, "overwritable", False)
 
     def __call__(self, y: Tensor) -> Tensor:
         g = self.gradient(y)
@@ -329,7 +331,7 @@ def pgd(
     y = start if start is not None else context.draw() if random_start else context.x
     del start
     _ = context.box  # made while there is no gradient beside it
-    spend = getattr(gradient, "spendable", False)
+    spend = getattr(gradient, "overwritable", False)
     for i in range(steps):
         g = gradient(y)
         if i == steps - 1:
@@ -378,7 +380,7 @@ def langevin(
     if noise == 0:
         return pgd(context, gradient, steps, step, start=y, schedule=schedule)
     factor = noise * math.sqrt(2 * step * getattr(context.budget, "eps", 1.0))
-    spend = getattr(gradient, "spendable", False) and getattr(context.budget, "scale", None) is None
+    spend = getattr(gradient, "overwritable", False) and getattr(context.budget, "scale", None) is None
     for i, jitter in enumerate(context.normals(steps)):
         g = context.budget.in_units(gradient(y))
         if i == steps - 1:

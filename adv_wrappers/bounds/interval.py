@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
+from adv_wrappers.networks.tracing import layers_of
 
 Box = tuple[Tensor, Tensor]
 Rule = Callable[[Any, Any, Any], Box]
@@ -31,7 +33,8 @@ def interval(module: nn.Module, low: Any, high: Any) -> Box:
     """Bounds ``(low, high)`` on ``module(x)`` for every ``x`` with ``low <= x <= high``.
 
     Args:
-        module: a layer of :func:`known`, or a ``Sequential`` of them, nested as you like.
+        module: a layer of :func:`known`, a ``Sequential`` of them, nested as you like, or a class whose ``forward``
+            applies them one after the other (see :func:`adv_wrappers.networks.tracing.layers_of`).
         low, high: float tensors ``[B, *S]``, finite; for a module of several inputs, tuples of them.
 
     Raises:
@@ -113,6 +116,11 @@ def _through(module: nn.Module, low: Any, high: Any, path: str) -> Box:
             low, high = _through(child, low, high, f"{path}.{name}" if path else name)
         return low, high
     kind = next((kind for kind in type(module).__mro__ if kind in _RULES and _is(module, kind)), None)
+    layers = layers_of(module) if kind is None and plain and isinstance(low, Tensor) else None
+    if layers is not None and layers != [module]:
+        for i, layer in enumerate(layers):
+            low, high = _through(layer, low, high, f"{path}[{i}]")
+        return low, high
     if kind is None or not plain:
         what = f"layer {path} ({module})" if path else str(module)
         why = f"known: {', '.join(known())}" if plain else "a hook may change what it answers"
@@ -132,7 +140,8 @@ def _ends(layer: nn.Module, low: Tensor, high: Tensor) -> Box:
 
 
 monotone(
-    nn.Tanh, nn.ReLU, nn.Sigmoid, nn.Hardtanh, nn.Identity, nn.Flatten, nn.AvgPool2d, nn.MaxPool2d,
+    nn.Tanh, nn.ReLU, nn.Sigmoid, nn.Hardtanh, nn.Identity, nn.Flatten, nn.AvgPool2d, nn.MaxPool2d, Normalize, Clip,
+    AppendLogStd, TwoLogits, QuantileMean,
 )  # fmt: skip
 
 
@@ -172,3 +181,11 @@ def _conv2d(layer: nn.Conv2d, low: Tensor, high: Tensor) -> Box:
     centre = functional.conv2d((low + high) / 2, layer.weight, layer.bias, *how)
     radius = functional.conv2d((high - low) / 2, layer.weight.abs(), None, *how)
     return centre - radius, centre + radius
+
+
+@rule(ActionValue)
+def _action_value(layer: ActionValue, low: tuple[Tensor, Tensor], high: tuple[Tensor, Tensor]) -> Box:
+    """``(obs, act)`` at both ends; a fixed part has the same ends."""
+    seen = interval(layer.normalise, low[0], high[0])
+    least, most = interval(layer.net, *joined(seen, (low[1], high[1])))
+    return least.squeeze(-1), most.squeeze(-1)

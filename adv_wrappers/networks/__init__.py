@@ -1,1 +1,1 @@
-"""Networks: one description of a network, from which gradients, bounds and cards are made."""
+"""Networks: one description of a network, as layers in a row, from which gradients, bounds and cards are made."""

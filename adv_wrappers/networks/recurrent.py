@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.networks.input_gradient import AppendLogStd
+from adv_wrappers.networks.layers import AppendLogStd
 
 Leaves = tuple[Tensor, ...]
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.adversaries.director import Director
 from adv_wrappers.errors import SpaceError, ThreatError
-from adv_wrappers.networks.input_gradient import Normalize
+from adv_wrappers.networks.layers import Normalize
 
 
 class Frames(BaseFeaturesExtractor):

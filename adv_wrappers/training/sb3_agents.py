@@ -12,7 +12,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.input_gradient import AppendLogStd, Normalize, chain_of
+from adv_wrappers.networks.input_gradient import sequence_of
+from adv_wrappers.networks.layers import AppendLogStd, Normalize
 from adv_wrappers.victims import Victim, from_sb3, save_card
 
 _ACTIVATIONS: set[type[nn.Module]] = {nn.Tanh, nn.ReLU}
@@ -51,7 +52,7 @@ def anatomy(victim: Victim) -> Anatomy:
 
 
 def _sorted(net: nn.Module) -> tuple[Normalize | None, list[nn.Linear], type[nn.Module], Tensor | None]:
-    chain = chain_of(net)
+    chain = sequence_of(net)
     layers = [] if chain is None else [layer for layer in chain.layers if not isinstance(layer, nn.Flatten)]
     first, last = (layers[0], layers[-1]) if layers else (None, None)
     normalise = first if isinstance(first, Normalize) else None

@@ -27,7 +27,7 @@ from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.evaluation.provenance import revision, versions
-from adv_wrappers.networks.input_gradient import Normalize
+from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.training.checkpoints import refuse_another
 from adv_wrappers.training.sarsa import (
     ReturnStatistics,
@@ -42,7 +42,6 @@ from adv_wrappers.utils.files import holding, make_folder, write
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.card_nets import Critic as CriticNet
 from adv_wrappers.victims.victim import Victim
 
 ROUND, EPOCHS, MINIBATCHES, CLIP = 2048, 10, 32, 10.0
@@ -135,7 +134,7 @@ class CriticTrainingState:
             "observation": {"rule": "clip((o - mean) / std, -clip, clip)", "clip": self.normalise.clip},
             "losses": self.losses,
         }  # fmt: skip
-        return Critic.of(CriticNet(self.normalise, net), {**self.card, **about})
+        return Critic.of(ActionValue(self.normalise, net), {**self.card, **about})
 
     def write(self, folder: Path, finished: bool) -> None:
         """Write the critic so far and, until it is finished, the state that an interrupted training resumes from."""

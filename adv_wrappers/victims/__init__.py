@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from adv_wrappers.core.values import set_loader
-from adv_wrappers.victims import boxes as boxes  # its bounds of the networks here
 from adv_wrappers.victims.card import environment_of, load_card
 from adv_wrappers.victims.card_writer import save_card
 from adv_wrappers.victims.module import from_module

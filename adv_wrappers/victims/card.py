@@ -18,10 +18,12 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import AdvWrappersError, CardError
-from adv_wrappers.networks.input_gradient import Normalize
+from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.spec import clip_of
+from adv_wrappers.networks.weights import Weights
 from adv_wrappers.utils.numbers import is_integer
 from adv_wrappers.utils.untrusted import most_numbers, read_json, read_tensors
-from adv_wrappers.victims.card_nets import Nets, Weights, build, clip_of
+from adv_wrappers.victims.card_kinds import VictimNetworks, networks_of
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.victim import Select, Victim
 
@@ -69,7 +71,7 @@ def victim_of(
         if mean is not None and std is not None:
             clip = clip_of(observation.get("clip"), where, "observation.clip")
             rule = Normalize(mean.to(dtype), std.to(dtype), clip)
-        nets = build(weights, network, rule, image)
+        nets = networks_of(weights, network, rule, image)
         observed, acted = _spaces(card, network, nets, image, where)
         if mean is not None and mean.dim() and mean.shape != observed.shape:
             raise CardError(f"{where}: mean has shape {tuple(mean.shape)}, the network takes {observed.shape}")
@@ -78,7 +80,7 @@ def victim_of(
         if unit is not None:
             unit = unit.expand(observed.shape).clone().to(device)
         action = _section(card, "action", where, {})
-        start = nets.start and functools.partial(nets.start, device=torch.device(device), dtype=dtype)
+        start = nets.initial_state and functools.partial(nets.initial_state, device=torch.device(device), dtype=dtype)
         victim = from_module(
             nets.net, observed, acted, nets.kind, value=nets.value, critic=nets.critic, robust_sarsa=nets.robust_sarsa,
             initial_state=start, select=select or action.get("select", "mode"), clip=bool(action.get("clip", False)),
@@ -153,7 +155,7 @@ def _image(card: dict[str, Any], where: str, most: int) -> tuple[int, ...]:
 
 
 def _spaces(
-    card: dict[str, Any], network: dict[str, Any], nets: Nets, image: tuple[int, ...], where: str
+    card: dict[str, Any], network: dict[str, Any], nets: VictimNetworks, image: tuple[int, ...], where: str
 ) -> tuple[spaces.Box, spaces.Space[Any]]:
     """Spaces of one row: from the sizes of the network, with bounds from the optional entry ``spaces``."""
     pixels = network["kind"] == "categorical-cnn"

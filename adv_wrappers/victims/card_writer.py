@@ -17,11 +17,12 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.networks.input_gradient import AppendLogStd, Normalize, chain_of
+from adv_wrappers.networks.input_gradient import sequence_of
+from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Normalize
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath
 from adv_wrappers.utils.files import write
 from adv_wrappers.victims.card import load_card, victim_of
-from adv_wrappers.victims.card_nets import STRIDES, Critic
+from adv_wrappers.victims.card_kinds import STRIDES
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.victim import Victim
 
@@ -155,7 +156,7 @@ def _observation(victim: Victim, rule: Normalize | None) -> tuple[dict[str, Any]
 
 def _layers(net: Any) -> tuple[Normalize | None, list[nn.Module]]:
     """The observation rule and what follows it."""
-    chain = chain_of(net) if isinstance(net, nn.Module) else None
+    chain = sequence_of(net) if isinstance(net, nn.Module) else None
     if chain is None or not chain.layers:
         raise VictimError(f"expected linear layers with tanh or ReLU between them, got {net!s:.300}")
     layers = list(chain.layers)
@@ -214,7 +215,7 @@ def _mlp(layers: list[nn.Module]) -> tuple[list[nn.Linear], list[nn.Module]]:
 
 def _beside(net: Any, rule: Normalize | None) -> list[nn.Module]:
     """The layers of a value function or critic, whose observations must be normalised as the policy's."""
-    own, layers = (net.normalise, [*_layers(net.net)[1]]) if isinstance(net, Critic) else _layers(net)
+    own, layers = (net.normalise, [*_layers(net.net)[1]]) if isinstance(net, ActionValue) else _layers(net)
     own = None if isinstance(own, nn.Identity) else own
     if (own is None) != (rule is None) or (own is not None and rule is not None and not _same(own, rule)):
         raise VictimError("a card holds one observation rule for all of its networks")

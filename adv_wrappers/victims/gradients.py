@@ -17,13 +17,12 @@ or where tracing fails, a warning is given once and the gradient is computed as 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from adv_wrappers.errors import ValueRangeError, VictimError
 
@@ -110,10 +109,11 @@ def gradient(victim: Any, loss: Loss, state: Any, fill: Any, precision: str | No
         VictimError: at once for a victim that has no gradient, or when the gradient is asked for.
     """
     need_gradient("this attack", victim)
-    chain = victim.chain() if fill is None and state is None and precision != "tf32" else None
-    if chain is not None:
+    sequence = victim.layer_sequence() if fill is None and state is None and precision != "tf32" else None
+    if sequence is not None:
         dtype = torch.bfloat16 if precision == "bf16" else None
-        return chain.walk(getattr(loss, "gradient", None) or _slope(loss), dtype)  # type: ignore[no-any-return]
+        output_gradient = getattr(loss, "gradient", None) or _output_gradient(loss)
+        return sequence.input_gradient(output_gradient, dtype)  # type: ignore[no-any-return]
 
     def differentiate(x: Tensor) -> Tensor:
         with torch.enable_grad():
@@ -135,27 +135,15 @@ def gradient(victim: Any, loss: Loss, state: Any, fill: Any, precision: str | No
     return differentiate
 
 
-def _slope(loss: Loss) -> Callable[[Tensor], Tensor]:
+def _output_gradient(loss: Loss) -> Callable[[Tensor], Tensor]:
     """Gradient of a loss with respect to parameters, by autograd over the parameters alone."""
 
-    def slope(params: Tensor) -> Tensor:
+    def output_gradient(params: Tensor) -> Tensor:
         with torch.enable_grad():
             params = params.detach().requires_grad_()
             return torch.autograd.grad(loss(params).sum(), params)[0]
 
-    return slope
-
-
-def digest(modules: Iterable[nn.Module]) -> str:
-    """sha256 over names, shapes, dtypes and bytes of all weights and buffers (hexadecimal)."""
-    found = hashlib.sha256()
-    for module in modules:
-        for name, tensor in sorted(module.state_dict().items()):
-            # contiguous() would leave any stride to a side of length 1
-            array = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-            found.update(f"{name}{tuple(array.shape)}{array.dtype}".encode())
-            found.update(array.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+    return output_gradient
 
 
 Gradient = Callable[[Tensor], Tensor]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.spaces import advice, to_victim
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.input_gradient import Chain, chain_of
+from adv_wrappers.networks.input_gradient import LayerSequence, sequence_of
 from adv_wrappers.utils.trees import clone, tensors
 from adv_wrappers.victims.distributions import params_of
 from adv_wrappers.victims.numpy_functions import ArrayFunction, ArrayStart, answers_arrays, to_arrays
@@ -283,7 +283,7 @@ def from_module(
     victim.compile, victim.differentiable = compile, taken == "gradients"
     victim.first, victim.writes, victim.unstable = answer.form == "first", answer.writes, unstable
     if isinstance(module, nn.Module) and initial_state is None and not isinstance(observation_space, spaces.Dict):
-        victim.plain = chain_of(module, frozen=not live)
+        victim.sequence = sequence_of(module, frozen=not live)
     return victim
 
 
@@ -321,7 +321,7 @@ class ModuleVictim(Victim):
     start: Callable[[int], State] | None = None
     live = False
     clip = False
-    plain: Chain | None = None
+    sequence: LayerSequence | None = None
     first = False  # whether the module returns something beside its output that is not looked at
     integers = True  # whether Discrete leaves of a dictionary come as integers, or as floats as all others
     writes = False  # whether the module writes to its input, and so is given copies
@@ -377,8 +377,8 @@ class ModuleVictim(Victim):
     def modules(self) -> list[nn.Module]:
         return [n for n in (self.net, self.value_net, self.critic, self.robust_sarsa) if isinstance(n, nn.Module)]
 
-    def chain(self) -> Chain | None:
-        return self.plain
+    def layer_sequence(self) -> LayerSequence | None:
+        return self.sequence
 
     def initial_state(self, rows: int) -> State:
         return None if self.start is None else self.start(rows)

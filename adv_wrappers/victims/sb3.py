@@ -19,8 +19,9 @@ from torch.overrides import TorchFunctionMode
 
 from adv_wrappers.core.spaces import fits, turned
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.networks.input_gradient import Normalize, chain_of
-from adv_wrappers.victims.card_nets import Nets
+from adv_wrappers.networks.input_gradient import sequence_of
+from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.victims.card_kinds import VictimNetworks
 from adv_wrappers.victims.distributions import unscale
 from adv_wrappers.victims.module import ModuleVictim, check_live, unstable_of
 from adv_wrappers.victims.sb3_nets import (
@@ -166,7 +167,7 @@ class Sb3Victim(ModuleVictim):
     squash = ""
     integers = False
 
-    def take(self, nets: Nets, squash: str, live: bool) -> None:
+    def take(self, nets: VictimNetworks, squash: str, live: bool) -> None:
         """Own the networks: a copy of them, or themselves if ``live``."""
         every = [nets.net, nets.value, nets.critic]
         if live:
@@ -183,10 +184,13 @@ class Sb3Victim(ModuleVictim):
                     net.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
         self.net, self.value_net, self.critic = every  # type: ignore[assignment]
         self.live, self.squash = live, squash
-        if nets.start is not None:
-            self.recurrent, self.start = True, functools.partial(nets.start, device=self.device, dtype=self.dtype)
+        if nets.initial_state is not None:
+            self.recurrent, self.start = (
+                True,
+                functools.partial(nets.initial_state, device=self.device, dtype=self.dtype),
+            )
         elif isinstance(self.net, nn.Module) and isinstance(self.observation_space, spaces.Box):
-            self.plain = chain_of(self.net)
+            self.sequence = sequence_of(self.net)
 
     def native(self, action: Tensor) -> Tensor:
         box = self.action_space

@@ -1,6 +1,4 @@
-"""Layers that a Stable-Baselines3 policy needs beside torch's own. Imports nothing of SB3.
-
-The networks inside a Stable-Baselines3 policy, as plain modules from raw observations. Imports nothing of SB3.
+"""The networks inside a Stable-Baselines3 policy, as plain modules from raw observations. Imports nothing of SB3.
 
 Policies are told apart by the names of their classes, and their own forward functions are not called: those cut the
 gradient with respect to the observation (``q1_forward``, shared feature extractors), keep a distribution on the policy,
@@ -18,23 +16,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.input_gradient import AppendLogStd, Normalize
+from adv_wrappers.networks.layers import AppendLogStd, Normalize, OneHot, QuantileMean, TwoLogits, mean_over_quantiles
 from adv_wrappers.networks.recurrent import Leaves, lstm_step, zero_state
-from adv_wrappers.victims.card_nets import Nets, mean_over_quantiles
+from adv_wrappers.victims.card_kinds import VictimNetworks
 from adv_wrappers.victims.sb3_statistics import check_statistics
-
-
-class OneHot(nn.Module):
-    """Whole numbers ``[B]`` or ``[B, D]`` to one-hot vectors side by side; no gradient goes through."""
-
-    def __init__(self, sizes: tuple[int, ...]) -> None:
-        super().__init__()
-        self.sizes = sizes
-
-    def forward(self, x: Tensor) -> Tensor:
-        parts = x.reshape(len(x), len(self.sizes)).unbind(1)
-        hot = [nn.functional.one_hot(p.long(), n) for p, n in zip(parts, self.sizes, strict=True)]
-        return torch.cat(hot, 1).to(x.dtype)
 
 
 class EveryKey(nn.Module):
@@ -68,24 +53,6 @@ class MeanAndLogStd(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([self.mean(x), self.log_std(x).clamp(-20, 2)], -1)
-
-
-class TwoLogits(nn.Module):
-    """Logits of bits to logits of (0, 1) side by side, ``[B, D] -> [B, 2 D]``."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.stack([torch.zeros_like(x), x], -1).flatten(1)
-
-
-class QuantileMean(nn.Module):
-    """``[B, quantiles * A] -> [B, A]``."""
-
-    def __init__(self, quantiles: int) -> None:
-        super().__init__()
-        self.quantiles = quantiles
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.view(len(x), self.quantiles, -1).mean(1)
 
 
 class MinimumCritic(nn.Module):
@@ -210,7 +177,7 @@ def features(policy: Any, extractor: Any, statistics: Statistics) -> list[nn.Mod
     return [*before, *extractor.cnn, *extractor.linear] if _is(extractor, "NatureCNN") else [*before, extractor]
 
 
-def q_nets(policy: Any, statistics: Statistics, live: bool) -> Nets:
+def q_nets(policy: Any, statistics: Statistics, live: bool) -> VictimNetworks:
     """DQN and QR-DQN."""
     quantile = hasattr(policy, "quantile_net")
     owner = policy.quantile_net if quantile else policy.q_net
@@ -219,22 +186,22 @@ def q_nets(policy: Any, statistics: Statistics, live: bool) -> Nets:
         layers[-1] = mean_over_quantiles(layers[-1], owner.n_quantiles)
     elif quantile:  # a folded layer would not follow the weights
         layers.append(QuantileMean(owner.n_quantiles))
-    return Nets(nn.Sequential(*features(policy, owner.features_extractor, statistics), *layers), "q", 0, 0)
+    return VictimNetworks(nn.Sequential(*features(policy, owner.features_extractor, statistics), *layers), "q")
 
 
-def off_policy_nets(policy: Any, statistics: Statistics) -> Nets:
+def off_policy_nets(policy: Any, statistics: Statistics) -> VictimNetworks:
     """SAC, TD3 and DDPG."""
     actor, critic = policy.actor, policy.critic
     seen = features(policy, actor.features_extractor, statistics)
     heads = nn.Sequential(*features(policy, critic.features_extractor, statistics)), list(critic.q_networks)
     minimum = MinimumCritic(*heads, policy.action_space)
     if not hasattr(actor, "latent_pi"):
-        return Nets(nn.Sequential(*seen, *actor.mu), "mean", 0, 0, critic=minimum)
+        return VictimNetworks(nn.Sequential(*seen, *actor.mu), "mean", critic=minimum)
     net = nn.Sequential(*seen, *actor.latent_pi, MeanAndLogStd(actor.mu, actor.log_std))
-    return Nets(net, "gaussian", 0, 0, critic=minimum)
+    return VictimNetworks(net, "gaussian", critic=minimum)
 
 
-def actor_critic_nets(policy: Any, statistics: Statistics) -> Nets:
+def actor_critic_nets(policy: Any, statistics: Statistics) -> VictimNetworks:
     """PPO, A2C and RecurrentPPO."""
     tail: list[nn.Module] = [policy.action_net]
     kind = type(policy.action_dist).__name__
@@ -253,7 +220,7 @@ def actor_critic_nets(policy: Any, statistics: Statistics) -> Nets:
     )
     output: Any = "gaussian" if kind == "DiagGaussianDistribution" else "logits"
     if not hasattr(policy, "lstm_actor"):
-        return Nets(nn.Sequential(*seen, *pi), output, 0, 0, nn.Sequential(*valued, *vf))
+        return VictimNetworks(nn.Sequential(*seen, *pi), output, value=nn.Sequential(*valued, *vf))
     lstm, own = policy.lstm_actor, policy.lstm_critic
     if lstm.bidirectional or lstm.proj_size or not lstm.bias:
         raise VictimError("no victim for a bidirectional or projected LSTM, or one without biases")
@@ -261,7 +228,7 @@ def actor_critic_nets(policy: Any, statistics: Statistics) -> Nets:
     net = RecurrentActor(nn.Sequential(*seen), lstm, pi, None if own is None else (before, own))
     value = RecurrentValue(before, own or (lstm if policy.shared_lstm else None), policy.critic, vf, own is not None)
     shapes = [(lstm.num_layers, lstm.hidden_size)] * (2 if own is None else 4)
-    return Nets(net, output, 0, 0, value, start=functools.partial(zero_state, shapes))
+    return VictimNetworks(net, output, value=value, initial_state=functools.partial(zero_state, shapes))
 
 
 _USED = {

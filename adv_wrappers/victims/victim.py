@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.input_gradient import Chain
+from adv_wrappers.networks.input_gradient import LayerSequence
+from adv_wrappers.networks.weights import digest
 from adv_wrappers.utils.trees import is_text
 from adv_wrappers.victims.distributions import (
     CategoricalFamily,
@@ -22,7 +23,7 @@ from adv_wrappers.victims.distributions import (
     GaussianFamily,
     MultiCategoricalFamily,
 )
-from adv_wrappers.victims.gradients import Loss, digest, gradient
+from adv_wrappers.victims.gradients import Loss, gradient
 
 Kind = Literal["q", "logits", "mean", "gaussian"]
 Select = Literal["mode", "sample"]
@@ -116,8 +117,8 @@ class Victim:
         """The networks that the victim is made of; their weights make its fingerprint."""
         return []
 
-    def chain(self) -> Chain | None:
-        """A chain that computes ``params`` from raw observations, where the network is plain enough for one."""
+    def layer_sequence(self) -> LayerSequence | None:
+        """The layers that compute ``params`` from raw observations, where their gradient is written out."""
         return None
 
     def initial_state(self, rows: int) -> State:

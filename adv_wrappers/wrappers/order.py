@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from adv_wrappers.core.newest import Newest
 from adv_wrappers.errors import OrderError
-from adv_wrappers.networks.input_gradient import Normalize
+from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.wrappers.base import Layer, chain
 
 # Wrappers that read something else than the observation they are handed: the emulator's screen, the renderer.

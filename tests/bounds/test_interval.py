@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrizations
 
-import adv_wrappers.victims.boxes  # noqa: F401 - gives Normalize, AppendLogStd and Critic their rules
 from adv_wrappers.bounds import interval, joined, known, monotone, rule
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.input_gradient import AppendLogStd, Normalize
-from adv_wrappers.victims.card_nets import Critic
+from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Normalize
 from tests.core.helpers import linear, mlp, randn
 
 ROUNDING = 1e-10  # bounds are not rounded outwards
@@ -141,7 +139,7 @@ class Ends(nn.Module):
 
 
 def test_several_inputs_and_a_fixed_part():
-    net = Critic(Normalize(randn(4), randn(4, seed=3).exp()), mlp(7, 1)).double()
+    net = ActionValue(Normalize(randn(4), randn(4, seed=3).exp()), mlp(7, 1)).double()
     obs, (low, high) = randn(3, 4), boxes((3,), 0, 1.0)
     least, most = interval(net, (obs, low), (obs, high))
     assert least.shape == most.shape == (3,)
@@ -155,7 +153,7 @@ def test_several_inputs_and_a_fixed_part():
 
 def test_what_has_no_rule_is_named():
     net = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Tanh(), nn.GELU())).double()
-    with pytest.raises(VictimError, match=r"layer 1\.1 \(GELU.*known: AppendLogStd, AvgPool2d, Conv2d"):
+    with pytest.raises(VictimError, match=r"layer 1\.1 \(GELU.*known: ActionValue, AppendLogStd, AvgPool2d"):
         interval(net, randn(1, 2), randn(1, 2) + 1)
     for layer in (nn.LeakyReLU(-0.1), nn.ELU(-1.0), nn.Softplus(-1.0), nn.Conv2d(1, 1, 1, padding_mode="circular")):
         with pytest.raises(VictimError, match="expected"):

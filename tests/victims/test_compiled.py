@@ -37,7 +37,7 @@ def test_compiled_is_autograd(monkeypatch, attack):
     monkeypatch.setattr(gradients, "_gradient_of", lambda v: made.append(v) or plain(v))
     fast, slow = victim(compile=True), victim()
     weights = {k: v.clone() for k, v in fast.net.state_dict().items()}
-    assert fast.chain() is None
+    assert fast.layer_sequence() is None
     for rows in (4, 4, 6):
         x = torch.rand(rows, 5, dtype=torch.float64)
         ends = [attack(v, steps=3, step=0.3)(x, context(x, Linf(0.2), -1, 1)) for v in (fast, slow)]

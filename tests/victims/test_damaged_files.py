@@ -16,8 +16,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.adversaries.director import Director, save_director
 from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.networks.input_gradient import Normalize
-from adv_wrappers.victims.card_nets import Critic as CriticNet
+from adv_wrappers.networks.layers import ActionValue, Normalize
 from tests.victims.test_card import CARDS, write
 from tests.victims.test_sb3 import CASES, model
 
@@ -142,7 +141,7 @@ def test_zips(name, tmp_path):
 
 def test_critics(tmp_path):
     rule, rng = Normalize(torch.zeros(5), torch.ones(5), 10.0), random.Random(0)
-    net = CriticNet(rule, nn.Sequential(nn.Linear(7, 8), nn.Tanh(), nn.Linear(8, 1)))
+    net = ActionValue(rule, nn.Sequential(nn.Linear(7, 8), nn.Tanh(), nn.Linear(8, 1)))
     network = {"features": 5, "actions": 2, "activation": "tanh", "hidden": [8]}
     Critic.of(net, {"network": network, "observation": {"clip": 10}}).save(tmp_path)
     card, weights = json.loads((tmp_path / "card.json").read_text()), (tmp_path / "weights.safetensors").read_bytes()

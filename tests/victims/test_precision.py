@@ -21,7 +21,7 @@ def victim(walked: bool = True, bias: float = 0.0):
     with torch.no_grad():
         net[2].bias += bias
     made = from_module(net, BOX, spaces.Discrete(3), "logits")
-    assert (made.chain() is not None) is walked
+    assert (made.layer_sequence() is not None) is walked
     return made
 
 

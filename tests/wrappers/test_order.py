@@ -19,7 +19,7 @@ from gymnasium.wrappers import (
 )
 
 import adv_wrappers as adv
-from adv_wrappers.networks.input_gradient import Normalize
+from adv_wrappers.networks.layers import Normalize
 from tests.rigs import RIGS, DictNet
 
 gym.register_envs(ale_py)

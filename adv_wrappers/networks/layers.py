@@ -1,0 +1,104 @@
+"""Layers that torch does not have: normalisers, heads of policies, encodings of discrete observations.
+
+Every layer that a network here is made of is one of torch's or one of these, so that :mod:`.spec` can write it down,
+:mod:`.input_gradient` can go through it, and :mod:`adv_wrappers.bounds.interval` can bound it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Normalize(nn.Module):
+    """``clip((x - mean) / std, -clip, clip)``, the observation rule of normalised agents; ``clip=None`` for none."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Tensor, std: Tensor, clip: float | None = None) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.register_buffer("std", std)
+        self.clip = clip
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = (x - self.mean) / self.std
+        return y if self.clip is None else y.clamp(-self.clip, self.clip)
+
+
+class Clip(nn.Module):
+    """``clamp(x, low, high)``, whose gradient is 1 at the ends, where that of ``nn.Hardtanh`` is 0."""
+
+    def __init__(self, low: float | None = None, high: float | None = None) -> None:
+        super().__init__()
+        self.low, self.high = low, high
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.clamp(x, self.low, self.high)
+
+
+class AppendLogStd(nn.Module):
+    """Puts an observation-independent log standard deviation beside the mean: ``[B, D] -> [B, 2 D]``."""
+
+    def __init__(self, log_std: Tensor) -> None:
+        super().__init__()
+        self.log_std = nn.Parameter(log_std.reshape(1, -1), requires_grad=False)
+
+    def forward(self, mean: Tensor) -> Tensor:
+        return torch.cat([mean, self.log_std.expand_as(mean)], -1)
+
+
+class OneHot(nn.Module):
+    """Whole numbers ``[B]`` or ``[B, D]`` to one-hot vectors side by side; no gradient goes through."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.sizes = sizes
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = x.reshape(len(x), len(self.sizes)).unbind(1)
+        hot = [functional.one_hot(p.long(), n) for p, n in zip(parts, self.sizes, strict=True)]
+        return torch.cat(hot, 1).to(x.dtype)
+
+
+class TwoLogits(nn.Module):
+    """Logits of bits to logits of (0, 1) side by side, ``[B, D] -> [B, 2 D]``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([torch.zeros_like(x), x], -1).flatten(1)
+
+
+class QuantileMean(nn.Module):
+    """Quantiles of Q-values to Q-values, ``[B, quantiles * A] -> [B, A]``."""
+
+    def __init__(self, quantiles: int) -> None:
+        super().__init__()
+        self.quantiles = quantiles
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(len(x), self.quantiles, -1).mean(1)
+
+
+class ActionValue(nn.Module):
+    """The value of a state and a continuous action, ``net([normalise(obs), act])``, ``[B]``."""
+
+    def __init__(self, normalise: nn.Module, net: nn.Module) -> None:
+        super().__init__()
+        self.normalise, self.net = normalise, net
+
+    def forward(self, obs: Tensor, act: Tensor) -> Tensor:
+        out: Tensor = self.net(torch.cat([self.normalise(obs), act], -1))
+        return out.squeeze(-1)
+
+
+def mean_over_quantiles(last: nn.Linear, quantiles: int) -> nn.Linear:
+    """The layer whose outputs ``[A]`` are the means of outputs ``[quantiles * A]``: a mean is linear."""
+    actions = last.out_features // quantiles
+    layer = nn.Linear(last.in_features, actions, device="meta")
+    for name in ("weight", "bias"):
+        whole = getattr(last, name).detach()
+        mean = whole.double().view(quantiles, actions, *whole.shape[1:]).mean(0)
+        setattr(layer, name, nn.Parameter(mean.to(whole.dtype), requires_grad=False))
+    return layer

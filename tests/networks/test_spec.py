@@ -1,0 +1,172 @@
+"""What is written down is built again, to the bit, and what does not fit is refused before it is used."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from adv_wrappers.errors import CardError
+from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize, OneHot, QuantileMean, TwoLogits
+from adv_wrappers.networks.recurrent import lstm_step
+from adv_wrappers.networks.spec import MOST_LAYERS, build, copy_of, describe, kind_of, kinds, output_shape
+from adv_wrappers.networks.weights import Weights
+
+NETS = {
+    "activations": lambda: [
+        nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 5, bias=False), nn.Tanh(), nn.Sigmoid(), nn.SiLU(), nn.ELU(0.5),
+        nn.LeakyReLU(0.3), nn.Softplus(2.0, 7.0), nn.GELU("tanh"), nn.LayerNorm(5, 1e-3), nn.Hardtanh(-0.5, 0.25),
+        Clip(None, 0.2), nn.Linear(5, 2), AppendLogStd(torch.tensor([0.1, -0.5])),
+    ],
+    "normalised": lambda: [
+        Normalize(torch.randn(4), torch.rand(4) + 0.1, 2.0), nn.Linear(4, 6), QuantileMean(2), TwoLogits(),
+    ],
+    "one hot": lambda: [OneHot((3, 2)), nn.Linear(5, 2)],
+    "picture": lambda: [
+        Normalize(torch.tensor(0.5), torch.tensor(2.0)), nn.Conv2d(2, 4, 3, (2, 1), 1, groups=2), nn.GELU(),
+        nn.Conv2d(4, 3, 2, dilation=2, padding=(1, 2), bias=False), nn.Flatten(), nn.Linear(120, 3),
+    ],
+}  # fmt: skip
+
+
+def inputs(name: str) -> torch.Tensor:
+    if name == "one hot":
+        return torch.tensor([[0.0, 1.0], [2.0, 0.0]])
+    return torch.randn(2, 2, 7, 8) if name == "picture" else torch.randn(2, 4)
+
+
+def written(layers):
+    """The list, through JSON, and weights of one's own."""
+    spec, tensors = describe(layers, "net")
+    return json.loads(json.dumps(spec)), {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_network_is_built_again(name):
+    torch.manual_seed(0)
+    layers, x = NETS[name](), inputs(name)
+    before = torch.get_rng_state()
+    spec, tensors = written(layers)
+    weights = Weights(tensors, "net.json")
+    net = build(spec, weights, "net")
+    weights.finish()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(net(x), nn.Sequential(*layers)(x))
+    assert describe(net, "net")[0] == spec and not any(p.requires_grad for p in net.parameters())
+    assert output_shape(net, tuple(x.shape[1:]), 1000) == tuple(net(x).shape[1:])
+
+
+def test_a_recurrent_network_is_built_again():
+    torch.manual_seed(0)
+    lstm = nn.LSTM(4, 3, 2)
+    spec, tensors = written([lstm, nn.Linear(3, 2)])
+    other = build(spec, Weights(tensors, "net.json"), "net")[0]
+    given = torch.randn(5, 4), torch.zeros(5, 2, 3), torch.zeros(5, 2, 3)
+    for a, b in zip(lstm_step(lstm, *given), lstm_step(other, *given), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_defaults_are_left_out():
+    layers = [nn.Conv2d(1, 1, 2, 3), nn.ELU(), nn.Flatten(), nn.Linear(2, 2), Clip(-1, 1), Normalize(*torch.ones(2, 1))]
+    assert describe(layers, "net")[0] == [
+        {"kind": "conv", "stride": 3}, {"kind": "elu"}, {"kind": "flatten"}, {"kind": "linear"},
+        {"kind": "clip", "low": -1, "high": 1}, {"kind": "normalize", "clip": None},
+    ]  # fmt: skip
+
+
+def test_a_copy_has_weights_of_its_own():
+    layers = [nn.Linear(2, 2), nn.Tanh()]
+    before = torch.get_rng_state()
+    copied = copy_of(layers)
+    assert torch.equal(torch.get_rng_state(), before) and torch.equal(copied[0].weight, layers[0].weight)
+    with torch.no_grad():
+        layers[0].weight.fill_(3.0)
+    assert not torch.equal(copied[0].weight, layers[0].weight)
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def hooked() -> nn.Module:
+    layer = nn.Linear(2, 2)
+    layer.register_forward_hook(lambda module, args, out: out * 2)
+    return layer
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Doubled(2, 2), hooked(), nn.Dropout(0.5), nn.Flatten(0), nn.Conv2d(1, 1, 3, padding="same"),
+        nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular"), nn.LSTM(2, 2, bidirectional=True),
+        nn.LayerNorm((2, 2)), nn.LayerNorm(2, elementwise_affine=False),
+        nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)  # fmt: skip
+def test_what_cannot_be_written(layer):
+    with pytest.raises(CardError, match="written"):
+        describe([layer], "net")
+
+
+LINEAR = {"net.0.weight": torch.ones(2, 3), "net.0.bias": torch.zeros(2)}
+CONV = {"net.0.weight": torch.ones(2, 3, 2, 2), "net.0.bias": torch.zeros(2)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "tensors", "message"),
+    [
+        ([{"kind": "gru"}], {}, "expected layers of the kinds normalize, linear"),
+        ([3], {}, "expected layers of the kinds"),
+        ([{"kind": ["linear"]}], LINEAR, "expected layers of the kinds"),
+        ([{"kind": "relu"}] * (MOST_LAYERS + 1), {}, "at most 1000 layers"),
+        ([{"kind": "linear", "padding": 1}], LINEAR, "no setting padding"),
+        ([{"kind": "linear", "bias": 1}], LINEAR, "bias must be true or false"),
+        ([{"kind": "linear", "bias": False}], LINEAR, "does not have: net.0.bias"),
+        ([{"kind": "linear"}, {"kind": "linear"}], LINEAR, "expected net.1.weight"),
+        ([{"kind": "linear"}, {"kind": "tanh"}, {"kind": "linear"}],
+         LINEAR | {"net.2.weight": torch.ones(2, 3)}, r"net.2.weight of shape \('any', 2\), got \(2, 3\)"),
+        ([{"kind": "linear"}, {"kind": "append_log_std"}], LINEAR | {"net.1.log_std": torch.ones(1, 3)}, r"\(1, 2\)"),
+        ([{"kind": "conv"}], CONV, "stride must be an integer from 1"),
+        ([{"kind": "conv", "stride": True}], CONV, "stride must be an integer from 1"),
+        ([{"kind": "conv", "stride": [1, 2, 3]}], CONV, "stride must be an integer from 1"),
+        ([{"kind": "conv", "stride": 1, "padding": 10**9}], CONV, "padding must be an integer from 0 to 1"),
+        ([{"kind": "conv", "stride": 1, "groups": 3}], CONV, "3 groups do not divide"),
+        ([{"kind": "elu", "alpha": 10**400}], {}, "alpha must be a finite number"),
+        ([{"kind": "clip", "low": "a"}], {}, "low must be a finite number"),
+        ([{"kind": "gelu", "approximate": "none at all"}], {}, "approximate must be one of none, tanh"),
+        ([{"kind": "one_hot", "sizes": [10**9]}], {}, "sizes must be an integer from 1 to"),
+        ([{"kind": "one_hot", "sizes": []}], {}, "sizes must be an integer"),
+        ([{"kind": "quantile_mean"}], {}, "quantiles must be an integer"),
+        ([{"kind": "normalize", "clip": -1}], {}, "clip must be a finite number above 0"),
+        ([{"kind": "normalize"}], {"net.0.mean": torch.ones(2), "net.0.std": torch.ones(3)}, "net.0.std of shape"),
+        ([{"kind": "normalize"}], {"net.0.mean": torch.ones(2), "net.0.std": torch.zeros(2)}, "std must be above 0"),
+        ([{"kind": "linear"}, {"kind": "lstm"}],
+         LINEAR | {"net.1.weight_hh_l0": torch.ones(4, 1), "net.1.weight_ih_l0": torch.ones(4, 3),
+                   "net.1.bias_ih_l0": torch.ones(4), "net.1.bias_hh_l0": torch.ones(4)}, "an LSTM takes 3 numbers"),
+        ([{"kind": "layer_norm"}], {"net.0.weight": torch.ones(2), "net.0.bias": torch.ones(3)}, "net.0.bias of shape"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(spec, tensors, message):
+    with pytest.raises(CardError, match=message) as found:
+        weights = Weights(tensors, "card.json")
+        build(spec, weights, "net")
+        weights.finish()
+    assert len(str(found.value)) < 1000
+
+
+def test_sizes_are_found_without_computing():
+    layers = [nn.Flatten(), nn.Linear(10, 3)]
+    assert output_shape(layers, (2, 5), 100) == (3,)
+    with pytest.raises(CardError, match=r"Linear.*does not take what comes before it, \(12,\)"):
+        output_shape(layers, (2, 6), 100)
+    with pytest.raises(CardError, match="would answer with 1000000000000 numbers, at most 100"):
+        output_shape([OneHot((10**12,))], (1,), 100)
+
+
+def test_every_kind_has_a_layer_that_is_tested():
+    tested = {kind_of(layer) for name in NETS for layer in NETS[name]()} | {"lstm"}
+    assert tested == set(kinds())
