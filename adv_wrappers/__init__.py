@@ -21,6 +21,7 @@ from adv_wrappers.actions.flip import ActionFlip
 from adv_wrappers.actions.noise import ActionNoise
 from adv_wrappers.actions.worst import WorstAction
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Actor, Director, Hybrid, Learned
+from adv_wrappers.atari.daylight_ids import register_daylight
 from adv_wrappers.atari.preprocessing import atari, atari_vec
 from adv_wrappers.atari.screens import RawFrames, ShrinkFrames, VectorShrinkFrames
 from adv_wrappers.attacks.apgd import APGD
@@ -42,7 +43,6 @@ from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.daylight import JPEG, Brightness, Daylight, MedianBlur, Perspective, Rotation, Shift
-from adv_wrappers.daylight_ids import register_daylight
 from adv_wrappers.errors import (
     AdvWrappersError,
     BudgetError,

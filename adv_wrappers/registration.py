@@ -1,18 +1,19 @@
 """Adversarial environment ids: ``adv_wrappers:adv/<preset>-v0`` and those that users register.
 
-Every id is registered with two functions, one for ``gymnasium.make`` and one for ``gymnasium.make_vec``: so both work,
-both take keyword arguments, and any library that only knows ids (RLlib, for one) gets in.
+Every id is registered with two functions, one for ``gymnasium.make`` and one for ``gymnasium.make_vec``: both work,
+both take keyword arguments, and libraries that make environments by their id (such as RLlib) can use them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 
-from adv_wrappers.atari.games import announced
+from adv_wrappers.atari.arguments import unknown_arguments
+from adv_wrappers.atari.games import ensure_registered
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError
@@ -25,46 +26,32 @@ _FRAMESKIP = "frameskip"
 _OPTIONS = ("quantize", "keep_true")
 
 
-def _threats(preset: str | None, threats: Any, arguments: dict[str, Any]) -> list[ThreatModel]:
+ThreatLike = ThreatModel | Perturbation | str | Mapping[str, Any]
+
+
+def _threats(preset: str | None, threats: Sequence[ThreatLike] | None, arguments: dict[str, Any]) -> list[ThreatModel]:
     if preset is not None and _FRAMESKIP not in arguments:
         return [threat(preset, **arguments)]
     if arguments:
-        what = f"{preset} takes env, env_kwargs, timing and what its threat takes"
-        raise unknown("this id takes env, threats, timing and env_kwargs" if preset is None else what, arguments)
+        accepts = "this id takes env, threats, timing and env_kwargs"
+        if preset is not None:
+            accepts = f"{preset} takes env, env_kwargs, timing and what its threat takes"
+        raise unknown_arguments(accepts, arguments)
     return [as_threat(item) for item in threats or ()]
 
 
-class ArgumentError(ThreatError, TypeError):
-    """An argument that an id does not take, said the way Python says it.
-
-    TorchRL's ``GymEnv`` hands every environment a ``frameskip``, and keeps it to itself where that is the answer.
-    """
-
-
-def unknown(takes: str, arguments: Iterable[str]) -> ThreatError:
-    """The error of arguments that an id does not take."""
-    names = sorted(arguments)
-    message = f"{takes}, not {', '.join(names)}"
-    if _FRAMESKIP not in names:
-        return ThreatError(message)
-    return ArgumentError(
-        f"{message}: got an unexpected keyword argument {_FRAMESKIP!r} (for the environment beneath it goes into "
-        f"env_kwargs)"
-    )
-
-
-def _finish(env: Any, made: list[ThreatModel], timing: float | None, options: dict[str, Any]) -> Any:
+def _perturbed(env: Any, made: list[ThreatModel], timing: float | None, options: dict[str, Any]) -> Any:
     env = wrap(env, *made, **options)
     return env if timing is None else ProbabilisticTiming(env, timing)
 
 
-def _split(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_options(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     own = {key: value for key, value in arguments.items() if key not in _OPTIONS}
     return own, {key: value for key, value in arguments.items() if key in _OPTIONS}
 
 
 def make_env(
-    env: str | None = None, preset: str | None = None, threats: Sequence[Any] | None = None,
+    env: str | None = None, preset: str | None = None, threats: Sequence[ThreatLike] | None = None,
     timing: float | None = None, env_kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None,
     env_id: str | None = None, **arguments: Any,
 ) -> gym.Env[Any, Any]:  # fmt: skip
@@ -73,25 +60,25 @@ def make_env(
     ``env_id`` is another name of ``env``, for libraries that have an argument ``env`` of their own (TorchRL).
     """
     one_thread_in_workers()
-    arguments, options = _split(arguments)
+    arguments, options = _split_options(arguments)
     made = _threats(preset, threats, arguments)
     extra: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-    shell = _finish(gym.make(_base(env, env_id), **dict(env_kwargs or {}), **extra), made, timing, options)
-    shell.whole_spec = True  # the id's own spec describes the whole stack
-    return shell  # type: ignore[no-any-return]
+    wrapped = _perturbed(gym.make(_base(env, env_id), **dict(env_kwargs or {}), **extra), made, timing, options)
+    wrapped.whole_spec = True  # the id's own spec describes the whole stack
+    return wrapped  # type: ignore[no-any-return]
 
 
 def make_vec_env(
-    num_envs: int = 1, env: str | None = None, preset: str | None = None, threats: Sequence[Any] | None = None,
+    num_envs: int = 1, env: str | None = None, preset: str | None = None, threats: Sequence[ThreatLike] | None = None,
     timing: float | None = None, env_kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None,
     autoreset_mode: Any = None, vectorization_mode: str | None = None, env_id: str | None = None, **arguments: Any,
 ) -> gym.vector.VectorEnv[Any, Any, Any]:  # fmt: skip
-    """``num_envs`` environments under one vector layer a threat: the attack is batched, in this process.
+    """``num_envs`` environments under one vector wrapper a threat: attacks are batched, and computed in this process.
 
     ``autoreset_mode`` and ``vectorization_mode`` are those of the environment beneath; CartPole's own vector class has
     NEXT_STEP alone, so another mode takes its ordinary environments side by side.
     """
-    arguments, options = _split(arguments)
+    arguments, options = _split_options(arguments)
     made = _threats(preset, threats, arguments)
     base = _base(env, env_id)
     extra: dict[str, Any] = dict(env_kwargs or {})
@@ -107,7 +94,7 @@ def make_vec_env(
                 vectorization_mode = "sync"
             extra["vector_kwargs"] = {"autoreset_mode": mode}
     inner = gym.make_vec(base, num_envs=num_envs, vectorization_mode=vectorization_mode, **extra)
-    return _finish(inner, made, timing, options)  # type: ignore[no-any-return]
+    return _perturbed(inner, made, timing, options)  # type: ignore[no-any-return]
 
 
 def _base(env: str | None, env_id: str | None) -> str:
@@ -116,21 +103,21 @@ def _base(env: str | None, env_id: str | None) -> str:
     env = env_id if env is None else env
     if not isinstance(env, str):
         raise ThreatError(f"say which environment to attack: env='Hopper-v5', for one; got {env!r}")
-    return announced(env)
+    return ensure_registered(env)
 
 
 def register(
-    id: str, *, env: str, threats: Sequence[ThreatModel | Perturbation | str | Mapping[str, Any]],
+    id: str, *, env: str, threats: Sequence[ThreatLike],
     timing: float | None = None, env_kwargs: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Register an adversarial id for ``gymnasium.make`` and ``gymnasium.make_vec``.
 
     Args:
-        id: such as ``"lab/Hopper-Hostile-v0"``.
-        env: id of the environment beneath.
-        threats: innermost first; texts, dictionaries, or threats that have a JSON form.
-        timing: one coin a step for all of them (``ProbabilisticTiming``).
-        env_kwargs: for the environment beneath.
+        id: the new id, such as ``"lab/Hopper-Hostile-v0"``.
+        env: the id of the environment to wrap.
+        threats: the threats, innermost first: texts, dictionaries, or threats that have a JSON form.
+        timing: the probability that all of them are active at a step (see :class:`ProbabilisticTiming`).
+        env_kwargs: keyword arguments of the environment to wrap.
 
     Raises:
         ThreatError: for an id that is taken, or a threat that has no JSON form.
@@ -143,14 +130,14 @@ def register(
         raise ThreatError(f"the id {id!r} is registered already")
     if isinstance(threats, (str, Mapping)):
         raise ThreatError(f"threats is a list, innermost first: threats=[{threats!r}]")
-    kept: list[Any] = []
+    stored: list[Any] = []
     for item in threats:
         if isinstance(item, str):
             as_threat(item)  # raises on what cannot be read
-            kept.append(item)
+            stored.append(item)
         else:
-            kept.append(json.loads(json.dumps(as_threat(item).to_dict())))
-    kwargs: dict[str, Any] = {"env": env, "threats": kept}
+            stored.append(json.loads(json.dumps(as_threat(item).to_dict())))
+    kwargs: dict[str, Any] = {"env": env, "threats": stored}
     if timing is not None:
         kwargs["timing"] = timing
     if env_kwargs:

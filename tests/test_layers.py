@@ -34,7 +34,6 @@ FLOORS = [
     "wrappers",
     "atari",
     "registration",
-    "daylight_ids",
     "rendering",
     "evaluation",
     "certification",

@@ -1,57 +1,71 @@
-"""Ids of Atari games, and the button that some of them wait for."""
+"""Ids of environments, above all of Atari games, and the button that some games wait for."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, SupportsFloat
 
 import ale_py  # noqa: F401  # registers its ids
 import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
+from numpy.typing import NDArray
 
 from adv_wrappers.errors import AdvWrappersError, SpaceError
 
+Pixels = NDArray[np.uint8]
+Action = int | np.integer[Any]
+Options = dict[str, object] | None
+Info = dict[str, Any]
+AtariGame = gym.Env[Pixels, Action]
+AtariWrapper = gym.Wrapper[Pixels, Action, Pixels, Action]
 
-class Fire(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Presses FIRE after a reset and after every lost life, as games ask for that wait for it."""
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
+class PressFire(AtariWrapper, RecordConstructorArgs):
+    """Presses FIRE after a reset and after every lost life, for games that wait for it.
+
+    Args:
+        env: the game to wrap; one without a FIRE button stays as it is.
+    """
+
+    def __init__(self, env: AtariGame) -> None:
         RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
         meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
         self._fire = meanings.index("FIRE") if "FIRE" in meanings else None
         self._lives = 0
 
-    def _count(self) -> int:
+    def _remaining_lives(self) -> int:
         return int(self.env.unwrapped.ale.lives())  # type: ignore[attr-defined]
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Options = None) -> tuple[Pixels, Info]:
         """Reset and press FIRE; the reward of that step, always 0 in the games that need it, is dropped."""
         obs, info = self.env.reset(seed=seed, options=options)
         if self._fire is not None:
             obs, _, terminated, truncated, info = self.env.step(self._fire)
             if terminated or truncated:
                 obs, info = self.env.reset(options=options)
-        self._lives = self._count()
+        self._lives = self._remaining_lives()
         return obs, info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Action) -> tuple[Pixels, SupportsFloat, bool, bool, Info]:
         """Step, and press FIRE at once where a life was lost; the rewards of both steps are added."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        lost, self._lives = self._count() < self._lives, self._count()
+        lost, self._lives = self._remaining_lives() < self._lives, self._remaining_lives()
         if lost and self._fire is not None and not (terminated or truncated):
-            obs, more, terminated, truncated, info = self.env.step(self._fire)
-            reward, self._lives = float(reward) + float(more), self._count()
+            obs, second, terminated, truncated, info = self.env.step(self._fire)
+            reward, self._lives = float(reward) + float(second), self._remaining_lives()
         return obs, reward, terminated, truncated, info
 
 
-def announced(id: str) -> str:
-    """``id``, after letting Gymnasium know the environments of the DeepMind Control Suite, if it is one of them.
+def ensure_registered(id: str) -> str:
+    """``id``, after the environments of the DeepMind Control Suite are registered if it is one of them.
 
     Raises:
-        SpaceError: for one of them without Shimmy, which brings them.
+        SpaceError: for one of them without Shimmy, which registers them.
     """
     if id.startswith("dm_control/") and id not in gym.registry:
         try:
@@ -62,24 +76,24 @@ def announced(id: str) -> str:
     return id
 
 
-def make(id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
-    """``gymnasium.make``, whose failures are of one kind: :class:`SpaceError`."""
+def make_environment(id: str, kwargs: Mapping[str, object]) -> gym.Env[Any, Any]:
+    """``gymnasium.make(id, **kwargs)``; :class:`SpaceError` for whatever it raises."""
     try:
-        return gym.make(announced(id), **kwargs)
+        return gym.make(ensure_registered(id), **kwargs)  # type: ignore[arg-type]
     except AdvWrappersError:
         raise
     except Exception as error:  # whatever an environment's own constructor may raise
         raise SpaceError(f"cannot make the environment {id!r} with {dict(kwargs)}: {error}") from error
 
 
-def known(id: str) -> Any:
+def spec_of(id: str) -> EnvSpec:
     """The registered specification of an id, those of ALE included; :class:`SpaceError` for one that is unknown."""
     module, _, name = id.rpartition(":")
     if module:
         with contextlib.suppress(ImportError, TypeError, ValueError):
             importlib.import_module(module)  # registers its ids
     try:
-        return gym.spec(announced(name))
+        return gym.spec(ensure_registered(name))
     except gym.error.Error as error:
         raise SpaceError(f"unknown environment {id!r}: {error}") from error
 
@@ -87,27 +101,27 @@ def known(id: str) -> Any:
 def is_atari(id: str) -> bool:
     """Whether the id is a game of the Arcade Learning Environment."""
     try:
-        entry = known(id).entry_point
+        entry = spec_of(id).entry_point
     except SpaceError:
         return False
     return isinstance(entry, str) and entry.startswith("ale_py")
 
 
-def no_game(id: str) -> SpaceError:
-    """The error for an id that is something else."""
+def not_a_game(id: str) -> SpaceError:
+    """The error for an id that is no game of the Arcade Learning Environment."""
     return SpaceError(
         f"{id!r} is no game of the Arcade Learning Environment, which atari() and its places raw, frame and stack are "
         f"for: use wrap(gymnasium.make({id!r}), threat)"
     )
 
 
-def game(id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
-    """One game, by an id of ALE or another that hides one; :class:`SpaceError` for anything else."""
-    known(id)
+def make_game(id: str, kwargs: Mapping[str, object]) -> AtariGame:
+    """One game, by an id of ALE or by another id whose environment is one; :class:`SpaceError` for anything else."""
+    spec_of(id)
     try:
-        env = make(id, kwargs)
+        env = make_environment(id, kwargs)
     except AdvWrappersError as error:
-        raise (error if is_atari(id) else no_game(id)) from error
+        raise (error if is_atari(id) else not_a_game(id)) from error
     if not hasattr(env.unwrapped, "ale"):
-        raise no_game(id)
+        raise not_a_game(id)
     return env

@@ -1,4 +1,4 @@
-"""Atari games as agents of the DQN lineage see them, with a place for threats at each of the three stations.
+"""Atari games as agents of the DQN lineage see them, with three places for threats.
 
 .. code-block:: text
 
@@ -13,11 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+from numpy.typing import NDArray
 
-from adv_wrappers.atari.arguments import settle, single_names, vector_names
-from adv_wrappers.atari.games import Fire, game, is_atari, known, no_game
+from adv_wrappers.atari.arguments import single_game_arguments, vector_game_arguments, without_fixed
+from adv_wrappers.atari.games import AtariGame, PressFire, is_atari, make_game, not_a_game, spec_of
 from adv_wrappers.atari.screens import RawFrames, ShrinkFrames
 from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.perturbation import Perturbation
@@ -28,36 +30,42 @@ from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.stack import wrap
 
-Threats = Any  # a threat (anything that wrap takes), or a sequence of them
+ThreatLike = ThreatModel | Perturbation | str | Mapping[str, Any]
+Threats = ThreatLike | Sequence[ThreatLike]
+Frames = NDArray[np.uint8]
 _STACK = (4, 84, 84)
-_KEPT = ("repeat_action_probability", "full_action_space", "max_num_frames_per_episode")  # of an id, in a vector
+_FROM_ID = (
+    "repeat_action_probability",
+    "full_action_space",
+    "max_num_frames_per_episode",
+)  # of an id
 
 
 def atari(
     id: str, *, raw: Threats = (), frame: Threats = (), stack: Threats = (), victim: Victim | str | None = None,
     **kwargs: Any,
-) -> gym.Env[Any, Any]:  # fmt: skip
+) -> AtariGame:  # fmt: skip
     """An Atari game as agents of the DQN lineage see it: uint8 ``[4, 84, 84]``, the oldest frame first.
 
     4 skipped frames and the maximum of the last two, grey, 84x84 by area, up to 30 no-ops after a reset, FIRE after a
     reset and after a lost life; rewards are not clipped and a lost life does not end the episode.
 
-    A threat sits at one of three places. All of them count the same steps, which are the agent's: FIRE is pressed
+    A threat acts at one of three places. All of them count the same steps, which are the agent's: FIRE is pressed
     beneath.
 
     Args:
-        id: such as ``"PongNoFrameskip-v4"`` or ``"ALE/Pong-v5"`` (which keeps its sticky actions unless
+        id: the game, such as ``"PongNoFrameskip-v4"`` or ``"ALE/Pong-v5"`` (which keeps its sticky actions unless
             ``repeat_action_probability=0`` is given).
         raw: threats to the last two screens, uint8 ``[2, 210, 160, 3]``, before they are grey.
-        frame: threats to the new frame, uint8 ``[84, 84]``; the stack keeps it as it was shown.
+        frame: threats to the new frame, uint8 ``[84, 84]``; the stack holds it as it was perturbed.
         stack: threats to the stack that the agent receives. These may change old frames again, unless their budget is
-            :class:`adv_wrappers.Newest` (``newest=true`` in a text). Attacks that look at a victim belong here.
-        victim: fills in threats that were left open; a reference such as ``"card:FOLDER"`` will do.
-        **kwargs: for ``gymnasium.make``, but for ``frameskip`` and ``obs_type``, which are settled here.
+            :class:`adv_wrappers.Newest` (``newest=true`` in a text). Attacks that use a victim belong here.
+        victim: the victim of threats that have none, or a reference to it such as ``"card:FOLDER"``.
+        **kwargs: arguments of ``gymnasium.make`` other than ``frameskip`` and ``obs_type``, which are fixed here.
 
     Raises:
-        SpaceError: if the id is unknown, or no Atari game; for an unknown argument, or one that is settled.
-        VictimError: for a threat at ``raw`` or ``frame`` that looks at a victim of stacks.
+        SpaceError: if the id is unknown, or no Atari game; for an argument that is unknown or fixed here.
+        VictimError: for a threat at ``raw`` or ``frame`` whose victim sees stacks.
         OrderError: for a ``Newest`` budget where there is no stack.
 
     >>> env = atari("PongNoFrameskip-v4", raw="jpeg:quality=10", stack=["brightness:newest=true", "action-noise:p=0.1"])
@@ -65,14 +73,14 @@ def atari(
     (4, 84, 84)
     """
     victim = None if victim is None else load_victim(victim)
-    inside = {name: _listed(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
-    outside = _listed("stack", stack, victim)
-    kwargs = settle("atari", id, kwargs, single_names())
-    base = game(id, {"obs_type": "grayscale", **kwargs, "frameskip": 1})
+    inside = {name: _threats_at(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
+    outside = _threats_at("stack", stack, victim)
+    kwargs = without_fixed("atari", id, kwargs, single_game_arguments())
+    base = make_game(id, {"obs_type": "grayscale", **kwargs, "frameskip": 1})
     if inside["raw"]:
-        env: Any = ShrinkFrames(wrap(Fire(RawFrames(base, noop_max=30, frame_skip=4)), *inside["raw"]))
+        env: Any = ShrinkFrames(wrap(PressFire(RawFrames(base, noop_max=30, frame_skip=4)), *inside["raw"]))
     else:
-        env = Fire(AtariPreprocessing(base, noop_max=30, frame_skip=4))
+        env = PressFire(AtariPreprocessing(base, noop_max=30, frame_skip=4))
     env = FrameStackObservation(wrap(env, *inside["frame"]), 4)
     return wrap(env, *outside)  # type: ignore[no-any-return]
 
@@ -83,24 +91,24 @@ def atari_vec(
 ) -> gym.vector.VectorEnv[Any, Any, Any]:  # fmt: skip
     """``num_envs`` Atari games side by side: the pictures of :func:`atari`, uint8 ``[num_envs, 4, 84, 84]``.
 
-    They are ALE's own vector environment under one batched layer a threat. It makes its stacks itself, so ``frame``
-    is a layer around them that may change new frames alone (:class:`adv_wrappers.Newest`), which comes to the same. It
+    They are ALE's own vector environment under one batched wrapper a threat. It makes its stacks itself, so a threat at
+    ``frame`` may change the newest frame of a stack alone (:class:`adv_wrappers.Newest`), which has the same effect. It
     draws other no-ops than :func:`atari` and presses FIRE after a reset only. Rewards are not clipped unless
     ``reward_clipping=True`` is given.
 
     With threats at ``raw`` they are a ``SyncVectorEnv`` of :func:`atari`, row by row to the byte, and only ``stack`` is
-    batched: ALE's vector environment takes the maximum of two screens colour by colour before it hands them out, which
-    is not the maximum of greys, and whole stacks of screens are slow.
+    batched: ALE's vector environment takes the maximum of two screens colour by colour before it returns them, which is
+    not the maximum of greys, and whole stacks of screens are slow.
 
     Args:
-        id: as for :func:`atari`; its sticky actions are kept.
-        num_envs: number of rows.
+        id: the game, as for :func:`atari`; its sticky actions are kept.
+        num_envs: number of rows, at least 1.
         raw, frame, stack, victim: as for :func:`atari`.
         **kwargs: ``autoreset_mode``, and others of ``AtariVectorEnv`` such as ``num_threads``, ``noop_max`` or
-            ``reward_clipping``; with ``raw`` those of ``gymnasium.make``. What the pictures are like is settled.
+            ``reward_clipping``; with ``raw`` those of ``gymnasium.make``. Those of the preprocessing are fixed.
 
     Raises:
-        ValueRangeError: for a number of rows below 1.
+        ValueRangeError: if ``num_envs`` is not an integer of at least 1.
         SpaceError: if the id is unknown or no Atari game, or an argument does not suit the environment.
         AdvWrappersError: one of its kinds, as for :func:`atari`.
 
@@ -109,25 +117,27 @@ def atari_vec(
     """
     check_integer("num_envs", num_envs, 1)  # ALE would crash
     victim = None if victim is None else load_victim(victim)
-    inside: dict[str, Any] = {name: _listed(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
-    outside = _listed("stack", stack, victim)
+    inside: dict[str, Any] = {name: _threats_at(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
+    outside = _threats_at("stack", stack, victim)
     if not is_atari(id):
-        raise no_game(known(id).id)
-    given = known(id).kwargs
-    takes = vector_names() | (single_names() if inside["raw"] else set())
-    kwargs = settle("atari_vec", id, kwargs, takes)
+        raise not_a_game(spec_of(id).id)
+    defaults = spec_of(id).kwargs
+    accepted = vector_game_arguments() | (single_game_arguments() if inside["raw"] else set())
+    kwargs = without_fixed("atari_vec", id, kwargs, accepted)
     if inside["raw"]:
         try:
             mode = AutoresetMode(kwargs.pop("autoreset_mode", AutoresetMode.NEXT_STEP))
         except ValueError as error:
             raise SpaceError(f"autoreset_mode must be one of Gymnasium's: {error}") from error
-        only = sorted(set(kwargs) & vector_names() - {*_KEPT})
-        if only:
-            raise SpaceError(f"{', '.join(only)} of AtariVectorEnv cannot be given with raw=, whose rows are atari()")
+        vector_only = sorted(set(kwargs) & vector_game_arguments() - {*_FROM_ID})
+        if vector_only:
+            raise SpaceError(
+                f"{', '.join(vector_only)} of AtariVectorEnv cannot be given with raw=, whose rows are atari()"
+            )
         rows = SyncVectorEnv([lambda: atari(id, **inside, **kwargs)] * num_envs, autoreset_mode=mode)
         return wrap(rows, *outside)  # type: ignore[no-any-return]
-    name = str(given["game"]).title().replace("_", "")
-    settings = {**{key: given[key] for key in _KEPT if key in given}, "reward_clipping": False, **kwargs}
+    name = str(defaults["game"]).title().replace("_", "")
+    settings = {**{key: defaults[key] for key in _FROM_ID if key in defaults}, "reward_clipping": False, **kwargs}
     try:
         env: Any = gym.make_vec(f"ALE/{name}-v5", num_envs, "vector_entry_point", **settings)
     except Exception as error:  # whatever the environment's own constructor may raise
@@ -139,10 +149,11 @@ def _newest(threat: ThreatModel) -> ThreatModel:
     return replace(threat, within=Newest(threat.budget)) if threat.on == "observation" else threat
 
 
-def _listed(place: str, given: Threats, victim: Victim | None) -> list[ThreatModel]:
+def _threats_at(place: str, threats: Threats, victim: Victim | None) -> list[ThreatModel]:
     """The threats for a place, checked as far as they can be before the emulator starts."""
-    single = isinstance(given, (str, Mapping, ThreatModel, Perturbation)) or not isinstance(given, Sequence)
-    made = [as_threat(item) for item in ([given] if single else given)]
+    if isinstance(threats, (str, Mapping, ThreatModel, Perturbation)) or not isinstance(threats, Sequence):
+        threats = [threats]
+    made = [as_threat(threat) for threat in threats]
     made = made if victim is None else [threat.against(victim) for threat in made]
     for threat in made if place != "stack" else ():
         open_victim = getattr(threat.how, "needs_victim", False) and not threat.victims

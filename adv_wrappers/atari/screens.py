@@ -1,10 +1,9 @@
 """The emulator's own screens as observations, so that they can be perturbed before they are made grey and small.
 
-``AtariPreprocessing`` reads the screen behind the backs of the wrappers beneath it. Here it is taken apart:
-:class:`RawFrames` hands out the screens, :class:`adv_wrappers.ShrinkFrames` makes of them what agents see, and layers
-fit between. The two together equal ``AtariPreprocessing`` to the byte.
-
-Screens in colour, made what agents see: grey, the maximum of two, small.
+``AtariPreprocessing`` reads the screen from the emulator, past all wrappers beneath it. Here its two steps are wrappers
+of their own: the observations of :class:`RawFrames` are the screens in colour, :class:`ShrinkFrames` turns them into
+what agents see (grey, the maximum of two, small), and wrappers that perturb fit between. The two together equal
+``AtariPreprocessing`` to the byte.
 
 Grey is the rule of the Arcade Learning Environment, ``round(0.2989 r + 0.587 g + 0.114 b)``, which gives every colour
 of its palettes the grey that it has there, and is defined for all other colours too. Only Air Raid shows codes outside
@@ -26,28 +25,31 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from adv_wrappers.atari.games import Action, AtariGame, AtariWrapper, Info, Options, Pixels
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.numbers import check_integer
 
+Shrink = Callable[[NDArray[Any]], NDArray[Any]]
 
-class RawFrames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+
+class RawFrames(AtariWrapper, RecordConstructorArgs):
     """The last two screens of an Atari game as the observation: uint8 ``[2, 210, 160, 3]``, the newest last.
 
     Frames are skipped and no-ops played as ``AtariPreprocessing`` does it, which takes the maximum of two screens
-    because sprites flicker: therefore two. After a reset there is one screen, handed out twice. A step that ends the
-    episode stops early and may hand out the screens before it again, as ``AtariPreprocessing`` does.
+    because sprites flicker: therefore two. After a reset there is one screen, returned twice. A step that ends the
+    episode stops early and may return the screens before it again, as ``AtariPreprocessing`` does.
 
     Args:
-        env: a game of the Arcade Learning Environment that does not skip frames itself (``frameskip=1``).
-        noop_max: after a reset, 1 to this many no-ops; 0 for none.
-        frame_skip: frames a step, with one action.
+        env: the game to wrap, of the Arcade Learning Environment, that does not skip frames itself (``frameskip=1``).
+        noop_max: the largest number of no-ops after a reset, of which 1 to this many are played; 0 for none.
+        frame_skip: the number of frames of one step, all with one action.
 
     Raises:
         SpaceError: for another environment.
         ValueRangeError: for numbers out of range.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], noop_max: int = 30, frame_skip: int = 4) -> None:
+    def __init__(self, env: AtariGame, noop_max: int = 30, frame_skip: int = 4) -> None:
         for name, value, least in (("noop_max", noop_max, 0), ("frame_skip", frame_skip, 1)):
             check_integer(name, value, least)
         self._ale: Any = getattr(getattr(env, "unwrapped", None), "ale", None)
@@ -62,7 +64,7 @@ class RawFrames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.observation_space = spaces.Box(0, 255, (2, *self._screen), np.uint8)
         self._pair: Pixels = np.zeros((2, *self._screen), np.uint8)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Options = None) -> tuple[Pixels, Info]:
         """Reset and play the no-ops."""
         _, info = self.env.reset(seed=seed, options=options)
         noops = int(self.env.unwrapped.np_random.integers(1, self._noops + 1)) if self._noops else 0
@@ -75,7 +77,7 @@ class RawFrames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._pair = np.stack([screen, screen])
         return self._pair.copy(), info
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Action) -> tuple[Pixels, float, bool, bool, Info]:
         """Some frames with one action; their rewards are added."""
         total, fresh = 0.0, self._pair
         for left in range(self._skip - 1, -1, -1):
@@ -102,8 +104,6 @@ class RawFrames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return brightest
 
 
-Pixels = NDArray[np.uint8]
-
 # Sums of whole multiples of 1e-4, of which half a level is one: 5e-5 more than that decides every tie upwards, and is
 # more than what float32 loses on the way.
 _GREY = np.array([[0.2989, 0.587, 0.114, 5e-5]], np.float32)
@@ -127,8 +127,8 @@ def shrink(pictures: Pixels, size: int) -> Pixels:
     return out
 
 
-class ShrinkFrames(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """What agents see of the screens of :class:`RawFrames`: grey, the maximum of the two, ``size`` pixels square.
+class ShrinkFrames(gym.ObservationWrapper[Pixels, Action, Pixels], RecordConstructorArgs):
+    """What agents see of the screens of :class:`RawFrames`: grey, the maximum of the two, small.
 
     Around a vector of ``RawFrames`` it does the same for all rows. Around ``AtariVectorEnv(grayscale=False,
     img_height=210, img_width=160)`` every frame of the stack is made grey and small. That vector environment has taken
@@ -136,8 +136,8 @@ class ShrinkFrames(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs)
     ground, a few pixels differ from its own grey frames.
 
     Args:
-        env: an ``Env`` or ``VectorEnv`` whose observations are screens.
-        size: of the picture, height and width.
+        env: the environment to wrap, an ``Env`` or ``VectorEnv`` whose observations are screens.
+        size: height and width of the picture.
 
     Raises:
         SpaceError: for other observations.
@@ -152,16 +152,17 @@ class ShrinkFrames(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs)
     def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
         return VectorShrinkFrames(env, *args, **kwargs) if isinstance(env, VectorEnv) else super().__new__(cls)
 
-    def __init__(self, env: gym.Env[Any, Any], size: int = 84) -> None:
+    def __init__(self, env: AtariGame, size: int = 84) -> None:
         _check(env.observation_space, size, 2)
         RecordConstructorArgs.__init__(self, size=size)
         gym.ObservationWrapper.__init__(self, env)
         self._size, self.takes_pairs = size, True
         self.observation_space = spaces.Box(0, 255, (size, size), np.uint8)
 
-    def observation(self, observation: Any) -> Any:
+    def observation(self, observation: Pixels) -> Pixels:
         """Screens uint8 ``[2, H, W, 3]`` to a picture ``[size, size]``."""
-        return shrink(grey(observation).max(0, keepdims=True), self._size)[0]
+        picture: Pixels = shrink(grey(observation).max(0, keepdims=True), self._size)[0]
+        return picture
 
 
 class VectorShrinkFrames(VectorWrapper):
@@ -177,22 +178,23 @@ class VectorShrinkFrames(VectorWrapper):
         self.single_observation_space = spaces.Box(0, 255, shape, np.uint8)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
-    def observation(self, observation: Any) -> Any:
-        """Screens of one row, uint8 ``[F, H, W, 3]``, to what it is handed: ``[size, size]`` or ``[F, size, size]``."""
-        return self._shrink(observation[None])[0]
+    def observation(self, observation: Pixels) -> Pixels:
+        """Screens of one row, uint8 ``[F, H, W, 3]``, to its observation: ``[size, size]`` or ``[F, size, size]``."""
+        picture: Pixels = self._shrink(observation[None])[0]
+        return picture
 
-    def _shrink(self, screens: Any) -> Any:
+    def _shrink(self, screens: Pixels) -> Pixels:
         pictures = grey(screens)
         pictures = pictures.max(1) if self.takes_pairs else pictures
         small = shrink(pictures.reshape(-1, *pictures.shape[-2:]), self._size)
         return small.reshape(len(screens), *self.single_observation_space.shape)  # type: ignore[misc]
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Any = None, options: Options = None) -> tuple[Pixels, Info]:
         """Reset all rows, or those of ``options["reset_mask"]``."""
         obs, info = self.env.reset(seed=seed, options=options)
         return self._shrink(obs), info
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Pixels, Any, Any, Any, Info]:
         """Step all rows; SAME_STEP's final observations are shrunk as well."""
         obs, rewards, terminated, truncated, info = self.env.step(actions)
         final = info.get("final_obs")
@@ -206,18 +208,20 @@ class VectorShrinkFrames(VectorWrapper):
         return self._shrink(obs), rewards, terminated, truncated, info
 
 
-def shrinking(shells: Iterable[Any], space: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """What wrappers make of the screens of one row, uint8 ``[F, H, W, 3]``: the space of the pictures, and how.
+def shrinking_of(wrappers: Iterable[object], space: spaces.Space[Any]) -> tuple[spaces.Space[Any], Shrink]:
+    """The space of one row of screens after the ``ShrinkFrames`` among some wrappers, and the function that shrinks.
 
-    Without a ``ShrinkFrames`` among them ``space`` and observations stay as they are.
+    Without one ``space`` and observations stay as they are.
     """
-    for shell in shells:
-        if isinstance(shell, (ShrinkFrames, VectorShrinkFrames)):
-            return getattr(shell, "single_observation_space", shell.observation_space), shell.observation
+    for wrapper in wrappers:
+        if isinstance(wrapper, ShrinkFrames):
+            return wrapper.observation_space, wrapper.observation
+        if isinstance(wrapper, VectorShrinkFrames):
+            return wrapper.single_observation_space, wrapper.observation
     return space, lambda observation: observation
 
 
-def _check(space: spaces.Space[Any], size: Any, frames: int | None) -> None:
+def _check(space: spaces.Space[Any], size: int, frames: int | None) -> None:
     check_integer("size", size, 1)
     shape = space.shape or ()
     if space.dtype != np.uint8 or len(shape) != 4 or shape[3] != 3 or shape[0] != (frames or shape[0]):

@@ -9,10 +9,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from adv_wrappers.atari.games import Fire as Fire
-from adv_wrappers.atari.games import is_atari as is_atari
-from adv_wrappers.atari.games import make as _make
-from adv_wrappers.atari.preprocessing import atari as atari
+from adv_wrappers.atari.games import is_atari, make_environment
+from adv_wrappers.atari.preprocessing import atari
 from adv_wrappers.core.spaces import fits
 from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.victims import environment_of
@@ -48,7 +46,7 @@ def builder(
     space = victim.observation_space
     if isinstance(space, spaces.Box) and space.shape == (4, 84, 84) and space.dtype == "uint8" and is_atari(env):
         return lambda: atari(env, **kwargs), env, kwargs
-    return lambda: _make(env, kwargs), env, kwargs
+    return lambda: make_environment(env, kwargs), env, kwargs
 
 
 def spaces_of(one: Callable[[], gym.Env[Any, Any]], victim: Victim) -> tuple[spaces.Space[Any], spaces.Space[Any]]:

@@ -16,7 +16,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from adv_wrappers.atari.screens import shrinking
+from adv_wrappers.atari.screens import shrinking_of
 from adv_wrappers.errors import OrderError, SpaceError, ValueRangeError
 from adv_wrappers.formatting import caption
 from adv_wrappers.rendering.frames import (
@@ -84,7 +84,7 @@ class RowRenderer:
         # screens that were perturbed are shrunk before they are stacked: so is the true one
         outside_in = chain(env)
         beyond = outside_in[: outside_in.index(innermost)] if innermost is not None else []
-        inner, self._shrink = shrinking(beyond, inner)
+        inner, self._shrink = shrinking_of(beyond, inner)
         if layout is None and innermost is not None:
             layout = getattr(innermost.threat.how, "layout", None)
         self._true_frames = self._shown_frames = None

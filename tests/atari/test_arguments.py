@@ -1,4 +1,4 @@
-"""Keyword arguments of games: what the pipeline has settled, and what is mistyped."""
+"""Keyword arguments of games: what the preprocessing fixes, and what is mistyped."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gymnasium as gym
 import pytest
 
 import adv_wrappers as adv
+from adv_wrappers.atari import preprocessing
 from tests.rigs import same_bytes
 
 PONG = "PongNoFrameskip-v4"
@@ -34,10 +35,10 @@ PONG = "PongNoFrameskip-v4"
     ],
 )
 @pytest.mark.parametrize("place", [{}, {"raw": "jpeg"}])
-def test_what_is_settled_and_what_is_mistyped(monkeypatch, place, given, message, single, vector):
+def test_what_is_fixed_and_what_is_mistyped(monkeypatch, place, given, message, single, vector):
     """Refused before the emulator starts, with a word on what to do instead."""
-    for name in ("game", "gym.make_vec"):
-        monkeypatch.setattr(f"adv_wrappers.atari.preprocessing.{name}", lambda *a, **k: pytest.fail("ALE was started"))
+    for owner, name in ((preprocessing, "make_game"), (gym, "make_vec")):
+        monkeypatch.setattr(owner, name, lambda *a, **k: pytest.fail("ALE was started"))
     with pytest.raises(adv.SpaceError, match=message) as error:
         adv.atari(PONG, **place, **given)
     assert str(error.value).startswith("atari() ") and single in str(error.value)
@@ -46,7 +47,7 @@ def test_what_is_settled_and_what_is_mistyped(monkeypatch, place, given, message
     assert str(error.value).startswith("atari_vec() ") and vector in str(error.value)
 
 
-def test_what_the_pipeline_does_anyway_may_be_said():
+def test_what_the_preprocessing_does_anyway_may_be_said():
     for place in ({}, {"raw": "jpeg"}):
         env = adv.atari(PONG, frameskip=4, obs_type="grayscale", mode=0, **place)
         venv = adv.atari_vec(PONG, 1, frameskip=4, obs_type="grayscale", stack_num=4, **place)

@@ -181,7 +181,8 @@ def test_numbers_must_be_finite(broken: dict[str, float]) -> None:
 
 def test_the_atari_preprocessing() -> None:
     pytest.importorskip("ale_py")
-    from adv_wrappers.evaluation.environments import atari, builder
+    from adv_wrappers.atari.preprocessing import atari
+    from adv_wrappers.evaluation.environments import builder
 
     env = atari("BreakoutNoFrameskip-v4")
     assert env.observation_space.shape == (4, 84, 84) and env.observation_space.dtype == np.uint8

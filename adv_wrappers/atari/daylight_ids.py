@@ -7,17 +7,20 @@ parameters. Rewards are the game's own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 
+from adv_wrappers.atari.arguments import unknown_arguments
+from adv_wrappers.atari.games import AtariGame, AtariWrapper
 from adv_wrappers.atari.preprocessing import atari, atari_vec
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.daylight.by_game import KINDS, Daylight
 from adv_wrappers.daylight.paper_tables import PROBABILITIES, SETTINGS
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import threat
-from adv_wrappers.registration import unknown
 from adv_wrappers.utils.numbers import is_number
 from adv_wrappers.wrappers.base import Layer
 
@@ -30,32 +33,32 @@ _RENDER = (None, "human", "rgb_array")
 _VECTOR = ("autoreset_mode", "episodic_life", "noop_max", "num_threads", "reward_clipping", "use_fire_reset")
 
 
-class WholeSpec(gym.Wrapper[Any, Any, Any, Any]):
-    """Leaves the id's own spec as it is: that describes all the wrappers inside."""
+class KeepSpec(AtariWrapper):
+    """Keeps the spec of the id, which describes all the wrappers inside."""
 
     @property
-    def spec(self) -> Any:  # type: ignore[override]
-        """Spec of the id."""
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+        """The spec of the id."""
         return self.env.unwrapped.spec
 
 
 def make_daylight(
     game: str, transform: str, place: str = "stack", p: float | str | None = None, newest: bool = False,
     render_mode: str | None = None, **env_kwargs: Any,
-) -> gym.Env[Any, Any]:  # fmt: skip
+) -> AtariGame:  # fmt: skip
     """One game under one transform.
 
     Args:
-        game, transform: as :class:`adv_wrappers.Daylight` takes them.
-        place: ``stack``, ``frame`` or ``raw`` (see :func:`adv_wrappers.atari`).
-        p: probability of a strike at a step; ``"paper"`` for that of the paper's table 7; None for every step.
-        newest: at ``stack``, change new frames alone.
-        render_mode: of the game.
-        **env_kwargs: of the game: ``repeat_action_probability``, ``mode``, ``difficulty``, ``full_action_space``,
-            ``max_num_frames_per_episode``.
+        game, transform: the names that :class:`adv_wrappers.Daylight` takes.
+        place: where the transform acts, ``stack``, ``frame`` or ``raw`` (see :func:`adv_wrappers.atari`).
+        p: the probability of an attack at a step; ``"paper"`` for that of the paper's table 7; None for every step.
+        newest: whether, at ``stack``, the newest frame alone is changed.
+        render_mode: the render mode of the game.
+        **env_kwargs: arguments of the game: ``repeat_action_probability``, ``mode``, ``difficulty``,
+            ``full_action_space``, ``max_num_frames_per_episode``.
 
     Raises:
-        ThreatError: for another argument, before the emulator starts.
+        ThreatError: for an unknown argument or a value out of range, before the emulator starts.
     """
     given: dict[str, Any] = {place: _threat(game, transform, place, p, newest, env_kwargs, (*_ENV, *_SINGLE))}
     if render_mode not in _RENDER:
@@ -63,7 +66,7 @@ def make_daylight(
     extra: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     env = atari(f"{ROMS.get(game, game)}NoFrameskip-v4", **given, **extra, **env_kwargs)
     if not isinstance(env, Layer):
-        return WholeSpec(env)
+        return KeepSpec(env)
     env.whole_spec = True  # type: ignore[attr-defined]
     return env
 
@@ -75,15 +78,15 @@ def make_daylight_vec(
     """``num_envs`` games under one transform (see :func:`adv_wrappers.atari_vec`).
 
     Args:
-        num_envs: number of rows.
+        num_envs: the number of rows.
         game, transform, place, p, newest: as for :func:`make_daylight`.
         render_mode: None.
-        **env_kwargs: of the environment: ``autoreset_mode``, ``repeat_action_probability``, ``full_action_space``,
-            ``max_num_frames_per_episode``; and, unless the place is ``raw``, ``num_threads``, ``noop_max``,
-            ``episodic_life``, ``reward_clipping``, ``use_fire_reset``.
+        **env_kwargs: arguments of the environment: ``autoreset_mode``, ``repeat_action_probability``,
+            ``full_action_space``, ``max_num_frames_per_episode``; and, unless the place is ``raw``, ``num_threads``,
+            ``noop_max``, ``episodic_life``, ``reward_clipping``, ``use_fire_reset``.
 
     Raises:
-        ThreatError: for another argument, before the emulator starts.
+        ThreatError: for an unknown argument or a value out of range, before the emulator starts.
     """
     if render_mode is not None:
         raise ThreatError(f"ALE's vector environment draws no pictures: render_mode is None, got {render_mode!r}")
@@ -94,11 +97,17 @@ def make_daylight_vec(
 
 
 def _threat(
-    game: str, transform: str, place: Any, p: Any, newest: Any, env_kwargs: dict[str, Any], accepted: tuple[str, ...]
+    game: str,
+    transform: str,
+    place: str,
+    p: float | str | None,
+    newest: bool,
+    env_kwargs: Mapping[str, object],
+    accepted: tuple[str, ...],
 ) -> ThreatModel:
     game = Daylight(game, transform).game
     if others := set(env_kwargs) - set(accepted):
-        raise unknown(f"this id takes {', '.join((*_OWN, *sorted(accepted)))}", others)
+        raise unknown_arguments(f"this id takes {', '.join((*_OWN, *sorted(accepted)))}", others)
     if place not in PLACES:
         raise ThreatError(f"place must be one of {', '.join(PLACES)}, got {place!r}")
     if newest not in (True, False):
@@ -130,7 +139,7 @@ def register_daylight() -> None:
     for id, kwargs in daylight_ids().items():
         if id not in gym.registry:
             gym.register(
-                id, entry_point="adv_wrappers.daylight_ids:make_daylight",
-                vector_entry_point="adv_wrappers.daylight_ids:make_daylight_vec",
+                id, entry_point="adv_wrappers.atari.daylight_ids:make_daylight",
+                vector_entry_point="adv_wrappers.atari.daylight_ids:make_daylight_vec",
                 kwargs=dict(kwargs), order_enforce=False, disable_env_checker=True,
             )  # fmt: skip
