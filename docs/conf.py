@@ -135,6 +135,18 @@ def markdown(text: str) -> str:
     return "\n".join(out) + "\n"
 
 
+def reference(package: str) -> list[str]:
+    """Sections on the classes of a package that have presets, in the order of the table: the file's head, the class."""
+    out = []
+    for kind in dict.fromkeys(preset.kind for preset in presets.values()):
+        if kind.__module__.startswith(package):
+            public = getattr(adv_wrappers, kind.__name__, None) is kind
+            path = f"adv_wrappers.{kind.__name__}" if public else f"{kind.__module__}.{kind.__name__}"
+            title = [kind.__name__, "-" * len(kind.__name__), ""]
+            out += [*title, f".. automodule:: {kind.__module__}", "   :no-members:", "", f".. autoclass:: {path}", ""]
+    return out
+
+
 def write(path: Path, text: str) -> None:
     """Write a file, unless it holds that text already: unchanged pages are not read again."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,6 +181,8 @@ def generate(app: Any) -> None:
                 arguments = ", ".join(f"{key}={value}" for key, value in preset.arguments.items())
                 rows.append([f"`{name}`", preset.kind.__name__, preset.summary, arguments])
         write(GENERATED / f"{on}.inc", "\n".join(table(rows, "presets")))
+    for folder in ("attacks", "actions"):
+        write(GENERATED / f"{folder}.inc", "\n".join(reference(f"adv_wrappers.{folder}.")))
     write(GENERATED / "help.inc", help_of(cli, "adv-wrappers") + "\n")
     for name, command in getattr(cli, "commands", {}).items():
         write(GENERATED / f"help-{name}.inc", help_of(command, f"adv-wrappers {name}") + "\n")
