@@ -17,27 +17,13 @@ import difflib
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from adv_wrappers.actions.flip import ActionFlip
-from adv_wrappers.actions.noise import ActionNoise
-from adv_wrappers.actions.worst import WorstAction
-from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Actor, Director, Hybrid, Learned
+from adv_wrappers import all_attacks
+from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Actor, Director, Hybrid
+from adv_wrappers.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.atari.daylight_ids import register_daylight
 from adv_wrappers.atari.preprocessing import atari, atari_vec
 from adv_wrappers.atari.screens import RawFrames, ShrinkFrames, VectorShrinkFrames
-from adv_wrappers.attacks.apgd import APGD
-from adv_wrappers.attacks.boundary import HopSkipJump
-from adv_wrappers.attacks.carlini_wagner import CarliniWagner
 from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.attacks.max_diff import MaxDiff
-from adv_wrappers.attacks.max_worst import MaxWorst
-from adv_wrappers.attacks.min_best import MinBest
-from adv_wrappers.attacks.min_q import MinQ
-from adv_wrappers.attacks.min_value import MinValue
-from adv_wrappers.attacks.momentum import Momentum
-from adv_wrappers.attacks.multi_targeted import MultiTargeted
-from adv_wrappers.attacks.noise import Noise
-from adv_wrappers.attacks.robust_sarsa import RobustSarsa
-from adv_wrappers.attacks.square import Square
 from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid
 from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.perturbation import Perturbation
@@ -111,15 +97,15 @@ register_presets()
 register_daylight()
 
 __all__ = [
-    "APGD", "JPEG", "L0", "L2", "PAAD", "SARL", "ActionFlip", "ActionNoise", "ActionPAAD", "Actor", "AdvWrappersError",
-    "AdversaryEnv", "Always", "AtMost", "AttackView", "Bernoulli", "Brightness", "Budget", "BudgetError", "CardError",
-    "CarliniWagner", "Critic", "Daylight", "Director", "Every", "Hardened", "HopSkipJump", "Hybrid", "Learned", "Linf",
-    "MaxDiff", "MaxWorst", "MedianBlur", "MinBest", "MinQ", "MinValue", "Momentum", "MultiTargeted", "Never", "Newest",
-    "Noise", "OrderError", "OutputError", "Perspective", "PerturbAction", "PerturbObservation", "Perturbation",
-    "ProbabilisticTiming", "RawFrames", "Report", "RobustSarsa", "Rotation", "Shift", "ShrinkFrames", "SpaceError",
-    "Square", "Strategic", "ThreatError", "ThreatModel", "TrustError", "Valid", "ValueRangeError", "VecAdversaryEnv",
-    "VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming", "VectorAdversaryEnv", "VectorPerturbAction",
-    "VectorPerturbObservation", "VectorProbabilisticTiming", "VectorShrinkFrames", "Victim", "VictimError", "Window",
-    "WorstAction", "atari", "atari_vec", "check_order", "evaluate", "from_module", "from_sb3", "load_victim", "presets",
+    "JPEG", "L0", "L2", "PAAD", "SARL", "ActionPAAD", "Actor", "AdvWrappersError", "AdversaryEnv", "Always",
+    "AtMost", "AttackView", "Bernoulli", "Brightness", "Budget", "BudgetError", "CardError", "Critic", "Daylight",
+    "Director", "Every", "Hardened", "Hybrid", "Linf", "MedianBlur", "Never", "Newest", "OrderError",
+    "OutputError", "Perspective", "PerturbAction", "PerturbObservation", "Perturbation", "ProbabilisticTiming",
+    "RawFrames", "Report", "Rotation", "Shift", "ShrinkFrames", "SpaceError", "Strategic", "ThreatError",
+    "ThreatModel", "TrustError", "Valid", "ValueRangeError", "VecAdversaryEnv", "VecPerturbAction",
+    "VecPerturbObservation", "VecProbabilisticTiming", "VectorAdversaryEnv", "VectorPerturbAction",
+    "VectorPerturbObservation", "VectorProbabilisticTiming", "VectorShrinkFrames", "Victim", "VictimError",
+    "Window", "atari", "atari_vec", "check_order", "evaluate", "from_module", "from_sb3", "load_victim", "presets",
     "register", "save_card", "scan_critics", "threat", "train_adversary", "train_agent", "train_critic", "wrap",
+    *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip

@@ -1,7 +1,8 @@
 """Presets: threats by name, and the text form ``name:key=value,...`` that the command line and registered ids take.
 
-A preset is a perturbation with numbers filled in. Every perturbation has one under its own name; ``fgsm`` and ``pgd``
-are MinBest with the numbers those names stand for.
+A preset is a perturbation with numbers filled in. Every perturbation of :mod:`adv_wrappers.all_attacks` and
+:mod:`adv_wrappers.daylight` has one under its own name, and one for each of its ``variants``: ``fgsm`` and ``pgd`` are
+MinBest with the numbers those names stand for.
 """
 
 from __future__ import annotations
@@ -9,34 +10,19 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import Any
 
-from adv_wrappers.actions.flip import ActionFlip
-from adv_wrappers.actions.noise import ActionNoise
-from adv_wrappers.actions.worst import WorstAction
+from adv_wrappers import all_attacks, daylight
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.attacks.apgd import APGD
-from adv_wrappers.attacks.boundary import HopSkipJump
-from adv_wrappers.attacks.carlini_wagner import CarliniWagner
-from adv_wrappers.attacks.max_diff import MaxDiff
-from adv_wrappers.attacks.max_worst import MaxWorst
-from adv_wrappers.attacks.min_best import MinBest
-from adv_wrappers.attacks.min_q import MinQ
-from adv_wrappers.attacks.min_value import MinValue
-from adv_wrappers.attacks.momentum import Momentum
-from adv_wrappers.attacks.multi_targeted import MultiTargeted
-from adv_wrappers.attacks.noise import Noise
-from adv_wrappers.attacks.robust_sarsa import RobustSarsa
-from adv_wrappers.attacks.square import Square
 from adv_wrappers.core.budgets import L0, L2, Budget, Linf
 from adv_wrappers.core.newest import Newest, plain
 from adv_wrappers.core.perturbation import On, Perturbation, When, check_how
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct
-from adv_wrappers.daylight import JPEG, Brightness, Daylight, MedianBlur, Perspective, Rotation, Shift
 from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError
 from adv_wrappers.parsing import budget_of, parse_when, pieces_of, plain_text, value_of
 from adv_wrappers.timing import And, Bernoulli
@@ -62,39 +48,29 @@ class Preset:
         return " ".join([(self.kind.__doc__ or "").strip().splitlines()[0], self.words]).strip()
 
 
-presets: dict[str, Preset] = {
-    "noise": Preset(Noise),
-    "min-best": Preset(MinBest),
-    "fgsm": Preset(MinBest, {"steps": 1, "step": 1.0}, "One step of the full radius."),
-    "pgd": Preset(
-        MinBest,
-        {"steps": 10, "step": 0.5, "restarts": 3, "keep": "best", "schedule": "linear"},
-        "Three ascents of ten steps, the best point of them.",
-    ),
-    "apgd": Preset(APGD),
-    "multi-targeted": Preset(MultiTargeted),
-    "max-worst": Preset(MaxWorst),
-    "momentum": Preset(Momentum),
-    "min-q": Preset(MinQ),
-    "min-played-q": Preset(MultiTargeted, {"by": "q"}, "Best is what plays the action of the lowest Q."),
-    "min-value": Preset(MinValue),
-    "max-diff": Preset(MaxDiff),
-    "robust-sarsa": Preset(RobustSarsa),
-    "carlini-wagner": Preset(CarliniWagner),
-    "square": Preset(Square),
-    "hop-skip-jump": Preset(HopSkipJump),
-    "brightness": Preset(Brightness),
-    "median-blur": Preset(MedianBlur),
-    "rotation": Preset(Rotation),
-    "shift": Preset(Shift),
-    "jpeg": Preset(JPEG),
-    "perspective": Preset(Perspective),
-    "daylight": Preset(Daylight),
-    "learned": Preset(Learned),
-    "action-noise": Preset(ActionNoise),
-    "action-flip": Preset(ActionFlip),
-    "worst-action": Preset(WorstAction),
-}
+def presets_of(kinds: Iterable[type[Perturbation]]) -> dict[str, Preset]:
+    """The presets of some classes: each under its own name, followed by its variants.
+
+    Raises:
+        ThreatError: for a name that stands for two presets.
+    """
+    found: dict[str, Preset] = {}
+    for kind in kinds:
+        variants = vars(kind).get("variants", {}).items()  # its own: a subclass is not called by those above it
+        own = {kind.name: Preset(kind)} | {name: Preset(kind, *preset) for name, preset in variants}
+        for name, preset in own.items():
+            if name in found:
+                raise ThreatError(f"{name} is the name of two presets: {found[name].kind.__name__}, {kind.__name__}")
+            found[name] = preset
+    return found
+
+
+def _classes(module: ModuleType) -> list[type[Perturbation]]:
+    """The perturbations that a module lists."""
+    return [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Perturbation)]
+
+
+presets = presets_of([*_classes(all_attacks), *_classes(daylight)])
 
 TEXTS = ("when", "victim", "card", "critic")  # values that are never numbers
 _COMMON = ("eps", "norm", "scale", "newest", "victim", "when", "p", "at")

@@ -27,6 +27,7 @@ FLOORS = [
     "timing",
     ("attacks", "daylight", "actions"),
     "adversaries",
+    "all_attacks",
     "parsing",
     "presets",
     "formatting",
@@ -117,8 +118,9 @@ def targets(path: Path) -> set[Path]:
     found = set()
     for module, item in imports(path):
         place = ROOT.parent.joinpath(*module.split("."))
-        for file in ((place / item).with_suffix(".py"), place.with_suffix(".py"), place / "__init__.py"):
-            if item and file.exists() and file in FILES:
+        inner = place / item
+        for file in (inner.with_suffix(".py"), inner / "__init__.py", place.with_suffix(".py"), place / "__init__.py"):
+            if file in FILES:
                 found.add(file)
                 break
     return found - {path}

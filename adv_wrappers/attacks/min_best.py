@@ -18,6 +18,7 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import Climb
 from adv_wrappers.attacks.objectives import CrossEntropy, classifier, leave_best, need_discrete
+from adv_wrappers.core.perturbation import Variants
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,13 @@ class MinBest(Climb):
     """
 
     name: ClassVar[str] = "min-best"
+    variants: ClassVar[Variants] = {
+        "fgsm": ({"steps": 1, "step": 1.0}, "One step of the full radius."),
+        "pgd": (
+            {"steps": 10, "step": 0.5, "restarts": 3, "keep": "best", "schedule": "linear"},
+            "Three ascents of ten steps, the best point of them.",
+        ),
+    }
     capturable: ClassVar[bool] = True
     victim: Any = None
     steps: int = 1

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import Climb
 from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
+from adv_wrappers.core.perturbation import Variants
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.numbers import check_integer
 
@@ -42,6 +43,7 @@ class MultiTargeted(Climb):
     """
 
     name: ClassVar[str] = "multi-targeted"
+    variants: ClassVar[Variants] = {"min-played-q": ({"by": "q"}, "Best is what plays the action of the lowest Q.")}
     capturable: ClassVar[bool] = True
     victim: Any = None
     by: str = "margin"

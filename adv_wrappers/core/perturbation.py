@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -16,6 +16,7 @@ from adv_wrappers.core.values import Value
 from adv_wrappers.errors import BudgetError, ThreatError
 
 On = Literal["observation", "action"]
+Variants = Mapping[str, tuple[Mapping[str, object], str]]
 
 
 class Perturbation(Value):
@@ -37,6 +38,8 @@ class Perturbation(Value):
     needs_victim: ClassVar[bool] = False
     capturable: ClassVar[bool] = False
     within: ClassVar[Budget | None] = None  # budget where none is given
+    # presets of other names: their arguments, and what tells them from the class
+    variants: ClassVar[Variants] = {}
     shares: ClassVar[bool] = False  # lets action layers beneath know the observation that this layer received
     reads: ClassVar[str | None] = None  # of an action: "handed", what the agent acted on, or "shared", what is shared
 

@@ -1,0 +1,25 @@
+"""All attacks, a line each: a class that is imported here is a preset under its ``name``.
+
+Presets, the names of ``adv_wrappers`` itself, the pages of the documentation and the laws that test every attack are
+made from this list; the daylight transforms are listed in :mod:`adv_wrappers.daylight`. Tables keep its order.
+"""
+
+# ruff: noqa: I001
+
+from adv_wrappers.attacks.noise import Noise as Noise
+from adv_wrappers.attacks.min_best import MinBest as MinBest
+from adv_wrappers.attacks.apgd import APGD as APGD
+from adv_wrappers.attacks.multi_targeted import MultiTargeted as MultiTargeted
+from adv_wrappers.attacks.max_worst import MaxWorst as MaxWorst
+from adv_wrappers.attacks.momentum import Momentum as Momentum
+from adv_wrappers.attacks.min_q import MinQ as MinQ
+from adv_wrappers.attacks.min_value import MinValue as MinValue
+from adv_wrappers.attacks.max_diff import MaxDiff as MaxDiff
+from adv_wrappers.attacks.robust_sarsa import RobustSarsa as RobustSarsa
+from adv_wrappers.attacks.carlini_wagner import CarliniWagner as CarliniWagner
+from adv_wrappers.attacks.square import Square as Square
+from adv_wrappers.attacks.boundary import HopSkipJump as HopSkipJump
+from adv_wrappers.adversaries.learned import Learned as Learned
+from adv_wrappers.actions.noise import ActionNoise as ActionNoise
+from adv_wrappers.actions.flip import ActionFlip as ActionFlip
+from adv_wrappers.actions.worst import WorstAction as WorstAction
