@@ -16,7 +16,7 @@ from typing import Any
 
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid
-from adv_wrappers.core.newest import Newest, plain
+from adv_wrappers.core.newest import Newest, frame_budget
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.values import Value, same
@@ -199,7 +199,7 @@ def _budget(threat: ThreatModel, victim: Any, short: bool) -> list[str]:
     own, budget = getattr(threat.how, "within", None), threat.budget
     if own == budget:
         return []
-    inner, parts = plain(budget), list[str]()
+    inner, parts = frame_budget(budget), list[str]()
     if isinstance(budget, Newest):
         said = budget.axis is None and budget.size == 1
         parts = ["newest=true" if said else f"newest=<axis {budget.axis} size {budget.size}>"]

@@ -19,7 +19,7 @@ from typing import Any
 from adv_wrappers import all_attacks, daylight
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import L0, L2, Budget, Linf
-from adv_wrappers.core.newest import Newest, plain
+from adv_wrappers.core.newest import Newest, frame_budget
 from adv_wrappers.core.perturbation import On, Perturbation, When, check_how
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct
@@ -227,7 +227,7 @@ def as_threat(
 def _ball(how: Any, given: Mapping[str, Any]) -> Budget:
     """The budget that some words describe; those that are missing are taken from the ball that a threat has."""
     old = how.budget if isinstance(how, ThreatModel) else None
-    inner = None if old is None else plain(old)
+    inner = None if old is None else frame_budget(old)
     if isinstance(inner, (Linf, L2, L0)) and given.get("norm", inner.name) == inner.name:
         own = {"eps": inner.k if isinstance(inner, L0) else inner.eps, "norm": inner.name}
         given = {**own, "scale": getattr(inner, "scale", None), **given}

@@ -20,8 +20,9 @@ import numpy as np
 from torch import Tensor
 
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import When
+from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.core.types import Flags
 from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.utils.numbers import check_integer, check_number
 
@@ -55,9 +56,9 @@ class Timing(When):
         return f"{self.name}({','.join(given)})"
 
 
-def _look(when: When, x: Tensor, context: Context, moment: Any, path: int) -> Any:
-    seen = when.decide(moment, path) if when.blind else when.look(x, context, moment, path)
-    return seen.cpu().numpy() if isinstance(seen, Tensor) and moment.clock.device is None else seen
+def _look(when: When, x: Tensor, context: Context, step: Step, path: int) -> Any:
+    seen = when.decide(step, path) if when.blind else when.look(x, context, step, path)
+    return seen.cpu().numpy() if isinstance(seen, Tensor) and step.on_host else seen
 
 
 class Pair(Timing):
@@ -84,14 +85,14 @@ class Pair(Timing):
         """Whether the first decision is already that of both."""
         return False
 
-    def decide(self, moment: Any, path: int = 0) -> Any:
-        return self.join(self.a.decide(moment, 4 * path + 1), self.b.decide(moment, 4 * path + 2))
+    def decide(self, step: Step, path: int = 0) -> Flags:
+        return self.join(self.a.decide(step, 4 * path + 1), self.b.decide(step, 4 * path + 2))
 
-    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
-        first = _look(self.a, x, context, moment, 4 * path + 1)
+    def look(self, x: Tensor, context: Context, step: Step, path: int = 0) -> Flags:
+        first = _look(self.a, x, context, step, 4 * path + 1)
         if not isinstance(first, Tensor) and self.settled(first):
             return first  # the second may cost a pass through the victim
-        return self.join(first, _look(self.b, x, context, moment, 4 * path + 2))
+        return self.join(first, _look(self.b, x, context, step, 4 * path + 2))
 
 
 @dataclass(frozen=True)
@@ -146,11 +147,11 @@ class Not(Timing):
     def __str__(self) -> str:
         return f"~({self.a})" if isinstance(self.a, And) else f"~{self.a}"
 
-    def decide(self, moment: Any, path: int = 0) -> Any:
-        return self.a.decide(moment, 4 * path + 3) ^ True
+    def decide(self, step: Step, path: int = 0) -> Flags:
+        return self.a.decide(step, 4 * path + 3) ^ True
 
-    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
-        return _look(self.a, x, context, moment, 4 * path + 3) ^ True
+    def look(self, x: Tensor, context: Context, step: Step, path: int = 0) -> Flags:
+        return _look(self.a, x, context, step, 4 * path + 3) ^ True
 
 
 _LARGEST = 2**63 - 1  # steps: what a tensor of integers holds
@@ -162,7 +163,7 @@ class Always(Timing):
 
     name: ClassVar[str] = "always"
 
-    def decide(self, moment: Any, path: int = 0) -> Any:
+    def decide(self, step: Step, path: int = 0) -> Flags:
         return True
 
 
@@ -172,7 +173,7 @@ class Never(Timing):
 
     name: ClassVar[str] = "never"
 
-    def decide(self, moment: Any, path: int = 0) -> Any:
+    def decide(self, step: Step, path: int = 0) -> Flags:
         return False
 
 
@@ -186,8 +187,8 @@ class Every(Timing):
     def __post_init__(self) -> None:
         check_integer("k", self.k, 1, _LARGEST)
 
-    def decide(self, moment: Any, path: int = 0) -> Any:
-        return moment.t % self.k == 0
+    def decide(self, step: Step, path: int = 0) -> Flags:
+        return step.t % self.k == 0
 
 
 @dataclass(frozen=True)
@@ -202,8 +203,8 @@ class Window(Timing):
         check_integer("a", self.a, 0, _LARGEST)
         check_integer("b", self.b, self.a, _LARGEST)
 
-    def decide(self, moment: Any, path: int = 0) -> Any:
-        return (self.a <= moment.t) & (moment.t < self.b)
+    def decide(self, step: Step, path: int = 0) -> Flags:
+        return (self.a <= step.t) & (step.t < self.b)
 
 
 @dataclass(frozen=True)
@@ -223,8 +224,8 @@ class Bernoulli(Timing):
         if self.stream is not None:
             check_integer("stream", self.stream, 0, _LARGEST)
 
-    def decide(self, moment: Any, path: int = 0) -> Any:
-        return moment.chance(path, self.stream) < self.p
+    def decide(self, step: Step, path: int = 0) -> Flags:
+        return step.chance(path, self.stream) < self.p
 
 
 @dataclass(frozen=True)
@@ -237,8 +238,8 @@ class AtMost(Timing):
     def __post_init__(self) -> None:
         check_integer("n", self.n, 0, _LARGEST)
 
-    def decide(self, moment: Any, path: int = 0) -> Any:
-        return moment.spent < self.n
+    def decide(self, step: Step, path: int = 0) -> Flags:
+        return step.spent < self.n
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,7 @@ class Strategic(Timing):
         expect_victim(self.name, self.victim)
         check_number("beta, a gap of probabilities,", self.beta, 0, 1)
 
-    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
+    def look(self, x: Tensor, context: Context, step: Step, path: int = 0) -> Flags:
         if self.victim is None:
             raise VictimError("strategic timing needs a victim: Strategic(beta, victim) or threat.against(victim)")
         probs = getattr(context.bind(self.victim).policy(), "probs", None)

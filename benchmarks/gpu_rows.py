@@ -22,6 +22,7 @@ from adv_wrappers.core.context import Context
 OURS, TORCH = "adv_wrappers", "adv_wrappers, plain torch"
 SIZES = (1, 64, 1024, 16384)
 FRAME = 84 * 84 * 4
+_KEY = torch.zeros(1, dtype=torch.int64)  # nothing is drawn here
 Call = Callable[[], Any]
 
 
@@ -96,14 +97,10 @@ def ours(row: Row, given: tuple[Tensor, ...]) -> Call:
 
     @torch.no_grad()
     def call() -> Tensor:
-        now = Context(x, budget.box(x, *space), space, budget, False, 0, 0, _none, None, lambda victim: None, None)
+        now = Context.around(x, budget, budget.box(x, *space), _KEY, space=space)
         return how(x, now)
 
     return call
-
-
-def _none() -> Tensor:
-    raise AssertionError("nothing is drawn here")
 
 
 def plain(call: Call) -> Call:

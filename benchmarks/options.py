@@ -34,6 +34,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.victims.gradients import flipped
 
+_KEY = torch.zeros(1, dtype=torch.int64)  # nothing is drawn here
 AGENTS = {
     "zoo:cartpole-ppo": "CartPole-v1", "zoo:cartpole-a2c": "CartPole-v1", "zoo:cartpole-dqn": "CartPole-v1",
     "zoo:mountaincar-dqn": "MountainCar-v0", "zoo:hopper-ppo": "Hopper-v5", "zoo:walker2d-ppo": "Walker2d-v5",
@@ -56,13 +57,9 @@ def attack(net: nn.Module, x: Tensor, precision: str | None = None, **more: Any)
 
     @torch.no_grad()
     def call() -> Tensor:
-        return how(x, Context(x, budget.box(x, *space), space, budget, False, 0, 0, _none, None, _none, None))
+        return how(x, Context.around(x, budget, budget.box(x, *space), _KEY, space=space))
 
     return call
-
-
-def _none(*nothing: Any) -> Any:
-    return None
 
 
 def compare(rounds: int, least: float) -> list[dict[str, Any]]:

@@ -43,9 +43,8 @@ from timing import command, interleave, machine, medians, save, table, write
 from torch import Tensor, nn
 
 import adv_wrappers as adv
-from adv_wrappers.core.context import Bound
-from adv_wrappers.core.engine import Perturber
-from adv_wrappers.core.session import Session
+from adv_wrappers.core.bound_victim import BoundVictim
+from adv_wrappers.core.engine import Engine
 from adv_wrappers.presets import parse_threat
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "reproduce"))
@@ -105,10 +104,10 @@ class Agent:
     def attack(self, text: str, seed: int = 0, **budget: Any) -> Callable[[], NDArray[Any]]:
         """A strike of the threat that a text and a budget describe, on all states."""
         threat = parse_threat(text, victim=self.victim, **budget)
-        engine = Perturber(threat, self.seen, self.acted, Session(len(self.x)), 0)
+        engine = Engine(threat, self.seen, self.acted, len(self.x))
 
         def strike() -> NDArray[Any]:
-            engine.clock.reset(seed)
+            engine.begin_episode(seed)
             return np.asarray(engine.apply(self.x, True))
 
         return strike
@@ -180,7 +179,7 @@ def divergence(arguments: argparse.Namespace) -> Rows:
             budget["scale"] = tuple((victim.card or {})["attack"]["scale"])
         agent = Agent(victim, functools.partial(gym.make, env_id))
         x = torch.as_tensor(agent.x).to(victim.dtype)
-        loss = adv.MaxDiff(victim).objective(x, Bound(victim, None, None, x))
+        loss = adv.MaxDiff(victim).objective(x, BoundVictim(victim, None, None, x))
         found = {text: loss(agent.params(agent.attack(text, **budget)())).double() for text in DIVERGENT}
         best = torch.stack(list(found.values())).amax(0).sum()
         rows += [
@@ -308,11 +307,10 @@ def actor(arguments: argparse.Namespace) -> Rows:
             for action in range(there.shape[1]):
                 director = adv.Director(_always(action, there.shape[1], 2), True)
                 how = adv.Learned(director, adv.PAAD(victim, form="target", **settings))
-                engine = Perturber(
-                    adv.ThreatModel("observation", how, adv.Linf(eps)), agent.seen, agent.acted, Session(len(agent.x)),
-                    0,
-                )  # fmt: skip
-                engine.clock.reset(seed)
+                engine = Engine(
+                    adv.ThreatModel("observation", how, adv.Linf(eps)), agent.seen, agent.acted, len(agent.x)
+                )
+                engine.begin_episode(seed)
                 y = np.asarray(engine.apply(agent.x, True))
                 found[:, action] = agent.params(y).argmax(-1).numpy() == action
             shares.append((found & there).sum() / there.sum())

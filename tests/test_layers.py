@@ -99,8 +99,8 @@ def faults(path: Path) -> list[str]:
 MOST_FILES = 180
 MOST_ANY = 1661
 LONGEST = 420  # lines
-LONGER = {"core/budgets.py": 440, "core/engine.py": 520}
-CIRCLES = {("wrappers/gate.py", "wrappers/sb3.py"), ("wrappers/adversary_env.py", "wrappers/sb3_adversary_env.py")}
+LONGER = {"core/budgets.py": 440, "core/engine.py": 505}
+CIRCLES = {("wrappers/adversary_env.py", "wrappers/sb3_adversary_env.py")}
 HOMONYMS = {"Critic", "Run", "Seat", "Table", "Unmoved"}
 SAME_NAME = {
     "__init__.py": "a folder",

@@ -42,7 +42,7 @@ def test_arguments_of_ids():
     assert isinstance(env, adv.ProbabilisticTiming) and layer.threat.when == adv.Every(2)
     obs, info = env.reset(seed=1)
     entry = info["adv_wrappers"]["0:noise"]
-    moved = np.abs(obs - entry["true"]) if entry["struck"] else np.array([0.5])
+    moved = np.abs(obs - entry["true"]) if entry["attacked"] else np.array([0.5])
     assert moved.max() == pytest.approx(0.5)
     for wrong in ({"steps": 3}, {"eps": -1}, {"name": "x"}):
         with pytest.raises(adv.AdvWrappersError):

@@ -15,42 +15,42 @@ from adv_wrappers.parsing import parse_when
 from tests.rigs import RIGS, ReplayEnv
 
 
-def struck(when, steps=40, seed=0, layers=("noise",)):
+def attacked(when, steps=40, seed=0, layers=("noise",)):
     """At which t a layer strikes."""
     still = [[RIGS["mean"].env().recordings[0][0]] * (steps + 1)]
     env = ReplayEnv(still, RIGS["mean"].space, RIGS["mean"].actions)
     env = adv.wrap(env, *[adv.threat(layer, eps=0.1, when=when) for layer in layers])
     infos = [env.reset(seed=seed)[1]] + [env.step(np.zeros(3, np.float32))[4] for _ in range(steps - 1)]
-    flags = np.array([[e["struck"] for e in info["adv_wrappers"].values()] for info in infos])
+    flags = np.array([[e["attacked"] for e in info["adv_wrappers"].values()] for info in infos])
     return flags[:, 0] if len(layers) == 1 else flags
 
 
 def test_deterministic_timings():
     t = np.arange(40)
-    assert struck(adv.Always()).all() and not struck(adv.Never()).any() and struck(None).all()
-    assert (struck(adv.Every(3)) == (t % 3 == 0)).all()
-    assert (struck(adv.Window(2, 5)) == ((t >= 2) & (t < 5))).all()
-    assert (struck(adv.AtMost(4)) == (t < 4)).all()
-    assert (struck(adv.Every(3) & adv.AtMost(2)) == ((t == 0) | (t == 3))).all()
-    assert (struck(~adv.Window(2, 5)) == ~((t >= 2) & (t < 5))).all()
-    assert (struck(adv.Every(3) | adv.Window(2, 5)) == ((t % 3 == 0) | ((t >= 2) & (t < 5)))).all()
+    assert attacked(adv.Always()).all() and not attacked(adv.Never()).any() and attacked(None).all()
+    assert (attacked(adv.Every(3)) == (t % 3 == 0)).all()
+    assert (attacked(adv.Window(2, 5)) == ((t >= 2) & (t < 5))).all()
+    assert (attacked(adv.AtMost(4)) == (t < 4)).all()
+    assert (attacked(adv.Every(3) & adv.AtMost(2)) == ((t == 0) | (t == 3))).all()
+    assert (attacked(~adv.Window(2, 5)) == ~((t >= 2) & (t < 5))).all()
+    assert (attacked(adv.Every(3) | adv.Window(2, 5)) == ((t % 3 == 0) | ((t >= 2) & (t < 5)))).all()
 
 
 def test_bernoulli():
-    draws = np.concatenate([struck(adv.Bernoulli(0.3), seed=s) for s in range(10)])
+    draws = np.concatenate([attacked(adv.Bernoulli(0.3), seed=s) for s in range(10)])
     assert abs(draws.mean() - 0.3) < 4 * (0.21 / 400) ** 0.5
-    assert struck(adv.Bernoulli(1.0)).all() and not struck(adv.Bernoulli(0.0)).any()
+    assert attacked(adv.Bernoulli(1.0)).all() and not attacked(adv.Bernoulli(0.0)).any()
 
 
 def test_operands_draw_apart():
     """Two Bernoullis of one layer are not the same coin, nor are those of two layers."""
-    both = np.concatenate([struck(adv.Bernoulli(0.5) & adv.Bernoulli(0.5), seed=s) for s in range(10)])
+    both = np.concatenate([attacked(adv.Bernoulli(0.5) & adv.Bernoulli(0.5), seed=s) for s in range(10)])
     assert 0.15 < both.mean() < 0.35
-    either = np.concatenate([struck(adv.Bernoulli(0.5) | ~adv.Bernoulli(0.5), seed=s) for s in range(10)])
+    either = np.concatenate([attacked(adv.Bernoulli(0.5) | ~adv.Bernoulli(0.5), seed=s) for s in range(10)])
     assert 0.6 < either.mean() < 0.9
-    two = np.concatenate([struck(adv.Bernoulli(0.5), seed=s, layers=("noise", "noise")) for s in range(10)])
+    two = np.concatenate([attacked(adv.Bernoulli(0.5), seed=s, layers=("noise", "noise")) for s in range(10)])
     assert 0.35 < (two[:, 0] == two[:, 1]).mean() < 0.65
-    shared = struck(adv.Bernoulli(0.5, stream=3), layers=("noise", "noise"))
+    shared = attacked(adv.Bernoulli(0.5, stream=3), layers=("noise", "noise"))
     assert (shared[:, 0] == shared[:, 1]).all()
 
 
@@ -66,7 +66,7 @@ def test_strategic_is_the_gap_of_probabilities():
         obs, info = env.reset(seed=seed)
         while True:
             gap = victim.params(torch.as_tensor(obs, dtype=torch.float64)[None]).softmax(1)[0]
-            seen.append((float(gap.max() - gap.min()) > 0.5, info["adv_wrappers"]["0:noise"]["struck"]))
+            seen.append((float(gap.max() - gap.min()) > 0.5, info["adv_wrappers"]["0:noise"]["attacked"]))
             obs, _, terminated, truncated, info = env.step(1)
             if terminated or truncated:
                 break

@@ -111,7 +111,7 @@ class Learned(Perturbation):
         put("needs_victim", bool(self.actor.needs_victim or self.observe != VIEWS[0]))
         put("search", on == "observation")
         put("shares", hybrid and on == "observation")
-        put("reads", None if on == "observation" else "shared" if hybrid else "handed")
+        put("reads", None if on == "observation" else "shared" if hybrid else "shown")
 
     def label(self, within: Budget) -> str:
         """``learned`` and what it is: an actor's name, or ``hybrid``, and the name of the folder that it is from."""
@@ -186,7 +186,7 @@ class Learned(Perturbation):
         )
         seen = x if self.on == "observation" else context.observation
         if self.observe != "state":
-            alone = self.reads == "handed"  # then the action is the one that is perturbed
+            alone = self.reads == "shown"  # then the action is the one that is perturbed
             bound = context.bind(self.victim)
             action = x if alone else self.victim.mode(bound.params(None if self.on == "observation" else seen))
             seen = beside(seen, action, self.victim.action_space)

@@ -1,133 +1,250 @@
-"""A victim as seen from one step: attacks never handle a recurrent state or the parts of an observation that stay.
-
-The context: what an adversary may know at this step, and the tools it may use; computed when asked for.
-"""
+"""What an adversary may know at one step of one layer."""
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from adv_wrappers.core import rng
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.spaces import finite
-from adv_wrappers.errors import VictimError
-
-
-class Bound:
-    """A victim as seen from one step: its recurrent state and the parts of the observation that stay are filled in."""
-
-    def __init__(
-        self, victim: Any, state: Any, fill: Callable[[Tensor], Any] | None, observation: Any, look: bool = True
-    ) -> None:  # fmt: skip
-        self.victim, self._state, self._fill, self._observation = victim, state, fill, observation
-        self.look = look  # whether answers are looked at
-
-    def full(self, x: Tensor | None) -> Any:
-        """The whole observation with ``x`` where this layer perturbs; None for the observation as it was received."""
-        if x is None:
-            return self._observation
-        return x if self._fill is None else self._fill(x)
-
-    def params(self, x: Tensor | None = None) -> Tensor:
-        """Parameters of the action distribution ``[B, K]`` at ``x``, or at the observation as this layer got it.
-
-        Raises:
-            VictimError: for parameters of another shape, and for such that are not finite, where they are looked at:
-                on the host it costs next to nothing, elsewhere it would wait for the device.
-        """
-        params: Tensor = self.victim.params(self.full(x), self._state)
-        check = getattr(self.victim, "check_params", None)
-        if check is not None:
-            check(params, None if x is None else len(x), self.look)
-        return params
-
-    def policy(self, x: Tensor | None = None) -> torch.distributions.Distribution:
-        """Action distribution at ``x``."""
-        return self.victim.policy(self.full(x), self._state)  # type: ignore[no-any-return]
-
-    def q(self, x: Tensor | None = None, act: Tensor | None = None) -> Tensor | None:
-        """``[B, A]`` for discrete actions, ``[B]`` with ``act``; None where the victim has no Q.
-
-        Raises:
-            VictimError: where they are looked at, for values that are not finite.
-        """
-        values: Tensor | None = self.victim.q(self.full(x), act, self._state)
-        if values is not None and self.look and not finite(values.detach()):
-            raise VictimError(f"the Q-values of {self.victim!r} are not finite: {values.detach()}")
-        return values
-
-    def value(self, x: Tensor | None = None) -> Tensor | None:
-        """State value ``[B]``; None where the victim has none.
-
-        Raises:
-            VictimError: where they are looked at, for values that are not finite.
-        """
-        values: Tensor | None = self.victim.value(self.full(x), self._state)
-        if values is not None and self.look and not finite(values.detach()):
-            raise VictimError(f"the state values of {self.victim!r} are not finite: {values.detach()}")
-        return values
-
-    def gradient(self, loss: Callable[[Tensor], Tensor], precision: str | None = None) -> Callable[[Tensor], Tensor]:
-        """``x -> d loss(params(x)).sum() / dx``, ``[B, *S]``; no gradient of the weights is ever computed.
-
-        ``precision`` is None, ``"bf16"`` or ``"tf32"``, as :meth:`adv_wrappers.Victim.gradient` takes it.
-        """
-        lower = {} if precision is None else {"precision": precision}
-        return self.victim.gradient(loss, self._state, self._fill, **lower)  # type: ignore[no-any-return]
-
+from adv_wrappers.core.spaces import to_victim
+from adv_wrappers.core.types import Batch, Counter, Leaves, Observation, Rows, State
+from adv_wrappers.utils.trees import select
 
 _TOGETHER = 1 << 15  # elements that are drawn at once
+_EPISODE = 1 << 41  # draws that hold for an episode, apart from those of its steps
+_HOST = torch.device("cpu")
 
-Leaves = dict[str, Tensor]
 Box = tuple[Tensor, Tensor]
 Layout = Callable[[Tensor], Tensor]
 
 
 class Context:
-    """One step of one layer, for the rows that are struck.
+    """One step of one layer, for the rows that are attacked; everything is made when it is first asked for.
+
+    Args:
+        engine: of the layer.
+        value: the observation or action as it came in.
+        taken: the part of it that is perturbed, ``[B, *S]``.
+        rows: numbers of the rows that are attacked; None for all.
+        final: whether the observation is the last of its episode, seen after the row was reset.
+        mask: action mask of all rows, bool ``[B, A]``, where the environment gave one.
 
     Attributes:
-        x: the true values ``[B, *S]``, in the dtype that is computed in.
-        low, high: the box of the budget around them, ``[B, *S]``.
-        space: bounds of the space itself, ``[*S]`` twice.
-        budget: the budget; ``grid`` says whether the space is an integer grid.
-        t, spent: step and strikes of the episode, an integer for a single environment and else ``[B]``.
-        key: the layer's int64 keys ``[B]`` of this step; ``episode_key`` are those of the whole episode.
-        observation: for an observation layer what it received, for an action layer what the agent acted on.
-        memory: what the perturbation keeps a row, or None.
-        mask: action mask, bool ``[B, A]``, where the environment gave one.
-        look: whether the answers of victims are looked at, which waits for their device; the engine says so on the
-            host.
+        budget: the budget.
+        grid: whether the space is an integer grid.
+        shape, dtype: of a row of ``x``, and of its numbers.
+        look: whether the answers of victims are checked, which waits for their device.
     """
 
-    look = False
+    _draws = 0
+    _layout: Layout | None = None
 
     def __init__(
-        self, x: Tensor, box: Box | Callable[[], Box], space: Box, budget: Budget, grid: bool,
-        t: Any, spent: Any, key: Callable[[], Tensor], observation: Any, states: Callable[[Any], Any],
-        fill: Callable[[Tensor], Any] | None, memory: Leaves | None = None, mask: Tensor | None = None,
-        episode_key: Callable[[], Tensor] | None = None,
+        self, engine: Any, value: Any, taken: Batch, rows: Rows = None, final: bool = False,
+        mask: Tensor | None = None,
     ) -> None:  # fmt: skip
-        self.x, self._box, self.space, self.budget, self.grid = x, box, space, budget, grid
-        self.t, self.spent, self.observation, self.memory, self.mask = t, spent, observation, memory, mask
-        self._key, self._episode_key, self._draws = key, episode_key or key, 0
-        self._keys: Tensor | None = None
-        self._states, self._fill, self._shape, self._dtype = states, fill, tuple(x.shape[1:]), x.dtype
-        self._unit: float | Tensor | None = None
-        self._layout: Layout | None = None
+        self._engine, self._value, self._taken, self._rows, self._final = engine, value, taken, rows, final
+        self._mask, self._own = mask, rows if engine.batched else None  # leaves of a single one have no rows
+        self.budget: Budget = engine.budget
+        self.grid: bool = engine.field.grid
+        self.shape: tuple[int, ...] = engine.field.shape
+        self.dtype: torch.dtype = engine.dtype
+        self.look: bool = engine.look
 
-    @property
+    @classmethod
+    def around(
+        cls, x: Tensor, budget: Budget, box: Box, key: Tensor, *, grid: bool = False, look: bool = False, **more: Any
+    ) -> Context:  # fmt: skip
+        """A context without an engine, for attacks on their own.
+
+        Args:
+            x, budget, box, key, grid, look: as the attributes of these names.
+            **more: other attributes; where it is not given, ``space`` is the box, ``observation`` is ``x``,
+                ``episode_key`` is ``key``, ``t`` and ``spent`` are 0, and the others are None.
+        """
+        made = cls.__new__(cls)
+        made.budget, made.grid, made.look, made.shape, made.dtype = budget, grid, look, tuple(x.shape[1:]), x.dtype
+        more = {"space": box, "observation": x, "episode_key": key, "t": 0, "spent": 0, **more}
+        vars(made).update({"state": lambda victim: None, "fill": None, "memory": None, "mask": None, **more})
+        vars(made).update(x=x, box=box, key=key)
+        return made
+
+    # what there is to know
+
+    def again(self) -> Context:
+        """The same from the start: nothing drawn, nothing asked for."""
+        return Context(self._engine, self._value, self._taken, self._rows, self._final, self._mask)
+
+    @cached_property
+    def part(self) -> Batch:
+        """True values ``[B, *S]`` in the dtype that they came in."""
+        engine, rows, taken = self._engine, self._rows, self._taken
+        if engine.transfer is not None:
+            engine.field.exactly(taken[:0])  # raises for arrays of anything but numbers
+            engine.check_finite(taken if rows is None else taken[rows])
+        return engine.lift(taken, rows)
+
+    @cached_property
+    def exact(self) -> Tensor:
+        """True values in the dtype that they are projected in."""
+        exact: Tensor = self._engine.field.exactly(self.part)
+        if self._engine.transfer is None:
+            self._engine.check_finite(exact)
+        return exact
+
+    @cached_property
+    def _unwritten(self) -> bool:
+        """Whether the perturbation promises to write to nothing, so that it may see the engine's own memory."""
+        return self._engine.writes_nothing and not self.exact.is_inference()
+
+    @cached_property
+    def x(self) -> Tensor:
+        """True values in the dtype that is computed in.
+
+        They are ``exact`` itself where the two are of one dtype and the perturbation writes to neither.
+        """
+        exact = self.exact
+        x = exact.to(self._engine.device or exact.device, self.dtype)
+        return exact.clone() if x is exact and not self._unwritten else x
+
+    @cached_property
+    def observation(self) -> Observation:
+        """For an observation layer what it received, for an action layer what the agent acted on."""
+        engine, acting = self._engine, self._engine.on_action
+        if not acting and engine.field.keys is None and engine.victims:
+            return self._received()
+        value = engine.session.observation(engine.reads, engine.threat.label) if acting else self._value
+        value = select(value, self._own)
+        if not engine.victims or value is None:
+            return value
+        lift = {} if engine.transfer is None else {"lift": engine.transfer.up}
+        device = engine.device or place(self._taken)
+        return to_victim(value, self.dtype, device, engine.batched, space=engine.observation_space, **lift)
+
+    def _received(self) -> Tensor:
+        if self._unwritten:
+            return self.x
+        return self.exact.to(self._engine.device or self.exact.device, self.dtype, copy=True)
+
+    @cached_property
+    def fill(self) -> Callable[[Tensor], Observation] | None:
+        """Completes a perturbed part to a whole observation; None where the part is all of it."""
+        field = self._engine.field
+        if self._engine.on_action or field.keys is None:
+            return None
+        whole = self.observation
+        return lambda part: field.give(whole, part, True)
+
+    def state(self, victim: Any) -> State:
+        """Hidden state of a recurrent victim."""
+        rows = self._rows if self._engine.transfer is None else self._engine.lift(self._rows)
+        return self._engine.session.state(victim, rows, self._final)
+
+    @cached_property
     def box(self) -> Box:
         """Smallest box that contains the budget's set: lower and upper bounds ``[B, *S]``."""
-        if callable(self._box):
-            self._box = self._box()
-        return self._box
+        return self._make_box()
+
+    def _make_box(self) -> Box:
+        low, high = self.exact_box()
+        device = self._engine.device or low.device
+        return low.to(device, self.dtype), high.to(device, self.dtype)
+
+    def exact_box(self) -> Box:
+        """The box in the dtype that is projected in.
+
+        The space is widened to contain the true values, met with the ball, and on a grid rounded inwards.
+        """
+        engine, exact, part = self._engine, self.exact, self.part
+        low, high = engine.field.bounds(exact.device, part.dtype)
+        if not engine.field.holds(part):
+            low, high = torch.minimum(low, exact), torch.maximum(high, exact)
+        low, high = (self.budget.grid_box if self.grid else self.budget.box)(exact, low, high)
+        if low.shape != exact.shape:  # a budget of somebody's own may return the bounds of the space
+            low, high = low.expand_as(exact).clone(), high.expand_as(exact).clone()
+        free = self.free
+        if free is not None:  # what was shown before has no room left
+            low, high = torch.where(free, low, exact), torch.where(free, high, exact)
+        return low, high
+
+    @cached_property
+    def space(self) -> Box:
+        """Bounds of the space itself, ``[*S]`` twice."""
+        low, high = self._engine.field.bounds(self._engine.device or self.exact.device)
+        return low.to(self.dtype), high.to(self.dtype)
+
+    @cached_property
+    def free(self) -> Tensor | None:
+        """Elements that may change, bool ``[B, *S]``; None for all."""
+        free = self._engine.free
+        return None if free is None else self._engine.lift(free, self._rows)
+
+    @cached_property
+    def mask(self) -> Tensor | None:
+        """Action mask, bool ``[B, A]``, where the environment gave one."""
+        mask, engine = self._mask, self._engine
+        return None if mask is None else engine.lift(mask, self._rows).to(engine.device or place(self._taken))
+
+    @cached_property
+    def key(self) -> Tensor:
+        """Keys of the rows, int64 ``[B]``: a function of (seed, episode, t, layer stream)."""
+        return self._key_of(self._engine.clock.key())
+
+    @cached_property
+    def episode_key(self) -> Tensor:
+        """Keys of the rows that are the same throughout an episode, int64 ``[B]``: (seed, episode, layer stream)."""
+        return self._key_of(rng.fold(self._engine.clock.episode_key(), _EPISODE))
+
+    def _key_of(self, key: rng.Key) -> Tensor:
+        engine, rows = self._engine, self._rows
+        count = len(self._taken) if rows is None else len(rows)
+        key = rng.fold(key if rows is None or not engine.batched else key[rows], engine.stream)
+        if engine.transfer is not None:
+            lifted: Tensor = engine.transfer.up(rng.as_tensor(key, count, _HOST).numpy())
+            return lifted
+        device = engine.device or place(self._taken)
+        return rng.as_tensor(key, count, device).to(device)
+
+    @cached_property
+    def t(self) -> Counter:
+        """Step within the episode: an integer for a single environment, else ``[B]``."""
+        return select(self._engine.clock.t, self._own)
+
+    @cached_property
+    def spent(self) -> Counter:
+        """Attacks of the episode so far: an integer for a single environment, else ``[B]``."""
+        return select(self._engine.clock.spent, self._own)
+
+    @cached_property
+    def memory(self) -> Leaves | None:
+        """What the perturbation keeps a row, a copy that it may write into; None where it keeps nothing."""
+        leaves, rows = self._engine.memory, self._rows
+        if leaves is None:
+            return None
+        return {key: leaf.clone() if rows is None else select(leaf, rows) for key, leaf in leaves.items()}
+
+    def inputs(self) -> dict[str, Any]:
+        """Everything that an attack depends on and that differs from step to step: the inputs of a graph."""
+        engine = self._engine
+        clock, beside = engine.clock, engine.field.keys is not None or (engine.on_action and bool(engine.victims))
+        inputs = {
+            "part": self.part, "observation": self.observation if beside else None,
+            "free": self.free, "mask": self.mask,
+            "states": {id(victim): self.state(victim) for victim in engine.victims if victim.recurrent},
+        }  # fmt: skip
+        if clock.device == engine.device:  # keys are made in the graph: they are thirty kernels
+            return {**inputs, "clock": (lambda: clock.root, lambda: clock.episode, lambda: clock.t)}
+        return {**inputs, "keys": (lambda: self.key, lambda: self.episode_key)}
+
+    # random numbers and moves within the budget
 
     @property
     def low(self) -> Tensor:
@@ -139,75 +256,18 @@ class Context:
         """Upper bounds of the box."""
         return self.box[1]
 
-    def laid_out(self, layout: Layout) -> Context:
-        """The same with ``x``, the box and every batch that is drawn in another layout; the rest stays as it is.
+    @cached_property
+    def unit(self) -> float | Tensor:
+        """What a step of length one means: the budget's radius."""
+        return self.budget.unit(*self.box)
 
-        Args:
-            layout: moves the elements of a row without changing them. The budget must be ``elementwise``.
-        """
-        other = copy.copy(self)
-        other.__class__ = _Laid
-        sides = list(self._box() if callable(self._box) else self._box)  # let go one by one: not held in two layouts
-        other._box = (layout(sides.pop(0)), layout(sides.pop(0)))
-        other._layout = layout
-        other.__dict__["_origin"] = other.__dict__.pop("x")
-        return other
-
-    def _lay(self, numbers: Tensor) -> Tensor:
-        return numbers if self._layout is None else self._layout(numbers)
-
-    @property
-    def key(self) -> Tensor:
-        """Keys of the rows, int64 ``[B]``: a function of (seed, episode, t, layer stream)."""
-        if self._keys is None:
-            self._keys = self._key()
-        return self._keys
-
-    @property
-    def episode_key(self) -> Tensor:
-        """Keys of the rows that are the same throughout an episode, int64 ``[B]``: (seed, episode, layer stream)."""
-        return self._episode_key()
-
-    def _next(self) -> Tensor:
-        self._draws += 1
-        return rng.fold(self.key, self._draws)  # type: ignore[no-any-return]
-
-    def uniform(self) -> Tensor:
-        """Numbers in [0, 1) of the shape and dtype of ``x``; every call is a new draw."""
-        return self._lay(rng.uniform(self._next(), self._shape, self._dtype))
-
-    def normal(self) -> Tensor:
-        """Standard normal numbers of the shape and dtype of ``x``."""
-        return self._lay(rng.normal(self._next(), self._shape, self._dtype))
-
-    def normals(self, count: int) -> Iterator[Tensor]:
-        """``count`` independent draws, one after the other; small batches have them for the price of one."""
-        key, size = self._next(), max(math.prod(self._shape), 1)
-        together = min(max(_TOGETHER // (size * max(len(key), 1)), 1), count)
-        for i in range(0, count, together):
-            part = min(together, count - i)
-            draws = rng.normal(key, (part, *self._shape), self._dtype, i * size)
-            yield from (self._lay(draw) for draw in draws.unbind(1))
-
-    def signs(self) -> Tensor:
-        """Fair signs of the shape and dtype of ``x``."""
-        return self._lay(rng.signs(self._next(), self._shape, self._dtype))
-
-    def numbers(self, count: int) -> Tensor:
-        """``count`` numbers in [0, 1) a row, ``[B, count]``, in the dtype of ``x``; every call is a new draw."""
-        return rng.uniform(self._next(), (count,), self._dtype)
-
-    def bind(self, victim: Any) -> Bound:
+    def bind(self, victim: Any) -> BoundVictim:
         """The victim at this step: attacks never see a recurrent state."""
-        return Bound(victim, self._states(victim), self._fill, self.observation, self.look)
+        return BoundVictim(victim, self.state(victim), self.fill, self.observation, self.look)
 
     def project(self, y: Tensor) -> Tensor:
         """``y`` drawn back into the budget (and onto the grid)."""
-        return self.budget.project(y, self.x, self.low, self.high, self.grid)
-
-    def draw(self) -> Tensor:
-        """A random point of the budget."""
-        return self.budget.draw(self.x, self.low, self.high, self, self.grid)
+        return self.budget.project(y, self.x, *self.box, self.grid)
 
     def ascend(self, y: Tensor, gradient: Tensor, fraction: float | Tensor, spend: bool = False) -> Tensor:
         """``y`` moved up the gradient by ``fraction`` of the budget's radius and projected.
@@ -215,14 +275,53 @@ class Context:
         ``fraction`` is a number, or one a row, ``[B, 1, ...]``. On an integer grid a step is at least one level: a
         tenth of eps would be rounded away. ``spend`` allows to write the result over the gradient.
         """
-        if self._unit is None:
-            self._unit = self.budget.unit(self.low, self.high)
-        step = fraction * self._unit
+        step = fraction * self.unit
         if self.grid:
             step = step.clamp(min=1.0) if isinstance(step, Tensor) else max(step, 1.0)
         # in another layout the true values are not kept, and nobody asks for them: a radius of zero stays where it is
         x = self.x if self._layout is None else y
         return self.budget.ascend(y, gradient, step, x, *self.box, self.grid, spend)
+
+    def _next_key(self) -> Tensor:
+        self._draws += 1
+        return rng.fold(self.key, self._draws)  # type: ignore[no-any-return]
+
+    def uniform(self) -> Tensor:
+        """Numbers in [0, 1) of the shape and dtype of ``x``; every call is a new draw."""
+        drawn = rng.uniform(self._next_key(), self.shape, self.dtype)
+        return drawn if self._layout is None else self._layout(drawn)
+
+    def normal(self) -> Tensor:
+        """Standard normal numbers of the shape and dtype of ``x``."""
+        drawn = rng.normal(self._next_key(), self.shape, self.dtype)
+        return drawn if self._layout is None else self._layout(drawn)
+
+    def signs(self) -> Tensor:
+        """Fair signs of the shape and dtype of ``x``."""
+        drawn = rng.signs(self._next_key(), self.shape, self.dtype)
+        return drawn if self._layout is None else self._layout(drawn)
+
+    def normals(self, count: int) -> Iterable[Tensor]:
+        """``count`` independent draws, one after the other; small batches have them for the price of one."""
+        key, size = self._next_key(), max(math.prod(self.shape), 1)
+        together = min(max(_TOGETHER // (size * max(len(key), 1)), 1), count)
+        if together == count and self._layout is None:
+            return rng.normal(key, (count, *self.shape), self.dtype).unbind(1)
+        return self._normals(key, count, together, size)
+
+    def _normals(self, key: Tensor, count: int, together: int, size: int) -> Iterator[Tensor]:
+        for i in range(0, count, together):
+            part = min(together, count - i)
+            draws = rng.normal(key, (part, *self.shape), self.dtype, i * size)
+            yield from draws.unbind(1) if self._layout is None else map(self._layout, draws.unbind(1))
+
+    def numbers(self, count: int) -> Tensor:
+        """``count`` numbers in [0, 1) a row, ``[B, count]``, in the dtype of ``x``; every call is a new draw."""
+        return rng.uniform(self._next_key(), (count,), self.dtype)
+
+    def draw(self) -> Tensor:
+        """A random point of the budget."""
+        return self.budget.draw(self.x, *self.box, self, self.grid)
 
     def noise(self, kind: str) -> Tensor:
         """A random point of the budget: ``uniform`` in it, ``sign`` (the radius up or down) or ``gaussian``.
@@ -233,38 +332,89 @@ class Context:
             return self.draw()
         if kind == "sign":
             return self.ascend(self.x, self.signs(), 1.0)
-        return self.project(self.x + self.budget.spread(self.x, self.low, self.high) * self.normal())
+        return self.project(self.x + self.budget.spread(self.x, *self.box) * self.normal())
+
+    def laid_out(self, layout: Layout) -> Context:
+        """The same with ``x``, the box and every batch that is drawn in another layout; the rest stays as it is.
+
+        Args:
+            layout: moves the elements of a row without changing them. The budget must be ``elementwise``.
+        """
+        return _LaidOut(self, layout)
 
 
-class _Laid(Context):
-    """A context in another layout; its true values are laid out when they are asked for, and not held."""
+def _not_recorded(name: str) -> property:
+    def refuse(context: Context) -> None:
+        raise AttributeError(f"a capturable perturbation must not look at context.{name}")
 
-    _origin: Tensor
-
-    @property
-    def x(self) -> Tensor:  # type: ignore[override]
-        """The true values."""
-        return self._lay(self._origin)
+    return property(refuse)
 
 
-class Deferred(Context):
-    """A context that is made only if it is asked for more than keys: transforms of whole images need no box.
+class RecordedContext(Context):
+    """A context to be recorded: what differs from step to step, and is no tensor, is not there.
 
     Args:
-        whole: makes the whole context.
-        key, episode_key: as in :class:`Context`.
+        engine: of the layer.
+        inputs: what :meth:`Context.inputs` made, or static copies of it.
     """
 
-    def __init__(
-        self, whole: Callable[[], Context], key: Callable[[], Tensor], episode_key: Callable[[], Tensor]
-    ) -> None:
-        self._whole, self._key, self._episode_key = whole, key, episode_key
-        self._keys, self._draws = None, 0
+    t, spent, memory = map(_not_recorded, ("t", "spent", "memory"))
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_whole" not in self.__dict__:
-            raise AttributeError(name)
-        self.__dict__ = {**vars(self._whole()), **self.__dict__}
-        if name not in self.__dict__:
-            raise AttributeError(f"a context has no attribute {name!r}")
-        return self.__dict__[name]
+    def __init__(self, engine: Any, inputs: dict[str, Any]) -> None:
+        super().__init__(engine, None, inputs["part"])
+        self._inputs = inputs
+        vars(self).update(part=inputs["part"], free=inputs["free"], mask=inputs["mask"])
+
+    def again(self) -> RecordedContext:
+        return RecordedContext(self._engine, self._inputs)
+
+    @cached_property
+    def observation(self) -> Observation:
+        seen = self._inputs["observation"]
+        return self._received() if seen is None and not self._engine.on_action else seen
+
+    def state(self, victim: Any) -> State:
+        return self._inputs["states"].get(id(victim))
+
+    @cached_property
+    def key(self) -> Tensor:
+        return self._input_key(0)
+
+    @cached_property
+    def episode_key(self) -> Tensor:
+        return self._input_key(1)
+
+    def _input_key(self, which: int) -> Tensor:
+        if "keys" in self._inputs:
+            key: Tensor = self._inputs["keys"][which]()
+            return key
+        root, episode, t = self._inputs["clock"]
+        last = _EPISODE if which else t()
+        key = rng.fold(rng.fold(rng.fold(root(), episode()), last), self._engine.stream)
+        return key
+
+
+class _LaidOut(Context):
+    """A context in another layout; its true values are laid out when they are asked for, and not held."""
+
+    def __init__(self, origin: Context, layout: Layout) -> None:
+        self._origin, self._layout, self._draws = origin, layout, origin._draws
+        self.budget, self.grid, self.look, self.dtype = origin.budget, origin.grid, origin.look, origin.dtype
+        self.shape, self.state = origin.shape, origin.state  # type: ignore[method-assign]
+        bounds = list(vars(origin).get("box") or origin._make_box())  # let go one by one: not held in two layouts
+        vars(self)["box"] = layout(bounds.pop(0)), layout(bounds.pop(0))
+
+    @property
+    def x(self) -> Tensor:
+        """The true values."""
+        assert self._layout is not None
+        return self._layout(self._origin.x)
+
+
+for _name in ("space", "key", "episode_key", "t", "spent", "observation", "fill", "memory", "mask"):
+    setattr(_LaidOut, _name, property(operator.attrgetter(f"_origin.{_name}")))
+
+
+def place(part: Batch) -> torch.device:
+    """Where an array or a tensor is."""
+    return part.device if isinstance(part, Tensor) else _HOST

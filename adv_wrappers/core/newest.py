@@ -83,12 +83,12 @@ class Newest(Budget):
         self.within.check(low, high, grid)
 
 
-def plain(budget: Budget) -> Budget:
+def frame_budget(budget: Budget) -> Budget:
     """The budget of a frame, which is the budget itself without frames."""
     return budget.within if isinstance(budget, Newest) else budget
 
 
-class History:
+class FrameHistory:
     """The last stack of every row, as it was received and as it was shown: tensors ``[B, *S]``."""
 
     def __init__(self, budget: Newest, shape: tuple[int, ...]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field
+from adv_wrappers.core.types import Chance, Counter, Flags
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import BudgetError, ThreatError
 
@@ -41,7 +42,7 @@ class Perturbation(Value):
     # presets of other names: their arguments, and what tells them from the class
     variants: ClassVar[Variants] = {}
     shares: ClassVar[bool] = False  # lets action layers beneath know the observation that this layer received
-    reads: ClassVar[str | None] = None  # of an action: "handed", what the agent acted on, or "shared", what is shared
+    reads: ClassVar[str | None] = None  # of an action: "shown", what the agent acted on, or "shared", what is shared
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         """The perturbed batch."""
@@ -64,18 +65,36 @@ class Perturbation(Value):
         return None
 
 
+class Step(Protocol):
+    """What a timing decides from: the step of a layer.
+
+    Attributes:
+        t, spent: step and attacks of the episode, an integer for a single environment and else ``[B]``.
+        on_host: whether these are on the host, and decisions are wanted there.
+    """
+
+    @property
+    def t(self) -> Counter: ...
+    @property
+    def spent(self) -> Counter: ...
+    @property
+    def on_host(self) -> bool: ...
+    def chance(self, path: int, stream: int | None = None) -> Chance:
+        """Uniform number in [0, 1) a row, from the layer's stream or from a shared one; ``path`` tells draws apart."""
+
+
 class When(Value):
-    """When a layer strikes: ``(x: [B, *S], context) -> bool [B]``. :mod:`adv_wrappers.timing` holds the timings."""
+    """When a layer attacks: ``(x: [B, *S], context) -> bool [B]``. :mod:`adv_wrappers.timing` holds the timings."""
 
     blind: ClassVar[bool] = True  # decides from t, spent and the key alone, without looking at the observation
 
-    def decide(self, moment: Any, path: int = 0) -> Any:
-        """Bool, or bool ``[B]``, from ``moment.t``, ``moment.spent`` and ``moment.chance(path)``; for blind timings."""
+    def decide(self, step: Step, path: int = 0) -> Flags:
+        """Bool, or bool ``[B]``, from ``step.t``, ``step.spent`` and ``step.chance(path)``; for blind timings."""
         raise NotImplementedError
 
-    def look(self, x: Tensor, context: Context, moment: Any, path: int = 0) -> Any:
+    def look(self, x: Tensor, context: Context, step: Step, path: int = 0) -> Flags:
         """The same for timings that look at the observation."""
-        return self.decide(moment, path)
+        return self.decide(step, path)
 
 
 How = Perturbation | Callable[[Tensor, Context], Tensor]

@@ -28,12 +28,13 @@ _U_GOLDEN, _U_C1, _U_C2 = np.uint64(_GOLDEN), np.uint64(_C1), np.uint64(_C2)
 _U30, _U27, _U31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
+    """64 unsigned bits as a signed number, as torch's int64 holds them."""
     value &= _MASK
     return value - (1 << 64) if value >> 63 else value
 
 
-_S_GOLDEN, _S_C1, _S_C2 = _signed(_GOLDEN), _signed(_C1), _signed(_C2)
+_S_GOLDEN, _S_C1, _S_C2 = signed(_GOLDEN), signed(_C1), signed(_C2)
 
 
 def _mix_(z: Tensor) -> Tensor:
@@ -57,8 +58,8 @@ def fold(key: Key, data: Any) -> Key:
         z = ((z ^ (z >> 27)) * _C2) & _MASK
         return z ^ (z >> 31)
     if isinstance(key, Tensor) or isinstance(data, Tensor):
-        key = _signed(key) if isinstance(key, int) else key
-        data = _signed((data + 1) * _GOLDEN) if isinstance(data, int) else (data + 1) * _S_GOLDEN
+        key = signed(key) if isinstance(key, int) else key
+        data = signed((data + 1) * _GOLDEN) if isinstance(data, int) else (data + 1) * _S_GOLDEN
         return _mix_(key + data)
     key = np.uint64(key) if isinstance(key, int) else key
     if isinstance(data, int):
@@ -101,7 +102,7 @@ def as_tensor(key: Key, rows: int, device: torch.device) -> Tensor:
     if isinstance(key, Tensor):
         return key
     if isinstance(key, int):
-        return torch.tensor([_signed(key)] * rows, dtype=torch.int64, device=device)
+        return torch.tensor([signed(key)] * rows, dtype=torch.int64, device=device)
     return torch.from_numpy(key.astype(np.uint64, copy=True).view(np.int64)).to(device)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 from gymnasium import spaces
@@ -26,29 +27,33 @@ def expect_victim(label: str, victim: Any) -> None:
         )
 
 
-def victims_in(value: Any) -> Iterator[Any]:
-    """Every victim that a value holds, at any depth."""
-    if hasattr(value, "fingerprint"):
-        yield value
-    elif isinstance(value, Value):
-        for field in dataclasses.fields(value):  # type: ignore[arg-type]
-            yield from victims_in(getattr(value, field.name))
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from victims_in(item)
+def victims_in(value: object) -> list[Any]:
+    """Every victim that a value holds, at any depth, in the order of its fields."""
+    found, waiting = list[Any](), [value]
+    while waiting:
+        item: Any = waiting.pop()
+        if hasattr(item, "fingerprint"):
+            found.append(item)
+        elif isinstance(item, Value):
+            for field in reversed(dataclasses.fields(item)):  # type: ignore[arg-type]
+                waiting.append(getattr(item, field.name))
+        elif isinstance(item, tuple):
+            waiting.extend(reversed(item))
+    return found
 
 
 def _against(value: Any, victim: Any) -> Any:
-    """``value`` with every open ``victim`` field filled in."""
-    if not isinstance(value, Value):
-        return value
+    """A value with every open ``victim`` field filled in; the value itself where there is none."""
     changes: dict[str, Any] = {}
-    for field in dataclasses.fields(value):  # type: ignore[arg-type]
+    for field in dataclasses.fields(value):
         old = getattr(value, field.name)
-        new = victim if field.name == "victim" and old is None else _against(old, victim)
+        if old is None:
+            new = victim if field.name == "victim" else None
+        else:
+            new = _against(old, victim) if isinstance(old, Value) else old
         if new is not old:
             changes[field.name] = new
-    return replace(value, **changes) if changes else value  # type: ignore[type-var]
+    return replace(value, **changes) if changes else value
 
 
 @dataclass(frozen=True)
@@ -109,22 +114,24 @@ class ThreatModel(Value):
         assert self.within is not None
         return self.within
 
-    @property
+    @cached_property
     def victims(self) -> list[Any]:
         """The victims that this threat looks at."""
-        found = {id(v): v for part in (self.how, self.when) for v in victims_in(part)}
-        return list(found.values())
+        return list({id(victim): victim for victim in victims_in((self.how, self.when))}.values())
 
     def against(self, victim: Any) -> ThreatModel:
         """This threat with ``victim`` wherever one was left open, in the attack, the timing and the budget's unit."""
         expect_victim(self.label, victim)
-        own = next(iter(victims_in(self.how)), victim)
-        return replace(
-            self,
-            how=_against(self.how, victim),
-            when=_against(self.when, victim),
-            within=self.budget.resolve(own),
-        )
+        how = _against(self.how, victim) if isinstance(self.how, Value) else self.how
+        when = _against(self.when, victim) if isinstance(self.when, Value) else self.when
+        within = self.budget.resolve(next(iter(victims_in(self.how)), victim))
+        if how is self.how and when is self.when and within is self.within:
+            return self
+        return replace(self, how=how, when=when, within=within)
+
+    def resolve(self) -> ThreatModel:
+        """This threat as it is applied: what is left open takes the victim that the rest of it has, if any."""
+        return self.against(self.victims[0] if self.victims else None)
 
     @staticmethod
     def from_dict(data: Mapping[str, Any], victims: Mapping[str, Any] | None = None) -> ThreatModel:

@@ -19,7 +19,7 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.newest import plain
+from adv_wrappers.core.newest import frame_budget
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.daylight.images import Limits, choice
@@ -103,7 +103,7 @@ class Transform(Perturbation):
 
     def label(self, within: Budget) -> str:
         """The name; under any other budget than the space itself this is not the transform, but a clipped one."""
-        return self.name if isinstance(plain(within), Valid) else f"clipped-{self.name}"
+        return self.name if isinstance(frame_budget(within), Valid) else f"clipped-{self.name}"
 
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)

@@ -22,10 +22,10 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.gradient_attack import Climb
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.attacks.min_best import MinBest
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.context import Bound
-from adv_wrappers.core.engine import Perturber
-from adv_wrappers.core.newest import plain
+from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.newest import frame_budget
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.core.threat import ThreatModel
@@ -42,7 +42,7 @@ from adv_wrappers.victims.victim import Victim
 MOST = 0.01  # a share of flipped actions above which a report warns
 
 
-def flips(engine: Perturber, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
+def flips(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
     """At how many true observations this was looked at, and at how many of these the action flips.
 
     Args:
@@ -55,7 +55,7 @@ def flips(engine: Perturber, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int
     if victim is None or precision is None:
         return 0, 0
     full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
-    return len(rows), int(flipped(victim, full, precision, engine.session.state(victim, rows)).sum())
+    return len(rows), int(flipped(victim, full, precision, engine.hidden_state(victim, rows)).sum())
 
 
 _HARDER = "max-diff:restarts=6,keep=best,noise=0"
@@ -87,7 +87,7 @@ class Outcome:
     flipped: float = 0.0
 
 
-def slopes(engine: Perturber, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
+def slopes(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
     """At how many observations an attack's gradient was looked at, and at how many of these it is zero or not finite.
 
     The gradient is that of the attack's own objective for the true observation, taken a little beside it: a
@@ -105,7 +105,7 @@ def slopes(engine: Perturber, obs: Any, rows: NDArray[np.intp]) -> tuple[int, in
     full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
     x = field.take(full, True)
     fill = None if field.keys is None else (lambda part: field.give(full, part, True))
-    bound = Bound(victim, engine.session.state(victim, rows), fill, full)
+    bound = BoundVictim(victim, engine.hidden_state(victim, rows), fill, full)
     signs = torch.ones(x[0].numel(), dtype=x.dtype, device=x.device)
     signs[1::2] = -1
     beside = x + signs.view(x.shape[1:]) * (1.0 if field.grid else 1e-3 * x.abs().clamp(min=1.0))
@@ -179,7 +179,7 @@ def covering(outcome: Outcome, victim: Victim) -> list[str]:
     """Radii with which every bounded feature can take every value that its space has."""
     found = []
     for layer in outcome.layers:
-        budget = plain(layer.budget)
+        budget = frame_budget(layer.budget)
         if not isinstance(budget, Linf) or not isinstance(budget.scale, (float, tuple, type(None))):
             continue
         space = victim.observation_space if layer.on == "observation" else victim.action_space

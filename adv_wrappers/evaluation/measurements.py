@@ -190,7 +190,7 @@ class Run:
 def _struck(found: Sequence[Any]) -> Any:
     struck: Any = False
     for layer in found:
-        struck = struck | layer.engine.struck
+        struck = struck | layer.engine.attacked
     return struck
 
 

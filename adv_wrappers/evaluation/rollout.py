@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adv_wrappers.core.perturbation import When
+from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.measurements import Meter, Run, Sample
 from adv_wrappers.victims.runner import PolicyRunner
@@ -26,7 +26,7 @@ class Busy(When):
     def __init__(self) -> None:
         self.rows: Any = True
 
-    def decide(self, moment: Any, path: int = 0) -> Any:
+    def decide(self, step: Step, path: int = 0) -> Any:
         return self.rows
 
 
@@ -50,7 +50,7 @@ def play(
     runner, gate = PolicyRunner(victim, rows), Busy()
     meter = Meter(run, shell, recorder, runner, sample)
     for layer in (*meter.watched, *meter.steered):
-        layer.engine.gates.append(gate)
+        layer.engine.add_gate(gate)
     current, busy, everyone = np.arange(rows), np.ones(rows, bool), True
     score, length, finished = np.zeros(rows), np.zeros(rows, np.int64), 0
     started = time.perf_counter()

@@ -36,7 +36,7 @@ from adv_wrappers.rendering.palette import ATTACKED, IDLE
 from adv_wrappers.rendering.panels import MARGIN, VectorChart, compose
 from adv_wrappers.utils import trees
 from adv_wrappers.utils.numbers import check_number, integer
-from adv_wrappers.wrappers.base import Layer, chain, is_vec_env
+from adv_wrappers.wrappers.base import Layer, is_vec_env, wrappers_of
 from adv_wrappers.wrappers.recorder import INSIDE, ActionRecorder, VectorActionRecorder, record_actions
 
 AnyEnv = gym.Env[Any, Any]
@@ -74,7 +74,7 @@ class RowRenderer:
         self._size = integer("size", size, 1, 4096)
         self._on_observations = [wrapper for wrapper in wrappers if wrapper.on == "observation"]
         innermost = self._on_observations[0] if self._on_observations else None
-        inner: Space = space if innermost is None else innermost.engine.spaces[0]
+        inner: Space = space if innermost is None else innermost.engine.observation_space
         keys = None if innermost is None else innermost.engine.field.keys
         if keys is None and isinstance(space, spaces.Dict):
             keys = tuple(space.spaces)
@@ -82,7 +82,7 @@ class RowRenderer:
             keys = next(((key,) for key in keys if is_image(_leaf_space(inner, (key,)), layout)), keys)
         self._keys = keys
         # screens that were perturbed are shrunk before they are stacked: so is the true one
-        outside_in = chain(env)
+        outside_in = wrappers_of(env)
         beyond = outside_in[: outside_in.index(innermost)] if innermost is not None else []
         inner, self._shrink = shrinking_of(beyond, inner)
         if layout is None and innermost is not None:
@@ -121,10 +121,10 @@ class RowRenderer:
         return compose(header, panels, False)
 
     def _header(self, row: int | None, actions: tuple[object, object] | None) -> list[Caption]:
-        t = self._wrappers[0].engine.clock.t
+        t = self._wrappers[0].engine.t
         lines: list[Caption] = [(None, f"t = {int(_at(t, row))}")]
         for wrapper in self._wrappers:
-            attacked = bool(_at(wrapper.engine.struck, row))
+            attacked = bool(_at(wrapper.engine.attacked, row))
             if wrapper.on == "action" and actions is None:
                 attacked = False
             text = f"{caption(wrapper.threat)}   {'attacked' if attacked else 'not attacked'}"

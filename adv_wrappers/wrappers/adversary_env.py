@@ -18,14 +18,13 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.adversaries.actor import Steers, check_steers
 from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.clock import row_seeds
 from adv_wrappers.core.perturbation import On, When
-from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import SpaceError, ValueRangeError, VictimError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
@@ -50,7 +49,7 @@ class Chaired(Layer):
         self.victim, self.pilot = self.seat.victim, self.seat.pilot(rows)
         self._inner: Layer | None = None if self.seat.hand is None else inner
         engines = [layer.engine for layer in (self, self._inner) if layer is not None]
-        self._steered = [engine for engine in engines if engine.memory.leaves is not None]
+        self._steered = [engine for engine in engines if engine.memory is not None]
 
     def set_budget(self, within: Budget) -> None:
         """Replace the budget, for curricula: that of the actions for an actor on actions, else of the observations.
@@ -63,39 +62,29 @@ class Chaired(Layer):
         """
         if not self.seat.alone:
             super().set_budget(within)
+            self.seat.threat = self.threat
             return
         assert self._inner is not None
         self._inner.set_budget(within)
         self.seat.hand = self._inner.threat
-        self._record()
 
-    def _replace(self, threat: ThreatModel) -> None:
-        self.engine.arm(threat)
-        self.threat = self.seat.threat = threat
-        self._record()
-
-    def _strike(self, steers: Any, rows: int, moved: Any = True) -> tuple[Any, Any]:
-        """What the victim is shown, and which rows were struck."""
+    def _attack(self, steers: Any, rows: int, moved: Any = True) -> Any:
+        """What the victim is shown, attacked in the rows of ``moved``."""
         seat = self.seat
         engine, leaves = self.engine, steers_of(steers, seat.steers, rows, seat.actor.direction)
         for steered in self._steered:
-            steered.memory.leaves = leaves
-        shown, struck = engine.observe(self._true if self.quantize else floated(self._true, None), moved)
-        if struck is not False:
-            engine.clock.pay(struck)
-        engine.session.hand(self, shown)
-        if engine.session.listening:
-            engine.session.begin(self)
-        return shown, struck
+            steered.set_memory(leaves)
+        return engine.observe(self._true if self.quantize else floated(self._true, None), moved)
 
-    def _hit(self, struck: Any) -> Any:
-        """Which rows were struck at all, once the action has been: on observations or on actions."""
+    def _attacked(self) -> Any:
+        """Which rows were attacked at all, once the action has been: on observations or on actions."""
+        attacked = self.engine.attacked
         if self._inner is None:
-            return struck
-        hand = self._inner.engine
+            return attacked
+        hand = self._inner.engine.attacked
         if self.engine not in self._steered:  # what an adversary of actions spends
-            self.engine.clock.pay(hand.struck)
-        return struck | hand.struck
+            self.engine.count_attacks(hand)
+        return attacked | hand
 
     def _last_seen(self, obs: Any, done: Any, final: Callable[[int], Any]) -> dict[int, Any]:
         """Last observations by row, as the adversary sees them before the rows turn to their next episode."""
@@ -143,52 +132,37 @@ class VectorAdversaryEnv(Chaired, VectorLayer):
         self.observation_space, self.action_space = (
             batch_space(space, rows) for space in (self.single_observation_space, self.single_action_space)
         )
-        self._earned = np.zeros(rows)
+        self._earned, self._finished = np.zeros(rows), np.zeros(rows, bool)
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all rows, or those of ``options["reset_mask"]``; what the adversary sees ``[B, *S]``."""
-        engine, mask = self.engine, None
-        if options and options.get("reset_mask") is not None:
-            mask = np.array(options["reset_mask"], dtype=bool)
-            options = {**options, "reset_mask": mask.copy()}
-        seeds = engine.clock.check(seed, mask)
-        obs, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        if trees.device(obs) is not None:
-            raise SpaceError("an adversary's environment is played on the host: this one hands out tensors")
-        engine.clock.reset(None if seed is None else seeds, mask)
-        self._begin(mask)
-        self.pilot.reset(mask, None if seed is None else seeds)
-        if mask is None:
-            engine.session.due, self._finished = False, np.zeros(self.num_envs, bool)
-        else:
-            self._finished = self._finished & ~mask
+        mask, seeds, obs, info = self._reset(seed, options)
+        self._earned[... if mask is None else mask] = 0.0
+        self.pilot.reset(mask, seeds)
+        self._finished = np.zeros(self.num_envs, bool) if mask is None else self._finished & ~mask
         self._true = obs
         return self.seat.seen(self.pilot, obs), info
 
-    def _begin(self, mask: Any) -> None:
-        self.engine.forget(mask)
-        self.engine.session.reset(mask)
-        self._earned[... if mask is None else mask] = 0.0
+    def _find_device(self, obs: Any) -> None:
+        if trees.device(obs) is not None:
+            raise SpaceError("an adversary's environment is played on the host: this one hands out tensors")
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Steers ``[B, *A]`` strike, the victim answers, and every row moves."""
+        """Steers ``[B, *A]`` attack, the victim answers, and every row moves."""
         engine, mode = self.engine, self.mode
         dummy: Any = self._finished if mode == AutoresetMode.NEXT_STEP else False
-        moved: Any = True if dummy is False else ~dummy
-        shown, struck = self._strike(actions, self.num_envs, moved)
-        obs, rewards, terminated, truncated, info = self.env.step(self.pilot.act(shown))
-        engine.session.answered(None if dummy is False else moved)
-        hit = self._rows(self._hit(struck))
-        engine.clock.tick(moved)
+        shown = self._attack(actions, self.num_envs, True if dummy is False else ~dummy)
+        obs, rewards, terminated, truncated, info = self.env.step(engine.act(self.pilot.act(shown)))
+        attacked = self._rows(self._attacked())
         self._earned += rewards
         reward = self.seat.earned(
-            rewards, struck=hit, terminated=terminated, truncated=truncated, return_=self._earned.copy(),
-            spent=engine.clock.spent,
+            rewards, attacked=attacked, terminated=terminated, truncated=truncated, return_=self._earned.copy(),
+            spent=engine.spent,
         )  # fmt: skip
-        info = self._note(info, self._rows(struck), None)
-        done = terminated | truncated
+        info, done = self._note(info, self._rows(engine.attacked), None), terminated | truncated
+        engine.end_step(done)
         if mode == AutoresetMode.NEXT_STEP:
             self._turned(dummy)
             self._finished = done
@@ -208,8 +182,7 @@ class VectorAdversaryEnv(Chaired, VectorLayer):
 
     def _turned(self, mask: Any) -> None:
         if mask.any():
-            self.engine.clock.turn(mask)
-            self._begin(mask)
+            self._earned[mask] = 0.0
             self.pilot.reset(mask)
 
 
@@ -223,7 +196,7 @@ class AdversaryEnv(Chaired, EnvLayer):
             one of the names ``"sa-rl"``, ``"pa-ad"`` and ``"pa-ad-action"``, or a dictionary.
         within: the budget, of the observations or, for an actor on actions, of these (discrete ones need none).
         when: the timing, as a value or a text; None strikes at every step. The layers of a hybrid draw apart.
-        reward: ``(reward, *, struck, terminated, truncated, return_, spent)`` to the adversary's reward; by default
+        reward: ``(reward, *, attacked, terminated, truncated, return_, spent)`` to the adversary's reward; by default
             minus the victim's. ``return_`` is what the victim earned in this episode, ``spent`` the strikes (of a
             hybrid those on observations).
         observe: what the adversary sees: the true observation (``"state"``), or beside it the victim's action there
@@ -269,7 +242,9 @@ class AdversaryEnv(Chaired, EnvLayer):
         self.observation_space, self.action_space = self.seat.space, self.seat.steers
         self._earned = 0.0
 
-    def _record(self) -> None:
+    @property
+    def _saved_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
+        """The arguments that Gymnasium writes into the spec, made when it asks: budgets change."""
         here = self.seat
         main: Any = here.hand if here.alone else here.threat
         within, when = main.budget, main.when
@@ -285,8 +260,7 @@ class AdversaryEnv(Chaired, EnvLayer):
             arguments["observe"] = here.observe
         if not self.quantize:
             arguments["quantize"] = False
-        self.__dict__.pop("_saved_kwargs", None)
-        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
+        return arguments
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
@@ -299,13 +273,9 @@ class AdversaryEnv(Chaired, EnvLayer):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset; what the adversary sees."""
-        engine = self.engine
-        engine.clock.check(seed)
+        row_seeds(seed)
         obs, info = self.env.reset(seed=seed, options=options)
-        engine.clock.reset(seed)
-        engine.forget()
-        engine.session.reset()
-        engine.session.due = False
+        self.engine.begin_episode(seed)
         self.pilot.reset(seeds=None if seed is None else [seed])
         self._true, self._earned = obs, 0.0
         return self._seen(obs), info
@@ -314,23 +284,23 @@ class AdversaryEnv(Chaired, EnvLayer):
         return obs if self.seat.observe == "state" else self.seat.seen(self.pilot, obs[None])[0]
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """A steer strikes, the victim answers, and the game goes on."""
+        """A steer attacks, the victim answers, and the game goes on."""
         engine = self.engine
         if self._true is None:
             raise VictimError("the victim has nothing to look at: call reset first")
-        shown, struck = self._strike(np.asarray(action)[None], 1)
+        shown = self._attack(np.asarray(action)[None], 1)
         acted = self.pilot.act({k: v[None] for k, v in shown.items()} if isinstance(shown, dict) else shown[None])[0]
-        obs, reward, terminated, truncated, info = self.env.step(acted)
-        engine.session.answered()
-        hit = bool(self._hit(struck))
-        engine.clock.tick()
+        obs, reward, terminated, truncated, info = self.env.step(engine.act(acted))
+        attacked = bool(self._attacked())
         self._earned += float(reward)
         own = self.seat.earned(
-            reward, struck=hit, terminated=terminated, truncated=truncated, return_=self._earned,
-            spent=engine.clock.spent,
+            reward, attacked=attacked, terminated=terminated, truncated=truncated, return_=self._earned,
+            spent=engine.spent,
         )  # fmt: skip
+        info = self._note(info, bool(engine.attacked), None)
+        engine.end_step(bool(terminated or truncated))
         self._true = obs
-        return self._seen(obs), own, terminated, truncated, self._note(info, bool(struck), None)
+        return self._seen(obs), own, terminated, truncated, info
 
 
 AdversaryEnv.__signature__ = inspect.signature(AdversaryEnv.__init__)  # type: ignore[attr-defined]

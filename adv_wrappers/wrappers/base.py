@@ -1,4 +1,4 @@
-"""What every shell shares, whatever kind of environment it wraps: a threat, an engine, a place in the stack."""
+"""What every wrapper shares, whatever kind of environment it wraps: a threat, an engine, a place in the stack."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.engine import Perturber
+from adv_wrappers.core.engine import Autoreset, Engine
 from adv_wrappers.core.perturbation import How, On, When
-from adv_wrappers.core.session import Session
-from adv_wrappers.core.spaces import Field
+from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import BudgetError, SpaceError, ThreatError
+from adv_wrappers.core.types import Info, Space
+from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError
 from adv_wrappers.presets import as_threat, called
+from adv_wrappers.timing import Bernoulli
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.victims import Victim, load_victim
 
 LAYERS, GATES = "adv_wrappers.layers", "adv_wrappers.gates"  # counts, carried by metadata through any wrapper
 
 
-def chain(env: Any) -> list[Any]:
+def wrappers_of(env: Any) -> list[Any]:
     """Wrappers from the outermost in, the environment itself last."""
     found = [env]
     while hasattr(found[-1], "env") or hasattr(found[-1], "venv"):
@@ -39,32 +41,67 @@ def chain(env: Any) -> list[Any]:
 
 def layers(env: Any) -> list[Layer]:
     """Perturbing layers of one stack, innermost first."""
-    return [shell for shell in reversed(chain(env)) if isinstance(shell, Layer)]
+    return [wrapper for wrapper in reversed(wrappers_of(env)) if isinstance(wrapper, Layer)]
 
 
 def is_vec_env(env: Any) -> bool:
     """Whether this is an SB3 ``VecEnv``, told without importing SB3."""
-    return any(k.__module__.startswith("stable_baselines3.") and k.__name__ == "VecEnv" for k in type(env).__mro__)
+    for kind in type(env).__mro__:
+        if kind.__name__ == "VecEnv" and kind.__module__.startswith("stable_baselines3."):
+            return True
+    return False
 
 
 def counts(env: Any) -> dict[str, int]:
     """How many layers and gates lie beneath, also inside the workers of a vector environment.
 
     Gymnasium's wrappers pass metadata on and its vector environments copy it from their environments; SB3's do not,
-    so there the shells of the process are counted on top of what a worker's metadata says.
+    so there the wrappers of the process are counted on top of what a worker's metadata says.
     """
     if not is_vec_env(env):
         metadata = env.metadata or {}
         return {key: int(metadata.get(key, 0)) for key in (LAYERS, GATES)}
-    for shell in chain(env):
-        beneath = shell.__dict__.get("beneath")
+    for wrapper in wrappers_of(env):
+        beneath = wrapper.__dict__.get("beneath")
         if beneath is not None:
-            return {**beneath, LAYERS: beneath[LAYERS] + isinstance(shell, Layer)}
+            return {**beneath, LAYERS: beneath[LAYERS] + isinstance(wrapper, Layer)}
     try:
         metadata = env.get_attr("metadata", 0)[0] or {}
     except AttributeError:  # vectors of other libraries (SuperSuit's) have no environments to ask
         metadata = {}
     return {key: int(metadata.get(key, 0)) for key in (LAYERS, GATES)}
+
+
+def gate(env: Any, p: float) -> None:
+    """Put one coin of probability ``p`` in front of every layer of the stack.
+
+    Raises:
+        ValueRangeError: unless p is a probability.
+        OrderError: where there is nothing to gate, or layers hide inside the workers of a vector environment.
+    """
+    found, below = layers(env), counts(env)
+    rows = inner_layers(env)
+    inside = [layer for row in rows for layer in row]
+    if below[LAYERS] > len(found) + len(inside):
+        raise OrderError(
+            "ProbabilisticTiming cannot reach the layers inside the workers of this vector environment: wrap the "
+            "vector environment itself, or put the timing inside the workers"
+        )
+    if not found and not inside:
+        raise OrderError("ProbabilisticTiming gates the layers beneath it, and there are none: wrap them first")
+    coin = Bernoulli(p, stream=below[GATES])
+    for layer in found:
+        layer.engine.add_gate(coin)
+    roots = found[0].engine.roots if found else [None] * len(rows)  # one coin a row, also before anything was seeded
+    for root, row in zip(roots, rows, strict=False):
+        for layer in row:
+            layer.engine.add_gate(coin, root)
+
+
+def inner_layers(env: Any) -> list[list[Layer]]:
+    """Row by row, the layers inside the environments of a vector that runs in this process."""
+    inner = getattr(wrappers_of(env)[-1], "envs", None) or []
+    return [layers(one) for one in inner if isinstance(one, gym.Env)]
 
 
 def autoreset_mode(env: Any) -> AutoresetMode:
@@ -84,73 +121,55 @@ def understood(obs: Any) -> None:
 
 
 class Layer:
-    """Mixin of the shells: ``self.threat``, ``self.engine``, and the means to change the budget."""
+    """Mixin of the wrappers that perturb: ``threat``, ``engine``, and the means to change the budget."""
 
     on: ClassVar[On]
 
-    threat: ThreatModel
-    engine: Perturber
+    engine: Engine
     beneath: dict[str, int]
 
     def _install(
-        self, env: Any, how: How | ThreatModel | str | dict[str, Any], within: Budget | None, when: When | str | None,
-        at: Any, victim: Victim | str | None, rows: int | None, quantize: bool, keep_true: bool,
-        observation_space: spaces.Space[Any], action_space: spaces.Space[Any], device: torch.device | None = None,
+        self, env: Any, how: How | ThreatModel | str | Info, within: Budget | None, when: When | str | None,
+        at: At, victim: Victim | str | None, rows: int | None, quantize: bool, keep_true: bool,
+        observation_space: Space, action_space: Space, *, autoreset: Autoreset = "disabled",
         ball: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         one_thread_in_workers()
         with called(how):
             threat = as_threat(how, on=self.on, within=within, when=when, at=at, **ball)
-            self._attach(env, threat, victim, rows, quantize, keep_true, observation_space, action_space, device)
+            if victim is not None:
+                threat = threat.against(load_victim(victim))
+            if threat.on != self.on:
+                raise ThreatError(
+                    f"{type(self).__name__} perturbs the {self.on}, {threat.label} is a threat to the {threat.on}"
+                )
+            beneath, self.beneath = layers(env), counts(env)
+            self.keep_true, self.quantize = keep_true, quantize
+            self.perturbed_space = observation_space if quantize else as_float(observation_space, threat)
+            self.engine = Engine(
+                threat, self.perturbed_space, action_space, rows, beneath=beneath[-1].engine if beneath else None,
+                stream=self.beneath[LAYERS], autoreset=autoreset,
+            )  # fmt: skip
+            self.key = f"{self.beneath[LAYERS]}:{threat.label}"
 
-    def _attach(
-        self, env: Any, threat: ThreatModel, victim: Victim | str | None, rows: int | None, quantize: bool,
-        keep_true: bool, observation_space: spaces.Space[Any], action_space: spaces.Space[Any],
-        device: torch.device | None,
-    ) -> None:  # fmt: skip
-        if victim is not None:
-            threat = threat.against(load_victim(victim))
-        if threat.on != self.on:
-            raise ThreatError(
-                f"{type(self).__name__} perturbs the {self.on}, {threat.label} is a threat to the {threat.on}"
-            )
-        threat = threat.against(next(iter(threat.victims), None))
-        beneath = layers(env)
-        session = beneath[-1].engine.session if beneath else Session(rows)
-        self.beneath = counts(env)
-        self.keep_true, self.quantize, self.threat = keep_true, quantize, threat
-        if not quantize:
-            observation_space = as_float(observation_space, threat)
-        self.perturbed_space = observation_space
-        self.engine = Perturber(threat, observation_space, action_space, session, self.beneath[LAYERS], device)
-        session.join(self, threat.victims, self.engine.watches)
-        self.key = f"{self.beneath[LAYERS]}:{threat.label}"
+    @property
+    def threat(self) -> ThreatModel:
+        """What this layer does, every victim filled in."""
+        return self.engine.threat
 
     def set_budget(self, within: Budget) -> None:
-        """Replace the budget, for curricula; it holds from the next strike on, and the recorded spec follows.
+        """Replace the budget, for curricula; it holds from the next attack on, and the recorded spec follows.
 
         Raises:
             BudgetError: for a budget that makes no sense on this space; the old one then stays.
         """
         if not isinstance(within, Budget):
             raise BudgetError(f"within must be a budget such as Linf(0.1), got {within!r}")
-        self._replace(replace(self.threat, within=within.resolve(next(iter(self.threat.victims), None))))
+        self.engine.set_threat(replace(self.threat, within=within))
 
-    def _replace(self, threat: ThreatModel) -> None:
-        self.engine.arm(threat)
-        self.threat = threat
-
-    def _record(self) -> None:
-        """Remember the arguments, in shells whose spec says them."""
-
-    @property
-    def _kept(self) -> Any:
-        """The newest true value, where it is kept."""
-        return self.engine.true if self.keep_true else None
-
-    def _note(self, info: dict[str, Any], struck: Any, true: Any) -> dict[str, Any]:
+    def _note(self, info: Info, attacked: Any, true: Any) -> Info:
         """``info`` with this layer's entry; the environment's own dictionary is not written to."""
-        entry = {"struck": struck} if true is None else {"struck": struck, "true": true}
+        entry = {"attacked": attacked} if true is None else {"attacked": attacked, "true": true}
         beneath = info.get("adv_wrappers")
         return {**info, "adv_wrappers": {self.key: entry} if beneath is None else {**beneath, self.key: entry}}
 

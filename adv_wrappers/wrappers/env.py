@@ -1,4 +1,4 @@
-"""The shell of a single environment."""
+"""A layer around a single environment."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import torch
 from gymnasium.utils import RecordConstructorArgs
 
 from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.clock import row_seeds
 from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import Action, Info, Observation
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.base import LAYERS, Layer, floated, recorded
@@ -32,25 +34,21 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             env, how, within, when, at, victim, None, quantize, keep_true, env.observation_space, env.action_space,
             ball={"eps": eps, "norm": norm, "scale": scale},
         )  # fmt: skip
-        self._record()
         if not quantize:
             self.observation_space = self.perturbed_space
         self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
         self.whole_spec = False  # set by a registered id, whose own spec already describes the stack
-        self._action_mask: Any = None
+        self._action_mask: torch.Tensor | None = None
 
-    def _record(self) -> None:
+    @property
+    def _saved_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
+        """The arguments that Gymnasium writes into the spec, made when it asks: budgets change."""
         arguments: dict[str, Any] = {"how": recorded(self.threat)}
         if not self.quantize:
             arguments["quantize"] = False
         if self.keep_true:
             arguments["keep_true"] = True
-        self.__dict__.pop("_saved_kwargs", None)  # Gymnasium records once, and budgets change
-        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
-
-    def _replace(self, threat: ThreatModel) -> None:
-        super()._replace(threat)
-        self._record()
+        return arguments
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
@@ -58,57 +56,28 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._cached_spec = None
         return self.env.unwrapped.spec if self.whole_spec else super().spec
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
         """Reset; a seed restarts this layer's randomness, without one its next episode begins."""
-        engine = self.engine
-        engine.clock.check(seed)
+        row_seeds(seed)
         obs, info = self.env.reset(seed=seed, options=options)
-        engine.clock.reset(seed)
-        engine.true = None
-        engine.forget()
-        engine.session.reset()
-        engine.session.due = False
-        self._action_mask = info.get("action_mask")
-        return self._observe(obs, info, False)
+        self.engine.begin_episode(seed)
+        return self._receive(obs, info)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Action) -> tuple[Observation, Any, bool, bool, Info]:
         """One step under attack."""
-        engine = self.engine
-        session = engine.session
-        if session.listening:
-            session.begin(self)
-        on_action = self.on == "action"
-        if on_action:
-            struck = engine.decide(action)
-            if struck:
-                action = engine.apply(action, True, mask=_mask(self._action_mask))
-                engine.clock.pay(True)
-            else:
-                engine.struck, engine.true = False, action
+        action = self.engine.act(action, self._action_mask)
         obs, reward, terminated, truncated, info = self.env.step(action)
-        if session.listening:
-            session.answered()
-        engine.clock.tick()
-        if on_action:
-            self._action_mask = info.get("action_mask")
-            session.hand(self, obs)
-            return obs, reward, terminated, truncated, self._note(info, struck, self._kept)
-        obs, info = self._observe(obs, info, terminated or truncated)
+        self.engine.end_step(bool(terminated or truncated))
+        obs, info = self._receive(obs, info)
         return obs, reward, terminated, truncated, info
 
-    def _observe(self, obs: Any, info: dict[str, Any], done: bool) -> tuple[Any, dict[str, Any]]:
+    def _receive(self, obs: Observation, info: Info) -> tuple[Observation, Info]:
+        """What the environment hands out, as this layer hands it on."""
         engine = self.engine
-        struck = False
-        if self.on == "observation":
-            if not self.quantize:
-                obs = floated(obs, self.threat.at)
-            obs, struck = engine.observe(obs)
-            if struck and not done:  # nobody acts on a terminal observation
-                engine.clock.pay(True)
-        if engine.session.listening:
-            engine.session.hand(self, obs)
-        return obs, self._note(info, bool(struck), engine.true if self.keep_true else None)
-
-
-def _mask(mask: Any) -> Any:
-    return None if mask is None else torch.as_tensor(mask)[None]
+        if self.on == "action":
+            mask = info.get("action_mask")
+            self._action_mask = None if mask is None else torch.as_tensor(mask)[None]
+        elif not self.quantize:
+            obs = floated(obs, self.threat.at)
+        obs = engine.observe(obs)
+        return obs, self._note(info, bool(engine.attacked), engine.true if self.keep_true else None)

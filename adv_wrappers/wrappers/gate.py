@@ -8,42 +8,8 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from adv_wrappers.errors import OrderError, SpaceError
-from adv_wrappers.timing import Bernoulli
-from adv_wrappers.wrappers.base import GATES, LAYERS, chain, counts, is_vec_env, layers
-
-
-def gate(env: Any, p: float) -> None:
-    """Put one coin of probability ``p`` in front of every layer of the stack.
-
-    Raises:
-        ValueRangeError: unless p is a probability.
-        OrderError: where there is nothing to gate, or layers hide inside the workers of a vector environment.
-    """
-    found, below = layers(env), counts(env)
-    rows = inner_layers(env)
-    inside = [layer for row in rows for layer in row]
-    if below[LAYERS] > len(found) + len(inside):
-        raise OrderError(
-            "ProbabilisticTiming cannot reach the layers inside the workers of this vector environment: wrap the "
-            "vector environment itself, or put the timing inside the workers"
-        )
-    if not found and not inside:
-        raise OrderError("ProbabilisticTiming gates the layers beneath it, and there are none: wrap them first")
-    coin = Bernoulli(p, stream=below[GATES])
-    if found:  # one coin a row, also before anything was seeded
-        for root, row in zip(found[0].engine.session.roots, rows, strict=False):
-            for layer in row:
-                layer.engine.clock.root = root
-    for layer in [*found, *inside]:
-        layer.engine.gates.append(coin)
-
-
-def inner_layers(env: Any) -> list[list[Any]]:
-    """Row by row, the layers inside the environments of a vector that runs in this process."""
-    base = chain(env)[-1]
-    inner = getattr(base, "envs", None) or []
-    return [layers(one) for one in inner if isinstance(one, gym.Env)]
+from adv_wrappers.errors import SpaceError
+from adv_wrappers.wrappers.base import GATES, LAYERS, counts, gate, is_vec_env
 
 
 class VectorProbabilisticTiming(VectorWrapper):

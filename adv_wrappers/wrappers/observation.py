@@ -34,7 +34,7 @@ class PerturbObservation(EnvLayer):
         eps, norm, scale: the budget in words, instead of ``within``, as for :func:`adv_wrappers.threat`.
         keep_true: put the true observation into ``info["adv_wrappers"][layer]["true"]``.
 
-    ``info["adv_wrappers"]`` holds a dictionary a layer, ``{"struck": bool}``. t = 0 is the reset observation.
+    ``info["adv_wrappers"]`` holds a dictionary a layer, ``{"attacked": bool}``. t = 0 is the reset observation.
 
     Raises:
         AdvWrappersError: one of its kinds, for a threat that cannot work on this environment, before anything is spent.
@@ -43,7 +43,7 @@ class PerturbObservation(EnvLayer):
     >>> env = PerturbObservation(gym.make("CartPole-v1"), "noise:eps=0.05")
     >>> obs, info = env.reset(seed=0)
     >>> info["adv_wrappers"]
-    {'0:noise': {'struck': True}}
+    {'0:noise': {'attacked': True}}
     """
 
     on: ClassVar[On] = "observation"

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from adv_wrappers.core.newest import Newest
 from adv_wrappers.errors import OrderError
 from adv_wrappers.networks.layers import Normalize
-from adv_wrappers.wrappers.base import Layer, chain
+from adv_wrappers.wrappers.base import Layer, wrappers_of
 
 # Wrappers that read something else than the observation they are handed: the emulator's screen, the renderer.
 _DEAF = {
@@ -48,7 +48,7 @@ def check_order(env: Any) -> None:
 
 def _chains(env: Any, outside: list[Any]) -> Iterator[list[Any]]:
     """Every way from the agent to an environment, outermost shell first."""
-    shells = [*outside, *chain(env)]
+    shells = [*outside, *wrappers_of(env)]
     yield shells
     for one in getattr(shells[-1], "envs", None) or []:
         if isinstance(one, gym.Env):

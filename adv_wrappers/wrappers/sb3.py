@@ -1,4 +1,4 @@
-"""The shell of a Stable-Baselines3 ``VecEnv``: its own class, which always resets in the same step."""
+"""A layer around a Stable-Baselines3 ``VecEnv``: a class of its own, which always resets in the same step."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import How, On, When
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import Action, Info, Observation
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.base import GATES, Layer, counts, floated
-from adv_wrappers.wrappers.gate import gate
+from adv_wrappers.wrappers.base import GATES, Layer, counts, floated, gate
 
 
 class VecLayer(Layer, VecEnvWrapper):
@@ -31,97 +32,63 @@ class VecLayer(Layer, VecEnvWrapper):
             raise SpaceError(f"expected an SB3 VecEnv, got {type(venv).__name__}")
         VecEnvWrapper.__init__(self, venv)
         self._install(
-            venv,
-            how,
-            within,
-            when,
-            at,
-            victim,
-            venv.num_envs,
-            quantize,
-            keep_true,
-            venv.observation_space,
-            venv.action_space,
-            ball={"eps": eps, "norm": norm, "scale": scale},
-        )
+            venv, how, within, when, at, victim, venv.num_envs, quantize, keep_true, venv.observation_space,
+            venv.action_space, ball={"eps": eps, "norm": norm, "scale": scale}, autoreset="same step",
+        )  # fmt: skip
         if not quantize:
             self.observation_space = self.perturbed_space
-        self._struck: Any = False
-        self._masks: Any = None
+        self._masks: torch.Tensor | None = None
 
-    def reset(self) -> Any:
+    def reset(self) -> Observation:
         """Reset all rows."""
         obs, _ = self._restart()
         self._masks = _masks(self.reset_infos)
-        obs, _ = self._observe(obs, True, False)
-        self.engine.session.hand(self, obs)
-        return obs
+        return self.engine.observe(self._received(obs))
 
-    def _restart(self) -> tuple[Any, list[int | None]]:
+    def _restart(self) -> tuple[Observation, list[int | None]]:
         """Reset the environments and the engine: what the former hand out, and the seeds that they were given."""
         seeds = list(getattr(self.venv.unwrapped, "_seeds", [None] * self.num_envs))
         obs = self.venv.reset()
-        engine = self.engine
-        engine.clock.reset(seeds)
-        engine.forget()
-        engine.session.reset()
-        engine.session.due = False
+        self.engine.begin_episode(seeds)
         return obs, seeds
 
-    def step_async(self, actions: Any) -> None:
+    def step_async(self, actions: Action) -> None:
         """Send the (perturbed) actions."""
-        engine = self.engine
-        if engine.session.listening:
-            engine.session.begin(self)
-        if self.on == "action":
-            self._struck = engine.decide(actions)
-            actions = engine.apply(actions, self._struck, mask=self._masks)
-            engine.clock.pay(self._struck)
-        self.venv.step_async(actions)
+        self.venv.step_async(self.engine.act(actions, self._masks))
 
     def step_wait(self) -> Any:
         """Receive the (perturbed) observations."""
         obs, rewards, dones, infos = self.venv.step_wait()
         dones = np.asarray(dones, dtype=bool)  # SuperSuit's are integers
-        engine, struck = self.engine, self._struck
-        if engine.session.listening:
-            engine.session.answered()
-        engine.clock.tick()
-        infos = list(infos)
-        if dones.any():
-            # agents of one game may be done before it is over: those have no terminal observation
-            over = [i for i in map(int, np.flatnonzero(dones)) if "terminal_observation" in infos[i]]
-            if self.on == "observation" and over:
-                final = trees.copy(obs)
-                for i in over:
-                    trees.put(final, i, infos[i]["terminal_observation"])
-                final, _ = self._observe(final, dones, True)
-                for i in over:
-                    infos[i] = {**infos[i], "terminal_observation": trees.row(final, i)}
-            engine.clock.turn(dones)
-            engine.forget(dones)
-            engine.session.reset(dones)
+        engine, infos = self.engine, self._end_step(obs, dones, list(infos))
         self._masks = _masks(infos)
-        if self.on == "observation":
-            obs, struck = self._observe(obs, True, False)
-        engine.session.hand(self, obs)
-        each = np.broadcast_to(struck, (self.num_envs,))
-        true = self._kept
+        obs = engine.observe(self._received(obs))
+        attacked = np.broadcast_to(engine.attacked, (self.num_envs,))
+        true = engine.true if self.keep_true else None
         infos = [
-            self._note(info, bool(each[i]), None if true is None else trees.row(true, i))
+            self._note(info, bool(attacked[i]), None if true is None else trees.row(true, i))
             for i, info in enumerate(infos)
         ]
         return obs, rewards, dones, infos
 
-    def _observe(self, obs: Any, eligible: Any, final: bool) -> tuple[Any, Any]:
-        if self.on == "action":
-            return obs, False
-        if not self.quantize:
-            obs = floated(obs, self.threat.at)
-        obs, struck = self.engine.observe(obs, eligible, final)
-        if not final:
-            self.engine.clock.pay(struck)
-        return obs, struck
+    def _end_step(self, obs: Observation, dones: NDArray[np.bool_], infos: list[Info]) -> list[Info]:
+        """End the engine's step; dictionaries with the last observations as this layer hands them on."""
+        # agents of one game may be done before it is over: those have no terminal observation
+        over = [i for i in np.flatnonzero(dones).tolist() if "terminal_observation" in infos[i]]
+        if not over or self.on == "action":
+            self.engine.end_step(dones)
+            return infos
+        final = trees.copy(obs)
+        for i in over:
+            trees.put(final, i, infos[i]["terminal_observation"])
+        final = self.engine.end_step(dones, self._received(final))
+        for i in over:
+            infos[i] = {**infos[i], "terminal_observation": trees.row(final, i)}
+        return infos
+
+    def _received(self, obs: Observation) -> Observation:
+        """Observations as this layer takes them."""
+        return obs if self.quantize or self.on == "action" else floated(obs, self.threat.at)
 
 
 def _masks(infos: Any) -> torch.Tensor | None:

@@ -12,7 +12,7 @@ from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.adversary_config import Reward, minus_reward, seat
 from adv_wrappers.wrappers.adversary_env import Chaired
-from adv_wrappers.wrappers.base import chain
+from adv_wrappers.wrappers.base import wrappers_of
 from adv_wrappers.wrappers.sb3 import VecLayer, VecPerturbAction
 
 
@@ -31,7 +31,7 @@ class VecAdversaryEnv(Chaired, VecLayer):
     ) -> None:  # fmt: skip
         if not isinstance(venv, VecEnv):
             raise SpaceError(f"expected an SB3 VecEnv, got {type(venv).__name__}")
-        if any(type(shell).__name__ == "VecNormalize" and shell.norm_obs for shell in chain(venv)):
+        if any(type(each).__name__ == "VecNormalize" and each.norm_obs for each in wrappers_of(venv)):
             raise OrderError("VecNormalize goes around AdversaryEnv: the victim looks at raw observations")
         self.seat = seat(venv.observation_space, venv.action_space, victim, actor, within, when, reward, observe)
         hand = self.seat.hand
@@ -49,32 +49,28 @@ class VecAdversaryEnv(Chaired, VecLayer):
         return self.seat.seen(self.pilot, obs)
 
     def step_async(self, actions: Any) -> None:
-        """Steers ``[B, *A]`` strike, and the victim answers."""
-        shown, self._struck = self._strike(actions, self.num_envs)
-        self.venv.step_async(self.pilot.act(shown))
+        """Steers ``[B, *A]`` attack, and the victim answers."""
+        shown = self._attack(actions, self.num_envs)
+        self.venv.step_async(self.engine.act(self.pilot.act(shown)))
 
     def step_wait(self) -> Any:
         """What the adversary sees, its rewards, ``done`` and a dictionary a row."""
         engine = self.engine
         obs, rewards, dones, infos = self.venv.step_wait()
-        engine.session.answered()
-        hit = np.array(np.broadcast_to(self._hit(self._struck), (self.num_envs,)))
-        engine.clock.tick()
+        attacked = np.array(np.broadcast_to(self._attacked(), (self.num_envs,)))
         self._earned += rewards
         cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & dones
         own = self.seat.earned(
-            rewards, struck=hit, terminated=dones & ~cut, truncated=cut, return_=self._earned.copy(),
-            spent=engine.clock.spent,
+            rewards, attacked=attacked, terminated=dones & ~cut, truncated=cut, return_=self._earned.copy(),
+            spent=engine.spent,
         )  # fmt: skip
-        each = np.broadcast_to(self._struck, (self.num_envs,))
+        each = np.broadcast_to(engine.attacked, (self.num_envs,))
         infos = [self._note(info, bool(each[i]), None) for i, info in enumerate(infos)]
+        engine.end_step(dones)
         if dones.any():
             if self.seat.observe != "state":
                 for row, seen in self._last_seen(obs, dones, lambda i: infos[i]["terminal_observation"]).items():
                     infos[row]["terminal_observation"] = seen
-            engine.clock.turn(dones)
-            engine.forget(dones)
-            engine.session.reset(dones)
             self.pilot.reset(dones)
             self._earned[dones] = 0.0
         self._true = obs

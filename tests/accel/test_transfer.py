@@ -14,8 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import adv_wrappers as adv
 from adv_wrappers.accel import transfer
 from adv_wrappers.accel.transfer import Transfer
-from adv_wrappers.core.engine import Perturber
-from adv_wrappers.core.session import Session
+from adv_wrappers.core.engine import Engine
 from tests.core.helpers import box, chooser, mlp
 from tests.core.tape import Late, install
 from tests.laws.checks import Case, shell
@@ -80,8 +79,8 @@ def test_transfers_pickle_without_their_memory():
 def hosted(how, space, rows=6, budget=None, when=None):
     victim = chooser(mlp(4, 3)) if how is None else None
     threat = adv.ThreatModel("observation", how or adv.MinBest(victim, steps=2), budget or adv.Linf(0.3), when)
-    made = Perturber(threat, space, spaces.Discrete(3), Session(rows), 0)
-    made.clock.reset(0)
+    made = Engine(threat, space, spaces.Discrete(3), rows)
+    made.begin_episode(0)
     return made
 
 
@@ -146,8 +145,8 @@ class Elsewhere(Late):
         self.coming.append((buffer, torch.zeros(value.shape, dtype=value.dtype)))
 
 
-@pytest.mark.parametrize("struck", [True, np.arange(6) < 3])
-def test_bytes_travel_as_bytes(monkeypatch, struck):
+@pytest.mark.parametrize("attacked", [True, np.arange(6) < 3])
+def test_bytes_travel_as_bytes(monkeypatch, attacked):
     monkeypatch.setattr(transfer, "between", lambda device: Elsewhere(device))
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2 * 4 * 4, 3))
     image = spaces.Box(0, 255, (2, 4, 4), np.uint8)
@@ -155,9 +154,9 @@ def test_bytes_travel_as_bytes(monkeypatch, struck):
     made = hosted(adv.MinBest(victim, steps=2), image, budget=adv.Linf(2))
     made.home = torch.device("meta")
     with Crossing() as border:
-        y = made.apply(np.ones((6, 2, 4, 4), np.uint8), struck)
+        y = made.apply(np.ones((6, 2, 4, 4), np.uint8), attacked)
     assert y.dtype == np.uint8
-    rows = 6 if struck is True else 3
+    rows = 6 if attacked is True else 3
     assert [crossing for crossing in border.seen if crossing[2] >= rows * 32] == [(torch.uint8, torch.uint8, rows * 32)]
     assert all(given == got for given, got, _ in border.seen)
 

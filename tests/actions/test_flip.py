@@ -9,14 +9,13 @@ from gymnasium import spaces
 
 from adv_wrappers import ActionFlip
 from adv_wrappers.core.budgets import L0, Linf, Valid
-from adv_wrappers.core.engine import Perturber
-from adv_wrappers.core.session import Session
+from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.threat import ThreatModel
 from tests.core.helpers import box
 
 
 def flip(space, actions, budget=None, mask=None):
-    made = Perturber(ThreatModel("action", ActionFlip(), budget or Valid()), box(2), space, Session(len(actions)), 0)
+    made = Engine(ThreatModel("action", ActionFlip(), budget or Valid()), box(2), space, len(actions))
     return made.apply(np.asarray(actions, space.dtype), True, mask=mask).tolist()
 
 

@@ -9,8 +9,7 @@ from gymnasium import spaces
 
 from adv_wrappers import ActionNoise
 from adv_wrappers.core.budgets import L0, Linf, Valid
-from adv_wrappers.core.engine import Perturber
-from adv_wrappers.core.session import Session
+from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError, ValueRangeError
 from tests.core.helpers import box
@@ -19,10 +18,8 @@ ROWS = 4000
 
 
 def noisy(space, actions, kind="uniform", budget=None, mask=None, seed=0):
-    made = Perturber(
-        ThreatModel("action", ActionNoise(kind), budget or Valid()), box(2), space, Session(len(actions)), 0
-    )
-    made.clock.reset(seed)
+    made = Engine(ThreatModel("action", ActionNoise(kind), budget or Valid()), box(2), space, len(actions))
+    made.begin_episode(seed)
     return made.apply(np.asarray(actions, space.dtype), True, mask=mask)
 
 

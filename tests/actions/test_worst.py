@@ -9,8 +9,7 @@ from gymnasium import spaces
 
 from adv_wrappers import WorstAction
 from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.engine import Perturber
-from adv_wrappers.core.session import Session
+from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
@@ -22,9 +21,9 @@ WEIGHT = randn(3, 4, seed=1)
 
 def worst(victim, actions, budget=None, mask=None, **arguments):
     threat = ThreatModel("action", WorstAction(victim, **arguments), budget or Valid())
-    made = Perturber(threat, victim.observation_space, victim.action_space, Session(len(actions)), 0)
-    made.session.join(made, [victim], True)
-    made.session.hand(made, X[: len(actions)].numpy())
+    made = Engine(threat, victim.observation_space, victim.action_space, len(actions))
+    made.session.add(made, [victim], True)
+    made.session.show(made, X[: len(actions)].numpy())
     return made.apply(np.asarray(actions, victim.action_space.dtype), True, mask=mask)
 
 

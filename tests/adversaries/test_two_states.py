@@ -9,7 +9,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.adversaries import two_states as paper
-from tests.adversaries.two_states import PLANE, POLICY, RADIUS, perturbed, steered, struck, towards
+from tests.adversaries.two_states import PLANE, POLICY, RADIUS, attacked, perturbed, steered, towards
 
 VICTIM = paper.victim()
 TURNS = np.linspace(0, 2 * np.pi, 7200, endpoint=False)
@@ -52,7 +52,7 @@ def test_min_best_and_max_worst_are_not_it():
         (adv.MinBest(VICTIM, steps=10, step=0.2), -best, 1.594138),
         (adv.MaxWorst(VICTIM), worst, 1.411259),
     ]:
-        found = struck(attack)
+        found = attacked(attack)
         np.testing.assert_allclose(found, towards(goal), atol=1e-9)
         assert perturbed(found)[0] == pytest.approx(value, abs=1e-6) and perturbed(found)[0] - LOWEST > 0.03
 
@@ -62,20 +62,20 @@ def test_max_diff_is_not_it():
     tops = CIRCLE[(rim > np.roll(rim, 1)) & (rim > np.roll(rim, -1))]
     furthest = towards(CIRCLE[rim.argmax()])
     assert perturbed(furthest)[0] == pytest.approx(1.68897, abs=1e-4)  # more than without an attack
-    found = [struck(adv.MaxDiff(VICTIM, steps=300), seed) for seed in range(12)]
+    found = [attacked(adv.MaxDiff(VICTIM, steps=300), seed) for seed in range(12)]
     for one in found:  # every ascent ends on one of the tops, which one is a matter of its random start
         assert np.linalg.norm(towards(tops) - one, axis=1).min() < 2e-3
         assert perturbed(one)[0] - LOWEST > 0.007
     np.testing.assert_allclose(max(found, key=kl), furthest, atol=1e-3)
-    assert min(perturbed(struck(adv.MaxDiff(VICTIM), seed))[0] for seed in range(12)) > LOWEST + 5e-3
+    assert min(perturbed(attacked(adv.MaxDiff(VICTIM), seed))[0] for seed in range(12)) > LOWEST + 5e-3
 
 
 @pytest.mark.parametrize("settings", [{}, {"steps": 1, "step": 1.0}, {"steps": 30, "step": 0.1}, {"weight": 0.0}])
 def test_the_actor_goes_where_it_is_steered(settings):
     for direction in CIRCLE[::200]:
-        found = struck(steered(adv.PAAD(VICTIM, **settings), direction))
+        found = attacked(steered(adv.PAAD(VICTIM, **settings), direction))
         np.testing.assert_allclose(found, towards(direction), atol=1e-12)
-    found = struck(steered(adv.PAAD(VICTIM, **settings), OPTIMUM - POLICY[0]))
+    found = attacked(steered(adv.PAAD(VICTIM, **settings), OPTIMUM - POLICY[0]))
     assert perturbed(found)[0] == pytest.approx(LOWEST, abs=1e-12)
 
 
@@ -85,11 +85,11 @@ def test_taken_literally_it_does_not():
     angles = {}
     for steps, step in [(1, 1.0), (30, 0.1)]:
         actor = adv.PAAD(VICTIM, variant="literal", steps=steps, step=step)
-        moved = np.stack([struck(steered(actor, OPTIMUM - POLICY[0]), seed) for seed in seeds]) - POLICY[0]
+        moved = np.stack([attacked(steered(actor, OPTIMUM - POLICY[0]), seed) for seed in seeds]) - POLICY[0]
         along = moved @ (OPTIMUM - POLICY[0]) / RADIUS / np.linalg.norm(moved, axis=1)
         angles[steps] = np.degrees(np.arccos(along.clip(-1, 1)))
     assert angles[1].max() > 60 and angles[1].mean() > 30 and angles[30].max() < 0.1
-    released = struck(steered(adv.PAAD(VICTIM, variant="released"), OPTIMUM - POLICY[0]))
+    released = attacked(steered(adv.PAAD(VICTIM, variant="released"), OPTIMUM - POLICY[0]))
     assert perturbed(released)[0] > perturbed(POLICY[0])[0]  # it descends
 
 
@@ -108,7 +108,7 @@ def test_the_environment_plays_the_process():
             obs, reward, *_ = env.step(runner.act(obs))
             earned += paper.GAMMA**t * reward
             seen = paper.policy_of(obs)
-            there = np.linalg.norm(seen - POLICY[1], axis=1) < 1e-12  # nobody is struck in s2
+            there = np.linalg.norm(seen - POLICY[1], axis=1) < 1e-12  # nobody is attacked in s2
             np.testing.assert_allclose(seen, np.where(there[:, None], POLICY[1], OPTIMUM), atol=1e-12)
         total.append(earned)
     played = np.concatenate(total)
@@ -118,6 +118,6 @@ def test_the_environment_plays_the_process():
 
 def test_training_finds_it():
     pytest.importorskip("stable_baselines3")
-    found = struck(paper.trained(seed=0))
+    found = attacked(paper.trained(seed=0))
     assert np.linalg.norm(found - POLICY[0]) == pytest.approx(RADIUS, abs=1e-9)
     assert perturbed(found)[0] - LOWEST < 1e-3

@@ -150,7 +150,7 @@ def steered(actor: adv.PAAD, direction: Any) -> adv.Learned:
     return adv.Learned(lambda x: steer.expand(len(x), -1), actor)
 
 
-def struck(how: Any, seed: int = 0, radius: float = RADIUS) -> Array:
+def attacked(how: Any, seed: int = 0, radius: float = RADIUS) -> Array:
     """The policy at s1, ``[3]``, under a perturbation within ``L2(radius)``: what a wrapper hands out at a reset."""
     obs, _ = adv.PerturbObservation(TwoStates(), how, adv.L2(radius), in_s1).reset(seed=seed)
     return policy_of(obs)

@@ -30,17 +30,19 @@ PLACES = ("raw", "frame", "stack")
 
 
 def play(env, steps=25, seed=3, key=None):
-    """Observations, and where the layer ``key`` struck; actions are those of a seed."""
+    """Observations, and where the layer ``key`` attacked; actions are those of a seed."""
     rng = np.random.default_rng(0)
     obs, info = env.reset(seed=seed)
-    seen, struck = [obs], [info]
+    seen, attacked = [obs], [info]
     for _ in range(steps):
         obs, _, terminated, truncated, info = env.step(int(rng.integers(env.action_space.n)))
         seen.append(obs)
-        struck.append(info)
+        attacked.append(info)
         if terminated or truncated:
             seen.append(env.reset()[0])
-    return np.stack(seen) if key is None else (np.stack(seen), [one["adv_wrappers"][key]["struck"] for one in struck])
+    if key is None:
+        return np.stack(seen)
+    return np.stack(seen), [one["adv_wrappers"][key]["attacked"] for one in attacked]
 
 
 def rows(venv, steps=25, seed=3):
@@ -62,8 +64,8 @@ def test_without_threats_it_is_the_classic_pipeline():
 
 def test_the_raw_pipeline_is_the_same_to_the_byte():
     """Beneath a threat that never strikes, through lost lives and the end of the game."""
-    clean, struck = play(adv.atari(BREAKOUT, raw="jpeg:p=0"), 150, seed=2, key="0:jpeg")
-    assert not any(struck) and len(clean) > 151  # an episode ended
+    clean, attacked = play(adv.atari(BREAKOUT, raw="jpeg:p=0"), 150, seed=2, key="0:jpeg")
+    assert not any(attacked) and len(clean) > 151  # an episode ended
     same_bytes(clean, play(adv.atari(BREAKOUT), 150, seed=2), "raw")
 
 
@@ -115,7 +117,7 @@ def test_threats_at_all_places_at_once():
     assert obs in env.observation_space
     told = []
     for _ in range(12):
-        told.append([layer["struck"] for layer in info["adv_wrappers"].values() if "jpeg" not in layer])
+        told.append([layer["attacked"] for layer in info["adv_wrappers"].values() if "jpeg" not in layer])
         info = env.step(0)[4]
         assert list(info["adv_wrappers"]) == ["0:jpeg", "1:rotation", "2:noise", "3:action-noise"]
     assert {tuple(one[:3]) for one in told} == {(True,) * 3, (False,) * 3}

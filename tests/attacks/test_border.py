@@ -15,8 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from adv_wrappers import presets
 from adv_wrappers.core.budgets import L0, L2, Linf
-from adv_wrappers.core.engine import Perturber
-from adv_wrappers.core.session import Session
+from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.utils.trees import tensors
 from adv_wrappers.victims import from_module
@@ -60,20 +59,20 @@ class Numbers(TorchFunctionMode):
 def engine(how, budget, space, victim=None, rows=5):
     """A layer around an environment whose tensors, like the victim's, are on a device that holds nothing."""
     actions = spaces.Discrete(3) if victim is None else victim.action_space
-    made = Perturber(ThreatModel("observation", how, budget), space, actions, Session(rows), 0)
-    made.settle(META)
+    made = Engine(ThreatModel("observation", how, budget), space, actions, rows)
+    made.to(META)
     return made
 
 
-def watched(made, struck, anew=True):
+def watched(made, attacked, anew=True):
     """One step of the engine under watch: decision, strike, clock."""
     x = torch.empty(5, 4, dtype=made.field.exact if not made.field.grid else torch.uint8, device=META)
     if anew:
-        made.apply(x, struck)  # what is computed once a budget and device may be
+        made.apply(x, attacked)  # what is computed once a budget and device may be
     with Numbers(), Abroad() as border:
-        decided = made.decide(x, struck)
+        decided = made.decide(x, attacked)
         y = made.apply(x, decided)
-        made.clock.pay(decided)
+        made.clock.count(decided)
         made.clock.tick()
     assert y.shape == x.shape and y.dtype == x.dtype and y.device == META
     return border.launches

@@ -20,9 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from adv_wrappers import MinBest, from_module, presets
 from adv_wrappers.attacks.noise import Noise
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.engine import Perturber
+from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.session import Session
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.utils.trees import tensors
 
@@ -96,8 +95,8 @@ def network(space):
 def strike(how, space, budget):
     """What one strike of the engine on tensors holds."""
     rows = ROWS["mlp" if space is MLP else "cnn"]
-    engine = Perturber(ThreatModel("observation", how, budget), space, spaces.Discrete(6), Session(rows), 0)
-    engine.settle(torch.device("cpu"))
+    engine = Engine(ThreatModel("observation", how, budget), space, spaces.Discrete(6), rows)
+    engine.to(torch.device("cpu"))
     x = torch.randint(0, 255, (rows, *space.shape)).to(torch.uint8)
     x = x if space is IMAGES else x / 100
     engine.apply(x, True)  # tables that are made once

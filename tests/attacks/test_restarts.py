@@ -13,8 +13,7 @@ from adv_wrappers import APGD, MaxDiff, MaxWorst, MinBest, MinQ, MinValue, Momen
 from adv_wrappers.attacks.gradient_attack import Best, Starts
 from adv_wrappers.attacks.objectives import CrossEntropy, Divergence, Margin
 from adv_wrappers.core.budgets import L2, Linf
-from adv_wrappers.core.engine import Perturber
-from adv_wrappers.core.session import Session
+from adv_wrappers.core.engine import Engine
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.layers import AppendLogStd
 from adv_wrappers.presets import presets, threat
@@ -200,7 +199,7 @@ def test_a_slope_that_is_not_finite_is_an_error(attack, more):
     if attack.name == "apgd":
         more = {}
     how = replace(attack, victim=chooser(Overflowing(), "q", dtype=torch.float64), **more)
-    engine = Perturber(ThreatModel("observation", how, Linf(0.1)), box(4), how.victim.action_space, Session(4), 0)
+    engine = Engine(ThreatModel("observation", how, Linf(0.1)), box(4), how.victim.action_space, 4)
     with pytest.raises(ThreatError, match="not finite"):
         engine.apply(randn(4, 4).numpy(), True)
 

@@ -31,8 +31,7 @@ def context(
     if grid:
         box = box[0].ceil(), box[1].floor()
     row_keys = rng.fold(torch.arange(len(x)), seed)
-    more = {"observation": x, "states": lambda victim: None, "fill": None, **more}
-    return Context(x, box, space, budget, grid, 0, 0, lambda: row_keys, **more)
+    return Context.around(x, budget, box, row_keys, space=space, grid=grid, **more)
 
 
 def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

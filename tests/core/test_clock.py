@@ -43,12 +43,13 @@ def test_a_vector_row_is_a_single_environment(device):
     many.reset([5, 9])
     for one, seed in zip(ones, (5, 9), strict=True):
         one.reset(seed)
-    script = [("tick", [True, True]), ("pay", [True, False]), ("turn", [False, True]), ("tick", [True, False])]
+    script = [("tick", [True, True]), ("count", [True, False])]
+    script += [("next_episode", [False, True]), ("tick", [True, False])]
     for action, mask in script:
         getattr(many, action)(flags(many, mask))
         for one, on in zip(ones, mask, strict=True):
             if on:
-                one.reset() if action == "turn" else getattr(one, action)() if action == "tick" else one.pay(True)
+                {"next_episode": one.reset, "tick": one.tick, "count": lambda one=one: one.count(True)}[action]()
         assert unsigned(many.key()) == [one.key() for one in ones]
         assert state(many) == [[getattr(one, what) for one in ones] for what in ("episode", "t", "spent")]
 
@@ -56,7 +57,10 @@ def test_a_vector_row_is_a_single_environment(device):
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["tick", "pay", "turn", "reset"]), st.lists(st.booleans(), min_size=3, max_size=3))
+        st.tuples(
+            st.sampled_from(["tick", "count", "next_episode", "reset"]),
+            st.lists(st.booleans(), min_size=3, max_size=3),
+        )
     )
 )
 def test_host_and_device_agree(script):
@@ -87,7 +91,7 @@ def test_a_step_and_an_episode_each_change_the_key():
 def test_a_masked_reset_leaves_the_other_rows():
     clock = Clock(3)
     clock.reset(0)
-    clock.tick(), clock.pay(np.array([True, True, False]))
+    clock.tick(), clock.count(np.array([True, True, False]))
     before = unsigned(clock.key())
     clock.reset([8, 8, None], np.array([False, True, True]))
     after = unsigned(clock.key())

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from gymnasium import spaces
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import L0, L2, Linf, Valid
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.threat import ThreatModel
 from tests.core.helpers import box, chooser, context, linear, mlp, randn
 
 
@@ -21,14 +25,16 @@ def test_every_draw_is_new_and_none_needs_the_others():
 
 
 def test_the_key_is_made_when_asked_for():
-    asked = []
-    made = context(randn(2, 3), Linf(1))
-    inner = made._key
-    made._key = lambda: asked.append(1) or inner()
+    threat = ThreatModel("observation", lambda x, context: x, Linf(1))
+    engine = Engine(threat, box(3), spaces.Discrete(2), 2)
+    x = randn(2, 3).numpy()
+    made = Context(engine, x, x)
     made.project(made.x)
-    assert not asked
-    made.signs(), made.draw()
-    assert asked == [1]
+    assert "key" not in vars(made)
+    made.signs()
+    key = made.key
+    made.draw()
+    assert made.key is key
 
 
 @pytest.mark.parametrize("budget", [Linf(0.5), Linf(0.5, (1.0, 0.0, 2.0)), L2(0.5), L0(2), Valid()], ids=repr)
@@ -81,7 +87,7 @@ def test_bound_fills_in_state_and_the_other_leaves():
         q = value = policy = params
 
     made = context(
-        randn(2, 3), Linf(1), observation="all", states=lambda victim: "state", fill=lambda x: {"a": x, "b": 1}
+        randn(2, 3), Linf(1), observation="all", state=lambda victim: "state", fill=lambda x: {"a": x, "b": 1}
     )
     bound = made.bind(Echo())
     assert bound.params() == ("all", "state") and bound.params("x") == ({"a": "x", "b": 1}, "state")

@@ -11,9 +11,8 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.engine import Perturber
+from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.session import Session
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.timing import AtMost, Bernoulli, Every, Never, Strategic
@@ -25,8 +24,8 @@ ACTIONS = spaces.Discrete(2)
 
 
 def engine(how, budget=None, space=FLOATS, rows=4, stream=0, device=None, on="observation", when=None, seed=0):
-    made = Perturber(ThreatModel(on, how, budget or Linf(0.5), when), space, ACTIONS, Session(rows), stream, device)
-    made.clock.reset(seed)
+    made = Engine(ThreatModel(on, how, budget or Linf(0.5), when), space, ACTIONS, rows, stream=stream, device=device)
+    made.begin_episode(seed)
     return made
 
 
@@ -54,7 +53,7 @@ def test_no_attack_is_trusted_with_its_budget_nor_with_its_input(how):
 
 
 def test_actions_out_of_their_space_stay_in_the_budget():
-    made = Perturber(ThreatModel("action", far, Linf(0.5)), BYTES, FLOATS, Session(1), 0)
+    made = Engine(ThreatModel("action", far, Linf(0.5)), BYTES, FLOATS, 1)
     y = made.apply(np.array([[3.0, 0.9, -2.0]]), True)
     assert np.allclose(y, [[3.0, 1.0, -1.5]])  # widened to hold 3.0, no further
 
@@ -62,9 +61,9 @@ def test_actions_out_of_their_space_stay_in_the_budget():
 def test_rows_not_struck_are_the_original_bytes():
     x = floats()
     x[0, 0] = -0.0
-    struck = np.array([False, True, False, True])
-    y = engine(far).apply(x, struck)
-    assert y[~struck].tobytes() == x[~struck].tobytes() and (y[struck] != x[struck]).any(1).all()
+    attacked = np.array([False, True, False, True])
+    y = engine(far).apply(x, attacked)
+    assert y[~attacked].tobytes() == x[~attacked].tobytes() and (y[attacked] != x[attacked]).any(1).all()
     assert engine(far).apply(x, np.zeros(4, bool)) is x and engine(far).apply(x, False) is x
 
 
@@ -95,16 +94,16 @@ def test_a_row_does_not_depend_on_the_number_of_rows(space):
     for i in range(4):
         one = engine(noise, Linf(2.0), space, rows=None, seed=i).apply(x[i], True)
         assert np.array_equal(one, many[i]) and one.dtype == x.dtype
-        struck = np.arange(4) == i
-        assert np.array_equal(engine(noise, Linf(2.0), space).apply(x, struck)[i], many[i])
+        attacked = np.arange(4) == i
+        assert np.array_equal(engine(noise, Linf(2.0), space).apply(x, attacked)[i], many[i])
 
 
 def test_host_and_device_environments_agree():
-    x, struck = floats(), np.array([True, False, True, True])
+    x, attacked = floats(), np.array([True, False, True, True])
     host = engine(noise, when=Bernoulli(0.5))
     device = engine(noise, when=Bernoulli(0.5), device=torch.device("cpu"))
     for _ in range(5):
-        decided = host.decide(x, struck), device.decide(torch.from_numpy(x), torch.from_numpy(struck))
+        decided = host.decide(x, attacked), device.decide(torch.from_numpy(x), torch.from_numpy(attacked))
         assert decided[0].tolist() == decided[1].tolist()
         a, b = host.apply(x, decided[0]), device.apply(torch.from_numpy(x), decided[1])
         assert isinstance(b, torch.Tensor) and np.array_equal(a, b.numpy())
@@ -128,12 +127,12 @@ def test_decisions():
     made.clock.tick()
     assert not made.decide(x).any()
     spent = engine(far, when=AtMost(1))
-    spent.clock.pay(np.array([True, False, False, True]))
+    spent.clock.count(np.array([True, False, False, True]))
     assert spent.decide(x).tolist() == [False, True, True, False]
     gated = engine(far, when=Every(1))
-    gated.gates.append(Bernoulli(0.5, stream=3))
+    gated.add_gate(Bernoulli(0.5, stream=3))
     other = engine(noise, stream=5)
-    other.gates.append(Bernoulli(0.5, stream=3))
+    other.add_gate(Bernoulli(0.5, stream=3))
     draws = []
     for _ in range(20):
         draws.append(gated.decide(x))
@@ -191,17 +190,17 @@ class Drift(Perturbation):
 
 
 @pytest.mark.parametrize("device", [None, torch.device("cpu")])
-def test_memory_is_kept_for_the_rows_that_were_struck(device):
+def test_memory_is_kept_for_the_rows_that_were_attacked(device):
     made = engine(Drift(), device=device)
     cast = torch.from_numpy if device else np.asarray
     x = np.zeros((4, 3))
-    for struck in ([True, False, True, True], [True, True, False, True]):
-        y = made.apply(cast(x), cast(np.array(struck)))
+    for attacked in ([True, False, True, True], [True, True, False, True]):
+        y = made.apply(cast(x), cast(np.array(attacked)))
     assert np.allclose(np.asarray(y)[:, 0], [0.02, 0.01, 0.0, 0.02])
-    made.forget(cast(np.array([True, False, False, False])))
+    made.begin_episode(mask=cast(np.array([True, False, False, False])))
     y = made.apply(cast(x), True)
     assert np.allclose(np.asarray(y)[:, 0], [0.01, 0.02, 0.02, 0.03])
-    made.forget()
+    made.begin_episode()
     assert np.allclose(np.asarray(made.apply(cast(x), True))[:, 0], 0.01)
 
 
@@ -217,8 +216,8 @@ class Invert(Perturbation):
         return 255 - x
 
 
-@pytest.mark.parametrize("struck", [True, np.array([True, False])])
-def test_native_perturbations_get_the_spaces_own_dtype(struck):
+@pytest.mark.parametrize("attacked", [True, np.array([True, False])])
+def test_native_perturbations_get_the_spaces_own_dtype(attacked):
     x = np.arange(8, dtype=np.uint8).reshape(2, 2, 2)
-    y = engine(Invert(), Valid(), BYTES, rows=2).apply(x, struck)
-    assert np.array_equal(y[0], 255 - x[0]) and np.array_equal(y[1], x[1] if struck is not True else 255 - x[1])
+    y = engine(Invert(), Valid(), BYTES, rows=2).apply(x, attacked)
+    assert np.array_equal(y[0], 255 - x[0]) and np.array_equal(y[1], x[1] if attacked is not True else 255 - x[1])

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import adv_wrappers as adv
-from adv_wrappers.core.engine import Perturber
+from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.rounding import around, at_least, at_most
-from adv_wrappers.core.session import Session
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 
 FLOATS = ("float16", "float32", "float64")
@@ -24,8 +23,8 @@ INTEGERS = ("uint8", "int8", "uint16", "int32", "int64")
 
 def engine(how, budget, space, rows=2, device=None, at=None):
     threat = adv.ThreatModel("observation", how, budget, None, at)
-    made = Perturber(threat, space, spaces.Discrete(2), Session(rows), 0, device)
-    made.clock.reset(0)
+    made = Engine(threat, space, spaces.Discrete(2), rows, device=device)
+    made.begin_episode(0)
     return made
 
 

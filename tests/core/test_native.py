@@ -12,9 +12,9 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget, Valid
-from adv_wrappers.core.engine import Bench, Perturber
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.session import Session
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError
 
@@ -51,8 +51,8 @@ class Counting(Native):
 
 
 def engine(how, rows=3, stream=0, device=None, seed=0, space=IMAGE):
-    made = Perturber(ThreatModel("observation", how), space, spaces.Discrete(2), Session(rows), stream, device)
-    made.clock.reset(seed)
+    made = Engine(ThreatModel("observation", how), space, spaces.Discrete(2), rows, stream=stream, device=device)
+    made.begin_episode(seed)
     return made
 
 
@@ -67,8 +67,8 @@ def given(device, rows=3):
 @pytest.mark.parametrize("device", DEVICES)
 def test_no_box_is_made_unless_it_is_asked_for(monkeypatch, device):
     asked = []
-    box = Bench._box
-    monkeypatch.setattr(Bench, "_box", lambda self, *args: asked.append(1) or box(self, *args))
+    box = Context.exact_box
+    monkeypatch.setattr(Context, "exact_box", lambda self: asked.append(1) or box(self))
     made = engine(Native(lambda x, c: 255 - x), device=device)
     np.testing.assert_array_equal(np.asarray(made.apply(given(device), True)), 255 - images())
     engine(Native(lambda x, c: x + c.key.to(torch.uint8)[:, None, None]), device=device).apply(given(device), True)
@@ -79,10 +79,10 @@ def test_no_box_is_made_unless_it_is_asked_for(monkeypatch, device):
     assert asked and seen["x"].dtype == torch.float32 and bool((seen["low"] == 0).all()) and seen["budget"] == Valid()
 
 
-@pytest.mark.parametrize("struck", [np.array([False, True, True]), True])
-def test_rows(struck):
-    out = engine(Native(lambda x, c: 255 - x)).apply(images(), struck)
-    rows = np.broadcast_to(struck, 3)
+@pytest.mark.parametrize("attacked", [np.array([False, True, True]), True])
+def test_rows(attacked):
+    out = engine(Native(lambda x, c: 255 - x)).apply(images(), attacked)
+    rows = np.broadcast_to(attacked, 3)
     assert out.dtype == np.uint8
     np.testing.assert_array_equal(out[rows], 255 - images()[rows])
     np.testing.assert_array_equal(out[~rows], images()[~rows])
@@ -115,9 +115,9 @@ def test_a_narrower_space_is_still_projected():
 @pytest.mark.parametrize("device", DEVICES)
 def test_memory(device):
     made = engine(Counting(), device=device)
-    struck = np.array([True, False, True])
-    struck = struck if device is None else torch.from_numpy(struck)
-    made.apply(given(device), struck)
+    attacked = np.array([True, False, True])
+    attacked = attacked if device is None else torch.from_numpy(attacked)
+    made.apply(given(device), attacked)
     made.apply(given(device), True)
     out = np.asarray(made.apply(given(device), True))
     np.testing.assert_array_equal(out - images(), np.broadcast_to(np.array([2, 1, 2])[:, None, None], (3, 2, 3)))
@@ -147,7 +147,7 @@ def test_the_key_of_an_episode(device):
     later, same = keys_of(made, device)
     assert torch.equal(episode, same) and not (step == later).any()
     assert len({*episode.tolist(), *step.tolist(), *later.tolist()}) == 9
-    made.clock.turn(np.array([True, False, False]) if device is None else torch.tensor([True, False, False]))
+    made.clock.next_episode(np.array([True, False, False]) if device is None else torch.tensor([True, False, False]))
     _, other = keys_of(made, device)
     assert (other == episode).tolist() == [False, True, True]
     assert not (keys_of(engine(recorder(), stream=1, device=device), device)[1] == episode).any()

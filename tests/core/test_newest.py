@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.core.newest import History
+from adv_wrappers.core.newest import FrameHistory
 from adv_wrappers.presets import parse_threat
 from tests.rigs import RIGS, ReplayEnv, run
 
@@ -100,7 +100,7 @@ def test_frames_of_several_entries():
 
 
 def test_a_mask_keeps_rows_apart():
-    history = History(adv.Newest(adv.Valid(), axis=0), (4, 3, 5))
+    history = FrameHistory(adv.Newest(adv.Valid(), axis=0), (4, 3, 5))
     true = torch.from_numpy(np.stack([stacks(3)[0], stacks(3, seed=1)[0]]))
     after = torch.from_numpy(np.stack([stacks(3)[1], stacks(3, seed=1)[1]]))
     history.remember(true, true + 1)

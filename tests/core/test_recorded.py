@@ -14,9 +14,9 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.core import engine as engine_module
-from adv_wrappers.core.engine import Perturber, padded
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine import Engine, padded
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.session import Session
 from adv_wrappers.errors import ThreatError
 from tests.core.helpers import chooser, mlp
 from tests.core.tape import install
@@ -37,7 +37,7 @@ def compare(monkeypatch, case, kind, **more):
     replays = sum(tape.replays for tape in tapes)
     assert replays and replays > sum(tape.records for tape in tapes)
     assert kind == "tensor" or any(late.fences for late in lates)
-    # the rows of a vector on the host that are struck make a batch of another size, and products round differently
+    # the rows of a vector on the host that are attacked make a batch of another size, and products round differently
     same(taped, plain, kind in ("tensor", "env") or "when" not in more, f"{case} {kind}: recorded and plain")
 
 
@@ -69,8 +69,8 @@ def engine(how=ATTACK, budget=None, rows=13, device="cpu", when=None):
     """A host engine (device None), or one whose tensors lie on ``device``."""
     threat = adv.ThreatModel("observation", how, budget or adv.Linf(0.3), when)
     place = None if device is None else torch.device(device)
-    made = Perturber(threat, SPACE, spaces.Discrete(3), Session(rows), 0, place)
-    made.clock.reset(0)
+    made = Engine(threat, SPACE, spaces.Discrete(3), rows, device=place)
+    made.begin_episode(0)
     return made
 
 
@@ -84,16 +84,18 @@ def test_every_input_that_an_engine_forgets_is_caught(monkeypatch):
         install(monkeypatch)
         plain, mutant = engine(adv.Noise()), engine(adv.Noise())
         plain.graphs = None
-        fresh, first = mutant._tree, []
+        fresh, first = Context.inputs, []
 
-        def stale(moment, fresh=fresh, first=first, name=name):
-            tree = fresh(moment)
+        def stale(context, fresh=fresh, first=first, name=name, mutant=mutant):
+            tree = fresh(context)
+            if context._engine is not mutant:
+                return tree
             first.append(tuple(leaf().clone() for leaf in tree[name]) if name == "clock" else tree[name])
             return (
                 {**tree, name: first[0]} if name == "part" else {**tree, name: tuple(lambda v=v: v for v in first[0])}
             )
 
-        monkeypatch.setattr(mutant, "_tree", stale)
+        monkeypatch.setattr(Context, "inputs", stale)
         for seed in range(2):
             x = torch.from_numpy(floats(seed=seed))
             agree = torch.equal(plain.apply(x, True), mutant.apply(x, True))
@@ -106,23 +108,23 @@ def test_rows_on_the_host_are_padded_to_a_handful_of_shapes(monkeypatch):
     made, x = engine(device=None), floats()
     rng, seen = np.random.default_rng(1), set()
     for _ in range(40):
-        struck = rng.random(13) < rng.random()
-        y = made.apply(x, struck)
-        assert y[~struck].tobytes() == x[~struck].tobytes()
-        assert not struck.any() or (y[struck] != x[struck]).any(1).all()
-        seen.add(int(struck.sum()))
+        attacked = rng.random(13) < rng.random()
+        y = made.apply(x, attacked)
+        assert y[~attacked].tobytes() == x[~attacked].tobytes()
+        assert not attacked.any() or (y[attacked] != x[attacked]).any(1).all()
+        seen.add(int(attacked.sum()))
     assert len(seen) > 8 and tapes[0].records <= 5
     assert [len(padded(np.arange(n), 13)) for n in (1, 2, 3, 5, 8, 9, 13)] == [1, 2, 4, 8, 8, 13, 13]
 
 
-def test_padding_does_not_change_the_rows_that_were_struck(monkeypatch):
+def test_padding_does_not_change_the_rows_that_were_attacked(monkeypatch):
     install(monkeypatch)
-    x, struck, out = floats(), np.arange(13) % 3 == 1, []
+    x, attacked, out = floats(), np.arange(13) % 3 == 1, []
     x[0], x[12] = 1e3, -4.9
     for filler in (1, 0, 12):
         pad = lambda rows, most, filler=filler: np.concatenate([rows, [filler] * (8 - len(rows))])  # noqa: E731
         monkeypatch.setattr(engine_module, "padded", pad)
-        out.append(engine(device=None).apply(x, struck).tobytes())
+        out.append(engine(device=None).apply(x, attacked).tobytes())
     assert len(set(out)) == 1
 
 
@@ -132,7 +134,7 @@ def test_a_new_budget_or_victim_is_recorded_anew(monkeypatch):
     made = engine()
     widest = [float((made.apply(x, True) - x).abs().max())]
     for budget, how in ((adv.Linf(0.1), ATTACK), (adv.Linf(0.1), adv.MinBest(chooser(mlp(4, 3, seed=9))))):
-        made.arm(adv.ThreatModel("observation", how, budget))
+        made.set_threat(adv.ThreatModel("observation", how, budget))
         widest.append(float((made.apply(x, True) - x).abs().max()))
         plain = engine(how, budget)
         plain.graphs = None
@@ -163,10 +165,10 @@ def test_what_must_not_be_looked_at_costs_a_warning_once(monkeypatch, looks):
     made, x = engine(Eager(looks)), torch.from_numpy(floats())
     with pytest.warns(RuntimeWarning, match=f"test-eager is not recorded.*must not look at context.{looks}"):
         y = made.apply(x, True)
-    made.arm(adv.ThreatModel("observation", Eager(looks), adv.Linf(0.2)))
+    made.set_threat(adv.ThreatModel("observation", Eager(looks), adv.Linf(0.2)))
     with pytest.warns(RuntimeWarning):
         made.apply(x, True)
-    made.arm(adv.ThreatModel("observation", made.threat.how, adv.Linf(0.3)))  # another budget, the same attack
+    made.set_threat(adv.ThreatModel("observation", made.threat.how, adv.Linf(0.3)))  # another budget, the same attack
     assert torch.equal(made.apply(x, True), y) and not any(tape.records for tape in tapes)
 
 
@@ -201,7 +203,7 @@ def test_who_is_not_recorded(monkeypatch):
         if how.__class__ is adv.Shift:
             within, space = adv.Valid(), spaces.Box(0, 255, (4, 9, 9), np.uint8)
         threat = adv.ThreatModel("observation", how, within)
-        made = Perturber(threat, space, spaces.Discrete(3), Session(3), 0, torch.device("cpu"))
+        made = Engine(threat, space, spaces.Discrete(3), 3, device=torch.device("cpu"))
         assert made.graphs is None
     assert engine(adv.MinBest(chooser(mlp(4, 3), compile=True))).graphs is None, "torch.compile refuses to be watched"
     assert engine(adv.Noise()).graphs is not None and engine(adv.Noise(), device=None).graphs is None

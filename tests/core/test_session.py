@@ -38,14 +38,14 @@ class Shell:
 def stack(rows: int | None = ROWS):
     inner, outer, victim = Shell(), Shell(), Counter()
     session = Session(rows)
-    session.join(inner, [victim], False)
-    session.join(outer, [victim], False)
+    session.add(inner, [victim], False)
+    session.add(outer, [victim], False)
     return session, inner, outer, victim
 
 
 def step(session, layer, moved=None) -> None:
-    session.begin(layer)
-    session.answered(moved)
+    session.begin_step(layer)
+    session.end_step(moved)
 
 
 def test_select_and_merge_reach_every_leaf():
@@ -65,20 +65,20 @@ def test_select_and_merge_reach_every_leaf():
 def test_victims_advance_once_from_what_the_outermost_layer_handed_out():
     session, inner, outer, victim = stack()
     assert session.listening and session.outermost is outer
-    session.hand(inner, np.full((ROWS, 2), 100.0))
-    assert session.handed is None, "an inner layer hands nothing to the agent"
-    session.hand(outer, np.ones((ROWS, 2)))
-    session.begin(inner)
-    session.answered()
+    session.show(inner, np.full((ROWS, 2), 100.0))
+    assert session.shown is None, "an inner layer hands nothing to the agent"
+    session.show(outer, np.ones((ROWS, 2)))
+    session.begin_step(inner)
+    session.end_step()
     assert victim.calls == 0, "the step of an inner layer is part of the outermost one's"
     step(session, outer)
-    session.answered()  # the other layers see the same answer
+    session.end_step()  # the other layers see the same answer
     assert victim.calls == 1 and session.state(victim)["sum"].tolist() == [[1.0, 1.0]] * ROWS
 
 
 def test_rows_that_did_not_move_keep_their_state():
     session, _, outer, victim = stack()
-    session.hand(outer, np.ones((ROWS, 2)))
+    session.show(outer, np.ones((ROWS, 2)))
     step(session, outer, np.array([True, False, True]))
     assert session.state(victim)["n"][0].tolist() == [1, 0, 1]
     assert session.state(victim, np.array([1, 2]))["n"][0].tolist() == [0, 1]
@@ -86,7 +86,7 @@ def test_rows_that_did_not_move_keep_their_state():
 
 def test_the_final_observation_sees_the_state_before_the_reset():
     session, _, outer, victim = stack()
-    session.hand(outer, np.ones((ROWS, 2)))
+    session.show(outer, np.ones((ROWS, 2)))
     step(session, outer)
     session.reset(np.array([False, True, False]))
     assert session.state(victim)["n"][0].tolist() == [1, 0, 1]
@@ -97,7 +97,7 @@ def test_the_final_observation_sees_the_state_before_the_reset():
 
 def test_a_single_environment_is_a_batch_of_one():
     session, _, outer, victim = stack(None)
-    session.hand(outer, np.array([1.0, 2.0]))
+    session.show(outer, np.array([1.0, 2.0]))
     step(session, outer)
     assert session.state(victim)["sum"].tolist() == [[1.0, 2.0]]
     session.reset()
@@ -106,9 +106,9 @@ def test_a_single_environment_is_a_batch_of_one():
 
 def test_without_a_recurrent_victim_nothing_is_recorded_unless_asked():
     session, layer = Session(ROWS), Shell()
-    session.join(layer, [SimpleNamespace(recurrent=False)], False)
-    session.hand(layer, np.ones((ROWS, 2)))
-    assert session.handed is None and session.state(object()) is None
-    session.join(layer, [], True)
-    session.hand(layer, np.ones((ROWS, 2)))
-    assert session.handed is not None
+    session.add(layer, [SimpleNamespace(recurrent=False)], False)
+    session.show(layer, np.ones((ROWS, 2)))
+    assert session.shown is None and session.state(object()) is None
+    session.add(layer, [], True)
+    session.show(layer, np.ones((ROWS, 2)))
+    assert session.shown is not None

@@ -70,7 +70,7 @@ def test_one_coin_for_all(name, kind):
         return adv.ProbabilisticTiming(adv.wrap(env, SIX[name], attack(), adv.threat("action-flip")), 0.5)
 
     env = build(RIG.env() if kind == "env" else vector(kind, RIG, 3))
-    struck = []
+    attacked = []
     out = env.reset() if kind == "sb3" else env.reset(seed=1)[1]["adv_wrappers"]
     for t in range(12):
         action = RIG.act(0, 0, t) if kind == "env" else np.stack([RIG.act(i, 0, t) for i in range(3)])
@@ -79,17 +79,17 @@ def test_one_coin_for_all(name, kind):
             env.reset()
         infos = out[-1] if kind == "sb3" else [out[-1]]
         for info in infos:
-            layers = {k: np.asarray(v["struck"]) for k, v in info["adv_wrappers"].items() if not k.startswith("_")}
+            layers = {k: np.asarray(v["attacked"]) for k, v in info["adv_wrappers"].items() if not k.startswith("_")}
             seen = [v for k, v in layers.items() if "action" not in k]
             assert len(seen) == 2 and (seen[0] == seen[1]).all()
-            struck.append(seen[0].ravel())
-    rate = np.concatenate(struck).mean()
+            attacked.append(seen[0].ravel())
+    rate = np.concatenate(attacked).mean()
     assert 0.2 < rate < 0.8
 
 
 def test_a_transform_that_is_gated_off_costs_nothing(monkeypatch):
     def never(self, x, layout, limits, **parameters):
-        raise AssertionError("a transform was computed for a step that is not struck")
+        raise AssertionError("a transform was computed for a step that is not attacked")
 
     monkeypatch.setattr(adv.Rotation, "change", never)
     env = adv.ProbabilisticTiming(adv.wrap(RIG.env(), adv.Rotation(3)), 0.0)

@@ -24,7 +24,7 @@ from gymnasium.utils.env_checker import check_env
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned
-from adv_wrappers.core.context import Bound
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.formatting import text_of
 from adv_wrappers.presets import parse_threat
@@ -281,7 +281,7 @@ def check_identity(case: Case, kind: str) -> None:
     calm = [v for i, v in enumerate(values) if _step(case, clean, i) % 2]
     assert calm
     for x, y in calm:
-        same_bytes(x, y, f"{case}: a value that was not struck")
+        same_bytes(x, y, f"{case}: a value that was not attacked")
 
 
 def _step(case: Case, clean: Any, index: int) -> int:
@@ -479,13 +479,13 @@ def check_strength(case: Case, budget: str = "linf") -> None:
         state = victim.initial_state(len(seeds))
         clean, seen = _inputs(truth, victim), _inputs(obs, victim)
         fill = None if case.at is None else lambda x: {**clean, case.at: x}
-        bound = Bound(victim, state, fill, clean)
+        bound = BoundVictim(victim, state, fill, clean)
         x = clean if case.at is None else clean[case.at]
         loss = getattr(threat.how, "objective", None) or threat.how.score
         loss = loss(x, bound)
         with torch.no_grad():
             part = seen if case.at is None else seen[case.at]
-            reached = loss(getattr(threat.how, "outputs", Bound.params)(bound, part))
+            reached = loss(getattr(threat.how, "outputs", BoundVictim.params)(bound, part))
         # an attack of minimum distance wants no more lead than its confidence
         return float(reached.clamp(max=getattr(threat.how, "confidence", torch.inf)).mean())
 
@@ -518,7 +518,7 @@ def check_never_weaker(case: Case) -> None:
     truth = vector("same", rig, len(seeds)).reset(seed=list(seeds))[0]
     clean = _inputs(truth, victim)
     fill = None if case.at is None else lambda x: {**clean, case.at: x}
-    bound = Bound(victim, victim.initial_state(len(seeds)), fill, clean)
+    bound = BoundVictim(victim, victim.initial_state(len(seeds)), fill, clean)
 
     def rank(scale: float = 1.0, **more: Any) -> tuple[Any, Any]:
         budget = case.budget("linf", rig.eps * scale)

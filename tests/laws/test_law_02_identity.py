@@ -1,4 +1,4 @@
-"""Law 2: ``eps=0`` and ``when=Never()`` are the identity, to the bit; so are the steps that are not struck."""
+"""Law 2: ``eps=0`` and ``when=Never()`` are the identity, to the bit; so are the steps that are not attacked."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def test_every_preset(case, kind):
 @pytest.mark.parametrize("kind", KINDS[1:])
 @pytest.mark.parametrize("preset", ["noise", "pgd", "rotation", "jpeg"])
 def test_a_past_that_stays(preset, kind):
-    """Under Newest every row remembers what it was shown, through resets and steps that are not struck."""
+    """Under Newest every row remembers what it was shown, through resets and steps that are not attacked."""
     check_vector(Case(preset, RIGS["image"]), kind, adv.Bernoulli(0.6), "newest")
 
 

@@ -14,13 +14,12 @@ from adv_wrappers.attacks.gradient_attack import Best
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.engine import Perturber
+from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.timing import Bernoulli, Never
 from adv_wrappers.victims.distributions import CategoricalFamily
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.env import EnvLayer
-from adv_wrappers.wrappers.vector import VectorLayer
 from tests.laws import checks
 from tests.laws.checks import Case
 from tests.rigs import RIGS
@@ -56,20 +55,19 @@ def test_law_1_a_forgotten_projection(monkeypatch, rig):
 
 
 def test_law_1_a_forgotten_inward_rounding(monkeypatch):
-    def box(self, exact, rows):
-        low, high = self.field.bounds(exact.device)
-        return self.threat.budget.box(exact, torch.minimum(low, exact), torch.maximum(high, exact))
+    def box(self):
+        low, high = self._engine.field.bounds(self.exact.device)
+        return self.budget.box(self.exact, torch.minimum(low, self.exact), torch.maximum(high, self.exact))
 
-    monkeypatch.setattr(Perturber, "_box", box)
+    monkeypatch.setattr(Context, "exact_box", box)
     fails(checks.check_budget, case("fgsm", "image"), "linf")
 
 
 def test_law_1_a_space_that_is_not_widened(monkeypatch):
-    def box(self, exact, rows):
-        low, high = self.field.bounds(exact.device)
-        return self.threat.budget.box(exact, low, high)
+    def box(self):
+        return self.budget.box(self.exact, *self._engine.field.bounds(self.exact.device))
 
-    monkeypatch.setattr(Perturber, "_box", box)
+    monkeypatch.setattr(Context, "exact_box", box)
     fails(checks.check_budget, case("action-noise", "mean"), "linf")
 
 
@@ -80,20 +78,20 @@ def test_law_2_a_budget_of_zero_that_moves(monkeypatch):
 
 
 def test_law_2_unstruck_rows_make_the_float_round_trip(monkeypatch):
-    real = Perturber.apply
+    real = Engine.apply
 
-    def apply(self, value, struck, final=False, mask=None):
-        out = real(self, value, struck, final, mask)
-        keep = np.asarray(struck).reshape(-1, *[1] * (np.ndim(out) - 1))
+    def apply(self, value, attacked, final=False, mask=None):
+        out = real(self, value, attacked, final, mask)
+        keep = np.asarray(attacked).reshape(-1, *[1] * (np.ndim(out) - 1))
         return np.where(keep, out, np.asarray(value).astype(np.float32).astype(out.dtype))
 
-    monkeypatch.setattr(Perturber, "apply", apply)
+    monkeypatch.setattr(Engine, "apply", apply)
     fails(checks.check_identity, case("noise", "mean"), "next")
 
 
 def test_law_2_a_timing_that_is_ignored(monkeypatch):
-    monkeypatch.setattr(Perturber, "decide", lambda self, value, eligible=True, final=False: eligible)
-    monkeypatch.setattr(Never, "decide", lambda self, moment, path=0: True)
+    monkeypatch.setattr(Engine, "decide", lambda self, value, eligible=True, final=False: eligible)
+    monkeypatch.setattr(Never, "decide", lambda self, step, path=0: True)
     fails(checks.check_identity, case("noise", "q"), "env")
 
 
@@ -111,8 +109,8 @@ def test_law_3_a_global_numpy_draw(monkeypatch):
 
 
 def test_law_3_a_key_of_the_row_index(monkeypatch):
-    real = Context._next
-    monkeypatch.setattr(Context, "_next", lambda self: real(self) + torch.arange(len(self.x)))
+    real = Context._next_key
+    monkeypatch.setattr(Context, "_next_key", lambda self: real(self) + torch.arange(len(self.x)))
     fails(checks.check_seeds, case("noise", "q"), "next")
 
 
@@ -129,18 +127,19 @@ def test_law_4_a_clock_that_stands_still(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["next", "same", "tensor"])
 def test_law_4_an_autoreset_that_keeps_the_old_clock(monkeypatch, kind):
-    monkeypatch.setattr(VectorLayer, "_turn", lambda self, mask: None)
+    monkeypatch.setattr(Clock, "next_episode", lambda self, mask: None)
     fails(checks.check_vector, case("noise", "q"), kind)
 
 
 def test_law_4_final_observations_under_the_new_clock(monkeypatch):
-    real = VectorLayer._last
+    real = Engine.end_step
 
-    def last(self, obs, done, info):
-        self._turn(done)
-        return real(self, obs, done, info)
+    def end_step(self, done, final=None):
+        if final is not None:
+            self.clock.next_episode(done)
+        return real(self, done, final)
 
-    monkeypatch.setattr(VectorLayer, "_last", last)
+    monkeypatch.setattr(Engine, "end_step", end_step)
     fails(checks.check_vector, case("noise", "q"), "same")
 
 
@@ -159,24 +158,19 @@ def test_law_5_an_output_of_another_dtype(monkeypatch):
 
 
 def test_law_5_an_observation_outside_its_space(monkeypatch):
-    real = EnvLayer._observe
-
-    def observe(self, obs, info, done):
-        obs, info = real(self, obs, info, done)
-        return obs.astype(np.float64), info
-
-    monkeypatch.setattr(EnvLayer, "_observe", observe)
+    real = Engine.observe
+    monkeypatch.setattr(Engine, "observe", lambda self, obs, rows=None: real(self, obs, rows).astype(np.float64))
     fails(checks.check_environment_api, case("noise", "q"), RIGS["q"].victim())
 
 
 def test_law_6_a_layer_that_draws_from_the_environment(monkeypatch):
-    real = EnvLayer._observe
+    real = EnvLayer._receive
 
-    def observe(self, obs, info, done):
+    def receive(self, obs, info):
         self.env.unwrapped.np_random.random()
-        return real(self, obs, info, done)
+        return real(self, obs, info)
 
-    monkeypatch.setattr(EnvLayer, "_observe", observe)
+    monkeypatch.setattr(EnvLayer, "_receive", receive)
     fails(checks.check_dynamics, case("noise", "q"), "env")
 
 

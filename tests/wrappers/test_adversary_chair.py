@@ -210,4 +210,4 @@ def test_steers_that_numpy_keeps_otherwise():
     for steer in (plain.astype(">f4"), locked, plain[::-1].copy()[::-1], plain.astype(np.float64), plain.tolist()):
         env.reset(seed=1)
         same_bytes(env.step(steer)[0], expected, "step")
-        assert env.engine.memory.leaves["steer"].dtype == torch.float32
+        assert env.engine.memory["steer"].dtype == torch.float32

@@ -78,7 +78,7 @@ def test_what_the_reward_is_told():
     env.reset(seed=0)
     rewards = [env.step(np.zeros(4, np.float32))[1] for _ in range(5)]
     assert rewards == [2.0, 2.0, 4.0, 4.0, 6.0]
-    assert [m["struck"] for m in told] == [True, False, True, False, True]
+    assert [m["attacked"] for m in told] == [True, False, True, False, True]
     assert [m["return_"] for m in told] == [1, 2, 3, 4, 5] and not any(m["terminated"] for m in told)
 
 
@@ -95,8 +95,8 @@ def test_every_row_has_its_own_account(actor):
         steer = np.zeros(env.action_space.shape, env.action_space.dtype)
         *_, terminated, truncated, _ = env.step(steer)
         over = terminated | truncated
-    assert told[-1]["spent"].tolist() == [3, 3] and told[-1]["struck"].tolist() == [False, False]
-    assert told[0]["struck"].tolist() == [True, True] and told[-1]["return_"].max() == len(told)
+    assert told[-1]["spent"].tolist() == [3, 3] and told[-1]["attacked"].tolist() == [False, False]
+    assert told[0]["attacked"].tolist() == [True, True] and told[-1]["return_"].max() == len(told)
 
 
 def test_beside_the_state_is_what_the_victim_does():
@@ -246,10 +246,10 @@ def test_a_hybrid_is_two_layers():
     _, first = env.reset(seed=0)
     *_, info = env.step(0)
     assert first["adv_wrappers"] == {
-        "0:learned hybrid (action)": {"struck": False},
-        "1:learned hybrid (observation)": {"struck": True},
+        "0:learned hybrid (action)": {"attacked": False},
+        "1:learned hybrid (observation)": {"attacked": True},
     }
-    assert info["adv_wrappers"] == {key: {"struck": True} for key in first["adv_wrappers"]}
+    assert info["adv_wrappers"] == {key: {"attacked": True} for key in first["adv_wrappers"]}
 
 
 def test_sb3_trains_in_the_chair():

@@ -34,13 +34,13 @@ def test_actions_pass_the_outermost_layer_first():
 def test_info_of_an_action_layer_tells_the_action_of_this_step():
     env = adv.wrap(RIGS["mean"].env(), "action-noise:eps=0.1,when=every(2)", keep_true=True)
     _, info = env.reset(seed=0)
-    assert info["adv_wrappers"]["0:action-noise"] == {"struck": False}
+    assert info["adv_wrappers"]["0:action-noise"] == {"attacked": False}
     for t in range(3):
         action = np.full(3, t / 10, np.float32)
         entry = env.step(action)[4]["adv_wrappers"]["0:action-noise"]
-        assert entry["struck"] is (t % 2 == 0)
+        assert entry["attacked"] is (t % 2 == 0)
         same_bytes(entry["true"], action, f"step {t}")
-    assert env.reset()[1]["adv_wrappers"]["0:action-noise"] == {"struck": False}
+    assert env.reset()[1]["adv_wrappers"]["0:action-noise"] == {"attacked": False}
 
 
 def test_the_info_of_the_environment_is_not_written_to():
@@ -60,13 +60,13 @@ def test_at_most_counts_what_somebody_acts_on():
     """Final observations cost nothing, and every episode has its own budget."""
     env = adv.wrap(RIGS["q"].env(), adv.threat("noise", eps=0.1, when=adv.AtMost(3)))
     for episode in range(3):
-        struck = [env.reset(seed=0)[1] if episode == 0 else env.reset()[1]]
+        attacked = [env.reset(seed=0)[1] if episode == 0 else env.reset()[1]]
         over = False
         while not over:
             _, _, terminated, truncated, info = env.step(0)
-            struck.append(info)
+            attacked.append(info)
             over = terminated or truncated
-        flags = [info["adv_wrappers"]["0:noise"]["struck"] for info in struck]
+        flags = [info["adv_wrappers"]["0:noise"]["attacked"] for info in attacked]
         assert flags == [i < 3 for i in range(len(flags))]
         assert env.engine.clock.spent == min(3, len(flags) - 1)
 
@@ -76,7 +76,7 @@ def test_final_observations_are_struck_but_free():
     env.reset(seed=0)  # three steps
     for _ in range(3):
         info = env.step(0)[4]
-    assert info["adv_wrappers"]["0:noise"]["struck"] and env.engine.clock.spent == 3  # t = 0, 1, 2 and not 3
+    assert info["adv_wrappers"]["0:noise"]["attacked"] and env.engine.clock.spent == 3  # t = 0, 1, 2 and not 3
 
 
 @pytest.mark.parametrize("rig", ["image", "dict"])

@@ -17,13 +17,13 @@ def _long(rig="mean", steps=400):
 
 
 def _flags(env, steps, reset=True, **kwargs):
-    """Which layers struck, at the observation t and at the action t, a row of booleans a step."""
+    """Which layers attacked, at the observation t and at the action t, a row of booleans a step."""
     info = env.reset(**kwargs)[1]
     out = []
     for _ in range(steps):
-        seen = {k: e["struck"] for k, e in info["adv_wrappers"].items() if "action" not in k}
+        seen = {k: e["attacked"] for k, e in info["adv_wrappers"].items() if "action" not in k}
         info = env.step(np.zeros(3, np.float32))[4]
-        acted = {k: e["struck"] for k, e in info["adv_wrappers"].items() if "action" in k}
+        acted = {k: e["attacked"] for k, e in info["adv_wrappers"].items() if "action" in k}
         out.append([*seen.values(), *acted.values()])
     return np.array(out)
 
@@ -76,13 +76,13 @@ def test_rows_of_a_vector_have_their_own_coins_which_are_those_of_single_environ
 
     outside = run(kind, RIGS["mean"], gated, seeds=(3, 4, 5, 6), episodes=2)
     same(outside, run("env", RIGS["mean"], gated, seeds=(3, 4, 5, 6), episodes=2), True, kind)
-    struck = [
+    attacked = [
         o.tobytes() != c.tobytes()
         for row, bare in zip(outside, run(kind, RIGS["mean"], seeds=(3, 4, 5, 6)), strict=True)
         for e, b in zip(row, bare, strict=True)
         for o, c in zip(e.seen, b.seen, strict=True)
     ]
-    assert any(struck) and not all(struck)
+    assert any(attacked) and not all(attacked)
 
 
 @pytest.mark.parametrize("seed", [3, None])
@@ -95,7 +95,7 @@ def test_layers_inside_a_sync_vector_env_are_ruled_by_the_same_coin(seed):
     seen = []
     for _ in range(60):
         entries = info["adv_wrappers"]
-        seen.append([entries["0:noise"]["struck"].tolist(), entries["1:noise"]["struck"].tolist()])
+        seen.append([entries["0:noise"]["attacked"].tolist(), entries["1:noise"]["attacked"].tolist()])
         info = env.step(np.zeros((3, 3), np.float32))[4]
     seen = np.array(seen)
     assert (seen[:, 0] == seen[:, 1]).all() and 0.3 < seen.mean() < 0.7

@@ -104,7 +104,7 @@ def test_the_watchman_wakes():
 
 
 CASES = [(name, mode, False) for name in THREATS for mode in MODES] + [
-    *((name, AutoresetMode.SAME_STEP, False) for name in PICTURES),  # whose final observations are struck as well
+    *((name, AutoresetMode.SAME_STEP, False) for name in PICTURES),  # whose final observations are attacked as well
     *(("a stack", mode, True) for mode in MODES),
 ]
 
@@ -253,7 +253,7 @@ def gymnasiums_own_vector_runs_under_attack():
 
 
 def cartpole_in_jax_is_gymnasiums():
-    """The same transitions and ends as CartPole-v1's, and finished rows begin anew, their last observation struck."""
+    """The same transitions and ends as CartPole-v1's, and finished rows begin anew, their last observation attacked."""
     from gymnasium.wrappers.vector import JaxToTorch
 
     sys.path.insert(0, str(ROOT / "examples"))

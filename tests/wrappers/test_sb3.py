@@ -32,10 +32,10 @@ def test_infos_and_terminal_observations():
     venv.seed(2)  # two and four steps
     venv.reset()
     _, _, _, infos = venv.step(np.zeros(2, int))
-    assert [i["adv_wrappers"]["0:noise"]["struck"] for i in infos] == [True, True]
+    assert [i["adv_wrappers"]["0:noise"]["attacked"] for i in infos] == [True, True]
     obs, _, dones, infos = venv.step(np.zeros(2, int))
     assert dones.tolist() == [True, False]
-    assert [i["adv_wrappers"]["0:noise"]["struck"] for i in infos] == [True, False]  # t = 0 of the next, t = 2
+    assert [i["adv_wrappers"]["0:noise"]["attacked"] for i in infos] == [True, False]  # t = 0 of the next, t = 2
     same_bytes(infos[0]["terminal_observation"], RIGS["q"].env().recordings[2][2], "t = 2 is outside the window")
     same_bytes(
         infos[0]["adv_wrappers"]["0:noise"]["true"], RIGS["q"].env().recordings[3][0], "the true reset observation"
@@ -74,9 +74,9 @@ def test_vectors_of_other_libraries():
     venv = adv.wrap(Foreign(vector("sb3", RIGS["q"], 2)), "noise:eps=0.5,when=window(1,9)", "noise:eps=0.1")
     venv.seed(2)  # two and four steps
     venv.reset()
-    struck = []
+    attacked = []
     for _ in range(4):
         _, _, dones, infos = venv.step(np.zeros(2, int))
         assert dones.dtype == bool
-        struck.append([bool(info["adv_wrappers"]["0:noise"]["struck"]) for info in infos])
-    assert struck == [[True, True], [False, True], [True, True], [True, False]]  # t = 1, 0, 1, 2 and 1, 2, 3, 0
+        attacked.append([bool(info["adv_wrappers"]["0:noise"]["attacked"]) for info in infos])
+    assert attacked == [[True, True], [False, True], [True, True], [True, False]]  # t = 1, 0, 1, 2 and 1, 2, 3, 0

@@ -16,22 +16,22 @@ def test_infos_come_with_masks():
     _, info = venv.reset(seed=0)
     assert info["_adv_wrappers"].all()
     entry = info["adv_wrappers"]["0:noise"]
-    assert entry["struck"].tolist() == [True] * 3 and entry["_struck"].all() and entry["true"].shape == (3, 4)
+    assert entry["attacked"].tolist() == [True] * 3 and entry["_attacked"].all() and entry["true"].shape == (3, 4)
     info = venv.step(np.zeros(3, int))[4]
-    assert info["adv_wrappers"]["0:noise"]["struck"].tolist() == [False] * 3
-    assert info["adv_wrappers"]["1:action-flip"]["struck"].all() and info["adv_wrappers"]["_1:action-flip"].all()
+    assert info["adv_wrappers"]["0:noise"]["attacked"].tolist() == [False] * 3
+    assert info["adv_wrappers"]["1:action-flip"]["attacked"].all() and info["adv_wrappers"]["_1:action-flip"].all()
     assert info["adv_wrappers"]["1:action-flip"]["true"].tolist() == [0, 0, 0]
 
 
 def test_next_step_ignores_the_dummy_action():
-    """The action after a final observation is never struck, nor paid for; the reset observation opens an episode."""
+    """The action after a final observation is never attacked, nor paid for; the reset observation opens an episode."""
     venv = adv.wrap(vector("next", RIGS["q"], 2), "action-flip:when=atmost(2)")
     venv.reset(seed=[2, 1])  # two and five steps
-    struck = []
+    attacked = []
     for _ in range(4):
         info = venv.step(np.zeros(2, int))[4]
-        struck.append(info["adv_wrappers"]["0:action-flip"]["struck"].tolist())
-    assert struck == [[True, True], [True, True], [False, False], [True, False]]
+        attacked.append(info["adv_wrappers"]["0:action-flip"]["attacked"].tolist())
+    assert attacked == [[True, True], [True, True], [False, False], [True, False]]
     assert venv.engine.clock.t.tolist() == [1, 4] and venv.engine.clock.spent.tolist() == [1, 2]
 
 
@@ -58,7 +58,7 @@ def test_masked_resets_with_seeds():
         same_bytes(after[row], before[row], f"row {row}")
     alone = adv.wrap(rig.env(), "noise:eps=0.5", "noise:eps=0.5").reset(seed=40)[0]
     same_bytes(after[1], alone, "the row that was reset")
-    assert info["adv_wrappers"]["1:noise"]["struck"].tolist() == mask.tolist()
+    assert info["adv_wrappers"]["1:noise"]["attacked"].tolist() == mask.tolist()
 
 
 @pytest.mark.parametrize("kind", ["next", "same", "disabled"])

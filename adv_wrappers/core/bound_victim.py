@@ -1,0 +1,85 @@
+"""A victim as it is seen from one step: attacks handle no recurrent state, nor parts of an observation that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.core.spaces import finite
+from adv_wrappers.core.types import Observation, State
+from adv_wrappers.errors import VictimError
+
+
+class BoundVictim:
+    """A victim at one step: its recurrent state and the parts of the observation that stay are filled in.
+
+    Args:
+        victim: the victim.
+        state: its hidden state, None for a feed-forward one.
+        fill: completes a perturbed part to a whole observation; None where the part is all of it.
+        observation: what the layer received.
+        look: whether answers are checked for numbers that are not finite, which waits for the victim's device.
+    """
+
+    def __init__(
+        self, victim: Any, state: State, fill: Callable[[Tensor], Observation] | None, observation: Observation,
+        look: bool = True,
+    ) -> None:  # fmt: skip
+        self.victim, self._state, self._fill, self._observation = victim, state, fill, observation
+        self.look = look
+
+    def full(self, x: Tensor | None) -> Observation:
+        """The whole observation with ``x`` where this layer perturbs; None for the observation as it was received."""
+        if x is None:
+            return self._observation
+        return x if self._fill is None else self._fill(x)
+
+    def params(self, x: Tensor | None = None) -> Tensor:
+        """Parameters of the action distribution ``[B, K]`` at ``x``, or at the observation as this layer received it.
+
+        Raises:
+            VictimError: for parameters of another shape, and for such that are not finite, where they are looked at:
+                on the host it costs next to nothing, elsewhere it would wait for the device.
+        """
+        params: Tensor = self.victim.params(self.full(x), self._state)
+        check = getattr(self.victim, "check_params", None)
+        if check is not None:
+            check(params, None if x is None else len(x), self.look)
+        return params
+
+    def policy(self, x: Tensor | None = None) -> torch.distributions.Distribution:
+        """Action distribution at ``x``."""
+        return self.victim.policy(self.full(x), self._state)  # type: ignore[no-any-return]
+
+    def q(self, x: Tensor | None = None, act: Tensor | None = None) -> Tensor | None:
+        """``[B, A]`` for discrete actions, ``[B]`` with ``act``; None where the victim has no Q.
+
+        Raises:
+            VictimError: where they are looked at, for values that are not finite.
+        """
+        values: Tensor | None = self.victim.q(self.full(x), act, self._state)
+        if values is not None and self.look and not finite(values.detach()):
+            raise VictimError(f"the Q-values of {self.victim!r} are not finite: {values.detach()}")
+        return values
+
+    def value(self, x: Tensor | None = None) -> Tensor | None:
+        """State value ``[B]``; None where the victim has none.
+
+        Raises:
+            VictimError: where they are looked at, for values that are not finite.
+        """
+        values: Tensor | None = self.victim.value(self.full(x), self._state)
+        if values is not None and self.look and not finite(values.detach()):
+            raise VictimError(f"the state values of {self.victim!r} are not finite: {values.detach()}")
+        return values
+
+    def gradient(self, loss: Callable[[Tensor], Tensor], precision: str | None = None) -> Callable[[Tensor], Tensor]:
+        """``x -> d loss(params(x)).sum() / dx``, ``[B, *S]``; no gradient of the weights is ever computed.
+
+        ``precision`` is None, ``"bf16"`` or ``"tf32"``, as :meth:`adv_wrappers.Victim.gradient` takes it.
+        """
+        lower = {} if precision is None else {"precision": precision}
+        return self.victim.gradient(loss, self._state, self._fill, **lower)  # type: ignore[no-any-return]

@@ -1,0 +1,50 @@
+"""Names of the types that travel between wrappers, the engine and attacks."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor
+
+Space: TypeAlias = spaces.Space[Any]
+Array: TypeAlias = NDArray[Any]
+Batch: TypeAlias = Any  # Array | Tensor, [B, *S]
+
+Observation: TypeAlias = Any  # an array or tensor, [*S] or [B, *S], or a (nested) dictionary of them
+Action: TypeAlias = Any  # what the environment's step takes: a number, an array or tensor, or a dictionary of them
+Info: TypeAlias = dict[str, Any]
+JSON: TypeAlias = Any  # None, a number, a text, or lists and dictionaries of these
+
+# One value for a single environment, else one a row: on the host numpy arrays [B], else tensors [B].
+Flags: TypeAlias = Any  # bool | NDArray[np.bool_] | Tensor; True and False also stand for all rows of a vector
+Counter: TypeAlias = Any  # int | NDArray[np.int64] | Tensor
+Chance: TypeAlias = Any  # float | NDArray[np.float64] | Tensor
+
+Rows: TypeAlias = NDArray[np.intp] | None  # numbers of rows, None for all
+Leaves: TypeAlias = dict[str, Tensor]  # [rows, ...]
+State: TypeAlias = Any  # of a recurrent victim: tensors [rows, ...] in tuples and dictionaries, or None
+
+
+class VictimLike(Protocol):
+    """What the engine and a context ask of a victim (:class:`adv_wrappers.Victim`)."""
+
+    observation_space: Space
+    action_space: Space
+    device: torch.device
+    dtype: torch.dtype
+    recurrent: bool
+    ref: str | None
+    scale: Tensor | None
+
+    def params(self, obs: Observation, state: State = None) -> Tensor: ...
+    def policy(self, obs: Observation, state: State = None) -> torch.distributions.Distribution: ...
+    def q(self, obs: Observation, act: Tensor | None = None, state: State = None) -> Tensor | None: ...
+    def value(self, obs: Observation, state: State = None) -> Tensor | None: ...
+    def check_params(self, params: Tensor, rows: int | None = None, look: bool = True) -> None: ...
+    def initial_state(self, rows: int) -> State: ...
+    def advance(self, obs: Observation, state: State) -> State: ...
+    def fingerprint(self) -> str: ...
