@@ -94,7 +94,7 @@ def compare(rounds: int, least: float) -> list[dict[str, Any]]:
 def observed(ref: str, env_id: str, steps: int) -> tuple[Any, Tensor]:
     """An agent and the observations of its first ``steps`` steps, ``[steps, *S]``."""
     victim = load_victim(ref)
-    env = adv.atari(env_id) if len(victim.observation_space.shape or ()) == 3 else gym.make(env_id)
+    env = adv.atari.atari(env_id) if len(victim.observation_space.shape or ()) == 3 else gym.make(env_id)
     obs, _ = env.reset(seed=0)
     seen = []
     for _ in range(steps):

@@ -2,12 +2,12 @@
 
     python benchmarks/rollout.py --victims FOLDER
 
-Pong is ALE's vector environment (``adv.atari_vec``) with zoo:pong-ppo, under PGD-10 (one grey level), a rotation by 3
-degrees and JPEG at the daylight paper's quality, each on the stack of frames. HalfCheetah-v5 is a ``SyncVectorEnv``
-with the card of a halfcheetah in FOLDER under MaxDiff of 10 steps at the card's own eps, which is the PGD-10 of
-continuous actions; daylight is for images. Without ``--victims`` it is Hopper-v5 with zoo:hopper-ppo. Actions come from
-the policy runner of ``evaluate``; for a recurrent agent it computes every step twice, once for the action and once
-for the next state.
+Pong is ALE's vector environment (``adv.atari.atari_vec``) with zoo:pong-ppo, under PGD-10 (one grey level), a rotation
+by 3 degrees and JPEG at the daylight paper's quality, each on the stack of frames. HalfCheetah-v5 is a
+``SyncVectorEnv`` with the card of a halfcheetah in FOLDER under MaxDiff of 10 steps at the card's own eps, which is the
+PGD-10 of continuous actions; daylight is for images. Without ``--victims`` it is Hopper-v5 with zoo:hopper-ppo. Actions
+come from the policy runner of ``evaluate``; for a recurrent agent it computes every step twice, once for the action and
+once for the next state.
 
 A threat plays in blocks of about the same time, and every round has one block of every threat to the same environment
 and size, beginning one place later than in the round before. Ratios and shares are taken within a round, a step, and
@@ -148,7 +148,7 @@ def pong(count: int) -> dict[str, Row]:
         CLEAN: None, "PGD-10": adv.threat("pgd", victim, eps=1), "rotation": adv.threat("rotation", degrees=3),
         "JPEG": adv.threat("jpeg"),
     }  # fmt: skip
-    return {n: Row(adv.atari_vec("PongNoFrameskip-v4", count), victim, t, True) for n, t in threats.items()}
+    return {n: Row(adv.atari.atari_vec("PongNoFrameskip-v4", count), victim, t, True) for n, t in threats.items()}
 
 
 def runner(victim: adv.Victim, env_id: str, count: int) -> dict[str, Row]:

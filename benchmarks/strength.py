@@ -43,6 +43,7 @@ from timing import command, interleave, machine, medians, save, table, write
 from torch import Tensor, nn
 
 import adv_wrappers as adv
+from adv_wrappers.adversaries import Director
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.presets import parse_threat
@@ -247,7 +248,7 @@ def pong(arguments: argparse.Namespace) -> Rows:
     for name in ("zoo:pong-ppo", "davide-pong-a2c"):
         victim = adv.load_victim(name if name.startswith("zoo:") else f"card:{arguments.victims / name}", select="mode")
         for kind, eps in (("uint8", 1.0), ("float", 0.1275)):
-            agent = Agent(victim, lambda: adv.atari("PongNoFrameskip-v4"), 64, 2, 600, kind == "float")
+            agent = Agent(victim, lambda: adv.atari.atari("PongNoFrameskip-v4"), 64, 2, 600, kind == "float")
             found = {text: agent.attack(text, eps=eps)() for text in PONG}
             x = agent.x.astype(np.float32)
             for peer, call in LIBRARIES.items():
@@ -305,7 +306,7 @@ def actor(arguments: argparse.Namespace) -> Rows:
         for seed in range(SEEDS):
             found = np.zeros_like(there)
             for action in range(there.shape[1]):
-                director = adv.Director(_always(action, there.shape[1], 2), True)
+                director = Director(_always(action, there.shape[1], 2), True)
                 how = adv.Learned(director, adv.PAAD(victim, form="target", **settings))
                 engine = Engine(
                     adv.ThreatModel("observation", how, adv.Linf(eps)), agent.seen, agent.acted, len(agent.x)

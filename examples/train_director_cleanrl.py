@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
 import adv_wrappers as adv
+from adv_wrappers.adversaries import Director
 
 
 def mlp(inputs: int, outputs: int, gain: float) -> nn.Sequential:
@@ -109,7 +110,7 @@ def main() -> None:
     train(game, agent, arguments.steps)
 
     actor = {"pa-ad": adv.PAAD(victim), "sa-rl": adv.SARL()}[arguments.kind]
-    adversary = adv.Learned(adv.Director(agent.actor, agent.discrete, clip=arguments.kind == "sa-rl"), actor)
+    adversary = adv.Learned(Director(agent.actor, agent.discrete, clip=arguments.kind == "sa-rl"), actor)
     threats = [adv.ThreatModel("observation", how, within) for how in (adv.Noise(), adv.MaxDiff(victim), adversary)]
     print(adv.evaluate(victim, "CartPole-v1", threats, arguments.episodes))
 

@@ -86,7 +86,7 @@ Act = Callable[[np.ndarray], Any]
 
 def play(act: Act, env_id: str, episodes: int, seed: int) -> np.ndarray:
     """Return of each of ``episodes`` episodes of the agent ``act(observation)``, as a float64 array ``[episodes]``."""
-    env, returns = adv.atari(env_id) if "NoFrameskip" in env_id else gym.make(env_id), np.zeros(episodes)
+    env, returns = adv.atari.atari(env_id) if "NoFrameskip" in env_id else gym.make(env_id), np.zeros(episodes)
     for episode in range(episodes):
         obs, _ = env.reset(seed=seed + episode)
         done = False
@@ -259,7 +259,7 @@ def train_atari(
 ) -> KeepBest:
     """Train with the PPO of ``ppo_atari.py``, from the checkpoint if there is one."""
     torch.manual_seed(seed)
-    agent = Agent(int(adv.atari(recipe.pop("env")).action_space.n))  # type: ignore[attr-defined]
+    agent = Agent(int(adv.atari.atari(recipe.pop("env")).action_space.n))
 
     def act(obs: np.ndarray) -> int:
         with torch.no_grad():

@@ -10,6 +10,7 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.errors import ThreatError
 from adv_wrappers.formatting import caption, name_of, text_of, unique, without_number
 from adv_wrappers.parsing import stack_of, value_of
 from adv_wrappers.presets import parse_threat
@@ -62,7 +63,9 @@ def test_the_preset_that_says_most() -> None:
     assert text_of(adv.ThreatModel(OBS, best, adv.Linf(1))) == "fgsm:eps=1"
     assert name_of(adv.threat("min-best", eps=1, **adv.presets["pgd"].arguments)) == "pgd"
     assert text_of(parse_threat("noise:eps=1,p=0.5,when=every(2)")) == "noise:eps=1,when=bernoulli(0.5)&every(2)"
-    assert text_of(adv.ThreatModel(OBS, adv.Rotation(4.0))) == text_of(adv.ThreatModel(OBS, adv.Rotation(4)))
+    assert text_of(adv.ThreatModel(OBS, adv.daylight.Rotation(4.0))) == text_of(
+        adv.ThreatModel(OBS, adv.daylight.Rotation(4))
+    )
 
 
 def test_victims() -> None:
@@ -107,7 +110,7 @@ def test_a_folder_is_said_as_it_is() -> None:
 )
 def test_what_no_text_can_say_says_so(threat: adv.ThreatModel, text: str) -> None:
     assert text_of(threat) == text
-    with pytest.raises(adv.ThreatError, match="has no text form"):
+    with pytest.raises(ThreatError, match="has no text form"):
         parse_threat(text)
 
 

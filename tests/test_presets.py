@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import adv_wrappers as adv
+from adv_wrappers.errors import BudgetError, ThreatError, VictimError
 from adv_wrappers.presets import as_threat, names, parse_threat
 from tests.laws.checks import adversary_of
 from tests.rigs import RIGS, vector
@@ -17,7 +18,7 @@ def test_the_same_arguments_mean_the_same_everywhere():
         own |= {"card": adversary_of("q")} if name == "learned" else {}
         try:
             made = adv.threat(name, victim, eps=0.25, when="every(2)", p=0.5, at="a", **own)
-        except adv.VictimError:
+        except VictimError:
             made = adv.threat(name, RIGS["mean"].victim(), eps=0.25, when="every(2)", p=0.5, at="a")
         assert made.within == adv.Linf(0.25) and made.at == "a"
         assert made.when == adv.Bernoulli(0.5) & adv.Every(2)
@@ -27,7 +28,7 @@ def test_the_same_arguments_mean_the_same_everywhere():
     assert adv.threat("noise", eps=1, within=adv.L2(3)).within == adv.L2(3.0)
     assert adv.threat("noise", eps=1, newest=True).within == adv.Newest(adv.Linf(1.0))
     assert adv.threat("rotation", newest=True).within == adv.Newest(adv.Valid())
-    with pytest.raises(adv.BudgetError, match="newest must be true or false, got 2"):
+    with pytest.raises(BudgetError, match="newest must be true or false, got 2"):
         adv.threat("rotation", newest=2)
 
 
@@ -63,7 +64,7 @@ def test_every_perturbation_has_a_preset_under_its_name():
 )
 def test_texts(text, expected):
     if "when=None" in text:
-        with pytest.raises(adv.ThreatError):
+        with pytest.raises(ThreatError):
             parse_threat(text)
         return
     made = parse_threat(text)
@@ -119,7 +120,7 @@ def test_a_victim_in_the_text_of_noise_lends_its_unit():
 
 def test_a_slip_of_the_pen_gets_a_hint() -> None:
     for name, meant in (("noize", "noise"), ("max_diff", "max-diff"), ("PGD", "pgd"), ("noise eps=0.1", "noise:...")):
-        with pytest.raises(adv.ThreatError, match=f"did you mean {meant}"):
+        with pytest.raises(ThreatError, match=f"did you mean {meant}"):
             parse_threat(name)
     with pytest.raises(AttributeError, match="pgd is a preset"):
         _ = adv.PGD
@@ -142,7 +143,7 @@ def test_fractions_are_numbers() -> None:
     lambda env, victim: adv.evaluate(victim, lambda: env, "fgsm:eps=0.1", episodes=1),
 ])  # fmt: skip
 def test_errors_name_the_preset_that_was_typed(call) -> None:
-    with pytest.raises(adv.VictimError, match=r"^fgsm (is defined|needs a victim)") as error:
+    with pytest.raises(VictimError, match=r"^fgsm (is defined|needs a victim)") as error:
         call(RIGS["mean"].env(), RIGS["mean"].victim())
     assert "min-best" not in str(error.value)
 
@@ -156,10 +157,10 @@ def test_a_budget_in_words_beside_a_threat() -> None:
     assert as_threat(ball, eps=3).within == adv.Newest(adv.L2(3.0))
     assert as_threat(ball.to_dict(), eps=3, norm="linf").within == adv.Newest(adv.Linf(3.0))
     assert as_threat(adv.ThreatModel("observation", adv.Noise(), adv.Linf(1, 2)), scale=3).within == adv.Linf(1.0, 3.0)
-    assert as_threat(adv.ThreatModel("observation", adv.Rotation()), eps=3).within == adv.Linf(3.0)
-    with pytest.raises(adv.BudgetError, match=r"given twice: within=Linf.*, and eps"):
+    assert as_threat(adv.ThreatModel("observation", adv.daylight.Rotation()), eps=3).within == adv.Linf(3.0)
+    with pytest.raises(BudgetError, match=r"given twice: within=Linf.*, and eps"):
         as_threat(adv.Noise(), within=adv.Linf(1), eps=2)
-    with pytest.raises(adv.BudgetError, match="needs a budget: eps="):
+    with pytest.raises(BudgetError, match="needs a budget: eps="):
         as_threat(adv.Noise(), norm="l2")
 
 

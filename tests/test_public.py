@@ -2,58 +2,49 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import re
 import subprocess
 import sys
 
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers import all_attacks
+from adv_wrappers import all_attacks, errors
+from adv_wrappers.errors import AdvWrappersError
 
-BUDGETS = {"Budget", "L0", "L2", "Linf", "Newest", "Valid"}
+BUDGETS = {"L0", "L2", "Linf", "Newest", "Valid"}
 TIMING = {"Always", "AtMost", "Bernoulli", "Every", "Never", "Strategic", "Window"}
 ATTACKS = {name for name, kind in vars(all_attacks).items() if isinstance(kind, type)}  # one line each, and no other
-DAYLIGHT = {"Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"}
-THREATS = {"Perturbation", "ThreatModel", "presets", "threat", "wrap", "check_order"}
-ACTORS = {"PAAD", "SARL", "ActionPAAD", "Actor", "Director", "Hybrid"}
-TRAINING = {"Critic", "Hardened", "scan_critics", "train_adversary", "train_agent", "train_critic"}
-SHELLS = {
-    f"{v}{n}"
-    for v in ("", "Vector", "Vec")
-    for n in ("AdversaryEnv", "PerturbAction", "PerturbObservation", "ProbabilisticTiming")
-}
-ATARI = {"RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"}
-VIEWS = {"AttackView"}
+ACTORS = {"PAAD", "SARL", "ActionPAAD", "Hybrid"}
+THREATS = {"ThreatModel", "presets", "threat", "wrap"}
+WRAPPERS = {"AdversaryEnv", "PerturbAction", "PerturbObservation", "ProbabilisticTiming"}
 VICTIMS = {"Victim", "from_module", "from_sb3", "load_victim", "save_card"}
-RUNS = {"Report", "evaluate", "register"}
-ERRORS = {
-    "AdvWrappersError",
-    "BudgetError",
-    "CardError",
-    "OrderError",
-    "OutputError",
-    "SpaceError",
-    "ThreatError",
-    "TrustError",
-    "ValueRangeError",
-    "VictimError",
+RUNS = {"Report", "evaluate", "register", "train_adversary", "train_agent", "train_critic"}
+ERRORS = {"AdvWrappersError"}
+PUBLIC = BUDGETS | TIMING | ATTACKS | ACTORS | THREATS | WRAPPERS | VICTIMS | RUNS | ERRORS
+
+# where the other names that the documentation shows are imported from, the only path of each
+ELSEWHERE = {
+    "adv_wrappers.adversaries": {"Actor", "Director"},
+    "adv_wrappers.atari": {"RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"},
+    "adv_wrappers.attacks.critic": {"Critic"},
+    "adv_wrappers.core.budgets": {"Budget"},
+    "adv_wrappers.core.perturbation": {"Perturbation"},
+    "adv_wrappers.daylight": {"Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"},
+    "adv_wrappers.errors": {kind.__name__ for kind in AdvWrappersError.__subclasses__()},
+    "adv_wrappers.rendering.attack_view": {"AttackView"},
+    "adv_wrappers.training.critic_scan": {"scan_critics"},
+    "adv_wrappers.training.train_agent": {"Hardened"},
+    "adv_wrappers.wrappers.action": {"VectorPerturbAction"},
+    "adv_wrappers.wrappers.adversary_env": {"VectorAdversaryEnv"},
+    "adv_wrappers.wrappers.gate": {"VectorProbabilisticTiming"},
+    "adv_wrappers.wrappers.observation": {"VectorPerturbObservation"},
+    "adv_wrappers.wrappers.order": {"check_order"},
+    "adv_wrappers.wrappers.sb3": {"VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming"},
+    "adv_wrappers.wrappers.sb3_adversary_env": {"VecAdversaryEnv"},
 }
-PUBLIC = (
-    BUDGETS
-    | TIMING
-    | ATTACKS
-    | DAYLIGHT
-    | THREATS
-    | SHELLS
-    | ATARI
-    | VIEWS
-    | VICTIMS
-    | RUNS
-    | ERRORS
-    | ACTORS
-    | TRAINING
-)
 
 
 def test_the_list():
@@ -74,14 +65,32 @@ def test_each_is_there_and_documented(name):
         assert all(inspect.getdoc(getattr(thing, m.__name__)) for m in own), name
 
 
+@pytest.mark.parametrize(("place", "name"), [(place, name) for place, names in ELSEWHERE.items() for name in names])
+def test_other_names_have_one_place_and_whoever_looks_at_the_top_is_told(place, name):
+    assert inspect.getdoc(getattr(importlib.import_module(place), name)), name
+    if name == "atari":  # the folder itself
+        return
+    with pytest.raises(AttributeError, match=f"no attribute '{name}': import it from {re.escape(place)}$"):
+        getattr(adv, name)
+
+
 def test_errors_have_one_root():
-    for name in ERRORS:
-        assert issubclass(getattr(adv, name), adv.AdvWrappersError)
+    found = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    assert len(found) > 8 and all(issubclass(kind, AdvWrappersError) for kind in found)
 
 
-def test_unknown_names():
-    with pytest.raises(AttributeError, match="nothing"):
-        adv.nothing  # noqa: B018
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("nothing", "no attribute 'nothing'$"),
+        ("Nois", "did you mean Noise"),
+        ("pgd", "pgd is a preset, threat\\('pgd', victim, eps=...\\), of the class MinBest"),
+        ("__wrapped__", "no attribute '__wrapped__'$"),
+    ],
+)
+def test_unknown_names(name, hint):
+    with pytest.raises(AttributeError, match=hint):
+        getattr(adv, name)
 
 
 def test_sb3_is_imported_only_when_asked_for():

@@ -10,6 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import adv_wrappers as adv
+from adv_wrappers.errors import SpaceError, ThreatError
 from tests.rigs import same_bytes
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
@@ -47,7 +48,7 @@ def test_arguments_of_ids():
     for wrong in ({"steps": 3}, {"eps": -1}, {"name": "x"}):
         with pytest.raises(adv.AdvWrappersError):
             gym.make("adv_wrappers:adv/noise-v0", env="CartPole-v1", **{"eps": 0.5, **wrong})
-    with pytest.raises(adv.ThreatError, match="which environment"):
+    with pytest.raises(ThreatError, match="which environment"):
         gym.make("adv_wrappers:adv/noise-v0", eps=0.5)
 
 
@@ -69,7 +70,7 @@ def test_register(fresh):
     assert env.spec.id == "lab/Hostile-v0"
     again = gym.make(env.spec)
     same_bytes(again.reset(seed=4)[0], single, "from the spec")
-    with pytest.raises(adv.ThreatError, match="already"):
+    with pytest.raises(ThreatError, match="already"):
         adv.register("lab/Hostile-v0", env="CartPole-v1", threats=["noise:eps=0.05"])
 
 
@@ -78,7 +79,7 @@ def test_a_stack_that_cannot_work_is_refused_at_registration(fresh):
         with pytest.raises(adv.AdvWrappersError):
             adv.register("lab/Wrong-v0", env="CartPole-v1", threats=threats)
         assert "lab/Wrong-v0" not in gym.registry
-    with pytest.raises(adv.ThreatError, match="JSON"):
+    with pytest.raises(ThreatError, match="JSON"):
         adv.register(
             "lab/Wrong-v0", env="CartPole-v1", threats=[adv.ThreatModel("observation", lambda x, c: x, adv.Linf(1))]
         )
@@ -115,11 +116,11 @@ def test_libraries_that_offer_a_frameskip_and_have_an_env_of_their_own(fresh):
     assert all(np.array_equal(first, other) for other in others)
     greedy("adv-daylight/Pong-Rotation-v0").close()
     for id in ("adv/noise-v0", "adv-daylight/Pong-Rotation-v0", "lab/Skipped-v0"):
-        with pytest.raises(adv.ThreatError, match="not frameskip"):
+        with pytest.raises(ThreatError, match="not frameskip"):
             gym.make(id, frameskip=1)
     venv = gym.make_vec("adv/noise-v0", num_envs=2, env_id="CartPole-v1", eps=0.05)
     assert venv.reset(seed=0)[0].shape == (2, 4)
-    with pytest.raises(adv.ThreatError, match="two names"):
+    with pytest.raises(ThreatError, match="two names"):
         gym.make("adv/noise-v0", env_id="CartPole-v1", env="CartPole-v1", eps=0.05)
 
 
@@ -133,5 +134,5 @@ def test_ids_of_the_control_suite_without_shimmy(monkeypatch):
     monkeypatch.setitem(sys.modules, "shimmy", None)
     for name in [name for name in gym.registry if name.startswith("dm_control/")]:
         monkeypatch.delitem(gym.registry, name)
-    with pytest.raises(adv.SpaceError, match=r"adv_wrappers\[dmc\]"):
+    with pytest.raises(SpaceError, match=r"adv_wrappers\[dmc\]"):
         gym.make("adv/noise-v0", env="dm_control/pendulum-swingup-v0", eps=0.1)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import adv_wrappers as adv
 from adv_wrappers.core.values import decode
+from adv_wrappers.errors import ThreatError
 from adv_wrappers.parsing import parse_when
 from tests.rigs import RIGS, ReplayEnv
 
@@ -138,7 +139,7 @@ def test_words_of_python_do_not_combine_timings() -> None:
         lambda: adv.AtMost(5) or adv.Every(2),
         lambda: not adv.Every(2),
     ):
-        with pytest.raises(adv.ThreatError, match="&"):
+        with pytest.raises(ThreatError, match="&"):
             combine()
 
 
@@ -153,7 +154,7 @@ def test_the_text_of_a_timing_is_read_back(text: str) -> None:
 
 
 def test_what_a_timing_lacks_is_named() -> None:
-    with pytest.raises(adv.ThreatError, match="bernoulli needs p"):
+    with pytest.raises(ThreatError, match="bernoulli needs p"):
         parse_when("bernoulli")
-    with pytest.raises(adv.ThreatError, match="twice"):
+    with pytest.raises(ThreatError, match="twice"):
         parse_when("every(4,k=5)")

@@ -1,7 +1,7 @@
 """The daylight paper's threats as environment ids: ``adv-daylight/<Game>-<Transform>-v0``, thirty of them.
 
-``gymnasium.make`` gives the game of :func:`adv_wrappers.atari`, ``gymnasium.make_vec`` that of
-:func:`adv_wrappers.atari_vec`, in both cases without sticky actions and under the transform with the paper's
+``gymnasium.make`` gives the game of :func:`adv_wrappers.atari.atari`, ``gymnasium.make_vec`` that of
+:func:`adv_wrappers.atari.atari_vec`, in both cases without sticky actions and under the transform with the paper's
 parameters. Rewards are the game's own.
 """
 
@@ -49,8 +49,8 @@ def make_daylight(
     """One game under one transform.
 
     Args:
-        game, transform: the names that :class:`adv_wrappers.Daylight` takes.
-        place: where the transform acts, ``stack``, ``frame`` or ``raw`` (see :func:`adv_wrappers.atari`).
+        game, transform: the names that :class:`adv_wrappers.daylight.Daylight` takes.
+        place: where the transform acts, ``stack``, ``frame`` or ``raw`` (see :func:`adv_wrappers.atari.atari`).
         p: the probability of an attack at a step; ``"paper"`` for that of the paper's table 7; None for every step.
         newest: whether, at ``stack``, the newest frame alone is changed.
         render_mode: the render mode of the game.
@@ -75,7 +75,7 @@ def make_daylight_vec(
     num_envs: int, game: str, transform: str, place: str = "stack", p: float | str | None = None,
     newest: bool = False, render_mode: None = None, **env_kwargs: Any,
 ) -> gym.vector.VectorEnv[Any, Any, Any]:  # fmt: skip
-    """``num_envs`` games under one transform (see :func:`adv_wrappers.atari_vec`).
+    """``num_envs`` games under one transform (see :func:`adv_wrappers.atari.atari_vec`).
 
     Args:
         num_envs: the number of rows.

@@ -59,7 +59,7 @@ def evaluate(
     Args:
         victim: the agent, or a reference such as ``"zoo:hopper-ppo"``.
         env: id of the environment, or a function that makes one. Victims of 84x84 frame stacks get Atari ids behind
-            :func:`adv_wrappers.atari`.
+            :func:`adv_wrappers.atari.atari`.
         threats: each a text, a :class:`ThreatModel`, a perturbation with a budget or a dictionary; or, for a stack, a
             list of these, innermost first, or one text with `` + `` between them. One without a victim is aimed at
             ``victim``; one with a victim of its own is a transfer attack, and its row says so.

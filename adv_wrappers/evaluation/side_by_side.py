@@ -70,7 +70,7 @@ def compare_threats(
     observations itself is played as it is, and the result says so (``ThreatComparison.under``).
 
     Args:
-        source: an id (an Atari game is put behind :func:`adv_wrappers.atari`), an environment, or an observation.
+        source: an id (an Atari game is put behind :func:`adv_wrappers.atari.atari`), an environment, or an observation.
         threats: as :func:`adv_wrappers.evaluate` takes them, stacks included; None for the six daylight transforms.
         victim: the agent that plays until then, at whom threats without a victim are aimed; without one, actions are
             random.

@@ -288,8 +288,8 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     agent saw.
 
     It belongs right outside the wrappers that perturb: preprocessing that comes after them may lie outside the view.
-    Around :class:`adv_wrappers.ShrinkFrames`, as in ``atari(raw=...)``, the true screens are made grey and small as
-    well; right around the wrappers at ``raw`` it shows them in colour.
+    Around :class:`adv_wrappers.atari.ShrinkFrames`, as in ``atari(raw=...)``, the true screens are made grey and small
+    as well; right around the wrappers at ``raw`` it shows them in colour.
 
     Args:
         env: the environment to wrap, a Gymnasium ``Env`` or ``VectorEnv`` (which renders one picture a row) that is

@@ -37,7 +37,7 @@ CELL, GAP, LEFT, TOP = 168, 8, 40, 44  # pixels
 
 def observations(game: str, victim: Any, count: int, seed: int) -> list[NDArray[np.uint8]]:
     """Observations of one run, some steps apart; a new episode begins where one ends."""
-    env = adv.atari(f"{game}NoFrameskip-v4")
+    env = adv.atari.atari(f"{game}NoFrameskip-v4")
     obs, _ = env.reset(seed=seed)
     env.action_space.seed(seed)
     runner = PolicyRunner(victim, 1) if victim is not None else None

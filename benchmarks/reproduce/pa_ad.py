@@ -22,6 +22,7 @@ from figures import Figure, command, done, kept, load, machine, margin, of_row, 
 
 import adv_wrappers as adv
 from adv_wrappers.presets import parse_threat
+from adv_wrappers.training.critic_scan import scan_critics
 
 LONG = ("zoo-hopper-ppo-0.075", "saddpg-hopper-vanilla-0.075")
 STD = "max-diff:weights=std"  # the divergence of Gaussian policies, which is not the default where they play their mean
@@ -58,7 +59,7 @@ def best_of(jobs: list[Job], work: Path) -> tuple[dict[str, Any], Job]:
 def critic_of(row: Row, victim: adv.Victim, work: Path, seed: int) -> tuple[Any, str]:
     """Robust Sarsa's strongest critic: the scan's, or the one that the victim brings; and how it was chosen."""
     within = adv.Linf(row.eps, scale="victim")
-    scan = adv.scan_critics(victim, row.env, within=within, episodes=20, seed=seed, out=work / row.name / "critics")
+    scan = scan_critics(victim, row.env, within=within, episodes=20, seed=seed, out=work / row.name / "critics")
     chosen = scan.chosen.threats[1 + scan.best]["mean_return"]
     if victim.robust_sarsa is None:
         return adv.RobustSarsa(victim, critic=scan.critic), scan.protocol

@@ -7,8 +7,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-import adv_wrappers as adv
 from adv_wrappers.adversaries.actor import check_steers, goal_of
+from adv_wrappers.errors import ValueRangeError
 
 RANGE = spaces.Box(np.array([0.0, -3.0]), np.array([2.0, 5.0]), dtype=np.float64)
 
@@ -25,5 +25,5 @@ def test_a_steer_is_a_part_of_the_range_around_its_middle(stretch):
 def test_choices_end_below_their_number():
     assert check_steers(torch.tensor([0, 1, 2]), spaces.Discrete(3), 3).tolist() == [0, 1, 2]
     for wrong in (3, -1):
-        with pytest.raises(adv.ValueRangeError, match="whole numbers below 3"):
+        with pytest.raises(ValueRangeError, match="whole numbers below 3"):
             check_steers(torch.tensor([0, 1, wrong]), spaces.Discrete(3), 3)

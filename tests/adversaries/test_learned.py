@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import adv_wrappers as adv
+from adv_wrappers.adversaries import Director
 from adv_wrappers.adversaries.actor import within_box
+from adv_wrappers.errors import CardError, SpaceError, ThreatError, ValueRangeError
 from tests.core.helpers import context, randn
 
 A2C = adv.load_victim("zoo:cartpole-a2c")
@@ -20,7 +22,7 @@ X = randn(5, 4, seed=3).float()
 def test_the_action_part_of_a_hybrid_has_its_own_budget(tmp_path):
     hopper = adv.load_victim("zoo:hopper-ppo")
     hybrid = adv.Hybrid(adv.PAAD(), adv.ActionPAAD(), reach=adv.Linf(0.1)).against(hopper)
-    director = adv.Director(torch.nn.Sequential(torch.nn.Linear(11, 3)), discrete=False)
+    director = Director(torch.nn.Sequential(torch.nn.Linear(11, 3)), discrete=False)
     adv.Learned(director, hybrid).save(tmp_path, within=adv.Linf(0.5, scale="victim"))
     parts = {part: adv.Learned(card=str(tmp_path), part=part).within for part in ("action", "observation")}
     assert parts == {"action": adv.Linf(0.1), "observation": adv.Linf(0.5, scale="victim")}
@@ -29,7 +31,7 @@ def test_the_action_part_of_a_hybrid_has_its_own_budget(tmp_path):
 
 
 def test_a_report_names_the_folder(tmp_path):
-    director = adv.Director(torch.nn.Sequential(torch.nn.Linear(4, 1)), discrete=False)
+    director = Director(torch.nn.Sequential(torch.nn.Linear(4, 1)), discrete=False)
     both = [adv.Learned(director, adv.PAAD(A2C)).save(tmp_path / name, adv.Linf(0.05)) for name in ("a", "b")]
     report = adv.evaluate(A2C, "CartPole-v1", both, episodes=1)
     names = [row["threat"] for row in report.threats[1:]]
@@ -48,7 +50,7 @@ def test_a_report_names_the_folder(tmp_path):
 )
 def test_directors_of_ones_own_are_checked(victim, steer, match):
     learned = adv.Learned(lambda x: steer, adv.PAAD(victim))
-    with pytest.raises(adv.ValueRangeError, match=match):
+    with pytest.raises(ValueRangeError, match=match):
         learned(X, context(X, adv.Linf(0.1)))
 
 
@@ -82,7 +84,7 @@ def test_a_direction_beyond_its_box_keeps_where_it_points(actor):
     assert torch.equal(moved(far), moved(near)) and not torch.equal(moved(far), moved(cut))
     asked = actor._wanted(FAR[None])
     assert torch.allclose(torch.cosine_similarity(asked, FAR[None]), torch.ones(1))
-    saved = adv.Director(torch.nn.Sequential(torch.nn.Linear(11, 3)), discrete=False)
+    saved = Director(torch.nn.Sequential(torch.nn.Linear(11, 3)), discrete=False)
     saved.net[0].weight.data.zero_()
     saved.net[0].bias.data.copy_(FAR)
     assert torch.equal(moved(adv.Learned(saved, actor)), moved(near))
@@ -123,7 +125,7 @@ def test_a_card_says_whether_its_director_clips(tmp_path):
     net = torch.nn.Sequential(torch.nn.Linear(11, 3))
     net[0].bias.data.copy_(FAR)
     for clip in (False, True):
-        adv.Learned(adv.Director(net, discrete=False, clip=clip), DIRECTIONS[0]).save(tmp_path)
+        adv.Learned(Director(net, discrete=False, clip=clip), DIRECTIONS[0]).save(tmp_path)
         assert adv.Learned(card=str(tmp_path)).director.clip is clip
     card = json.loads((tmp_path / "card.json").read_text())
     del card["clip"]
@@ -169,7 +171,7 @@ def test_a_state_stays_where_it_is_while_a_row_is_not_attacked():
 def test_a_recurrent_director_takes_one_step_of_its_lstm_at_a_time(tmp_path):
     torch.manual_seed(0)
     body = torch.nn.Sequential(torch.nn.Linear(11, 6), torch.nn.Tanh(), torch.nn.LSTM(6, 4, 2), torch.nn.Linear(4, 3))
-    director = adv.Director(body, discrete=False)
+    director = Director(body, discrete=False)
     xs = randn(9, 5, 11, seed=6).float()
     expected = body[3](body[2](body[1](body[0](xs)))[0])
     adv.Learned(director, DIRECTIONS[0]).save(tmp_path)
@@ -188,7 +190,7 @@ def test_a_recurrent_director_is_deployed_as_it_was_trained(tmp_path):
     torch.manual_seed(1)
     net = torch.nn.Sequential(torch.nn.LSTM(11, 8), torch.nn.Linear(8, 3))
     net[0].weight_hh_l0.data *= 4
-    director, budget = adv.Director(net, discrete=False), adv.Linf(0.05)
+    director, budget = Director(net, discrete=False), adv.Linf(0.05)
     chair = adv.AdversaryEnv(gym.make("Hopper-v5"), HOPPER, DIRECTIONS[0], budget)
     x, _ = chair.reset(seed=3)
     state, earned, over = director.initial_state(1), 0.0, False
@@ -232,19 +234,19 @@ class Odd(Counting):
     ],
 )
 def test_recurrent_directors_of_ones_own_are_checked(director, match):
-    with pytest.raises(adv.ThreatError, match=match):
+    with pytest.raises(ThreatError, match=match):
         adv.Learned(director, adv.PAAD(A2C))(X, context(X, adv.Linf(0.1)))
 
 
 def test_what_no_card_holds(tmp_path):
-    with pytest.raises(adv.CardError, match=r"only a Director, which may have an nn.LSTM among its layers, can be"):
+    with pytest.raises(CardError, match=r"only a Director, which may have an nn.LSTM among its layers, can be"):
         adv.Learned(Counting(), adv.PAAD(A2C)).save(tmp_path)
     for lstm in (torch.nn.LSTM(4, 2, bidirectional=True), torch.nn.LSTM(4, 2, proj_size=1)):
-        with pytest.raises(adv.CardError, match="goes one way"):
-            adv.Director(torch.nn.Sequential(lstm), discrete=False)
-    with pytest.raises(adv.SpaceError, match="this director sees 5 numbers"):
-        wrong = adv.Director(torch.nn.Sequential(torch.nn.LSTM(5, 1)), discrete=False)
+        with pytest.raises(CardError, match="goes one way"):
+            Director(torch.nn.Sequential(lstm), discrete=False)
+    with pytest.raises(SpaceError, match="this director sees 5 numbers"):
+        wrong = Director(torch.nn.Sequential(torch.nn.LSTM(5, 1)), discrete=False)
         adv.PerturbObservation(gym.make("CartPole-v1"), adv.Learned(wrong, adv.PAAD(A2C), within=adv.Linf(0.1)))
-    with pytest.raises(adv.SpaceError, match="this director gives 2 numbers"):
-        wrong = adv.Director(torch.nn.Sequential(torch.nn.LSTM(4, 2)), discrete=False)
+    with pytest.raises(SpaceError, match="this director gives 2 numbers"):
+        wrong = Director(torch.nn.Sequential(torch.nn.LSTM(4, 2)), discrete=False)
         adv.PerturbObservation(gym.make("CartPole-v1"), adv.Learned(wrong, adv.PAAD(A2C), within=adv.Linf(0.1)))

@@ -7,6 +7,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.atari import preprocessing
+from adv_wrappers.errors import SpaceError
 from tests.rigs import same_bytes
 
 PONG = "PongNoFrameskip-v4"
@@ -39,20 +40,20 @@ def test_what_is_fixed_and_what_is_mistyped(monkeypatch, place, given, message, 
     """Refused before the emulator starts, with a word on what to do instead."""
     for owner, name in ((preprocessing, "make_game"), (gym, "make_vec")):
         monkeypatch.setattr(owner, name, lambda *a, **k: pytest.fail("ALE was started"))
-    with pytest.raises(adv.SpaceError, match=message) as error:
-        adv.atari(PONG, **place, **given)
+    with pytest.raises(SpaceError, match=message) as error:
+        adv.atari.atari(PONG, **place, **given)
     assert str(error.value).startswith("atari() ") and single in str(error.value)
-    with pytest.raises(adv.SpaceError, match=message) as error:
-        adv.atari_vec(PONG, 2, **place, **given)
+    with pytest.raises(SpaceError, match=message) as error:
+        adv.atari.atari_vec(PONG, 2, **place, **given)
     assert str(error.value).startswith("atari_vec() ") and vector in str(error.value)
 
 
 def test_what_the_preprocessing_does_anyway_may_be_said():
     for place in ({}, {"raw": "jpeg"}):
-        env = adv.atari(PONG, frameskip=4, obs_type="grayscale", mode=0, **place)
-        venv = adv.atari_vec(PONG, 1, frameskip=4, obs_type="grayscale", stack_num=4, **place)
+        env = adv.atari.atari(PONG, frameskip=4, obs_type="grayscale", mode=0, **place)
+        venv = adv.atari.atari_vec(PONG, 1, frameskip=4, obs_type="grayscale", stack_num=4, **place)
         assert env.observation_space == venv.single_observation_space
-        same_bytes(env.reset(seed=1)[0], adv.atari(PONG, **place).reset(seed=1)[0], "as ever")
+        same_bytes(env.reset(seed=1)[0], adv.atari.atari(PONG, **place).reset(seed=1)[0], "as ever")
 
 
 def test_an_id_that_hides_a_game_has_arguments_of_its_own():
@@ -61,8 +62,8 @@ def test_an_id_that_hides_a_game_has_arguments_of_its_own():
 
     gym.register("tests/Hidden-v0", hidden)
     try:
-        assert adv.atari("tests/Hidden-v0", colour="red").observation_space.shape == (4, 84, 84)
-        with pytest.raises(adv.SpaceError, match="frameskip=1"):
-            adv.atari("tests/Hidden-v0", colour="red", frameskip=1)
+        assert adv.atari.atari("tests/Hidden-v0", colour="red").observation_space.shape == (4, 84, 84)
+        with pytest.raises(SpaceError, match="frameskip=1"):
+            adv.atari.atari("tests/Hidden-v0", colour="red", frameskip=1)
     finally:
         del gym.registry["tests/Hidden-v0"]

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 import adv_wrappers as adv
 from adv_wrappers.atari import daylight_ids
 from adv_wrappers.daylight.paper_tables import PROBABILITIES, SETTINGS, TRANSFORMS
+from adv_wrappers.errors import ThreatError
 from tests.laws.checks import check_spec
 from tests.rigs import same_bytes
 
@@ -65,7 +66,7 @@ def test_daylight_specs(given):
     more = {k: v for k, v in given.items() if k not in ("place", "p", "newest")}
     p = {"paper": 0.06}.get(given.get("p"), given.get("p"))
     threat = adv.threat("rotation", degrees=3, p=p, newest=given.get("newest"))
-    by_hand = adv.atari("PongNoFrameskip-v4", **{place: threat}, **more)
+    by_hand = adv.atari.atari("PongNoFrameskip-v4", **{place: threat}, **more)
     same_bytes(env.reset(seed=1)[0], by_hand.reset(seed=1)[0], "reset")
     for action in (2, 3, 0):
         same_bytes(env.step(action)[0], by_hand.step(action)[0], "step")
@@ -84,7 +85,7 @@ def test_daylight_vectors(place):
     assert venv.unwrapped.autoreset_mode == AutoresetMode.SAME_STEP
     gym.envs.registration.EnvSpec.from_json(venv.spec.to_json())
     threat = adv.threat("shift", dx=1, dy=2, p=1)
-    by_hand = adv.atari_vec("RiverraidNoFrameskip-v4", 2, **{place: threat}, autoreset_mode="SameStep")
+    by_hand = adv.atari.atari_vec("RiverraidNoFrameskip-v4", 2, **{place: threat}, autoreset_mode="SameStep")
     same_bytes(venv.reset(seed=1)[0], by_hand.reset(seed=1)[0], "reset")
     rewards = 0
     for action in [1] * 10:
@@ -125,9 +126,9 @@ def test_wrong_arguments_of_daylight_ids(monkeypatch, given, message):
 
 
 def test_arguments_that_only_some_daylight_ids_have():
-    with pytest.raises(adv.ThreatError, match="not mode"):
+    with pytest.raises(ThreatError, match="not mode"):
         gym.make_vec("adv-daylight/Pong-JPEG-v0", mode=1)
-    with pytest.raises(adv.ThreatError, match="not num_threads"):
+    with pytest.raises(ThreatError, match="not num_threads"):
         gym.make_vec("adv-daylight/Pong-JPEG-v0", place="raw", num_threads=1)
-    with pytest.raises(adv.ThreatError, match="not num_threads"):
+    with pytest.raises(ThreatError, match="not num_threads"):
         gym.make("adv-daylight/Pong-JPEG-v0", num_threads=1)

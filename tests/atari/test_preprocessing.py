@@ -15,6 +15,7 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 import adv_wrappers as adv
 from adv_wrappers.atari.games import PressFire
 from adv_wrappers.atari.screens import grey, shrink
+from adv_wrappers.errors import SpaceError, VictimError
 from tests.rigs import same_bytes
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"  # the second loses lives soon, and waits for FIRE
@@ -57,32 +58,32 @@ def rows(venv, steps=25, seed=3):
 def test_without_threats_it_is_the_classic_pipeline():
     base = gym.make(BREAKOUT, obs_type="grayscale", frameskip=1)
     by_hand = FrameStackObservation(PressFire(AtariPreprocessing(base, noop_max=30, frame_skip=4)), 4)
-    env = adv.atari(BREAKOUT)
+    env = adv.atari.atari(BREAKOUT)
     assert str(env) == str(by_hand)
     same_bytes(play(env, 100), play(by_hand, 100), "by hand")
 
 
 def test_the_raw_pipeline_is_the_same_to_the_byte():
     """Beneath a threat that never strikes, through lost lives and the end of the game."""
-    clean, attacked = play(adv.atari(BREAKOUT, raw="jpeg:p=0"), 150, seed=2, key="0:jpeg")
+    clean, attacked = play(adv.atari.atari(BREAKOUT, raw="jpeg:p=0"), 150, seed=2, key="0:jpeg")
     assert not any(attacked) and len(clean) > 151  # an episode ended
-    same_bytes(clean, play(adv.atari(BREAKOUT), 150, seed=2), "raw")
+    same_bytes(clean, play(adv.atari.atari(BREAKOUT), 150, seed=2), "raw")
 
 
 @pytest.mark.parametrize("text", SIX)
 def test_a_fixed_transform_at_every_step_is_the_same_on_frames_and_stacks(text):
-    frame = play(adv.atari(PONG, frame=text))
-    same_bytes(play(adv.atari(PONG, stack=text)), frame, "around the stack")
-    same_bytes(play(adv.atari(PONG, stack=f"{text},newest=true")), frame, "around the stack, new frames alone")
-    assert (frame != play(adv.atari(PONG))).any()
+    frame = play(adv.atari.atari(PONG, frame=text))
+    same_bytes(play(adv.atari.atari(PONG, stack=text)), frame, "around the stack")
+    same_bytes(play(adv.atari.atari(PONG, stack=f"{text},newest=true")), frame, "around the stack, new frames alone")
+    assert (frame != play(adv.atari.atari(PONG))).any()
 
 
 @pytest.mark.parametrize("text", ["rotation:degrees=3,p=0.4", "rotation:degrees=-5;5,per=step", "jpeg:when=every(3)"])
 def test_frames_keep_how_they_were_shown(text):
     """Inside the stack, and around it under Newest; a plain layer around the stack renders the past anew."""
-    frame = play(adv.atari(BREAKOUT, frame=text), 60)
-    same_bytes(play(adv.atari(BREAKOUT, stack=f"{text},newest=true"), 60), frame, "new frames alone")
-    stack = play(adv.atari(BREAKOUT, stack=text), 60)
+    frame = play(adv.atari.atari(BREAKOUT, frame=text), 60)
+    same_bytes(play(adv.atari.atari(BREAKOUT, stack=f"{text},newest=true"), 60), frame, "new frames alone")
+    stack = play(adv.atari.atari(BREAKOUT, stack=text), 60)
     assert (stack != frame).any()
     past = [(a[1:] == b[:-1]).all() for a, b in itertools.pairwise(frame)]
     assert all(past)
@@ -91,14 +92,14 @@ def test_frames_keep_how_they_were_shown(text):
 
 def test_steps_are_those_of_the_agent_at_every_place():
     """FIRE is pressed beneath: a lost life does not move the clock of any place."""
-    told = [play(adv.atari(BREAKOUT, **{place: "shift:p=0.5"}), 60, key="0:shift")[1] for place in PLACES]
+    told = [play(adv.atari.atari(BREAKOUT, **{place: "shift:p=0.5"}), 60, key="0:shift")[1] for place in PLACES]
     assert told[0] == told[1] == told[2] and 20 < sum(told[0]) < 40
 
 
 @pytest.mark.parametrize("text", ["rotation:degrees=3", "jpeg:quality=20", "brightness:alpha=0.5,beta=90"])
 def test_a_raw_threat_changes_both_screens_before_they_are_grey(text):
-    env = adv.atari(PONG, raw=text)
-    raw, transform = adv.RawFrames(gym.make(PONG)), adv.threat(text.split(":")[0], **_arguments(text)).how
+    env = adv.atari.atari(PONG, raw=text)
+    raw, transform = adv.atari.RawFrames(gym.make(PONG)), adv.threat(text.split(":")[0], **_arguments(text)).how
     env.reset(seed=1), PressFire(raw).reset(seed=1)
     for action in (2, 2, 3, 0):
         screens = transform(torch.from_numpy(raw.step(action)[0])[None], None)[0].numpy()
@@ -111,8 +112,12 @@ def _arguments(text):
 
 
 def test_threats_at_all_places_at_once():
-    given = {"raw": ["jpeg:quality=20", adv.Rotation(2)], "frame": ("noise:eps=3",), "stack": "action-noise:p=0.5"}
-    env = adv.ProbabilisticTiming(adv.atari(PONG, **given), 0.5)
+    given = {
+        "raw": ["jpeg:quality=20", adv.daylight.Rotation(2)],
+        "frame": ("noise:eps=3",),
+        "stack": "action-noise:p=0.5",
+    }
+    env = adv.ProbabilisticTiming(adv.atari.atari(PONG, **given), 0.5)
     obs, info = env.reset(seed=0)
     assert obs in env.observation_space
     told = []
@@ -124,7 +129,7 @@ def test_threats_at_all_places_at_once():
 
 
 def test_the_spec_builds_it_again():
-    env = adv.atari(PONG, raw="rotation:degrees=2", frame="noise:eps=4", stack="shift:newest=true,p=0.5")
+    env = adv.atari.atari(PONG, raw="rotation:degrees=2", frame="noise:eps=4", stack="shift:newest=true,p=0.5")
     again = gym.make(EnvSpec.from_json(env.spec.to_json()))
     same_bytes(play(again, 10), play(env, 10), "from the spec")
 
@@ -137,13 +142,13 @@ def victim():
 
 
 def test_a_gradient_attack_belongs_at_the_stack(victim):
-    env = adv.atari(PONG, frame="shift", stack=["pgd:eps=2,newest=true", "fgsm:eps=1"], victim=victim)
-    clean, both = adv.atari(PONG, frame="shift").reset(seed=0)[0], env.reset(seed=0)[0]
+    env = adv.atari.atari(PONG, frame="shift", stack=["pgd:eps=2,newest=true", "fgsm:eps=1"], victim=victim)
+    clean, both = adv.atari.atari(PONG, frame="shift").reset(seed=0)[0], env.reset(seed=0)[0]
     assert 0 < np.abs(clean.astype(int) - both).max() <= 3
     for place in ("raw", "frame"):
         for text, given in (("pgd:eps=2", victim), ("pgd:eps=2", None), ("shift:when=strategic(0.5)", victim)):
-            for make in (adv.atari, lambda *a, **k: adv.atari_vec(*a, 2, **k)):
-                with pytest.raises(adv.VictimError, match=f"at {place}= there is no stack yet: give it as stack="):
+            for make in (adv.atari.atari, lambda *a, **k: adv.atari.atari_vec(*a, 2, **k)):
+                with pytest.raises(VictimError, match=f"at {place}= there is no stack yet: give it as stack="):
                     make(PONG, **{place: text}, victim=given)
 
 
@@ -151,18 +156,18 @@ def test_a_gradient_attack_belongs_at_the_stack(victim):
 
 
 def test_a_vector_without_threats_is_ales_own():
-    venv = adv.atari_vec("ALE/Pong-v5", 2, num_threads=1)
+    venv = adv.atari.atari_vec("ALE/Pong-v5", 2, num_threads=1)
     assert type(venv).__name__ == "AtariVectorEnv" and venv.spec.kwargs["repeat_action_probability"] == 0.25
     own = gym.make_vec(
         "ALE/Pong-v5", 2, "vector_entry_point", repeat_action_probability=0, reward_clipping=False, num_threads=1
     )
-    same_bytes(rows(adv.atari_vec(PONG, 2, num_threads=1), 12), rows(own, 12), "ALE's")
+    same_bytes(rows(adv.atari.atari_vec(PONG, 2, num_threads=1), 12), rows(own, 12), "ALE's")
 
 
 def test_the_places_of_a_vector():
     for text in (SIX[1], "rotation:degrees=3,p=0.4"):
         frame, newest, stack = (
-            rows(adv.atari_vec(PONG, 2, num_threads=1, **given), 12)
+            rows(adv.atari.atari_vec(PONG, 2, num_threads=1, **given), 12)
             for given in ({"frame": text}, {"stack": f"{text},newest=true"}, {"stack": text})
         )
         same_bytes(newest, frame, text)
@@ -172,9 +177,9 @@ def test_the_places_of_a_vector():
 @pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
 def test_rows_under_a_raw_threat_are_single_games(mode):
     given = {"raw": "jpeg:quality=20,p=0.5", "frame": "noise:eps=2", "max_num_frames_per_episode": 60}
-    venv = adv.atari_vec(PONG, 2, stack="shift", autoreset_mode=mode, **given)
+    venv = adv.atari.atari_vec(PONG, 2, stack="shift", autoreset_mode=mode, **given)
     assert type(venv.unwrapped).__name__ == "SyncVectorEnv" and venv.unwrapped.autoreset_mode == AutoresetMode(mode)
-    env = adv.atari(PONG, stack="shift", **given)
+    env = adv.atari.atari(PONG, stack="shift", **given)
     obs, one = venv.reset(seed=4)[0], env.reset(seed=5)[0]
     for t in range(20):
         same_bytes(obs[1], one, f"step {t}")
@@ -206,11 +211,11 @@ def test_rows_under_a_raw_threat_are_single_games(mode):
 )
 def test_errors(given, message):
     with pytest.raises(adv.AdvWrappersError, match=message):
-        adv.atari(**given)
+        adv.atari.atari(**given)
     with pytest.raises(adv.AdvWrappersError, match=message):
-        adv.atari_vec(**given, num_envs=1)
+        adv.atari.atari_vec(**given, num_envs=1)
 
 
 def test_arguments_that_raw_rows_do_not_have():
-    with pytest.raises(adv.SpaceError, match="num_threads of AtariVectorEnv cannot be given with raw="):
-        adv.atari_vec(PONG, 2, raw="jpeg", num_threads=1)
+    with pytest.raises(SpaceError, match="num_threads of AtariVectorEnv cannot be given with raw="):
+        adv.atari.atari_vec(PONG, 2, raw="jpeg", num_threads=1)

@@ -25,7 +25,7 @@ def both(name, noop_max=30, frame_skip=4, **kwargs):
     """The reference and its double."""
     return (
         AtariPreprocessing(game(name, **kwargs), noop_max, frame_skip),
-        adv.ShrinkFrames(adv.RawFrames(game(name, **kwargs), noop_max, frame_skip)),
+        adv.atari.ShrinkFrames(adv.atari.RawFrames(game(name, **kwargs), noop_max, frame_skip)),
     )
 
 
@@ -76,7 +76,7 @@ def test_an_end_between_frames(skip):
 
 def test_what_was_shown_before_stands_beside_the_only_new_screen():
     """Which is the case at an end on the last of the skipped frames."""
-    raw = adv.RawFrames(game("Riverraid", max_num_frames_per_episode=120), noop_max=0)
+    raw = adv.atari.RawFrames(game("Riverraid", max_num_frames_per_episode=120), noop_max=0)
     pair = raw.reset(seed=3)[0]
     over = False
     while not over:
@@ -111,7 +111,7 @@ def test_grey_of_the_emulators_palettes():
 
 
 def test_observations():
-    raw = adv.RawFrames(game())
+    raw = adv.atari.RawFrames(game())
     first, _ = raw.reset(seed=0)
     kept = first.copy()
     np.testing.assert_array_equal(first[0], first[1])  # there is only one screen
@@ -124,7 +124,7 @@ def test_observations():
 
 
 def test_they_are_recorded_in_the_spec():
-    env = adv.ShrinkFrames(adv.RawFrames(game(), noop_max=7), 42)
+    env = adv.atari.ShrinkFrames(adv.atari.RawFrames(game(), noop_max=7), 42)
     again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
     same_bytes(again.reset(seed=2)[0], env.reset(seed=2)[0], "reset")
     assert again.observation_space.shape == (42, 42)
@@ -137,8 +137,8 @@ def frames_in_colour(n, **kwargs):
 def test_around_ales_vector_environment():
     """Every frame of its stacks is made grey and small; its own maximum of colours costs a few pixels."""
     colour, own = frames_in_colour(2), AtariVectorEnv("pong", 2, num_threads=1)
-    shrunk = adv.ShrinkFrames(frames_in_colour(2))
-    assert isinstance(shrunk, adv.VectorShrinkFrames) and shrunk.single_observation_space.shape == (4, 84, 84)
+    shrunk = adv.atari.ShrinkFrames(frames_in_colour(2))
+    assert isinstance(shrunk, adv.atari.VectorShrinkFrames) and shrunk.single_observation_space.shape == (4, 84, 84)
     outs = [env.reset(seed=1)[0] for env in (colour, shrunk, own)]
     for t in range(30):
         by_hand = np.stack([shrink(grey(row), 84) for row in outs[0]])
@@ -151,10 +151,10 @@ def test_around_ales_vector_environment():
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_around_a_vector_of_raw_frames(mode):
     def make():
-        return adv.RawFrames(game("Riverraid", max_num_frames_per_episode=60), noop_max=3)
+        return adv.atari.RawFrames(game("Riverraid", max_num_frames_per_episode=60), noop_max=3)
 
-    inside = SyncVectorEnv([lambda: adv.ShrinkFrames(make())] * 2, autoreset_mode=mode)
-    outside = adv.ShrinkFrames(SyncVectorEnv([make] * 2, autoreset_mode=mode))
+    inside = SyncVectorEnv([lambda: adv.atari.ShrinkFrames(make())] * 2, autoreset_mode=mode)
+    outside = adv.atari.ShrinkFrames(SyncVectorEnv([make] * 2, autoreset_mode=mode))
     assert outside.observation_space == inside.observation_space
     same_bytes(outside.reset(seed=4)[0], inside.reset(seed=4)[0], "reset")
     ended = False
@@ -173,7 +173,7 @@ def test_around_a_vector_of_raw_frames(mode):
 
 def test_final_observations_of_ales_vector_environment():
     kwargs = {"autoreset_mode": AutoresetMode.SAME_STEP, "max_num_frames_per_episode": 40}
-    colour, shrunk = frames_in_colour(2, **kwargs), adv.ShrinkFrames(frames_in_colour(2, **kwargs))
+    colour, shrunk = frames_in_colour(2, **kwargs), adv.atari.ShrinkFrames(frames_in_colour(2, **kwargs))
     colour.reset(seed=1), shrunk.reset(seed=1)
     for _ in range(20):
         info, other = colour.step(np.zeros(2, int))[4], shrunk.step(np.zeros(2, int))[4]
@@ -185,13 +185,13 @@ def test_final_observations_of_ales_vector_environment():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: adv.RawFrames(gym.make("CartPole-v1")), "made with frameskip=1"),
-        (lambda: adv.RawFrames(gym.make("ALE/Pong-v5")), "made with frameskip=1"),
-        (lambda: adv.RawFrames(game(), noop_max=-1), "noop_max must be"),
-        (lambda: adv.RawFrames(game(), frame_skip=0), "frame_skip must be"),
-        (lambda: adv.ShrinkFrames(gym.make("ALE/Pong-v5")), "takes screens in colour"),
-        (lambda: adv.ShrinkFrames(AtariVectorEnv("pong", 1)), "takes screens in colour"),
-        (lambda: adv.ShrinkFrames(adv.RawFrames(game()), 0), "size must be"),
+        (lambda: adv.atari.RawFrames(gym.make("CartPole-v1")), "made with frameskip=1"),
+        (lambda: adv.atari.RawFrames(gym.make("ALE/Pong-v5")), "made with frameskip=1"),
+        (lambda: adv.atari.RawFrames(game(), noop_max=-1), "noop_max must be"),
+        (lambda: adv.atari.RawFrames(game(), frame_skip=0), "frame_skip must be"),
+        (lambda: adv.atari.ShrinkFrames(gym.make("ALE/Pong-v5")), "takes screens in colour"),
+        (lambda: adv.atari.ShrinkFrames(AtariVectorEnv("pong", 1)), "takes screens in colour"),
+        (lambda: adv.atari.ShrinkFrames(adv.atari.RawFrames(game()), 0), "size must be"),
     ],
 )
 def test_errors(make, message):

@@ -10,7 +10,8 @@ from gymnasium import spaces
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adv_wrappers import PAAD, Director, Learned, presets
+from adv_wrappers import PAAD, Learned, presets
+from adv_wrappers.adversaries import Director
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims import from_module

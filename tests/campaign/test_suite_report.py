@@ -9,6 +9,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import SuiteReport
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.statistics import caveat, summary
 
 RETURNS = {
@@ -61,9 +62,9 @@ def test_round_trip(report, tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"suite": 3}', "3"])
 def test_files_that_are_none(tmp_path, text):
     (tmp_path / "report.json").write_text(text)
-    with pytest.raises(adv.ValueRangeError, match=r"report\.json"):
+    with pytest.raises(ValueRangeError, match=r"report\.json"):
         SuiteReport.from_json(tmp_path / "report.json")
-    with pytest.raises(adv.ValueRangeError, match="nothing"):
+    with pytest.raises(ValueRangeError, match="nothing"):
         SuiteReport.from_json(tmp_path / "nothing")
 
 
@@ -71,14 +72,14 @@ def test_a_report_without_an_attack_is_none(report):
     data = report.to_dict()
     for part in ("report", "fresh"):
         short = {**data[part], "threats": data[part]["threats"][:1]}
-        with pytest.raises(adv.ValueRangeError, match="at least one attack"):
+        with pytest.raises(ValueRangeError, match="at least one attack"):
             SuiteReport.from_dict({**data, part: short})
 
 
 def test_a_report_whose_fresh_episodes_are_of_another_attack_is_none(report):
     data = report.to_dict()
     data["fresh"]["threats"][1]["threat"] = "b"
-    with pytest.raises(adv.ValueRangeError, match="those of its strongest attack"):
+    with pytest.raises(ValueRangeError, match="those of its strongest attack"):
         SuiteReport.from_dict(data)
 
 

@@ -18,6 +18,7 @@ import adv_wrappers as adv
 from adv_wrappers.campaign import SuiteReport, standard
 from adv_wrappers.campaign.entries import ATTACKS, against, checkpoints, ready
 from adv_wrappers.campaign.suites import _judged, _refuse_less, fresh_seed
+from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.training.critic_scan import check_settings
 from tests.evaluation.agents import Film, balancing, short, watcher
 from tests.training.test_train_one_critic import Toy, toy_victim
@@ -178,12 +179,12 @@ def test_a_folder_takes_more_attacks_but_no_other_suite(tmp_path):
     assert first.left_out["pa-ad"] == "not asked for"
     more = standard("zoo:cartpole-dqn", "CartPole-v1", 0.05, attacks=("min-q", "noise"), **how)
     assert more.attacks == ("noise", "min-q") and SuiteReport.from_json(tmp_path / "report.json") == more
-    with pytest.raises(adv.ValueRangeError, match=r"holds another suite, with within\.eps 0\.05 and not 0\.1"):
+    with pytest.raises(ValueRangeError, match=r"holds another suite, with within\.eps 0\.05 and not 0\.1"):
         standard("zoo:cartpole-dqn", "CartPole-v1", 0.1, attacks=("noise",), **how)
-    with pytest.raises(adv.ValueRangeError, match="holds another suite, with victim"):
+    with pytest.raises(ValueRangeError, match="holds another suite, with victim"):
         standard("zoo:cartpole-ppo", "CartPole-v1", 0.05, attacks=("noise",), **how)
     (tmp_path / "suite.json").write_text("[")
-    with pytest.raises(adv.ValueRangeError, match="cannot use the folder"):
+    with pytest.raises(ValueRangeError, match="cannot use the folder"):
         standard("zoo:cartpole-dqn", "CartPole-v1", 0.05, attacks=("noise",), **how)
 
 
@@ -295,11 +296,11 @@ def test_a_finished_suite_is_not_replaced_by_less(tmp_path):
     standard("zoo:cartpole-dqn", short, 0.05, **how)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
     for less in ({"attacks": ["noise"]}, {"episodes": 2}, {"attacks": ["noise", "min-q"], "episodes": 9}):
-        with pytest.raises(adv.ValueRangeError, match="holds the finished suite of noise, pgd over 6 episodes: ask"):
+        with pytest.raises(ValueRangeError, match="holds the finished suite of noise, pgd over 6 episodes: ask"):
             standard("zoo:cartpole-dqn", short, 0.05, **{**how, **less})
         assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
     assert standard("zoo:cartpole-dqn", short, 0.05, **how, steps=1).settings["steps"] == 1  # of no training
-    with pytest.raises(adv.ValueRangeError, match="over 4 episodes and 256 steps of training: ask for no less"):
+    with pytest.raises(ValueRangeError, match="over 4 episodes and 256 steps of training: ask for no less"):
         found = {"attacks": ["sa-rl"], "episodes": 4, "steps": 256}
         _refuse_less(tmp_path, found, {**found, "steps": 255})
 
@@ -371,7 +372,7 @@ def test_images_leave_sa_rl_out():
 
 def test_budgets_below_one_grey_level():
     film = Film()
-    with pytest.raises(adv.BudgetError, match="quantize=False"):
+    with pytest.raises(BudgetError, match="quantize=False"):
         standard(watcher(film), Film, 0.5, attacks=("noise", "max-diff"), episodes=2)
     report = standard(watcher(film), Film, 0.5, attacks=("noise", "max-diff"), episodes=2, quantize=False)
     assert all(0 < row["linf"] <= 0.5 for row in report.report.threats[1:])
@@ -430,24 +431,24 @@ class Unplayed(gym.Wrapper):
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
-        ({"attacks": ["pa-bd"]}, adv.ThreatError, "names of attacks out of noise, .*'pa-bd'"),
-        ({"attacks": []}, adv.ThreatError, "got none"),
-        ({"attacks": ["min-q", "robust-sarsa"]}, adv.ThreatError, "no attack applies: min-q: min-q needs Q-values"),
-        ({"eps": None}, adv.ThreatError, "needs a budget"),
-        ({"within": adv.Linf(0.1)}, adv.ThreatError, "needs a budget"),
-        ({"eps": -1.0}, adv.BudgetError, "eps"),
-        ({"scale": "victim"}, adv.BudgetError, "unit of its own"),
-        ({"scale": (1.0, 2.0)}, adv.BudgetError, "2 numbers for a space of 4"),
-        ({"episodes": 0}, adv.ValueRangeError, "episodes must be"),
-        ({"seed": -1}, adv.ValueRangeError, "seed must be"),
-        ({"steps": 1.5}, adv.ValueRangeError, "steps must be"),
-        ({"num_envs": 0}, adv.ValueRangeError, "num_envs must be"),
-        ({"training": {"checkz": 3}}, adv.ThreatError, "training takes .*checks.*, not checkz"),
-        ({"training": {"eps": 3}}, adv.ThreatError, "not eps"),
-        ({"training": {"algorithm": "acktr"}}, adv.ThreatError, "'acktr'"),
-        ({"victim": "zoo:hopper-ppo"}, adv.VictimError, "observation space"),
-        ({"env": "Nothing-v7"}, adv.SpaceError, "Nothing-v7"),
-        ({"env": lambda: 1 / 0}, adv.SpaceError, "cannot make the environment: division"),
+        ({"attacks": ["pa-bd"]}, ThreatError, "names of attacks out of noise, .*'pa-bd'"),
+        ({"attacks": []}, ThreatError, "got none"),
+        ({"attacks": ["min-q", "robust-sarsa"]}, ThreatError, "no attack applies: min-q: min-q needs Q-values"),
+        ({"eps": None}, ThreatError, "needs a budget"),
+        ({"within": adv.Linf(0.1)}, ThreatError, "needs a budget"),
+        ({"eps": -1.0}, BudgetError, "eps"),
+        ({"scale": "victim"}, BudgetError, "unit of its own"),
+        ({"scale": (1.0, 2.0)}, BudgetError, "2 numbers for a space of 4"),
+        ({"episodes": 0}, ValueRangeError, "episodes must be"),
+        ({"seed": -1}, ValueRangeError, "seed must be"),
+        ({"steps": 1.5}, ValueRangeError, "steps must be"),
+        ({"num_envs": 0}, ValueRangeError, "num_envs must be"),
+        ({"training": {"checkz": 3}}, ThreatError, "training takes .*checks.*, not checkz"),
+        ({"training": {"eps": 3}}, ThreatError, "not eps"),
+        ({"training": {"algorithm": "acktr"}}, ThreatError, "'acktr'"),
+        ({"victim": "zoo:hopper-ppo"}, VictimError, "observation space"),
+        ({"env": "Nothing-v7"}, SpaceError, "Nothing-v7"),
+        ({"env": lambda: 1 / 0}, SpaceError, "cannot make the environment: division"),
     ],
 )
 def test_bad_input_costs_nothing(arguments, error, match, tmp_path):
@@ -458,13 +459,13 @@ def test_bad_input_costs_nothing(arguments, error, match, tmp_path):
 
 
 def test_settings_of_critics_that_cannot_work():
-    with pytest.raises(adv.ValueRangeError, match="at least one"):
+    with pytest.raises(ValueRangeError, match="at least one"):
         check_settings([])
-    with pytest.raises(adv.ValueRangeError, match=r"eps must be .* got -1"):
+    with pytest.raises(ValueRangeError, match=r"eps must be .* got -1"):
         standard(toy_victim(), Toy, 1.0, attacks=("robust-sarsa",), critics=[*CRITICS, {"eps": -1}])
-    with pytest.raises(adv.ThreatError, match=r"takes .*weight.*, not heft"):
+    with pytest.raises(ThreatError, match=r"takes .*weight.*, not heft"):
         standard(toy_victim(), Toy, 1.0, attacks=("robust-sarsa",), critics=[{"heft": 1}])
-    with pytest.raises(adv.ThreatError, match="not 3"):
+    with pytest.raises(ThreatError, match="not 3"):
         check_settings([3])
 
 

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.core.newest import FrameHistory
+from adv_wrappers.errors import BudgetError
 from adv_wrappers.presets import parse_threat
 from tests.rigs import RIGS, ReplayEnv, run
 
@@ -79,7 +80,9 @@ def test_every_frame_is_new_at_the_start_and_after_a_jump():
 
 
 def wrapped_film(film: list[np.ndarray]) -> object:
-    return adv.PerturbObservation(env(film=film), adv.Brightness(1.0, 7.0), within=adv.Newest(adv.Valid(), axis=0))
+    return adv.PerturbObservation(
+        env(film=film), adv.daylight.Brightness(1.0, 7.0), within=adv.Newest(adv.Valid(), axis=0)
+    )
 
 
 def test_a_new_episode_forgets_the_last():
@@ -93,7 +96,7 @@ def test_a_new_episode_forgets_the_last():
 
 def test_frames_of_several_entries():
     film = stacks(9)[::2]  # two frames more at every step
-    shell = adv.PerturbObservation(env(film=film), adv.Brightness(), within=adv.Newest(adv.Valid(), 0, size=2))
+    shell = adv.PerturbObservation(env(film=film), adv.daylight.Brightness(), within=adv.Newest(adv.Valid(), 0, size=2))
     seen = play(shell)
     for before, now in itertools.pairwise(seen):
         np.testing.assert_array_equal(now[:2], before[2:])
@@ -114,18 +117,18 @@ def test_a_mask_keeps_rows_apart():
 
 
 def test_what_is_no_stack_is_refused():
-    with pytest.raises(adv.BudgetError, match="needs the budget of a frame"):
+    with pytest.raises(BudgetError, match="needs the budget of a frame"):
         adv.Newest(adv.Newest(adv.Valid()))
     for wrong in (
         adv.Newest(adv.Valid(), axis=3),
         adv.Newest(adv.Valid(), axis=1, size=2),
         adv.Newest(adv.Valid(), axis=0, size=4),
     ):
-        with pytest.raises(adv.BudgetError, match="a stack of at least two frames"):
-            adv.PerturbObservation(env(), adv.Brightness(), within=wrong)
-    with pytest.raises(adv.BudgetError, match="axis must be an integer"):
+        with pytest.raises(BudgetError, match="a stack of at least two frames"):
+            adv.PerturbObservation(env(), adv.daylight.Brightness(), within=wrong)
+    with pytest.raises(BudgetError, match="axis must be an integer"):
         adv.Newest(adv.Valid(), axis=True)
-    with pytest.raises(adv.BudgetError, match="below one grey level"):
+    with pytest.raises(BudgetError, match="below one grey level"):
         adv.PerturbObservation(env(), adv.Noise(), within=adv.Newest(adv.Linf(0.5), axis=0))
 
 
@@ -144,7 +147,7 @@ def test_where_the_frames_are(shape, axis):
     if axis is not None:
         assert budget.along(shape) == axis and adv.Newest(adv.Valid(), axis=1).along(shape) == 1
         return
-    with pytest.raises(adv.BudgetError, match="say which axis"):
+    with pytest.raises(BudgetError, match="say which axis"):
         budget.along(shape)
 
 
@@ -153,7 +156,7 @@ def test_the_stacks_of_stable_baselines():
     film = [np.ascontiguousarray(np.moveaxis(np.repeat(obs, 3, 1), 0, -1)) for obs in stacks(6)]
     seen = []
     for budget in (adv.Newest(adv.Valid()), adv.Newest(adv.Valid(), axis=-1)):
-        seen.append(play(adv.PerturbObservation(env(film=film), adv.Brightness(), within=budget)))
+        seen.append(play(adv.PerturbObservation(env(film=film), adv.daylight.Brightness(), within=budget)))
         for before, now in itertools.pairwise(seen[-1]):
             np.testing.assert_array_equal(now[..., :-1], before[..., 1:])
     np.testing.assert_array_equal(*seen)

@@ -9,35 +9,36 @@ import pytest
 import torch
 
 import adv_wrappers as adv
-from adv_wrappers.core.perturbation import check_how, check_when
+from adv_wrappers.core.perturbation import Perturbation, check_how, check_when
+from adv_wrappers.errors import ThreatError, VictimError
 
 
-class NoDataclass(adv.Perturbation):
+class NoDataclass(Perturbation):
     name: ClassVar[str] = "test-no-dataclass"
 
     def __call__(self, x, context):
         return x
 
 
-class NoName(adv.Perturbation):
+class NoName(Perturbation):
     def __call__(self, x, context):
         return x
 
 
-class NoCall(adv.Perturbation):
+class NoCall(Perturbation):
     name: ClassVar[str] = "test-no-call"
 
 
 @pytest.mark.parametrize("kind", [NoDataclass, NoName, NoCall])
 def test_a_perturbation_is_a_frozen_dataclass_with_a_name_that_can_be_called(kind):
-    with pytest.raises(adv.ThreatError, match=f"{kind.__name__} must be a frozen dataclass"):
+    with pytest.raises(ThreatError, match=f"{kind.__name__} must be a frozen dataclass"):
         adv.PerturbObservation(gym.make("CartPole-v1"), kind(), within=adv.Linf(0.1))
 
 
 def test_classes_in_the_place_of_values():
-    with pytest.raises(adv.ThreatError, match=r"call it, as in Noise\(...\)"):
+    with pytest.raises(ThreatError, match=r"call it, as in Noise\(...\)"):
         check_how(adv.Noise)
-    with pytest.raises(adv.ThreatError, match=r"call it, as in Always\(...\)"):
+    with pytest.raises(ThreatError, match=r"call it, as in Always\(...\)"):
         check_when(adv.Always)
 
 
@@ -46,9 +47,9 @@ def test_functions_take_a_batch_and_a_context():
     check_how(torch.add)  # a builtin that does not say what it takes
     check_when(lambda x, context: x[:, 0] > 0)
     for function in (lambda x: x, lambda: 0, lambda a, b, c: a):
-        with pytest.raises(adv.ThreatError, match=r"must take \(x, context\)"):
+        with pytest.raises(ThreatError, match=r"must take \(x, context\)"):
             check_how(function)
-        with pytest.raises(adv.ThreatError, match=r"must take \(x, context\)"):
+        with pytest.raises(ThreatError, match=r"must take \(x, context\)"):
             check_when(function)
 
 
@@ -62,7 +63,7 @@ def test_a_victim_without_a_gradient_is_told_apart():
     space = gym.make("CartPole-v1")
     net = torch.nn.Linear(4, 2)
     spaces = space.observation_space, space.action_space
-    with pytest.raises(adv.VictimError, match=r"detaches.*square"):  # of a function it is known at once
+    with pytest.raises(VictimError, match=r"detaches.*square"):  # of a function it is known at once
         adv.MinBest(adv.from_module(lambda x: net(x).detach(), *spaces, "q"))
 
     class Detached(torch.nn.Linear):
@@ -71,5 +72,5 @@ def test_a_victim_without_a_gradient_is_told_apart():
 
     victim = adv.from_module(Detached(4, 2), *spaces, "q")
     env = adv.PerturbObservation(space, adv.MinBest(victim), within=adv.Linf(0.1))
-    with pytest.raises(adv.VictimError, match="carries no gradient"):
+    with pytest.raises(VictimError, match="carries no gradient"):
         env.reset(seed=0)

@@ -198,9 +198,9 @@ class Counting(Perturbation):
 def test_who_is_not_recorded(monkeypatch):
     install(monkeypatch)
     function = lambda x, context: x + 1  # noqa: E731
-    for how in (function, Counting(), adv.Shift(1, 1)):
+    for how in (function, Counting(), adv.daylight.Shift(1, 1)):
         within, space = adv.Linf(0.3), SPACE
-        if how.__class__ is adv.Shift:
+        if how.__class__ is adv.daylight.Shift:
             within, space = adv.Valid(), spaces.Box(0, 255, (4, 9, 9), np.uint8)
         threat = adv.ThreatModel("observation", how, within)
         made = Engine(threat, space, spaces.Discrete(3), 3, device=torch.device("cpu"))

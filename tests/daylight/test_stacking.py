@@ -7,13 +7,14 @@ import pytest
 import torch
 
 import adv_wrappers as adv
+from adv_wrappers.daylight import JPEG, Brightness, MedianBlur, Perspective, Rotation, Shift
 from tests.laws.checks import Case, check_vector
 from tests.rigs import KINDS, RIGS, ReplayEnv, recorded, run, same, vector
 
 RIG = RIGS["image"]
 SIX = {
-    "brightness": adv.Brightness(1.7, 40), "median-blur": adv.MedianBlur(3), "rotation": adv.Rotation(3),
-    "shift": adv.Shift(2, 1), "jpeg": adv.JPEG(10), "perspective": adv.Perspective(3),
+    "brightness": Brightness(1.7, 40), "median-blur": MedianBlur(3), "rotation": Rotation(3),
+    "shift": Shift(2, 1), "jpeg": JPEG(10), "perspective": Perspective(3),
 }  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def test_the_transform_of_the_attacked_frame(name):
 
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_stacks_on_vectors(kind):
-    stack = [adv.Rotation((-5, 5)), attack(), adv.JPEG((20, 60), per="step")]
+    stack = [adv.daylight.Rotation((-5, 5)), attack(), adv.daylight.JPEG((20, 60), per="step")]
     same(
         run(kind, RIG, lambda env: adv.wrap(env, *stack)),
         run("env", RIG, lambda env: adv.wrap(env, *stack)),
@@ -91,8 +92,8 @@ def test_a_transform_that_is_gated_off_costs_nothing(monkeypatch):
     def never(self, x, layout, limits, **parameters):
         raise AssertionError("a transform was computed for a step that is not attacked")
 
-    monkeypatch.setattr(adv.Rotation, "change", never)
-    env = adv.ProbabilisticTiming(adv.wrap(RIG.env(), adv.Rotation(3)), 0.0)
+    monkeypatch.setattr(adv.daylight.Rotation, "change", never)
+    env = adv.ProbabilisticTiming(adv.wrap(RIG.env(), adv.daylight.Rotation(3)), 0.0)
     obs, _ = env.reset(seed=0)
     np.testing.assert_array_equal(obs, recorded(RIG.space)[0][0])
     env.step(0)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.errors import ThreatError
+from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.evaluation import checks
 from adv_wrappers.evaluation.checks import Outcome
 from adv_wrappers.victims import Victim, from_module
@@ -178,9 +178,9 @@ def test_an_environment_that_is_perturbed_already(victim: Victim) -> None:
 
 def test_a_victim_says_how_its_own_environment_is_made(victim: Victim) -> None:
     victim.card = {"environment": {"id": "Own-v1", "kwargs": {"use_contact_forces": True}}}
-    with pytest.raises(adv.VictimError, match=r"made: gymnasium.make\('Own-v1', use_contact_forces=True\)"):
+    with pytest.raises(VictimError, match=r"made: gymnasium.make\('Own-v1', use_contact_forces=True\)"):
         adv.wrap(gym.make("Acrobot-v1"), adv.threat("pgd", victim, eps=0.1))
     victim.card = {"environment": {"id": "Own-v1", "kwargs": {}}}
-    with pytest.raises(adv.VictimError, match="this environment has Box") as error:
+    with pytest.raises(VictimError, match="this environment has Box") as error:
         adv.evaluate(victim, "MountainCar-v0", episodes=1)
     assert "card" not in str(error.value)

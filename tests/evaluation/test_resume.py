@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import adv_wrappers as adv
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation import evaluate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import Victim
@@ -143,9 +144,9 @@ def test_what_a_file_cannot_tell_apart_is_played_again(victim: Victim, played: l
 
 
 def test_folders_that_cannot_be_gone_on_with(victim: Victim, played: list[Any], tmp_path: Path) -> None:
-    with pytest.raises(adv.ValueRangeError, match="give out="):
+    with pytest.raises(ValueRangeError, match="give out="):
         adv.evaluate(victim, short, resume=True)
     (tmp_path / "report.json").write_text("[")
-    with pytest.raises(adv.ValueRangeError, match="cannot read a report from"):
+    with pytest.raises(ValueRangeError, match="cannot read a report from"):
         adv.evaluate(victim, short, out=tmp_path, resume=True)
     assert played == [] and (tmp_path / "report.json").read_text() == "["

@@ -25,7 +25,7 @@ from gymnasium.utils.env_checker import check_env
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned
 from adv_wrappers.core.bound_victim import BoundVictim
-from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.errors import AdvWrappersError, VictimError
 from adv_wrappers.formatting import text_of
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.victims.runner import PolicyRunner
@@ -694,7 +694,7 @@ def check_stops(what: str, function: Any) -> None:
     """Law 14: ``function`` raises a :class:`VictimError` that names the victim."""
     try:
         function()
-    except adv.VictimError as error:
+    except VictimError as error:
         assert "broken" in str(error), f"{what}: the error does not name the victim: {error}"
         return
     except AdvWrappersError as error:

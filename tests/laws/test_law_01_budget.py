@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import adv_wrappers as adv
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.errors import SpaceError
 from tests.laws.checks import BUDGETS, Case, cases, check_budget, fitting
 from tests.rigs import RIGS
 
@@ -49,11 +51,11 @@ def test_a_preset_without_a_rig_is_an_error(monkeypatch):
     from tests.laws import checks
 
     @dataclass(frozen=True)
-    class Odd(adv.Perturbation):
+    class Odd(Perturbation):
         name = "odd-one-out"
 
         def check(self, field, within):
-            raise adv.SpaceError("nothing fits")
+            raise SpaceError("nothing fits")
 
     monkeypatch.setitem(adv.presets, "odd-one-out", Preset(Odd))
     with pytest.raises(AssertionError, match="odd-one-out"):

@@ -12,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 from safetensors.torch import save_file
 
 import adv_wrappers as adv
+from adv_wrappers.errors import VictimError
 from tests.laws.checks import adversary_for, cases, check_round_trip, check_spec, check_text
 from tests.rigs import same_bytes
 
@@ -124,9 +125,9 @@ def test_changed_weights_are_refused(tmp_path):
     weights = _mlp("q", 4, 2)
     weights["q.2.bias"][0] += 1e-3
     save_file(weights, tmp_path / "q" / "weights.safetensors")
-    with pytest.raises(adv.VictimError, match="changed"):
+    with pytest.raises(VictimError, match="changed"):
         adv.ThreatModel.from_dict(json.loads(json.dumps(data)))
-    with pytest.raises(adv.VictimError, match="changed"):
+    with pytest.raises(VictimError, match="changed"):
         gym.make(EnvSpec.from_json(text))
 
 
@@ -135,7 +136,7 @@ def test_a_victim_without_a_ref_must_be_given():
 
     victim = RIGS["q"].victim()
     data = adv.threat("pgd", victim, eps=0.1).to_dict()
-    with pytest.raises(adv.VictimError, match="victims="):
+    with pytest.raises(VictimError, match="victims="):
         adv.ThreatModel.from_dict(data)
     assert adv.ThreatModel.from_dict(data, victims={victim.fingerprint(): victim}).victims == [victim]
 

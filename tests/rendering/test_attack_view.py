@@ -15,8 +15,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import RecordVideo, RenderCollection
 
 import adv_wrappers as adv
+from adv_wrappers.errors import OrderError, SpaceError, ValueRangeError
 from adv_wrappers.rendering import attack_view
-from adv_wrappers.rendering.attack_view import VectorAttackView
+from adv_wrappers.rendering.attack_view import AttackView, VectorAttackView
 from tests.rigs import IMAGE, RIGS, ReplayEnv, TensorVector, recorded
 
 
@@ -29,7 +30,7 @@ def test_tensors_and_partial_resets(monkeypatch):
     seen = []
     monkeypatch.setattr(attack_view, "compose", lambda header, panels, down: seen.append((header, panels)))
     inner = SyncVectorEnv([still] * 2, autoreset_mode=AutoresetMode.DISABLED)
-    env = adv.AttackView(adv.wrap(TensorVector(inner), "noise:eps=9", "action-flip"), size=12)
+    env = AttackView(adv.wrap(TensorVector(inner), "noise:eps=9", "action-flip"), size=12)
     env.reset(seed=[0, 1])
     obs = env.step(torch.tensor([1, 2]))[0]
     env.render()
@@ -43,7 +44,7 @@ def test_tensors_and_partial_resets(monkeypatch):
 def test_a_view_changes_nothing_and_draws_only_when_asked(monkeypatch):
     monkeypatch.setattr(attack_view, "compose", lambda *_: pytest.fail("drawn without being asked"))
     plain, view = (adv.wrap(still(), "noise:eps=9", "action-flip:p=0.5") for _ in range(2))
-    view = adv.AttackView(view)
+    view = AttackView(view)
     assert (plain.reset(seed=3)[0] == view.reset(seed=3)[0]).all()
     for _ in range(3):
         a, b = plain.step(1), view.step(1)
@@ -51,7 +52,7 @@ def test_a_view_changes_nothing_and_draws_only_when_asked(monkeypatch):
 
 
 def test_metadata_and_collections():
-    env = adv.AttackView(adv.wrap(still(), "noise:eps=9"), size=12)
+    env = AttackView(adv.wrap(still(), "noise:eps=9"), size=12)
     assert env.render_mode == "rgb_array" and env.metadata["render_modes"] == ["rgb_array"]
     assert env.metadata["render_fps"] == 30 and env.metadata["adv_wrappers.layers"] == 1
     env = RenderCollection(env)
@@ -75,7 +76,7 @@ def test_record_video(monkeypatch, tmp_path):
     for name in ("moviepy", "moviepy.video", "moviepy.video.io", "moviepy.video.io.ImageSequenceClip"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     sys.modules["moviepy.video.io.ImageSequenceClip"].ImageSequenceClip = Clip
-    view = adv.AttackView(adv.wrap(still(), "noise:eps=9"), size=12)
+    view = AttackView(adv.wrap(still(), "noise:eps=9"), size=12)
     assert view.env.render_mode is None
     env = RecordVideo(view, str(tmp_path / "film"))
     env.reset(seed=0)
@@ -87,39 +88,39 @@ def test_record_video(monkeypatch, tmp_path):
 
 
 def test_a_spec_builds_the_view_again():
-    env = adv.AttackView(adv.wrap(gym.make("tests/Frames-v0"), "noise:eps=9", "action-flip"), size=24, gain=2)
+    env = AttackView(adv.wrap(gym.make("tests/Frames-v0"), "noise:eps=9", "action-flip"), size=24, gain=2)
     again = gym.make(env.spec)
-    assert isinstance(again, adv.AttackView) and gym.make(again.spec).spec == env.spec
+    assert isinstance(again, AttackView) and gym.make(again.spec).spec == env.spec
     env.reset(seed=0), again.reset(seed=0)
     assert (env.render() == again.render()).all()
 
 
 def test_errors():
     rig = RIGS["q"]
-    with pytest.raises(adv.OrderError, match="there are none"):
-        adv.AttackView(rig.env())
-    with pytest.raises(adv.OrderError, match="around each environment"):
-        adv.AttackView(SyncVectorEnv([lambda: adv.wrap(rig.env(), "noise:eps=0.1")] * 2))
-    with pytest.raises(adv.SpaceError, match="gymnasium Env"):
-        adv.AttackView("CartPole-v1")
+    with pytest.raises(OrderError, match="there are none"):
+        AttackView(rig.env())
+    with pytest.raises(OrderError, match="around each environment"):
+        AttackView(SyncVectorEnv([lambda: adv.wrap(rig.env(), "noise:eps=0.1")] * 2))
+    with pytest.raises(SpaceError, match="gymnasium Env"):
+        AttackView("CartPole-v1")
     env = adv.wrap(rig.env(), "noise:eps=0.1")
     for arguments in ({"frames": "some"}, {"size": 0}, {"gain": 0}, {"gain": "much"}):
-        with pytest.raises(adv.ValueRangeError, match=next(iter(arguments))):
-            adv.AttackView(env, **arguments)
-    with pytest.raises(adv.SpaceError, match="image"):
-        adv.AttackView(env, layout="HW")
+        with pytest.raises(ValueRangeError, match=next(iter(arguments))):
+            AttackView(env, **arguments)
+    with pytest.raises(SpaceError, match="image"):
+        AttackView(env, layout="HW")
     with pytest.raises(ResetNeeded):
-        adv.AttackView(env).render()
+        AttackView(env).render()
     sb3 = pytest.importorskip("stable_baselines3.common.vec_env")
-    with pytest.raises(adv.OrderError, match="inside an SB3 VecEnv"):
-        adv.AttackView(adv.wrap(sb3.DummyVecEnv([rig.env]), "noise:eps=0.1"))
+    with pytest.raises(OrderError, match="inside an SB3 VecEnv"):
+        AttackView(adv.wrap(sb3.DummyVecEnv([rig.env]), "noise:eps=0.1"))
 
 
 def test_rows_of_a_vector_look_like_single_environments():
     threats = ["noise:eps=9,p=0.5", "action-flip:p=0.5"]
-    vector = adv.AttackView(adv.wrap(SyncVectorEnv([still] * 2), *threats), gain=3)
+    vector = AttackView(adv.wrap(SyncVectorEnv([still] * 2), *threats), gain=3)
     assert isinstance(vector, VectorAttackView) and vector.render_mode == "rgb_array"
-    singles = [adv.AttackView(adv.wrap(still(), *threats), gain=3) for _ in range(2)]
+    singles = [AttackView(adv.wrap(still(), *threats), gain=3) for _ in range(2)]
     vector.reset(seed=[0, 1])
     for row, env in enumerate(singles):
         env.reset(seed=row)
@@ -146,7 +147,7 @@ def drawn(env, monkeypatch):
 @pytest.mark.parametrize("text", ["rotation:degrees=9", "rotation:degrees=9,layout=FHWC"])
 def test_true_screens_are_shown_as_the_agent_would_see_them(monkeypatch, text):
     """Around ``ShrinkFrames`` true and shown screens have one form, and so there is a difference."""
-    clean, env = adv.atari("PongNoFrameskip-v4"), adv.AttackView(adv.atari("PongNoFrameskip-v4", raw=text))
+    clean, env = adv.atari.atari("PongNoFrameskip-v4"), AttackView(adv.atari.atari("PongNoFrameskip-v4", raw=text))
     clean.reset(seed=1), env.reset(seed=1)
     for _ in range(3):
         true, shown = clean.step(2)[0], env.step(2)[0]
@@ -157,9 +158,9 @@ def test_true_screens_are_shown_as_the_agent_would_see_them(monkeypatch, text):
 
 
 def test_true_screens_of_a_vector(monkeypatch):
-    games = [lambda: adv.RawFrames(gym.make("PongNoFrameskip-v4"), noop_max=3)] * 2
-    clean, raw = adv.ShrinkFrames(SyncVectorEnv(games)), adv.wrap(SyncVectorEnv(games), "shift:dx=9")
-    env = adv.AttackView(adv.ShrinkFrames(raw))
+    games = [lambda: adv.atari.RawFrames(gym.make("PongNoFrameskip-v4"), noop_max=3)] * 2
+    clean, raw = adv.atari.ShrinkFrames(SyncVectorEnv(games)), adv.wrap(SyncVectorEnv(games), "shift:dx=9")
+    env = AttackView(adv.atari.ShrinkFrames(raw))
     true, shown = clean.reset(seed=[1, 2])[0], env.reset(seed=[1, 2])[0]
     for row, panels in enumerate(drawn(env, monkeypatch)):
         assert (panels["true"] == true[row][..., None]).all()
@@ -170,15 +171,15 @@ def test_true_screens_of_a_vector(monkeypatch):
 def test_true_screens_of_ales_vector_environment(monkeypatch):
     colours = {"grayscale": False, "img_height": 210, "img_width": 160, "num_threads": 1}
     envs = [gym.make_vec("ALE/Pong-v5", 1, "vector_entry_point", **colours) for _ in range(2)]
-    env = adv.AttackView(adv.ShrinkFrames(adv.wrap(envs[0], "shift:dx=9")))
+    env = AttackView(adv.atari.ShrinkFrames(adv.wrap(envs[0], "shift:dx=9")))
     env.reset(seed=1)
     (panels,) = drawn(env, monkeypatch)
-    assert (panels["true"] == adv.ShrinkFrames(envs[1]).reset(seed=1)[0][0, -1][..., None]).all()
+    assert (panels["true"] == adv.atari.ShrinkFrames(envs[1]).reset(seed=1)[0][0, -1][..., None]).all()
 
 
 def test_right_around_the_layer_screens_are_in_colour(monkeypatch):
-    raw = adv.wrap(adv.RawFrames(gym.make("PongNoFrameskip-v4")), "shift:dx=9")
-    env = adv.AttackView(raw, size=1)
+    raw = adv.wrap(adv.atari.RawFrames(gym.make("PongNoFrameskip-v4")), "shift:dx=9")
+    env = AttackView(raw, size=1)
     env.reset(seed=1)
     seen = []
     monkeypatch.setattr(attack_view, "compose", lambda header, panels, down: seen.extend(panels))

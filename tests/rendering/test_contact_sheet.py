@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers import daylight
+from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation import perceptual
 from adv_wrappers.evaluation.side_by_side import compare_threats, daylight_threats
 from adv_wrappers.rendering.contact_sheet import decibels, draw_contact_sheet, draw_spectra, number
@@ -37,7 +38,7 @@ def read(path):
 def test_threats_get_the_same_observation_and_strike_as_layers_do():
     x = scene()
     seen = compare_threats(
-        x, ["rotation:degrees=4", "noise:eps=3", "shift:dx=2 + median-blur:k=3", adv.JPEG(20)], seed=5
+        x, ["rotation:degrees=4", "noise:eps=3", "shift:dx=2 + median-blur:k=3", adv.daylight.JPEG(20)], seed=5
     )
     assert (seen.true == x).all()
     batch = torch.from_numpy(x)[None]
@@ -68,9 +69,9 @@ def test_a_victim_plays_and_is_attacked():
     rig = RIGS["image"]
     seen = compare_threats(rig.env(), ["fgsm:eps=4"], rig.victim(), step=1)
     assert seen.distances[0]["linf"] == 4
-    with pytest.raises(adv.VictimError, match="needs a victim"):
+    with pytest.raises(VictimError, match="needs a victim"):
         compare_threats(rig.env(), ["fgsm:eps=4"], step=1)
-    with pytest.raises(adv.VictimError, match="observation space"):
+    with pytest.raises(VictimError, match="observation space"):
         compare_threats(scene(), ["fgsm:eps=4"], rig.victim())
 
 
@@ -124,7 +125,7 @@ def test_spectra(tmp_path):
             compare_threats(scene(), ["jpeg", "shift", "rotation", "median-blur"][:count]), tmp_path / f"{count}.png"
         )
         assert read(tmp_path / f"{count}.png").std() > 1
-    with pytest.raises(adv.ValueRangeError, match="at least one threat"):
+    with pytest.raises(ValueRangeError, match="at least one threat"):
         draw_spectra(compare_threats(scene(), []), tmp_path / "none.png")
 
 
@@ -141,7 +142,7 @@ def test_atari(tmp_path):
     assert seen.true.shape == (4, 84, 84) and seen.names[2] == ("rotation", ("degrees=3",)) and seen.stacked
     raw = compare_threats(PONG, step=3, seed=1, raw=True)
     assert raw.true.shape == (210, 160, 3) and len(np.unique(raw.true.reshape(-1, 3), axis=0)) > 3 and not raw.stacked
-    env = adv.atari(PONG)
+    env = adv.atari.atari(PONG)
     env.reset(seed=1), env.action_space.seed(1)
     for _ in range(3):
         obs = env.step(env.action_space.sample())[0]
@@ -171,15 +172,15 @@ def test_an_environment_that_is_perturbed_already_is_no_original(monkeypatch, tm
 
 def test_errors():
     for source, message in (("CartPole-v1", "only images"), ("Nothing-v7", "cannot make"), (scene()[0, 0], "images")):
-        with pytest.raises(adv.SpaceError, match=message):
+        with pytest.raises(SpaceError, match=message):
             compare_threats(source, ["noise:eps=1"])
-    with pytest.raises(adv.SpaceError, match="Atari"):
+    with pytest.raises(SpaceError, match="Atari"):
         compare_threats(gym.make("CartPole-v1"), raw=True)
-    with pytest.raises(adv.SpaceError, match="Atari"):
+    with pytest.raises(SpaceError, match="Atari"):
         compare_threats(scene(), raw=True)
-    with pytest.raises(adv.ThreatError, match="perturbs the action"):
+    with pytest.raises(ThreatError, match="perturbs the action"):
         compare_threats(scene(), ["action-flip"])
-    with pytest.raises(adv.ThreatError, match="at least one"):
+    with pytest.raises(ThreatError, match="at least one"):
         compare_threats(scene(), [[]])
-    with pytest.raises(adv.ValueRangeError, match="step"):
+    with pytest.raises(ValueRangeError, match="step"):
         compare_threats(scene(), step=-1)

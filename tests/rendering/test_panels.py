@@ -12,6 +12,7 @@ import adv_wrappers as adv
 from adv_wrappers.formatting import caption
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.rendering import attack_view, palette
+from adv_wrappers.rendering.attack_view import AttackView
 from adv_wrappers.rendering.frames import UNCHANGED
 from adv_wrappers.rendering.panels import LINE, MARGIN, NARROWEST
 from tests.rigs import RIGS, ReplayEnv, recorded
@@ -50,7 +51,7 @@ def panels(frame, count, size, lines):
 def test_the_panels_are_the_true_and_the_perturbed_observation(name):
     space, look = PICTURES[name]
     eps = 20 if space.dtype == np.uint8 else 0.1
-    env = adv.AttackView(adv.wrap(replay(space), f"noise:eps={eps}", keep_true=True), size=60)
+    env = AttackView(adv.wrap(replay(space), f"noise:eps={eps}", keep_true=True), size=60)
     obs, info = env.reset(seed=2)
     for _ in range(2):
         frame = env.render()
@@ -65,7 +66,7 @@ def test_the_panels_are_the_true_and_the_perturbed_observation(name):
 
 
 def test_nothing_changed_is_grey_all_over():
-    env = adv.AttackView(adv.wrap(replay(PICTURES["stack"][0]), "noise:eps=9,when=never()"), size=60)
+    env = AttackView(adv.wrap(replay(PICTURES["stack"][0]), "noise:eps=9,when=never()"), size=60)
     env.reset(seed=0)
     frame = env.render()
     first, second, third = panels(frame, 3, (12, 12), 2)
@@ -74,7 +75,7 @@ def test_nothing_changed_is_grey_all_over():
 
 
 def test_the_dot_is_red_where_a_threat_attacked():
-    env = adv.AttackView(adv.wrap(replay(PICTURES["stack"][0]), "noise:eps=1,when=every(2)"), size=60)
+    env = AttackView(adv.wrap(replay(PICTURES["stack"][0]), "noise:eps=1,when=every(2)"), size=60)
     env.reset(seed=0)
     dots = []
     for _ in range(3):
@@ -97,7 +98,7 @@ def captured(monkeypatch, env):
 
 
 def test_all_frames(monkeypatch):
-    env = adv.AttackView(adv.wrap(replay(PICTURES["stack"][0]), "noise:eps=9"), frames="all", size=96, gain=2)
+    env = AttackView(adv.wrap(replay(PICTURES["stack"][0]), "noise:eps=9"), frames="all", size=96, gain=2)
     obs, _ = env.reset(seed=0)
     seen = captured(monkeypatch, env)
     assert seen["titles"] == ["true", "seen by the agent", "difference x 2"]
@@ -110,12 +111,12 @@ def test_all_frames(monkeypatch):
 def test_a_frame_stack_outside_the_layer(monkeypatch):
     """The layer sees single frames; the newest of the stack is compared with it."""
     space = spaces.Box(0, 255, (12, 14), np.uint8)
-    env = adv.AttackView(FrameStackObservation(adv.wrap(replay(space), "noise:eps=30"), 3), size=14)
+    env = AttackView(FrameStackObservation(adv.wrap(replay(space), "noise:eps=30"), 3), size=14)
     obs, _ = env.reset(seed=1)
     seen = captured(monkeypatch, env)
     assert (seen["pictures"][1][..., 0] == obs[-1]).all() and len(seen["pictures"]) == 3
     other = gym.wrappers.ResizeObservation(adv.wrap(replay(space), "noise:eps=30"), (20, 20))
-    env = adv.AttackView(other, size=10)
+    env = AttackView(other, size=10)
     env.reset(seed=1)
     assert captured(monkeypatch, env)["titles"] == ["true", "seen by the agent"]
 
@@ -125,7 +126,7 @@ def test_captions(monkeypatch):
         return (a + 1) % 3
 
     threats = ["daylight:game=Pong,transform=shift", "noise:eps=2,p=0", adv.ThreatModel("action", other, adv.Valid())]
-    env = adv.AttackView(adv.wrap(replay(PICTURES["stack"][0]), *threats))
+    env = AttackView(adv.wrap(replay(PICTURES["stack"][0]), *threats))
     env.reset(seed=0)
     lines = [text for _, text in captured(monkeypatch, env)["header"]]
     assert lines == [
@@ -153,8 +154,8 @@ def test_captions_of_threats():
     ]
     assert [caption(parse_threat(text)) for text in texts] == texts
     assert caption(adv.threat("min-best", eps=1, p=0.5)) == "fgsm:eps=1,when=bernoulli(0.5)"  # which it is
-    assert caption(adv.ThreatModel("observation", adv.Rotation((-5, 5)))) == "rotation:degrees=-5;5"
-    assert caption(adv.ThreatModel("observation", adv.Rotation(), adv.Linf(3))) == "rotation:degrees=3,eps=3"
+    assert caption(adv.ThreatModel("observation", adv.daylight.Rotation((-5, 5)))) == "rotation:degrees=-5;5"
+    assert caption(adv.ThreatModel("observation", adv.daylight.Rotation(), adv.Linf(3))) == "rotation:degrees=3,eps=3"
     assert (
         caption(adv.ThreatModel("observation", adv.Noise(), adv.Linf(3, scale=(1, 2) * 5)))
         == "noise:eps=3,scale=<10 numbers>"
@@ -170,7 +171,7 @@ def test_vectors_beside_the_environments_own_rendering(monkeypatch):
 
     rig = RIGS["q"]
     env = Rendering(rig.env().recordings, rig.space, rig.actions)
-    env = adv.AttackView(adv.wrap(env, "noise:eps=0.2,kind=sign"), size=80)
+    env = AttackView(adv.wrap(env, "noise:eps=0.2,kind=sign"), size=80)
     env.reset(seed=0)
     seen = captured(monkeypatch, env)
     assert seen["titles"] == ["environment", "observation"]
@@ -185,10 +186,10 @@ def test_vectors_beside_the_environments_own_rendering(monkeypatch):
 
 
 def test_dictionaries_and_many_features(monkeypatch):
-    env = adv.AttackView(adv.wrap(RIGS["dict"].env(), "noise:eps=0.2,at=vector"))
+    env = AttackView(adv.wrap(RIGS["dict"].env(), "noise:eps=0.2,at=vector"))
     env.reset(seed=0)
     assert captured(monkeypatch, env)["pictures"][0].shape[0] == LINE * 6
     space = spaces.Box(-3, 3, (40,), np.float32)
-    env = adv.AttackView(adv.wrap(replay(space), "noise:eps=0.2"))
+    env = AttackView(adv.wrap(replay(space), "noise:eps=0.2"))
     env.reset(seed=0)
     assert captured(monkeypatch, env)["pictures"][0].shape == (336, 460, 3)

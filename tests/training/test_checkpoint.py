@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import adv_wrappers as adv
+from adv_wrappers.errors import CardError, TrustError
 
 pytest.importorskip("stable_baselines3")
 
@@ -112,7 +113,7 @@ def test_going_on_runs_no_code_of_the_folder(what, tmp_path):
     for path in out.rglob("*normaliser.json"):
         path.with_suffix(".pkl").write_bytes(bomb)
         path.unlink()
-    with pytest.raises(adv.CardError, match=r"normaliser\.pkl is a pickle, as earlier versions wrote"):
+    with pytest.raises(CardError, match=r"normaliser\.pkl is a pickle, as earlier versions wrote"):
         again(what, out, 192 if what == "adversary" else 64)
     assert not mark.exists()
     with pytest.raises(Exception):  # noqa: B017 - whatever None in place of a class sets off
@@ -147,26 +148,26 @@ def state(**more):
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [
-        (infect("policy.optimizer.pth", stored({"state": Bomb("never")})), adv.TrustError, "holds more than weights"),
+        (infect("policy.optimizer.pth", stored({"state": Bomb("never")})), TrustError, "holds more than weights"),
         (infect("policy.pth", b"zip"), adv.AdvWrappersError, "policy.pth"),
-        (infect("policy.pth", stored({"weight": torch.zeros(2)})), adv.CardError, "of other shapes"),
-        (infect("policy.pth", stored(7)), adv.CardError, "of other shapes"),
-        (infect("data", b"{}"), adv.CardError, "cannot read"),
+        (infect("policy.pth", stored({"weight": torch.zeros(2)})), CardError, "of other shapes"),
+        (infect("policy.pth", stored(7)), CardError, "of other shapes"),
+        (infect("data", b"{}"), CardError, "cannot read"),
         (
             infect("data", b'{"num_timesteps": -1, "_n_updates": 0}'),
-            adv.CardError,
+            CardError,
             "integer of at least 0, got -1",
         ),
-        (lambda files: files[0].write_bytes(b""), adv.CardError, "cannot read"),
-        (lambda files: files[0].unlink(), adv.CardError, "cannot read"),
-        (lambda files: files[1].write_text("["), adv.CardError, "cannot read"),
-        (lambda files: files[1].write_text("[]"), adv.CardError, "expected a JSON object"),
-        (lambda files: files[1].write_text("{}"), adv.CardError, "reward must hold mean, var and count"),
-        (lambda files: files[1].unlink(), adv.CardError, "cannot go on without"),
-        (state(mean=[0.0] * 3), adv.CardError, r"of shape \(4,\)"),
-        (state(var=[float("nan")] * 4), adv.CardError, "must be finite"),
-        (state(count=0), adv.CardError, "must be finite"),
-        (state(count="x"), adv.CardError, "numbers"),
+        (lambda files: files[0].write_bytes(b""), CardError, "cannot read"),
+        (lambda files: files[0].unlink(), CardError, "cannot read"),
+        (lambda files: files[1].write_text("["), CardError, "cannot read"),
+        (lambda files: files[1].write_text("[]"), CardError, "expected a JSON object"),
+        (lambda files: files[1].write_text("{}"), CardError, "reward must hold mean, var and count"),
+        (lambda files: files[1].unlink(), CardError, "cannot go on without"),
+        (state(mean=[0.0] * 3), CardError, r"of shape \(4,\)"),
+        (state(var=[float("nan")] * 4), CardError, "must be finite"),
+        (state(count=0), CardError, "must be finite"),
+        (state(count="x"), CardError, "numbers"),
     ],
 )
 def test_a_damaged_checkpoint(change, error, match, tmp_path):

@@ -11,6 +11,7 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 from tests.rigs import RIGS, ReplayEnv
 
 pytest.importorskip("stable_baselines3")
@@ -110,10 +111,10 @@ def test_both_forms_without_a_folder():
 @pytest.mark.parametrize(
     ("kind", "form", "error", "match"),
     [
-        ("pa-ad", "best", adv.ValueRangeError, "'direction', 'target' or 'both', got 'best'"),
-        ("sa-rl", "both", adv.ThreatError, "sa-rl has none"),
-        (adv.PAAD(form="target"), "both", adv.ThreatError, "given beside an actor with form='target'"),
-        ("pa-ad-action", "both", adv.ValueRangeError, "discrete actions have no direction"),
+        ("pa-ad", "best", ValueRangeError, "'direction', 'target' or 'both', got 'best'"),
+        ("sa-rl", "both", ThreatError, "sa-rl has none"),
+        (adv.PAAD(form="target"), "both", ThreatError, "given beside an actor with form='target'"),
+        ("pa-ad-action", "both", ValueRangeError, "discrete actions have no direction"),
     ],
 )
 def test_forms_that_there_are_not(kind, form, error, match, tmp_path):
@@ -126,10 +127,10 @@ def test_both_forms_leave_the_folder_of_something_else_alone(tmp_path):
     given = (SHORT, "zoo:cartpole-a2c", 0.05, 128)
     train_adversary("sa-rl", *given, out=tmp_path, **QUICK)
     before = sorted(path.name for path in tmp_path.iterdir())
-    with pytest.raises(adv.ValueRangeError, match="something else than a training of both forms"):
+    with pytest.raises(ValueRangeError, match="something else than a training of both forms"):
         train_adversary("pa-ad", *given, form="both", out=tmp_path, **QUICK)
     (tmp_path / "card.json").write_text("{")
-    with pytest.raises(adv.CardError, match="cannot read"):
+    with pytest.raises(CardError, match="cannot read"):
         train_adversary("pa-ad", *given, form="both", out=tmp_path, **QUICK)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
@@ -138,22 +139,22 @@ def test_a_changed_folder_is_refused(tmp_path):
     learned = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 128, out=tmp_path / "a", **QUICK)
     other = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 128, seed=1, out=tmp_path / "b", **QUICK)
     assert learned.sha256 != other.sha256
-    with pytest.raises(adv.CardError, match="changed: expected"):
+    with pytest.raises(CardError, match="changed: expected"):
         Learned(card=str(tmp_path / "a"), sha256=other.sha256)
-    with pytest.raises(adv.CardError, match="is no adversary's folder"):
+    with pytest.raises(CardError, match="is no adversary's folder"):
         Learned(card=str(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
-        ({"kind": "pa-bd"}, adv.ThreatError, "unknown actor 'pa-bd'; known: pa-ad, pa-ad-action, sa-rl"),
-        ({"eps": None}, adv.ThreatError, "needs a budget"),
-        ({"steps": 0}, adv.ValueRangeError, "steps must be an integer of at least 1"),
-        ({"learning_rat": 0.1}, adv.ThreatError, "learning_rat"),
-        ({"eps": [0.1] * 4}, adv.BudgetError, "eps must be"),
-        ({"algorithm": "acktr"}, adv.ThreatError, "algorithm must be 'ppo'"),
-        ({"victim": "zoo:hopper-ppo"}, adv.VictimError, "for observation space"),
+        ({"kind": "pa-bd"}, ThreatError, "unknown actor 'pa-bd'; known: pa-ad, pa-ad-action, sa-rl"),
+        ({"eps": None}, ThreatError, "needs a budget"),
+        ({"steps": 0}, ValueRangeError, "steps must be an integer of at least 1"),
+        ({"learning_rat": 0.1}, ThreatError, "learning_rat"),
+        ({"eps": [0.1] * 4}, BudgetError, "eps must be"),
+        ({"algorithm": "acktr"}, ThreatError, "algorithm must be 'ppo'"),
+        ({"victim": "zoo:hopper-ppo"}, VictimError, "for observation space"),
     ],
 )
 def test_what_cannot_work(arguments, error, match):
@@ -217,24 +218,24 @@ def test_budget_and_timing_come_along(tmp_path):
     assert adv.threat("learned", card=str(tmp_path), when="always").when == adv.Always()
     report = adv.evaluate("zoo:cartpole-a2c", SHORT, [learned, f"learned:card={tmp_path}"], episodes=3)
     assert all(0.3 < row["attacked_fraction"] < 0.4 for row in report.threats[1:])
-    with pytest.raises(adv.ThreatError, match="a folder keeps timings"):
+    with pytest.raises(ThreatError, match="a folder keeps timings"):
         train_adversary(*given, when=lambda x, context: True, out=tmp_path / "other", **QUICK)
 
 
 def test_an_adversary_of_another_game_or_agent(tmp_path):
     rig = RIGS["q"]
     train_adversary("sa-rl", rig.env, rig.victim(), 0.2, 64, out=tmp_path, num_envs=2, n_steps=16, checks=1, episodes=2)
-    with pytest.raises(adv.SpaceError, match="this director sees 4 numbers, the observations are"):
+    with pytest.raises(SpaceError, match="this director sees 4 numbers, the observations are"):
         adv.evaluate("zoo:mountaincar-dqn", "MountainCar-v0", [f"learned:card={tmp_path}"], episodes=1)
     text = f"learned:card='{tmp_path}'"
     assert not adv.evaluate(rig.victim(), rig.env, [text], episodes=1).threats[1]["transfer"]
     other = RIGS["q"].victim(torch.float64)
     assert adv.evaluate(other, rig.env, [text], episodes=1).threats[1]["transfer"]
-    with pytest.raises(adv.SpaceError, match="this director gives 4 numbers, a steer is"):
+    with pytest.raises(SpaceError, match="this director gives 4 numbers, a steer is"):
         wide = Learned(Learned(card=str(tmp_path)).director, adv.PAAD(rig.victim()))
         adv.wrap(rig.env(), adv.ThreatModel("observation", wide, adv.Linf(0.2)))
     env = adv.wrap(rig.env(), adv.ThreatModel("observation", Learned(lambda x: x.numpy(), adv.SARL()), adv.Linf(0.2)))
-    with pytest.raises(adv.ThreatError, match="a tensor of one steer a row"):
+    with pytest.raises(ThreatError, match="a tensor of one steer a row"):
         env.reset(seed=0)
 
 
@@ -257,23 +258,21 @@ def test_images(tmp_path):
     assert kinds[:2] == ["normalize", "conv"] and kinds[-1] == "linear"
     report = adv.evaluate(victim, make, [learned], episodes=2, quantize=False)
     assert 0 < report.threats[1]["linf"] <= 0.3 + 1e-4
-    with pytest.raises(adv.BudgetError):
+    with pytest.raises(BudgetError):
         train_adversary("pa-ad", make, victim, 0.3, 32, num_envs=2)
-    with pytest.raises(adv.SpaceError, match="would choose 28224 numbers a step"):
+    with pytest.raises(SpaceError, match="would choose 28224 numbers a step"):
         train_adversary("sa-rl", make, victim, 3.0, 32, num_envs=2)
 
 
 def test_a_folder_of_another_training_is_refused(tmp_path):
     given = ("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 128)
     train_adversary(*given, out=tmp_path, **QUICK)
-    with pytest.raises(adv.ValueRangeError, match="holds another training, with seed 0 and not 1: give"):
+    with pytest.raises(ValueRangeError, match="holds another training, with seed 0 and not 1: give"):
         train_adversary(*given, out=tmp_path, seed=1, **QUICK)
-    with pytest.raises(
-        adv.ValueRangeError, match=r"with actor.type 'sa-rl' and not 'pa-ad', within.eps 0.05 and not 0.1"
-    ):
+    with pytest.raises(ValueRangeError, match=r"with actor.type 'sa-rl' and not 'pa-ad', within.eps 0.05 and not 0.1"):
         train_adversary("pa-ad", *given[1:3], 0.1, 128, out=tmp_path, **QUICK)
     (tmp_path / "state.json").write_text("{")
-    with pytest.raises(adv.CardError, match="cannot read"):
+    with pytest.raises(CardError, match="cannot read"):
         train_adversary(*given, out=tmp_path, **QUICK)
 
 
@@ -305,7 +304,7 @@ GIVEN = (SHORT, "zoo:cartpole-a2c", 0.05, 128)
 def test_whatever_tells_a_training_apart_is_kept(more, match, tmp_path):
     given = {**dict(zip(("env", "victim", "eps", "steps"), GIVEN, strict=True)), "out": tmp_path, **QUICK}
     train_adversary("pa-ad", **given)
-    with pytest.raises(adv.ValueRangeError, match=match):
+    with pytest.raises(ValueRangeError, match=match):
         train_adversary(**{"kind": "pa-ad", **given, **more})
 
 
@@ -320,7 +319,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     learned = train_adversary("sa-rl", *GIVEN, out=tmp_path / "a", **QUICK)
     learned.save(tmp_path / "b")
     before = (tmp_path / "b" / "card.json").read_text()
-    with pytest.raises(adv.ValueRangeError, match=r"card.json belongs to something else"):
+    with pytest.raises(ValueRangeError, match=r"card.json belongs to something else"):
         train_adversary("sa-rl", *GIVEN, out=tmp_path / "b", **QUICK)
     assert (tmp_path / "b" / "card.json").read_text() == before
     (tmp_path / "a" / "state.json").unlink()  # killed between the first card and the first state
@@ -330,10 +329,10 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
 @pytest.mark.parametrize(
     ("more", "error", "match"),
     [
-        ({"policy_kwargs": {"activation_fn": torch.nn.GELU}}, adv.CardError, "this one has GELU"),
-        ({"policy_kwargs": {"features_extractor_class": Bare}}, adv.ThreatError, "Bare"),
-        ({"env_kwargs": {"sutton_barto_reward": Mine()}}, adv.ValueRangeError, "environment.kwargs.sutton_barto"),
-        ({"tensorboard_log": "logs"}, adv.ThreatError, "tensorboard_log cannot be set here"),
+        ({"policy_kwargs": {"activation_fn": torch.nn.GELU}}, CardError, "this one has GELU"),
+        ({"policy_kwargs": {"features_extractor_class": Bare}}, ThreatError, "Bare"),
+        ({"env_kwargs": {"sutton_barto_reward": Mine()}}, ValueRangeError, "environment.kwargs.sutton_barto"),
+        ({"tensorboard_log": "logs"}, ThreatError, "tensorboard_log cannot be set here"),
     ],
 )
 def test_what_cannot_be_kept_is_told_of_before_it_is_trained(more, error, match, tmp_path):

@@ -16,6 +16,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned
+from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 
 pytest.importorskip("stable_baselines3")
 
@@ -237,7 +238,7 @@ def test_a_card_of_dqn_and_of_two_shapes(tmp_path):
         assert torch.equal(card.params(x), victim.params(x)) and card.kind == victim.kind
         acted = card.act(card.params(50 * x)), victim.act(victim.params(50 * x))
         assert torch.equal(*acted) and card.action_space == victim.action_space
-    with pytest.raises(adv.VictimError, match="linear layers with tanh or ReLU"):
+    with pytest.raises(VictimError, match="linear layers with tanh or ReLU"):
         odd = {"activation_fn": nn.ELU}
         save_agent(tmp_path, adv.from_sb3(PPO("MlpPolicy", "CartPole-v1", policy_kwargs=odd)), ("Any-v0", {}))
 
@@ -300,20 +301,20 @@ def test_a_training_that_was_killed_goes_on(tmp_path):
 def test_the_folder_of_another_training_is_refused(tmp_path):
     train_agent("CartPole-v1", None, steps=128, out=tmp_path, **SMALL)
     with pytest.raises(
-        adv.ValueRangeError, match=r"with adversary.actor None and not 'sa-rl', .* and \d more: give another folder"
+        ValueRangeError, match=r"with adversary.actor None and not 'sa-rl', .* and \d more: give another folder"
     ):
         train_agent("CartPole-v1", "sa-rl", 0.05, 128, out=tmp_path, **SMALL)
-    with pytest.raises(adv.ValueRangeError, match="net_arch"):
+    with pytest.raises(ValueRangeError, match="net_arch"):
         settings = {**SMALL["settings"], "policy_kwargs": {"net_arch": [8]}}
         train_agent("CartPole-v1", None, steps=128, out=tmp_path, **{**SMALL, "settings": settings})
     (tmp_path / "state.json").write_text('{"about": 3')
-    with pytest.raises(adv.CardError, match="cannot read"):
+    with pytest.raises(CardError, match="cannot read"):
         train_agent("CartPole-v1", None, steps=128, out=tmp_path, **SMALL)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "card.json").write_text("{}")
-    with pytest.raises(adv.ValueRangeError, match="belongs to something else"):
+    with pytest.raises(ValueRangeError, match="belongs to something else"):
         train_agent("CartPole-v1", None, steps=128, out=tmp_path, **SMALL)
     assert [path.name for path in tmp_path.iterdir()] == ["card.json"]
 
@@ -365,26 +366,26 @@ class _OnActions(SARL):
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
-        ({"adversary": "pa-bd"}, adv.ThreatError, "unknown adversary 'pa-bd': expected 'pa-ad', 'sa-rl'"),
-        ({"adversary": "sa-rl", "eps": None}, adv.ThreatError, "needs a budget"),
-        ({"adversary": "max-diff", "eps": None}, adv.BudgetError, "needs a budget"),
-        ({"within": adv.Linf(0.1)}, adv.ThreatError, "not both"),
-        ({"adversary": _OnActions()}, adv.ThreatError, "actors on observations"),
-        ({"steps": 0}, adv.ValueRangeError, "steps must be an integer of at least 1"),
-        ({"phase": True}, adv.ValueRangeError, "phase must be an integer of at least 1"),
-        ({"ratio": 0}, adv.ValueRangeError, "ratio must be a finite number above 0"),
-        ({"select": "best"}, adv.ValueRangeError, "select must be"),
-        ({"settings": {"n_stepps": 3}}, adv.ThreatError, "PPO: .*n_stepps"),
-        ({"adversary_settings": {"n_stepps": 3}}, adv.ThreatError, "PPO: .*n_stepps"),
-        ({"algorithm": "sac"}, adv.ThreatError, "algorithm must be 'ppo' or 'a2c'"),
-        ({"env": "Nowhere-v0"}, adv.SpaceError, "Nowhere"),
-        ({"env": "FrozenLake-v1"}, adv.SpaceError, "observations of float"),
-        ({"env": "PongNoFrameskip-v4"}, adv.SpaceError, "images need another library"),
-        ({"victim": "zoo:hopper-ppo"}, adv.VictimError, "for observation space"),
-        ({"victim": "zoo:cartpole-dqn"}, adv.VictimError, "an agent of PPO or A2C to begin from, got one of kind 'q'"),
-        ({"victim": "zoo:pong-ppo"}, adv.VictimError, "feed-forward network on observations"),
-        ({"victim": 3}, adv.VictimError, "a victim is a Victim"),
-        ({"env": "Pendulum-v1", "adversary": "min-best"}, adv.VictimError, "use max-diff"),
+        ({"adversary": "pa-bd"}, ThreatError, "unknown adversary 'pa-bd': expected 'pa-ad', 'sa-rl'"),
+        ({"adversary": "sa-rl", "eps": None}, ThreatError, "needs a budget"),
+        ({"adversary": "max-diff", "eps": None}, BudgetError, "needs a budget"),
+        ({"within": adv.Linf(0.1)}, ThreatError, "not both"),
+        ({"adversary": _OnActions()}, ThreatError, "actors on observations"),
+        ({"steps": 0}, ValueRangeError, "steps must be an integer of at least 1"),
+        ({"phase": True}, ValueRangeError, "phase must be an integer of at least 1"),
+        ({"ratio": 0}, ValueRangeError, "ratio must be a finite number above 0"),
+        ({"select": "best"}, ValueRangeError, "select must be"),
+        ({"settings": {"n_stepps": 3}}, ThreatError, "PPO: .*n_stepps"),
+        ({"adversary_settings": {"n_stepps": 3}}, ThreatError, "PPO: .*n_stepps"),
+        ({"algorithm": "sac"}, ThreatError, "algorithm must be 'ppo' or 'a2c'"),
+        ({"env": "Nowhere-v0"}, SpaceError, "Nowhere"),
+        ({"env": "FrozenLake-v1"}, SpaceError, "observations of float"),
+        ({"env": "PongNoFrameskip-v4"}, SpaceError, "images need another library"),
+        ({"victim": "zoo:hopper-ppo"}, VictimError, "for observation space"),
+        ({"victim": "zoo:cartpole-dqn"}, VictimError, "an agent of PPO or A2C to begin from, got one of kind 'q'"),
+        ({"victim": "zoo:pong-ppo"}, VictimError, "feed-forward network on observations"),
+        ({"victim": 3}, VictimError, "a victim is a Victim"),
+        ({"env": "Pendulum-v1", "adversary": "min-best"}, VictimError, "use max-diff"),
     ],
 )
 def test_what_cannot_work(arguments, error, match, tmp_path):
@@ -397,5 +398,5 @@ def test_what_cannot_work(arguments, error, match, tmp_path):
 def test_recurrent_agents_are_refused():
     contrib = pytest.importorskip("sb3_contrib")
     model = contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", device="cpu", n_steps=8, batch_size=8)
-    with pytest.raises(adv.VictimError, match="got a recurrent victim"):
+    with pytest.raises(VictimError, match="got a recurrent victim"):
         train_agent("CartPole-v1", "sa-rl", 0.05, 100, victim=model)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import adv_wrappers as adv
+from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.training.critic_scan import SMALL, scan_critics
 from adv_wrappers.training.train_critic import train_critic
@@ -32,7 +33,7 @@ def test_by_default_a_critic_is_the_strongest_of_four(tmp_path):
     means = [row["mean_return"] for row in about["critics"]]
     assert means.index(min(means)) == scan.best
     assert told[-1] == (64, 64) and [done for done, _ in told] == sorted(done for done, _ in told)
-    assert adv.Critic(str(tmp_path)).sha256 == critic.sha256
+    assert Critic(str(tmp_path)).sha256 == critic.sha256
     assert {path.name for path in tmp_path.iterdir()} >= {"card.json", "chosen", "scored", "eps-0.02-weight-0.1"}
     again = train_critic(toy_victim(), Toy, **how, out=tmp_path)
     assert again.sha256 == critic.sha256

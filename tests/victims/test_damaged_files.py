@@ -16,6 +16,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.adversaries.director import Director, save_director
 from adv_wrappers.attacks.critic import Critic
+from adv_wrappers.errors import CardError
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from tests.victims.test_card import CARDS, write
 from tests.victims.test_sb3 import CASES, model
@@ -198,7 +199,7 @@ def test_clips_that_are_integers(clip, tmp_path):
 )
 def test_numbers_that_no_float_holds(change, message, tmp_path):
     folder, _ = write(tmp_path, "tanh-mlp", card=change)
-    with pytest.raises(adv.CardError, match=message):
+    with pytest.raises(CardError, match=message):
         adv.load_victim(f"card:{folder}")
 
 

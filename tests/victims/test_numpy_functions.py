@@ -13,6 +13,7 @@ from gymnasium import spaces
 from torch import nn
 
 import adv_wrappers as adv
+from adv_wrappers.errors import VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import randn
 
@@ -118,34 +119,34 @@ def test_a_function_that_takes_nothing_says_both_reasons():
     def broken(obs):
         return obs.astype(float) @ np.zeros((3, 2))
 
-    with pytest.raises(adv.VictimError, match=r"(?s)as tensors .*astype.*as numpy arrays .*matmul"):
+    with pytest.raises(VictimError, match=r"(?s)as tensors .*astype.*as numpy arrays .*matmul"):
         from_module(broken, OBS, TWO, "q")
-    with pytest.raises(adv.VictimError, match="needs 2"):
+    with pytest.raises(VictimError, match="needs 2"):
         from_module(lambda o: np.zeros((len(o), 3)), OBS, TWO, "q")
 
 
 @pytest.mark.parametrize("attack", ["min-best", "max-worst", "momentum", "max-diff", "carlini-wagner", "min-q"])
 def test_attacks_by_gradients_point_to_those_without(attack):
     victim = from_module(_methods, OBS, TWO, "q")
-    with pytest.raises(adv.VictimError, match=rf"{attack} needs .*gradient.*square.*hop-skip-jump"):
+    with pytest.raises(VictimError, match=rf"{attack} needs .*gradient.*square.*hop-skip-jump"):
         adv.threat(attack, victim, eps=0.1)
-    with pytest.raises(adv.VictimError, match=r"gradient.*square.*hop-skip-jump"):
+    with pytest.raises(VictimError, match=r"gradient.*square.*hop-skip-jump"):
         victim.gradient(lambda params: params.sum(-1))
 
 
 def test_the_worst_action_by_a_critic_on_arrays():
     mean = from_module(lambda o: o.astype(float)[:, :3], OBS, BOX, "mean", critic=lambda o, a: o.sum(1) + a.sum(1))
     for by in (None, "q"):
-        with pytest.raises(adv.VictimError, match="by='policy'"):
+        with pytest.raises(VictimError, match="by='policy'"):
             adv.WorstAction(mean, by=by)
     assert adv.WorstAction(mean, by="policy").victim is mean
 
 
 def test_adversaries_that_steer_by_a_gradient_say_so_before_they_are_trained():
     victim = from_module(_methods, OBS, TWO, "q")
-    with pytest.raises(adv.VictimError, match=r"pa-ad needs .*square"):
+    with pytest.raises(VictimError, match=r"pa-ad needs .*square"):
         adv.PAAD(victim)
-    with pytest.raises(adv.VictimError, match=r"pa-ad needs .*square"):
+    with pytest.raises(VictimError, match=r"pa-ad needs .*square"):
         adv.PAAD().against(victim)
 
 
@@ -157,5 +158,5 @@ def test_copies_and_evaluation():
     threats = ["noise:eps=0.1", "square:eps=0.1,queries=8", "hop-skip-jump:eps=0.1,queries=16"]
     report = adv.evaluate(victim, lambda: gym.make("CartPole-v1"), threats, episodes=2, seed=0)
     assert all(threat in str(report) for threat in threats)
-    with pytest.raises(adv.VictimError, match="square"):
+    with pytest.raises(VictimError, match="square"):
         adv.evaluate(victim, lambda: gym.make("CartPole-v1"), ["pgd:eps=0.1"], episodes=1)

@@ -8,7 +8,8 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from adv_wrappers import Linf, MinBest, ValueRangeError, from_module
+from adv_wrappers import Linf, MinBest, from_module
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.victims.gradients import flipped, lowered
 from tests.core.helpers import context
 

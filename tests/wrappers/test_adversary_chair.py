@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries.actor import check_steers, unit_box
+from adv_wrappers.errors import BudgetError, ValueRangeError
 from tests.rigs import same_bytes
 
 WIDE, NARROW = adv.Linf(0.3), adv.Linf(0.05)
@@ -53,7 +54,7 @@ def test_another_budget_of_the_observations(shell):
         env.step(steer_of(env, shell, 1.0))
         assert np.abs(shown[-1] - true).max() == pytest.approx(within.eps)
         assert env.seat.threat.within == env.threat.within == env.engine.budget == within
-    with pytest.raises(adv.BudgetError):
+    with pytest.raises(BudgetError):
         env.set_budget(adv.Linf(1.0, scale=(1.0, 2.0)))
     assert env.seat.threat.within == env.engine.budget == NARROW
 
@@ -79,7 +80,7 @@ def test_another_budget_of_the_actions(shell):
         assert moved[-1] == pytest.approx(within.eps, abs=1e-5)
         assert env.seat.hand.within == inner.threat.within == within
     for bad in (adv.Linf(1.0, scale=(1.0, 2.0)), 0.3):
-        with pytest.raises(adv.BudgetError):
+        with pytest.raises(BudgetError):
             env.set_budget(bad)
     assert env.seat.hand.within == inner.engine.budget == WIDE
     assert env.threat.within == adv.Valid()
@@ -111,7 +112,7 @@ def test_another_budget_of_a_hybrid():
 
 def test_discrete_actions_take_no_distance():
     env = adv.AdversaryEnv(game("env"), "zoo:cartpole-a2c", "pa-ad-action")
-    with pytest.raises(adv.BudgetError, match="no distance"):
+    with pytest.raises(BudgetError, match="no distance"):
         env.set_budget(WIDE)
     assert env.seat.hand.within == adv.Valid()
 
@@ -135,7 +136,7 @@ def test_rewards_of_another_shape(shell, own):
         assert env.step(steer_of(env, shell))[1] == 1.0
         return
     expected = r"\(\)" if shell == "env" else r"\(3,\)"
-    with pytest.raises(adv.ValueRangeError, match=f"reward must be finite.*expected shape {expected}, got .*{got}"):
+    with pytest.raises(ValueRangeError, match=f"reward must be finite.*expected shape {expected}, got .*{got}"):
         env.step(steer_of(env, shell))
 
 
@@ -171,7 +172,7 @@ BAD = [
 
 @pytest.mark.parametrize(("steer", "space", "match"), BAD, ids=lambda value: str(value)[:40])
 def test_steers_that_are_none(steer, space, match):
-    with pytest.raises(adv.ValueRangeError, match=match):
+    with pytest.raises(ValueRangeError, match=match):
         check_steers(steer, space, 3)
 
 
@@ -184,7 +185,7 @@ def test_other_devices_are_not_waited_for():
         (torch.zeros(3, device="meta"), spaces.Discrete(2)),
         (torch.zeros(2, 4, device="meta"), unit_box(4)),
     ):
-        with pytest.raises(adv.ValueRangeError):
+        with pytest.raises(ValueRangeError):
             check_steers(steer, space, 3)
 
 
@@ -195,7 +196,7 @@ def test_steers_from_outside_that_are_none(shell, actor):
     env = adv.AdversaryEnv(game(shell), "zoo:cartpole-a2c", actor, within)
     env.reset()
     for steer in (None, "left", np.array([None] * 3)):
-        with pytest.raises(adv.ValueRangeError, match="expected steers of shape"):
+        with pytest.raises(ValueRangeError, match="expected steers of shape"):
             env.step(steer)
 
 

@@ -16,6 +16,8 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
+from adv_wrappers.adversaries import Director
+from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.presets import parts_of
 from tests.rigs import RIGS, TensorVector
 
@@ -124,7 +126,7 @@ def test_last_observations_are_as_wide_as_the_others():
 
 def test_below_one_grey_level():
     rig = RIGS["image"]
-    with pytest.raises(adv.BudgetError, match="quantize"):
+    with pytest.raises(BudgetError, match="quantize"):
         adv.AdversaryEnv(rig.env(), rig.victim(), "pa-ad", adv.Linf(0.3))
     env = adv.AdversaryEnv(rig.env(), rig.victim(), "pa-ad", adv.Linf(0.3), quantize=False)
     obs, _ = env.reset(seed=0)
@@ -157,15 +159,15 @@ def test_actions_are_moved_within_their_budget():
 
 
 BAD = [
-    (dict(actor="fgsm"), adv.ThreatError, "unknown actor 'fgsm'"),
-    (dict(actor=adv.Noise()), adv.ThreatError, "expected an actor"),
-    (dict(within=None), adv.BudgetError, "needs a budget"),
-    (dict(within=adv.Valid()), adv.BudgetError, "searches its budget"),
-    (dict(victim="zoo:hopper-ppo"), adv.VictimError, "observation space"),
-    (dict(reward=3), adv.ThreatError, "reward must be a function"),
-    (dict(observe="everything"), adv.ThreatError, "observe must be"),
-    (dict(when="sometimes"), adv.ThreatError, "cannot read the timing"),
-    (dict(actor=adv.Hybrid(adv.SARL(), adv.ActionPAAD(), adv.Valid())), adv.ThreatError, "share their steers"),
+    (dict(actor="fgsm"), ThreatError, "unknown actor 'fgsm'"),
+    (dict(actor=adv.Noise()), ThreatError, "expected an actor"),
+    (dict(within=None), BudgetError, "needs a budget"),
+    (dict(within=adv.Valid()), BudgetError, "searches its budget"),
+    (dict(victim="zoo:hopper-ppo"), VictimError, "observation space"),
+    (dict(reward=3), ThreatError, "reward must be a function"),
+    (dict(observe="everything"), ThreatError, "observe must be"),
+    (dict(when="sometimes"), ThreatError, "cannot read the timing"),
+    (dict(actor=adv.Hybrid(adv.SARL(), adv.ActionPAAD(), adv.Valid())), ThreatError, "share their steers"),
 ]
 
 
@@ -182,17 +184,17 @@ def test_what_cannot_work(shell, changes, error, match):
 
 def test_what_cannot_work_later():
     env = adv.AdversaryEnv(cart(), "zoo:cartpole-a2c", "sa-rl", BUDGET)
-    with pytest.raises(adv.VictimError, match="call reset first"):
+    with pytest.raises(VictimError, match="call reset first"):
         env.step(np.zeros(4))
     env.reset(seed=0)
     for steer, match in ((np.zeros(3), "shape"), (np.full(4, np.nan), "finite")):
-        with pytest.raises(adv.ValueRangeError, match=match):
+        with pytest.raises(ValueRangeError, match=match):
             env.step(steer)
-    with pytest.raises(adv.SpaceError, match="expected a gymnasium Env"):
+    with pytest.raises(SpaceError, match="expected a gymnasium Env"):
         adv.AdversaryEnv("CartPole-v1", "zoo:cartpole-a2c", "sa-rl", BUDGET)
     rig = RIGS["q"]
     tensors = TensorVector(SyncVectorEnv([rig.env] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
-    with pytest.raises(adv.SpaceError, match="played on the host"):
+    with pytest.raises(SpaceError, match="played on the host"):
         adv.AdversaryEnv(tensors, rig.victim(), "sa-rl", adv.Linf(0.1)).reset(seed=0)
 
 
@@ -200,14 +202,14 @@ def test_what_cannot_work_later():
 def test_rewards_that_are_none(own):
     env = adv.AdversaryEnv(cart(), "zoo:cartpole-a2c", "sa-rl", BUDGET, reward=lambda reward, **more: own)
     env.reset(seed=0)
-    with pytest.raises(adv.ValueRangeError, match="reward must be finite"):
+    with pytest.raises(ValueRangeError, match="reward must be finite"):
         env.step(np.zeros(4))
 
 
 def test_the_normaliser_goes_outside():
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-    with pytest.raises(adv.OrderError, match="VecNormalize goes around AdversaryEnv"):
+    with pytest.raises(OrderError, match="VecNormalize goes around AdversaryEnv"):
         adv.AdversaryEnv(VecNormalize(DummyVecEnv([cart])), "zoo:cartpole-a2c", "sa-rl", BUDGET)
 
 
@@ -233,12 +235,12 @@ def test_a_hybrid_is_two_layers():
     agent = adv.load_victim("zoo:cartpole-a2c")
     hybrid = HYBRID.against(agent)
     net = torch.nn.Sequential(torch.nn.Linear(4, 2))
-    whole = adv.ThreatModel("observation", adv.Learned(adv.Director(net, True), hybrid), BUDGET)
-    with pytest.raises(adv.OrderError, match="two layers"):
+    whole = adv.ThreatModel("observation", adv.Learned(Director(net, True), hybrid), BUDGET)
+    with pytest.raises(OrderError, match="two layers"):
         adv.PerturbObservation(cart(), whole)
     action, observation = parts_of(whole)
     assert (action.on, observation.on) == ("action", "observation")
-    with pytest.raises(adv.OrderError, match="shares its steers with a layer around it"):
+    with pytest.raises(OrderError, match="shares its steers with a layer around it"):
         alone = adv.PerturbAction(cart(), action)
         alone.reset(seed=0)
         alone.step(0)

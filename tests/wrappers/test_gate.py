@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
+from adv_wrappers.errors import OrderError, ValueRangeError
 from tests.rigs import RIGS, ReplayEnv, vector
 
 NOISE, FLIP = "noise:eps=0.1", "action-noise:eps=0.1"
@@ -104,11 +105,11 @@ def test_layers_inside_a_sync_vector_env_are_ruled_by_the_same_coin(seed):
 
 def test_nothing_to_gate():
     for env in (_long(), vector("next", RIGS["q"], 2), vector("sb3", RIGS["q"], 2)):
-        with pytest.raises(adv.OrderError, match="none"):
+        with pytest.raises(OrderError, match="none"):
             adv.ProbabilisticTiming(env, 0.5)
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.1, float("nan"), "half", True])
 def test_probabilities(p):
-    with pytest.raises(adv.ValueRangeError):
+    with pytest.raises(ValueRangeError):
         adv.ProbabilisticTiming(adv.wrap(_long(), NOISE), p)

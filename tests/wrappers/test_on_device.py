@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import adv_wrappers as adv
+from adv_wrappers.errors import SpaceError
 from tests.attacks.test_cost import NoTrips
 from tests.processes import python
 
@@ -218,7 +219,7 @@ def jaxed(number):
 
 def bare_jax_is_refused():
     for threat in ("noise:eps=0.1", "action-flip"):
-        with pytest.raises(adv.SpaceError, match=r"hands out jaxlib.*JaxToTorch"):
+        with pytest.raises(SpaceError, match=r"hands out jaxlib.*JaxToTorch"):
             adv.wrap(jaxed(2).env, threat).reset(seed=0)
 
 

@@ -19,7 +19,9 @@ from gymnasium.wrappers import (
 )
 
 import adv_wrappers as adv
+from adv_wrappers.errors import BudgetError, OrderError, SpaceError
 from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.wrappers.order import check_order
 from tests.rigs import RIGS, DictNet
 
 gym.register_envs(ale_py)
@@ -35,54 +37,54 @@ def test_inside_atari_preprocessing():
     env = AtariPreprocessing(adv.wrap(pong(), NOISE))
     bare = AtariPreprocessing(pong())
     assert np.array_equal(env.reset(seed=0)[0], bare.reset(seed=0)[0])  # the trap itself
-    for check in (adv.check_order, lambda e: adv.wrap(e, "action-flip")):
-        with pytest.raises(adv.OrderError, match="AtariPreprocessing"):
+    for check in (check_order, lambda e: adv.wrap(e, "action-flip")):
+        with pytest.raises(OrderError, match="AtariPreprocessing"):
             check(env)
-    with pytest.raises(adv.OrderError, match="AtariPreprocessing"):
-        adv.check_order(SyncVectorEnv([lambda: AtariPreprocessing(adv.wrap(pong(), NOISE))]))
+    with pytest.raises(OrderError, match="AtariPreprocessing"):
+        check_order(SyncVectorEnv([lambda: AtariPreprocessing(adv.wrap(pong(), NOISE))]))
 
 
 def test_outside_and_actions_are_fine():
     env = adv.wrap(FrameStackObservation(AtariPreprocessing(adv.wrap(pong(), "action-noise:p=0")), 4), NOISE)
-    adv.check_order(env)
-    adv.check_order(TransformObservation(env, lambda o: o, env.observation_space))
+    check_order(env)
+    check_order(TransformObservation(env, lambda o: o, env.observation_space))
     bare = FrameStackObservation(AtariPreprocessing(pong()), 4)
     moved = np.abs(env.reset(seed=0)[0].astype(int) - bare.reset(seed=0)[0].astype(int))
     assert 0 < moved.max() <= 8
 
 
 def raw():
-    return adv.RawFrames(gym.make("ALE/Pong-v5", frameskip=1), noop_max=1)
+    return adv.atari.RawFrames(gym.make("ALE/Pong-v5", frameskip=1), noop_max=1)
 
 
 def test_inside_raw_frames():
     """They too read the emulator's own screen."""
-    wrong = adv.ShrinkFrames(adv.RawFrames(adv.wrap(pong(), NOISE)))
-    with pytest.raises(adv.OrderError, match="RawFrames reads the emulator's screen itself"):
-        adv.check_order(wrong)
-    adv.check_order(adv.wrap(adv.ShrinkFrames(adv.wrap(raw(), NOISE)), NOISE))  # beneath and around are fine
+    wrong = adv.atari.ShrinkFrames(adv.atari.RawFrames(adv.wrap(pong(), NOISE)))
+    with pytest.raises(OrderError, match="RawFrames reads the emulator's screen itself"):
+        check_order(wrong)
+    check_order(adv.wrap(adv.atari.ShrinkFrames(adv.wrap(raw(), NOISE)), NOISE))  # beneath and around are fine
 
 
 def test_newest_where_there_is_no_stack_yet():
     """Two screens, or the rows of one frame, would pass for a stack."""
     newest = f"{NOISE},newest=true"
-    with pytest.raises(adv.BudgetError, match="say which axis"):
+    with pytest.raises(BudgetError, match="say which axis"):
         adv.wrap(AtariPreprocessing(pong()), newest)
     frames = adv.wrap(AtariPreprocessing(pong()), adv.threat("noise", within=adv.Newest(adv.Linf(4), axis=0)))
-    with pytest.raises(adv.OrderError, match="inside FrameStackObservation there is none yet"):
-        adv.check_order(FrameStackObservation(frames, 4))
-    with pytest.raises(adv.OrderError, match="FrameStackObservation"):
+    with pytest.raises(OrderError, match="inside FrameStackObservation there is none yet"):
+        check_order(FrameStackObservation(frames, 4))
+    with pytest.raises(OrderError, match="FrameStackObservation"):
         adv.wrap(FrameStackObservation(frames, 4), "action-flip")
-    with pytest.raises(adv.OrderError, match="inside ShrinkFrames there is none yet"):
-        adv.check_order(adv.ShrinkFrames(adv.wrap(raw(), newest)))
-    with pytest.raises(adv.OrderError, match="inside ShrinkFrames there is none yet"):
-        adv.check_order(SyncVectorEnv([lambda: adv.ShrinkFrames(adv.wrap(raw(), newest))]))
-    with pytest.raises(adv.OrderError, match="inside VectorShrinkFrames there is none yet"):
-        adv.check_order(adv.ShrinkFrames(adv.wrap(SyncVectorEnv([raw]), newest)))
+    with pytest.raises(OrderError, match="inside ShrinkFrames there is none yet"):
+        check_order(adv.atari.ShrinkFrames(adv.wrap(raw(), newest)))
+    with pytest.raises(OrderError, match="inside ShrinkFrames there is none yet"):
+        check_order(SyncVectorEnv([lambda: adv.atari.ShrinkFrames(adv.wrap(raw(), newest))]))
+    with pytest.raises(OrderError, match="inside VectorShrinkFrames there is none yet"):
+        check_order(adv.atari.ShrinkFrames(adv.wrap(SyncVectorEnv([raw]), newest)))
     stack = FrameStackObservation(AtariPreprocessing(pong()), 4)
-    adv.check_order(FrameStackObservation(adv.wrap(stack, newest), 2))  # a stack of stacks
+    check_order(FrameStackObservation(adv.wrap(stack, newest), 2))  # a stack of stacks
     colours = gym.make_vec("ALE/Pong-v5", 1, "vector_entry_point", grayscale=False, img_height=210, img_width=160)
-    adv.check_order(adv.ShrinkFrames(adv.wrap(colours, newest)))  # which stacks by itself
+    check_order(adv.atari.ShrinkFrames(adv.wrap(colours, newest)))  # which stacks by itself
 
 
 def test_newest_inside_the_stack_of_sb3():
@@ -100,8 +102,8 @@ def test_newest_inside_the_stack_of_sb3():
         newest = adv.threat("noise", within=adv.Newest(adv.Linf(4), axis=0))
         return Channels(adv.wrap(AtariPreprocessing(pong()), newest))
 
-    with pytest.raises(adv.OrderError, match="inside VecFrameStack there is none yet"):
-        adv.check_order(VecFrameStack(DummyVecEnv([make]), 4))
+    with pytest.raises(OrderError, match="inside VecFrameStack there is none yet"):
+        check_order(VecFrameStack(DummyVecEnv([make]), 4))
 
 
 def test_keys_that_are_dropped():
@@ -121,28 +123,28 @@ def test_keys_that_are_dropped():
         vectors.FilterObservation(SyncVectorEnv([lambda: env]), [other]),
         VecExtractDictObs(adv.wrap(DummyVecEnv([rig.env]), adv.threat("noise", eps=0.1, at=key)), other),
     ):
-        with pytest.raises(adv.OrderError, match=f"drops '{key}'"):
-            adv.check_order(wrong)
+        with pytest.raises(OrderError, match=f"drops '{key}'"):
+            check_order(wrong)
     for fine in (
         FilterObservation(env, [key]),
         vectors.FilterObservation(venv, [key]),
         VecExtractDictObs(adv.wrap(DummyVecEnv([rig.env]), adv.threat("noise", eps=0.1, at=key)), key),
     ):
-        adv.check_order(fine)
+        check_order(fine)
 
 
 def test_a_rendering_beside_the_observation_leaves_it_heard():
     env = adv.wrap(gym.make("ALE/Pong-v5", render_mode="rgb_array"), NOISE)
-    adv.check_order(AddRenderObservation(env, render_only=False))
-    with pytest.raises(adv.OrderError, match="replaces the observation by a rendering"):
-        adv.check_order(AddRenderObservation(env))
+    check_order(AddRenderObservation(env, render_only=False))
+    with pytest.raises(OrderError, match="replaces the observation by a rendering"):
+        check_order(AddRenderObservation(env))
 
 
 @pytest.mark.parametrize("name", ["brightness", "median-blur", "rotation", "shift", "jpeg", "perspective"])
 def test_transforms_outside_what_makes_no_image(name):
-    with pytest.raises(adv.SpaceError, match="which axes of an observation of shape"):
+    with pytest.raises(SpaceError, match="which axes of an observation of shape"):
         adv.wrap(FlattenObservation(pong()), name)
-    with pytest.raises(adv.SpaceError, match="float images with finite bounds"):
+    with pytest.raises(SpaceError, match="float images with finite bounds"):
         adv.wrap(NormalizeObservation(pong()), name)
 
 
@@ -184,7 +186,7 @@ def test_observations_that_are_normalised_twice(kind):
             if not twice:
                 normalised(kind, layer, outside=True)
                 continue
-            with pytest.raises(adv.OrderError, match=r"put the layer beneath .*Normalize"):
+            with pytest.raises(OrderError, match=r"put the layer beneath .*Normalize"):
                 normalised(kind, layer, outside=True)
 
 
@@ -194,7 +196,7 @@ def test_a_normaliser_of_rewards_alone_is_no_trouble():
     victim = adv.load_victim("zoo:hopper-ppo")
     venv = DummyVecEnv([lambda: gym.make("Hopper-v5")])
     adv.wrap(VecNormalize(venv, norm_obs=False), "max-diff:eps=0.1", victim=victim)
-    with pytest.raises(adv.OrderError, match="zoo:hopper-ppo"):
+    with pytest.raises(OrderError, match="zoo:hopper-ppo"):
         adv.wrap(VecNormalize(venv), "max-diff:eps=0.1", victim=victim)
 
 
@@ -208,5 +210,5 @@ def test_keys_that_are_not_normalised_are_no_trouble():
         if not twice:
             adv.wrap(venv, adv.threat("fgsm", victim, eps=0.1, at="vector"))
             continue
-        with pytest.raises(adv.OrderError, match="VecNormalize"):
+        with pytest.raises(OrderError, match="VecNormalize"):
             adv.wrap(venv, adv.threat("fgsm", victim, eps=0.1, at="vector"))

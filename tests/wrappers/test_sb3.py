@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
+from adv_wrappers.errors import SpaceError
 from adv_wrappers.wrappers import sb3
+from adv_wrappers.wrappers.sb3 import VecPerturbAction, VecPerturbObservation
 from tests.rigs import RIGS, same_bytes, vector
 
 vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
@@ -14,7 +16,7 @@ vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
 
 def test_the_shell_that_fits():
     venv = adv.wrap(vector("sb3", RIGS["q"], 2), "noise:eps=0.1", "action-flip")
-    assert isinstance(venv, adv.VecPerturbAction) and isinstance(venv.venv, adv.VecPerturbObservation)
+    assert isinstance(venv, VecPerturbAction) and isinstance(venv.venv, VecPerturbObservation)
     assert isinstance(adv.ProbabilisticTiming(venv, 0.5), sb3.VecProbabilisticTiming)
     assert isinstance(venv, vec_env.VecEnv)
 
@@ -48,8 +50,8 @@ def test_vec_normalize_outside_a_layer():
     venv = vec_env.VecNormalize(adv.wrap(vector("sb3", RIGS["mean"], 2), "noise:eps=0.1"))
     obs = venv.reset()
     assert obs.shape == (2, 6)
-    with pytest.raises(adv.SpaceError):
-        adv.VecPerturbObservation(RIGS["q"].env(), "noise:eps=0.1")
+    with pytest.raises(SpaceError):
+        VecPerturbObservation(RIGS["q"].env(), "noise:eps=0.1")
 
 
 class Foreign(vec_env.VecEnvWrapper):

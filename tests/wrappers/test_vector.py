@@ -8,6 +8,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
+from adv_wrappers.errors import OrderError, SpaceError
 from tests.rigs import RIGS, ReplayEnv, same_bytes, vector
 
 
@@ -170,9 +171,9 @@ def test_async_vector_env():
         same_bytes(a, b, "reset")
         for t in range(5):
             same_bytes(outside.step(np.array([t % 2, 0]))[0], inside.step(np.array([t % 2, 0]))[0], f"step {t}")
-        with pytest.raises(adv.OrderError, match="workers"):
+        with pytest.raises(OrderError, match="workers"):
             adv.ProbabilisticTiming(inside, 0.5)
-        with pytest.raises(adv.OrderError, match="workers"):
+        with pytest.raises(OrderError, match="workers"):
             adv.ProbabilisticTiming(adv.wrap(inside, "noise:eps=0.1"), 0.5)
     finally:
         outside.close()
@@ -192,5 +193,5 @@ def test_a_vector_without_the_space_of_a_row_is_refused():
     class Bare(gym.vector.VectorEnv):
         num_envs, observation_space, action_space = 2, RIGS["q"].space, RIGS["q"].actions
 
-    with pytest.raises(adv.SpaceError, match=r"no single_observation_space.*base_class='stable_baselines3'"):
+    with pytest.raises(SpaceError, match=r"no single_observation_space.*base_class='stable_baselines3'"):
         adv.wrap(Bare(), "noise:eps=0.1")
