@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,17 +10,13 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError, SpaceError
+from adv_wrappers.networks.card import Weights, digest, read_card, write_card
 from adv_wrappers.networks.recurrent import lstm_step
 from adv_wrappers.networks.spec import Layer, build, describe
-from adv_wrappers.networks.weights import Weights, digest
-from adv_wrappers.utils.files import write
-from adv_wrappers.utils.untrusted import read_json, read_tensors
 
-FORMAT = 1
 State = tuple[Tensor, ...]
 
 
@@ -123,12 +118,9 @@ def save_director(folder: str | Path, director: Director, about: Mapping[str, An
     Args:
         about: what the card says beside the network: ``actor``, ``within``, ``victim``, ``training``.
     """
-    folder = Path(folder)
     layers, tensors = stored(director)
-    card = {"format": FORMAT, "kind": "adversary", "discrete": director.discrete, "clip": director.clip}
-    card |= {"network": layers, **about}
-    write(folder / "weights.safetensors", save(tensors))
-    write(folder / "card.json", (json.dumps(card, indent=2) + "\n").encode())
+    card = {"discrete": director.discrete, "clip": director.clip, "network": layers, **about}
+    write_card(folder, "director", card, tensors)
 
 
 def stored(director: Director) -> tuple[list[Layer], dict[str, Tensor]]:
@@ -145,22 +137,15 @@ def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:
     """The director of a folder, and its card.
 
     Raises:
-        CardError: for a folder that holds no adversary, and for weights that do not fit its card.
+        CardError: for a folder that holds no director, and for weights that do not fit its card.
     """
-    folder = Path(folder)
-    try:
-        card = read_json(folder / "card.json")
-        tensors = read_tensors(folder / "weights.safetensors")  # a mapped file could not be replaced
-    except CardError as error:
-        raise CardError(f"{folder} is no adversary's folder: {error}") from error
-    if card.get("kind") != "adversary" or card.get("format") != FORMAT:
-        got = f"{card.get('kind')!r:.80}, format {card.get('format')!r:.80}"
-        raise CardError(f"{folder}: expected a card of kind 'adversary', format {FORMAT}, got {got}")
-    if not isinstance(card.get("network"), list) or not isinstance(card.get("actor"), dict):
+    card = read_card(folder, "director")
+    network, about = card.about.get("network"), card.about
+    if not isinstance(network, list) or not isinstance(about.get("actor"), dict):
         raise CardError(f"{folder}: the card must have a list network and a section actor")
-    if not isinstance(card.get("victim") or {}, dict):
-        raise CardError(f"{folder}: the card's victim must be a section, got {card['victim']!r:.80}")
-    weights = Weights(tensors, str(folder))
-    net = build(card["network"], weights, "net")
+    if not isinstance(about.get("victim") or {}, dict):
+        raise CardError(f"{folder}: the card's victim must be a section, got {about['victim']!r:.80}")
+    weights = Weights(card.tensors, card.where)
+    net = build(network, weights, "net")
     weights.finish()
-    return Director(net, bool(card.get("discrete")), bool(card.get("clip", True))), card  # what is older was clipped
+    return Director(net, bool(about.get("discrete")), bool(about.get("clip", True))), about  # what is older was clipped

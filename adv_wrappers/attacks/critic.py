@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ThreatError, VictimError
+from adv_wrappers.networks.card import Weights, digest, read_card, write_card
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.networks.spec import clip_of
-from adv_wrappers.networks.weights import Weights, digest
-from adv_wrappers.utils.files import write
-from adv_wrappers.utils.untrusted import parse_json, parse_tensors, read_bytes
 from adv_wrappers.victims.card_kinds import mlp
 
 
@@ -48,31 +44,24 @@ class Critic(Value):
         if not isinstance(self.folder, (str, Path)):
             raise CardError(f"a critic is read from a folder, got {self.folder!r:.80}")
         where, expected = str(self.folder), self.sha256
+        card = read_card(where, "critic")
+        if expected is not None and card.sha256 != expected:
+            raise CardError(f"the critic {where} changed: expected sha256 {expected[:12]}, got {card.sha256[:12]}")
+        if "weights_sha256" not in card.about:  # without it the hash of the card would say nothing of the weights
+            raise CardError(f"{where}: the card of a critic needs weights_sha256")
+        network = card.section("network")
         try:
-            text, stored = (read_bytes(Path(where, name)) for name in ("card.json", "weights.safetensors"))
-            card, tensors = (
-                parse_json(text, f"{where}/card.json"),
-                parse_tensors(stored, f"{where}/weights.safetensors"),
-            )
-            sha256 = hashlib.sha256(text).hexdigest()  # the card holds the hash of the weights
-            if expected is not None and sha256 != expected:
-                raise CardError(f"the critic {where} changed: expected sha256 {expected[:12]}, got {sha256[:12]}")
-            if card["weights_sha256"] != hashlib.sha256(stored).hexdigest():
-                raise CardError(f"{where}: the weights are not those that card.json describes")
-            network, clip = card["network"], card["observation"]["clip"]
-            features, actions = int(network["features"]), int(network["actions"])
-            clip = clip_of(clip, where, "observation.clip")
+            features, actions = int(network["features"]), int(network["actions"])  # type: ignore[call-overload]
+            clip = clip_of(card.section("observation")["clip"], where, "observation.clip")
         except (ValueError, KeyError, TypeError, OverflowError) as error:
-            if isinstance(error, CardError):
-                raise
             raise CardError(f"cannot read a critic from {where}: {type(error).__name__}: {error!s:.200}") from error
-        weights = Weights(tensors, where)
+        weights = Weights(card.tensors, where)
         mean, std = (weights.take(name, features).data for name in ("mean", "std"))
         if not (std > 0).all():
             raise CardError(f"{where}: std must be above 0")
         net = ActionValue(Normalize(mean, std, clip), mlp(weights, "critic", network, features + actions, 1)).eval()
         weights.finish()
-        self._fill(folder=where, sha256=sha256, card=card, net=net)
+        self._fill(folder=where, sha256=card.sha256, card=card.about, net=net)
 
     def _fill(self, **values: Any) -> None:
         for name, value in {**values, "_nets": {}}.items():
@@ -87,13 +76,12 @@ class Critic(Value):
 
     def save(self, folder: str | Path) -> Critic:
         """Write both files, each all at once, and read them back."""
-        folder, rule = Path(folder), self.net.normalise
         layers = {f"critic.{name}": value for name, value in self.net.net.state_dict().items()}
-        tensors = {**layers, "mean": rule.mean, "std": rule.std}
-        stored = save({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
-        card = {**self.card, "weights_sha256": hashlib.sha256(stored).hexdigest()}
-        write(folder / "weights.safetensors", stored)
-        write(folder / "card.json", (json.dumps(card, indent=1, allow_nan=False) + "\n").encode())
+        try:
+            about = json.loads(json.dumps(self.card, allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise CardError(f"a card holds JSON values only: {error}") from error
+        write_card(folder, "critic", about, layers | self.net.normalise.state_dict(), hashed=True)
         return Critic(str(folder))
 
     def to_dict(self) -> dict[str, Any]:

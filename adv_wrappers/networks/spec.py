@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from adv_wrappers.errors import CardError
+from adv_wrappers.networks.card import Weights
 from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize, OneHot, QuantileMean, TwoLogits
-from adv_wrappers.networks.weights import Weights
 from adv_wrappers.utils.numbers import finite, integer, number
 
 _MOST = torch.finfo(torch.float32).max
@@ -350,6 +350,8 @@ def output_shape(layers: Iterable[nn.Module], shape: tuple[int, ...], most: int)
             raise CardError(
                 f"{layer} does not take what comes before it, {tuple(x.shape[1:])}: {error!s:.200}"
             ) from error
+        if not isinstance(x, Tensor):
+            raise CardError(f"{layer} does not answer with one tensor")
         if x[0].numel() > most:
             raise CardError(f"{layer} would answer with {x[0].numel()} numbers, at most {most} are allowed")
     return tuple(x.shape[1:])

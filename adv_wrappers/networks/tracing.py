@@ -82,7 +82,7 @@ class _Sequence:
     """A traced graph as layers in a row, if that is what it is."""
 
     def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
-        self.module, self.nodes = module, list(graph.nodes)
+        self.module, self.nodes, self.used = module, list(graph.nodes), set[fx.Node]()
 
     def layers(self, pairs: bool) -> list[nn.Module] | None:
         """The layers; None where a node takes anything but the answer of the one before, and constants."""
@@ -92,6 +92,7 @@ class _Sequence:
             return None
         end, log_std, used = self._end(output.args[0], pairs)
         used |= {inputs[0], output}
+        self.used = used
         found, last = list[nn.Module](), inputs[0]
         while last is not end:
             node = next((n for n in self.nodes if n.args[:1] == (last,) and n not in used and not _is_shape(n)), None)
@@ -136,7 +137,7 @@ class _Sequence:
 
     def _layers(self, node: fx.Node) -> list[nn.Module] | None:
         """What a node does to the answer before it: a layer, or none where it leaves it as it is."""
-        before, *arguments = node.args
+        arguments = node.args[1:]
         if node.op == "call_module":
             layer = self.module.get_submodule(str(node.target))
             if isinstance(layer, nn.Identity) and not hooked(layer):
@@ -144,7 +145,7 @@ class _Sequence:
             return [layer] if kind_of(layer) and not arguments and not node.kwargs else None
         if node.target in ("view", "reshape", torch.reshape):
             rows = arguments[0] if len(arguments) == 2 and arguments[1] == -1 else None
-            return [nn.Flatten()] if isinstance(rows, fx.Node) and _is_row_count(rows, before) else None
+            return [nn.Flatten()] if isinstance(rows, fx.Node) and self._is_row_count(rows) else None
         if node.target == "float" and not arguments:
             # elsewhere it casts what the layers would leave
             return [] if {p.dtype for p in self.module.parameters()} == {torch.float32} else None
@@ -157,20 +158,20 @@ class _Sequence:
             return None
         return None if made is None else [made]
 
+    def _is_row_count(self, node: fx.Node) -> bool:
+        """Whether a node is ``x.size(0)``, ``x.size()[0]`` or ``x.shape[0]``, of any x: no layer changes it."""
+        index = node.args[1:] if node.target in ("size", operator.getitem) else ()
+        whole = node.args[0] if node.target is operator.getitem else node
+        if index != (0,) or not isinstance(whole, fx.Node) or not _is_shape(whole):
+            return False
+        return whole.args[0] in self.used and (whole is node or whole.args[1:] != (0,))
+
 
 def _is_shape(node: fx.Node) -> bool:
     """Whether a node is a tensor's shape, or one number of it."""
     if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
         return _is_shape(node.args[0])
     return node.target == "size" or (node.target is getattr and node.args[1] == "shape")
-
-
-def _is_row_count(node: fx.Node, of: object) -> bool:
-    """Whether a node is ``of.size(0)``, ``of.size()[0]`` or ``of.shape[0]``."""
-    if node.target == "size":
-        return node.args == (of, 0)
-    whole = node.args[0] if node.target is operator.getitem and node.args[1] == 0 else None
-    return isinstance(whole, fx.Node) and _is_shape(whole) and whole.args[0] is of and whole.args[1:] != (0,)
 
 
 def _flatten(start_dim: int = 0, end_dim: int = -1) -> nn.Module | None:

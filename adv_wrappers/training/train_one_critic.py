@@ -27,6 +27,7 @@ from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import Make, builder
 from adv_wrappers.evaluation.provenance import revision, versions
+from adv_wrappers.networks.card import card_kind
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.training.checkpoints import refuse_another
 from adv_wrappers.training.sarsa import (
@@ -214,11 +215,10 @@ def _other_content(folder: Path) -> str | None:
     if "card.json" not in about:
         return None
     card = about["card.json"] if isinstance(about["card.json"], dict) else {}
-    network = card.get("network")
-    kind = network.get("kind") if isinstance(network, dict) else card.get("kind")
-    if kind == "critic-mlp":
-        return None
-    return "an adversary" if kind == "adversary" else f"a victim, {kind}" if kind else "a card.json of something else"
+    kind, network = card_kind(card), card.get("network")
+    if kind == "victim" and isinstance(network, dict):
+        return f"a victim, {network.get('kind')}"
+    return None if kind == "critic" else "an adversary" if kind == "director" else "a card.json of something else"
 
 
 def _identity(card: Mapping[str, Any]) -> dict[str, Any]:

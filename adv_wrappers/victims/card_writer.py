@@ -13,22 +13,21 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.networks.input_gradient import sequence_of
+from adv_wrappers.networks.card import Section, write_card
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Normalize
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath
-from adv_wrappers.utils.files import write
-from adv_wrappers.victims.card import load_card, victim_of
-from adv_wrappers.victims.card_kinds import STRIDES
+from adv_wrappers.networks.spec import describe, kinds
+from adv_wrappers.networks.tracing import layers_of
+from adv_wrappers.victims.card_kinds import STRIDES, mlp_of
+from adv_wrappers.victims.card_reader import load_card, victim_of
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.victim import Victim
 
-_ACTIVATIONS: dict[type[nn.Module], str] = {nn.Tanh: "tanh", nn.ReLU: "relu"}
 _KINDS = {"logits": "categorical-mlp", "gaussian": "gaussian-mlp", "q": "q-mlp", "mean": "tanh-mlp"}
-_OWN = ("environment", "network", "observation", "action", "attack", "spaces")
+_OWN = ("format", "environment", "network", "observation", "action", "attack", "spaces", "weights_sha256")
 _SHAPE = (4, 84, 84)  # of images, where a card says nothing
 
 
@@ -43,8 +42,8 @@ def save_card(
     Args:
         folder: for ``card.json`` and ``weights.safetensors``, each written at once or not at all.
         victim: a victim; or a module, with ``observation_space``, ``action_space`` and ``kind`` as
-            :func:`from_module` takes them. Cards hold linear layers with ReLU or tanh between them on observations
-            ``[n]``, the convolutions of Mnih et al. (2015) on images, and the recurrent networks of other cards.
+            :func:`from_module` takes them. Cards hold layers in a row, of a ``Sequential`` or of a class whose
+            ``forward`` applies them one after the other, and the recurrent networks of other cards.
         environment: id, or id and keyword arguments, as ``gym.make`` takes them.
         observation: of a module that takes normalised observations: ``mean`` and ``std`` (numbers or lists), and
             optionally ``epsilon`` (added to ``std``) and ``clip``. A victim's own are part of it.
@@ -67,13 +66,11 @@ def save_card(
     card = {"environment": {"id": name, "kwargs": dict(kwargs)}, **parts, **about}
     weights = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in weights.items()}
     try:
-        text = json.dumps(card, indent=1, allow_nan=False) + "\n"
+        read = json.loads(json.dumps(card, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise CardError(f"a card holds JSON values only: {error}") from error
-    _compare(victim, victim_of(json.loads(text), dict(weights), "the card", dtype=victim.dtype))
-    folder = Path(folder)
-    write(folder / "weights.safetensors", save(weights))
-    write(folder / "card.json", text.encode())
+    _compare(victim, victim_of(read, dict(weights), "the card", dtype=victim.dtype))
+    write_card(folder, "victim", read, weights)
     return load_card(folder, dtype=victim.dtype)
 
 
@@ -102,7 +99,7 @@ def _victim(
     )  # fmt: skip
 
 
-def _parts(victim: Victim) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _parts(victim: Victim) -> tuple[Section, dict[str, Tensor]]:
     """The sections ``network``, ``observation``, ``action``, ``spaces`` and ``attack``, and the weights by name."""
     space, acted = victim.observation_space, victim.action_space
     if not isinstance(space, spaces.Box) or len(space.shape) not in (1, 3):
@@ -113,29 +110,23 @@ def _parts(victim: Victim) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise VictimError(
             "a card cannot say that actions are scaled from [-1, 1] to the box, as those of SAC and TD3 are"
         )
-    net = getattr(victim, "net", None)
-    if victim.recurrent:
-        network, weights, rule = _recurrent(victim, net)
-    elif len(space.shape) == 3:
-        network, weights, rule = _convolutional(victim, net)
-    else:
-        network, weights, rule = _plain(victim, net)
-    action: dict[str, Any] = {"select": victim.select}
-    bounds: dict[str, Any] = {}
+    network, weights, rule = _recurrent(victim) if victim.recurrent else _feed_forward(victim)
+    action: Section = {"select": victim.select}
+    bounds: Section = {}
     if isinstance(acted, spaces.Box):
         action["clip"] = getattr(victim, "squash", "") == "clip" or bool(getattr(victim, "clip", False))
         bounds["action"] = {"low": acted.low.tolist(), "high": acted.high.tolist()}
-    if len(space.shape) == 3 and space.shape != _SHAPE:
+    if network["kind"] == "layers" or (len(space.shape) == 3 and space.shape != _SHAPE):
         bounds["observation"] = {"shape": list(space.shape)}
     observation, attack = _observation(victim, rule)
     stated = ({"spaces": bounds} if bounds else {}) | ({"attack": attack} if attack else {})
     return {"network": network, "observation": observation, "action": action, **stated}, weights
 
 
-def _observation(victim: Victim, rule: Normalize | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def _observation(victim: Victim, rule: Normalize | None) -> tuple[Section, Section]:
     """The rule in float64, and the attacker's unit where it is not its divisor."""
     unit: Tensor | None = None if victim.scale is None else victim.scale.detach().double().cpu()
-    observation: dict[str, Any] = {"mean": None, "std": None, "clip": None, "rule": "raw"}
+    observation: Section = {"mean": None, "std": None, "clip": None, "rule": "raw"}
     if rule is not None:
         mean, std = (part.detach().double().cpu() for part in (rule.mean, rule.std))
         if unit is not None and unit.shape == std.shape and torch.equal(unit.float(), std.float()):
@@ -154,106 +145,112 @@ def _observation(victim: Victim, rule: Normalize | None) -> tuple[dict[str, Any]
     return observation, {} if unit is None else {"scale": unit.tolist()}
 
 
-def _layers(net: Any) -> tuple[Normalize | None, list[nn.Module]]:
-    """The observation rule and what follows it."""
-    chain = sequence_of(net) if isinstance(net, nn.Module) else None
-    if chain is None or not chain.layers:
-        raise VictimError(f"expected linear layers with tanh or ReLU between them, got {net!s:.300}")
-    layers = list(chain.layers)
-    rule = layers.pop(0) if isinstance(layers[0], Normalize) else None
-    return rule if isinstance(rule, Normalize) else None, layers  # the second time for the type
+Written = tuple[Section, dict[str, Tensor]]  # the section ``network``, and the weights by name
 
 
-def _plain(victim: Victim, net: Any) -> tuple[dict[str, Any], dict[str, Tensor], Normalize | None]:
-    rule, layers = _layers(net)
-    weights: dict[str, Tensor] = {}
-    if isinstance(layers[-1], AppendLogStd):
-        weights["log_std"] = layers.pop().log_std.detach().reshape(-1)  # type: ignore[operator]
-    if victim.kind == "gaussian" and not weights:
-        raise VictimError("a card holds a standard deviation that is the same at every observation, this one is not")
-    if victim.kind == "mean":
-        if not isinstance(layers[-1], nn.Tanh):
-            raise VictimError("a card holds deterministic actions that a last tanh gives, this one has none")
-        layers.pop()
-    nets = {"policy": _mlp(layers)}
-    for name, other in (("value", getattr(victim, "value_net", None)), ("critic", victim.critic),
-                        ("robust_sarsa", victim.robust_sarsa)):  # fmt: skip
-        if other is not None:
-            allowed = ("critic", "robust_sarsa") if victim.kind == "mean" else ("value",)
-            if name not in allowed or victim.kind == "q":
-                raise VictimError(f"a card of kind {_KINDS[victim.kind]} holds no {name}")
-            nets[name] = _mlp(_beside(other, rule))
-    activations = {type(layer) for linear, between in nets.values() for layer in between}
-    if len(activations) > 1:
-        raise VictimError("a card holds one activation for all of its networks: tanh or ReLU")
-    for name, (linear, _) in nets.items():
-        weights |= {f"{name}.{2 * i}.{key}": p for i, layer in enumerate(linear) for key, p in layer.named_parameters()}
-    hidden = [layer.out_features for layer in nets["policy"][0][:-1]]
-    network: dict[str, Any] = {
-        "kind": _KINDS[victim.kind],
-        "activation": _ACTIVATIONS[next(iter(activations), nn.Tanh)],
-    }
-    if all([layer.out_features for layer in linear[:-1]] == hidden for linear, _ in nets.values()):
-        network |= {"hidden": hidden}  # a card that says nothing of its sizes takes them from the weights
-    return network, weights, rule
+def _feed_forward(victim: Victim) -> tuple[Section, dict[str, Tensor], Normalize | None]:
+    parts, rule = _networks(victim)
+    written = _mlps(victim, parts) or _nature_cnn(victim, parts) or _lists_of_layers(victim, parts)
+    return *written, rule
 
 
-def _mlp(layers: list[nn.Module]) -> tuple[list[nn.Linear], list[nn.Module]]:
-    """Linear layers, and what is between them."""
-    layers = [layer for layer in layers if not isinstance(layer, nn.Flatten)]
-    linear = [layer for layer in layers[::2] if isinstance(layer, nn.Linear) and layer.bias is not None]
-    between = layers[1::2]
-    if (
-        not linear
-        or 2 * len(linear) - 1 != len(layers)
-        or not {type(layer) for layer in between} <= _ACTIVATIONS.keys()
-    ):
-        names = ", ".join(type(layer).__name__ for layer in layers)
-        raise VictimError(f"expected linear layers with tanh or ReLU between them, and with biases, got {names:.300}")
-    return linear, between
-
-
-def _beside(net: Any, rule: Normalize | None) -> list[nn.Module]:
-    """The layers of a value function or critic, whose observations must be normalised as the policy's."""
-    own, layers = (net.normalise, [*_layers(net.net)[1]]) if isinstance(net, ActionValue) else _layers(net)
-    own = None if isinstance(own, nn.Identity) else own
-    if (own is None) != (rule is None) or (own is not None and rule is not None and not _same(own, rule)):
+def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | None]:
+    """The layers of every network by its name in a card, without the observation rule that they have in common."""
+    parts, rules = dict[str, list[nn.Module]](), list[nn.Module | None]()
+    for name, net in (
+        ("policy", getattr(victim, "net", None)), ("value", getattr(victim, "value_net", None)),
+        ("critic", victim.critic), ("robust_sarsa", victim.robust_sarsa),
+    ):  # fmt: skip
+        if net is None and name != "policy":
+            continue
+        of_actions = isinstance(net, ActionValue)
+        inner = net.net if isinstance(net, ActionValue) else net
+        beside = of_actions or name in ("policy", "value")
+        layers = layers_of(inner, pairs=name == "policy") if isinstance(inner, nn.Module) and beside else None
+        if not layers:
+            raise VictimError(
+                f"a card holds networks of layers in a row ({', '.join(kinds())}), and critics of those on observation "
+                f"and action side by side, got {net!s:.300}"
+            )
+        first = net.normalise if isinstance(net, ActionValue) else layers[0]
+        rules.append(first if isinstance(first, Normalize) and first.mean.dim() <= 1 else None)
+        parts[name] = layers
+    rule = rules[0]
+    shared = isinstance(rule, Normalize) and all(other is not None and _same(other, rule) for other in rules)
+    critics = any(isinstance(net, ActionValue) for net in (victim.critic, victim.robust_sarsa))
+    if critics and not shared and any(other is not None for other in rules):
         raise VictimError("a card holds one observation rule for all of its networks")
-    return layers
+    if not shared or not isinstance(rule, Normalize):
+        return parts, None
+    return {name: layers if layers[0] is not other else layers[1:]
+            for (name, layers), other in zip(parts.items(), rules, strict=True)}, rule  # fmt: skip
 
 
 def _same(a: nn.Module, b: nn.Module) -> bool:
     first, second = a.state_dict(), b.state_dict()
-    return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
+    shapes = {key: value.shape for key, value in first.items()} == {key: value.shape for key, value in second.items()}
+    equal = shapes and all(bool((first[key] == second[key]).all()) for key in first)
+    return equal and getattr(a, "clip", None) == getattr(b, "clip", None)
 
 
-def _convolutional(victim: Victim, net: Any) -> tuple[dict[str, Any], dict[str, Tensor], Normalize | None]:
-    rule, layers = _layers(net)
+def _mlps(victim: Victim, parts: Mapping[str, list[nn.Module]]) -> Written | None:
+    """Networks that have a kind of their own: linear layers with one activation between them in all of them."""
+    found = {name: mlp_of(layers) for name, layers in parts.items()}
+    mlps = {name: mlp for name, mlp in found.items() if mlp is not None and mlp.normalize is None}
+    activations = {mlp.activation for mlp in mlps.values()} - {None}
+    allowed = {"logits": {"value"}, "gaussian": {"value"}, "q": set[str](), "mean": {"critic", "robust_sarsa"}}
+    if len(mlps) < len(parts) or len(activations) > 1 or not parts.keys() - {"policy"} <= allowed[victim.kind]:
+        return None
+    end = {"mean": nn.Tanh, "gaussian": AppendLogStd}.get(victim.kind, type(None))
+    ends = all(isinstance(mlp.end, end if name == "policy" else type(None)) for name, mlp in mlps.items())
+    if not ends or len(victim.observation_space.shape or ()) != 1:
+        return None
+    weights = {
+        f"{name}.{2 * i}.{key}": p
+        for name, mlp in mlps.items() for i, layer in enumerate(mlp.linear) for key, p in layer.named_parameters()
+    }  # fmt: skip
+    last = mlps["policy"].end
+    if isinstance(last, AppendLogStd):
+        weights["log_std"] = last.log_std.detach().reshape(-1)  # type: ignore[assignment]
+    network: Section = {"kind": _KINDS[victim.kind], "activation": next(iter(activations), "tanh")}
+    hidden = mlps["policy"].hidden
+    if all(mlp.hidden == hidden for mlp in mlps.values()):
+        network["hidden"] = hidden  # a card that says nothing of its sizes takes them from the weights
+    return network, dict(weights)
+
+
+def _nature_cnn(victim: Victim, parts: Mapping[str, list[nn.Module]]) -> Written | None:
+    """The network of Mnih et al. 2015, and a value function on its features."""
+    layers, value = parts["policy"], parts.get("value")
     order = [nn.Conv2d, nn.ReLU] * 3 + [nn.Flatten, nn.Linear, nn.ReLU, nn.Linear]
-    plain = [type(layer) for layer in layers] == order and victim.kind == "logits"
     convolutions = [layer for layer in layers[:6:2] if isinstance(layer, nn.Conv2d)]
     about = [(conv.stride, conv.padding, conv.dilation, conv.groups) for conv in convolutions]
-    plain = plain and about == [((stride, stride), (0, 0), (1, 1), 1) for stride in STRIDES]
-    if not plain or any(getattr(layer, "bias", 0) is None for layer in layers):
-        names = ", ".join(type(layer).__name__ for layer in layers)
-        raise VictimError(
-            "of images a card holds logits of three convolutions without padding, of strides 4, 2 and 1, and two "
-            f"linear layers, with ReLU between, got {victim.kind} of {names:.300}"
-        )
-    trunk = {f"trunk.{i}.{key}": p for i, layer in enumerate(layers[:-1]) for key, p in layer.named_parameters()}
-    weights: dict[str, Tensor] = {**trunk, **{f"policy.{key}": p for key, p in layers[-1].named_parameters()}}
-    valued = getattr(victim, "value_net", None)
-    if valued is not None:
-        other = _beside(valued, rule)
-        if not all(_same(a, b) for a, b in zip(other[:-1], layers[:-1], strict=False)) or len(other) != len(layers):
-            raise VictimError(
-                "of images a card holds a value function on the policy's own features, this one has others"
-            )
-        weights |= {f"value.{key}": p for key, p in other[-1].named_parameters()}
-    return {"kind": "categorical-cnn", "activation": "relu"}, weights, rule
+    plain = about == [((stride, stride), (0, 0), (1, 1), 1) for stride in STRIDES]
+    biases = all(getattr(layer, "bias", 0) is not None for layer in [*layers, *(value or [])])
+    if [type(layer) for layer in layers] != order or not plain or not biases or victim.kind != "logits":
+        return None
+    weights = {f"trunk.{i}.{key}": p for i, layer in enumerate(layers[:-1]) for key, p in layer.named_parameters()}
+    weights |= {f"policy.{key}": p for key, p in layers[-1].named_parameters()}
+    if value is not None:
+        alike = len(value) == len(layers) and isinstance(value[-1], nn.Linear)
+        if not alike or not all(_same(a, b) for a, b in zip(value[:-1], layers[:-1], strict=True)):
+            return None
+        weights |= {f"value.{key}": p for key, p in value[-1].named_parameters()}
+    return {"kind": "categorical-cnn", "activation": "relu"}, dict(weights)
 
 
-def _recurrent(victim: Victim, net: Any) -> tuple[dict[str, Any], dict[str, Tensor], Normalize | None]:
+def _lists_of_layers(victim: Victim, parts: Mapping[str, list[nn.Module]]) -> Written:
+    """Every other network, layer by layer."""
+    network: Section = {"kind": "layers", "output": victim.kind}
+    weights = dict[str, Tensor]()
+    for name, layers in parts.items():
+        network[name], tensors = describe(layers, name)
+        weights |= tensors
+    return network, weights
+
+
+def _recurrent(victim: Victim) -> tuple[Section, dict[str, Tensor], Normalize | None]:
+    net = getattr(victim, "net", None)
     if not isinstance(net, GaussianLSTM):
         raise VictimError("of recurrent victims a card holds those that came from a card")
     weights: dict[str, Tensor] = {"log_std": net.tail.log_std.detach().reshape(-1)}

@@ -10,7 +10,7 @@ import torch
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.utils.untrusted import check_max_bytes
-from adv_wrappers.victims.card import load_card
+from adv_wrappers.victims.card_reader import load_card
 from adv_wrappers.victims.sb3 import load_sb3
 from adv_wrappers.victims.victim import Select, Victim
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from adv_wrappers.errors import VictimError
+from adv_wrappers.networks.card import digest
 from adv_wrappers.networks.input_gradient import LayerSequence
-from adv_wrappers.networks.weights import digest
 from adv_wrappers.utils.trees import is_text
 from adv_wrappers.victims.distributions import (
     CategoricalFamily,

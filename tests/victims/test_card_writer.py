@@ -10,11 +10,13 @@ import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
+from torch.nn import functional
 
 import adv_wrappers as adv
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.victims.card import load_card
-from tests.victims.test_card import CARDS, observations, write
+from adv_wrappers.networks.layers import ActionValue, Normalize
+from adv_wrappers.victims.card_reader import load_card
+from tests.victims.test_card_reader import CARDS, observations, write
 
 OBS, DISCRETE = spaces.Box(-np.inf, np.inf, (5,), np.float32), spaces.Discrete(3)
 BOX = spaces.Box(np.float32([-2, 0]), np.float32([2, 0.5]))
@@ -144,45 +146,82 @@ class Odd(nn.Linear):
 
 def unlike():
     """Each case: a victim or module with its spaces, more arguments, and what the error says."""
-    tanh = nn.Tanh()
-    net = atari()[0]
-    net(torch.zeros(1, 4, 84, 84))
-    other, value = atari()[0], nn.Sequential(*[*atari()[0][0], nn.Linear(16, 1)])
-    for made in (other, value):
-        made(torch.zeros(1, 4, 84, 84))
-    stride = atari(stride=1)[0]
-    stride(torch.zeros(1, 4, 84, 84))
     three = spaces.Box(0, 1, (1, 5), np.float32)
-    yield (nn.Sequential(nn.Linear(5, 3), nn.ELU(), nn.Linear(3, 3)), OBS, DISCRETE, "q"), {}, "tanh or ReLU between"
-    yield (nn.Sequential(nn.Linear(5, 3), nn.Dropout(), nn.Linear(3, 3)), OBS, DISCRETE, "q"), {}, "tanh or ReLU"
-    yield (nn.Sequential(nn.Linear(5, 3, bias=False)), OBS, DISCRETE, "q"), {}, "with biases"
-    yield (
-        (nn.Sequential(nn.Linear(5, 4), tanh, nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3)), OBS, DISCRETE, "q"),
-        {},
-        ("one activation"),
-    )
-    yield (mlp(3, 8), OBS, DISCRETE, "logits"), {"value": mlp(1, 8, activation=nn.ReLU)}, "one activation"
-    yield (mlp(3, 8), OBS, DISCRETE, "q"), {"value": mlp(1, 8)}, "holds no value"
-    yield (Odd(5, 3), OBS, DISCRETE, "q"), {}, "tanh or ReLU between"
+    yield (nn.Sequential(nn.Linear(5, 3), nn.Dropout(), nn.Linear(3, 3)), OBS, DISCRETE, "q"), {}, "layers in a row"
+    yield (Odd(5, 3), OBS, DISCRETE, "q"), {}, "layers in a row"
     yield (mlp(3, 8), OBS, spaces.Discrete(3, start=1), "q"), {}, "starts at 0"
     yield (mlp(5, 8), OBS, spaces.MultiDiscrete([2, 3]), "logits"), {}, "starts at 0"
     yield (nn.Sequential(nn.Flatten(), mlp(3, 8)), three, DISCRETE, "q"), {}, r"observations \[n\]"
-    yield (nn.Sequential(mlp(2, 8), Gaussian()), OBS, BOX, "gaussian"), {}, "tanh or ReLU between"
-    yield (mlp(4, 8), OBS, BOX, "gaussian"), {}, "same at every observation"
-    yield (mlp(2, 8), OBS, BOX, "mean"), {}, "last tanh"
-    yield (net, IMAGE, DISCRETE, "q"), {}, "holds logits of three convolutions"
-    yield (stride, IMAGE, DISCRETE, "logits"), {}, "strides 4, 2 and 1"
-    yield (net, IMAGE, DISCRETE, "logits"), {"value": mlp(1, 8)}, "holds a value function on the policy's own"
-    yield (net, IMAGE, DISCRETE, "logits"), {"value": _moved(value)}, "policy's own features"
+    yield (nn.Sequential(mlp(2, 8), Gaussian()), OBS, BOX, "gaussian"), {}, "layers in a row"
+    ruled = ActionValue(Normalize(torch.ones(5), torch.ones(5)), nn.Linear(7, 1))
+    for critic in (ruled, lambda obs, act: act.sum(-1), nn.Bilinear(5, 2, 1)):
+        message = "one observation rule" if critic is ruled else "layers in a row"
+        yield (adv.from_module(mlp(2, 8, last=nn.Tanh()), OBS, BOX, "mean", critic=critic),), {}, message
 
 
-def _moved(net):
+class CleanRL(nn.Module):
+    """A class, with a log standard deviation of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2, self.log_std = nn.Linear(5, 8), nn.Linear(8, 2), nn.Parameter(torch.randn(1, 2))
+
+    def forward(self, x):
+        mean = self.fc2(torch.tanh(self.fc1(x)))
+        return mean, self.log_std.expand_as(mean)
+
+
+class Pixels(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(4, 3, 8, 8, padding=2), nn.Linear(363, 3)
+
+    def forward(self, x):
+        return self.out(functional.relu(self.conv(x / 255.0)).reshape(x.shape[0], -1))
+
+
+def anything():
+    """Each case: a module with its spaces, more arguments, and the kind of network that it is written as."""
+    torch.manual_seed(0)
+    tanh = nn.Tanh()
+    nature, value = atari(), nn.Sequential(*[*atari()[0][0], nn.Linear(16, 1)])
+    stride = atari(stride=1)
+    for net in (*nature, value, *stride):
+        net(torch.zeros(1, 4, 84, 84))
     with torch.no_grad():
-        net[0].weight += 1
-    return net
+        value[0].weight.add_(1.0)
+    two = nn.Sequential(nn.Linear(5, 4), tanh, nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+    yield (nn.Sequential(nn.Linear(5, 3), nn.ELU(), nn.Linear(3, 3)), OBS, DISCRETE, "q"), {}, "layers"
+    yield (nn.Sequential(nn.Linear(5, 3, bias=False)), OBS, DISCRETE, "q"), {}, "layers"
+    yield (two, OBS, DISCRETE, "q"), {}, "layers"
+    yield (mlp(3, 8), OBS, DISCRETE, "logits"), {"value": mlp(1, 8, activation=nn.ReLU)}, "layers"
+    yield (mlp(3, 8), OBS, DISCRETE, "logits"), {"observation": RULE, "value": mlp(1, activation=nn.ELU)}, "logits"
+    yield (mlp(3, 8), OBS, DISCRETE, "q"), {"value": mlp(1, 8)}, "layers"
+    yield (mlp(4, 8), OBS, BOX, "gaussian"), {}, "layers"
+    yield (mlp(2, 8), OBS, BOX, "mean"), {}, "layers"
+    yield (nature[0], IMAGE, DISCRETE, "q"), {}, "layers"
+    yield (stride[0], IMAGE, DISCRETE, "logits"), {}, "layers"
+    yield (nature[0], IMAGE, DISCRETE, "logits"), {"value": value}, "layers"
+    yield (nature[0], IMAGE, DISCRETE, "logits"), {"observation": {"mean": 0.0, "std": 255.0}}, "categorical-cnn"
+    yield (CleanRL(), OBS, BOX, None), {"clip": True}, "gaussian-mlp"
+    yield (CleanRL(), OBS, BOX, None), {"observation": RULE, "select": "sample"}, "gaussian-mlp"
+    yield (Pixels(), IMAGE, DISCRETE, "logits"), {}, "layers"
+    yield (Pixels(), IMAGE, DISCRETE, "logits"), {"value": nn.Sequential(nn.Flatten(), nn.LazyLinear(1))}, "layers"
 
 
-@pytest.mark.parametrize("case", range(17))
+@pytest.mark.parametrize("case", range(16))
+def test_layers_in_a_row(case, tmp_path):
+    given, more, kind = list(anything())[case]
+    if isinstance(more.get("value"), nn.Module):
+        more["value"](torch.zeros(1, *given[1].shape))
+    card = adv.save_card(tmp_path, *given, environment="Any-v0", **more)
+    assert card.card["network"]["kind"] == (kind if kind != "logits" else "categorical-mlp")
+    same(card, adv.load_victim(f"card:{tmp_path}"))
+    if "observation" not in more:
+        same(adv.from_module(*given, **more), card)
+
+
+@pytest.mark.parametrize("case", range(9))
 def test_what_a_card_cannot_hold(case, tmp_path):
     given, more, message = list(unlike())[case]
     with pytest.raises(VictimError, match=message):

@@ -18,7 +18,7 @@ from adv_wrappers.adversaries.director import Director, save_director
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.layers import ActionValue, Normalize
-from tests.victims.test_card import CARDS, write
+from tests.victims.test_card_reader import CARDS, write
 from tests.victims.test_sb3 import CASES, model
 
 JUNK = [
@@ -97,7 +97,7 @@ def test_cards(kind, tmp_path):
     folder, _ = write(tmp_path, kind)
     card, weights = json.loads((folder / "card.json").read_text()), (folder / "weights.safetensors").read_bytes()
     if kind != "categorical-cnn":
-        card |= {"spaces": {"observation": {"low": -5.0, "high": [5.0] * 5}, "action": {"low": -1}}}
+        card |= {"spaces": {"observation": {"low": -5.0, "high": [5.0] * 5, "shape": [5]}, "action": {"low": -1}}}
         card |= {"attack": {"scale": [1.0] * 5}}
     rng, length = random.Random(kind), int.from_bytes(weights[:8], "little")
 

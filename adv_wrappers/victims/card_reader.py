@@ -1,4 +1,4 @@
-"""Cards: a victim as a folder with ``card.json`` and ``weights.safetensors``, which hold data and never code.
+"""Reading a victim from its card; ``docs/cards.rst`` describes the format.
 
 The observation rule is part of the victim: raw observations enter, ``clip((o - mean) / (std + epsilon))`` is its first
 layer. One unit of ``Linf(eps, scale="victim")`` is the card's ``attack.scale`` if it has one (an author who attacks in
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,11 +18,11 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import AdvWrappersError, CardError
+from adv_wrappers.networks.card import Section, Weights, read_card, section
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.networks.spec import clip_of
-from adv_wrappers.networks.weights import Weights
 from adv_wrappers.utils.numbers import is_integer
-from adv_wrappers.utils.untrusted import most_numbers, read_json, read_tensors
+from adv_wrappers.utils.untrusted import most_numbers
 from adv_wrappers.victims.card_kinds import VictimNetworks, networks_of
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.victim import Select, Victim
@@ -47,23 +47,29 @@ def load_card(
         CardError: for a file that is missing, truncated, too large or malformed, an unknown kind of network, a missing,
             extra or misshapen weight, and values that are not finite.
     """
-    folder = Path(folder)
-    card, tensors = read_json(folder / "card.json", max_bytes), read_tensors(folder / "weights.safetensors", max_bytes)
+    card = read_card(folder, "victim", max_bytes)
     return victim_of(
-        card, tensors, str(folder), select=select, device=device, dtype=dtype, ref=ref or f"card:{folder}",
+        card.about, card.tensors, card.where, select=select, device=device, dtype=dtype, ref=ref or f"card:{folder}",
         most=most_numbers(max_bytes),
     )  # fmt: skip
 
 
 def victim_of(
-    card: dict[str, Any], tensors: dict[str, Tensor], where: str, *, select: Select | None = None,
+    card: Section, tensors: dict[str, Tensor], where: str, *, select: Select | None = None,
     device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32, ref: str | None = None, most: int = 2**22,
 ) -> Victim:  # fmt: skip
-    """The victim that a card and its weights describe; see :func:`load_card`. ``most`` elements may an image have."""
+    """The victim that a card and its weights describe; see :func:`load_card`.
+
+    Args:
+        card: the parsed ``card.json``.
+        tensors: the weights by name.
+        where: the folder, for error messages.
+        most: limit on the numbers in an observation, and in what a layer answers.
+    """
     environment_of(card, where)
-    network, observation = (_section(card, name, where) for name in ("network", "observation"))
+    network, observation = (section(card, name, where) for name in ("network", "observation"))
     weights = Weights({name: x.to(dtype) if x.is_floating_point() else x for name, x in tensors.items()}, where)
-    image = _image(card, where, most)
+    stated_shape = _stated_shape(card, where, most)
     try:
         # float64 until the end: in float32 a tiny std would round before its epsilon is added
         mean, std = _normaliser(observation, where)
@@ -71,20 +77,20 @@ def victim_of(
         if mean is not None and std is not None:
             clip = clip_of(observation.get("clip"), where, "observation.clip")
             rule = Normalize(mean.to(dtype), std.to(dtype), clip)
-        nets = networks_of(weights, network, rule, image)
-        observed, acted = _spaces(card, network, nets, image, where)
+        nets = networks_of(weights, network, rule, stated_shape, most)
+        observed, acted = _spaces(card, nets, where)
         if mean is not None and mean.dim() and mean.shape != observed.shape:
             raise CardError(f"{where}: mean has shape {tuple(mean.shape)}, the network takes {observed.shape}")
-        scale = _section(card, "attack", where, {}).get("scale")
+        scale = section(card, "attack", where, {}).get("scale")
         unit = std if scale is None else _numbers(scale, "attack.scale", where)
         if unit is not None:
             unit = unit.expand(observed.shape).clone().to(device)
-        action = _section(card, "action", where, {})
+        action = section(card, "action", where, {})
         start = nets.initial_state and functools.partial(nets.initial_state, device=torch.device(device), dtype=dtype)
         victim = from_module(
             nets.net, observed, acted, nets.kind, value=nets.value, critic=nets.critic, robust_sarsa=nets.robust_sarsa,
-            initial_state=start, select=select or action.get("select", "mode"), clip=bool(action.get("clip", False)),
-            scale=unit, device=device, dtype=dtype, ref=ref,
+            initial_state=start, select=select or cast(Select, action.get("select", "mode")),
+            clip=bool(action.get("clip", False)), scale=unit, device=device, dtype=dtype, ref=ref,
         )  # fmt: skip
     except CardError:
         raise
@@ -94,9 +100,9 @@ def victim_of(
     return victim
 
 
-def environment_of(card: dict[str, Any], where: str = "card") -> tuple[str, dict[str, Any]]:
+def environment_of(card: Section, where: str = "card") -> tuple[str, dict[str, Any]]:
     """Id and keyword arguments of the card's environment, as ``gym.make`` takes them."""
-    environment = _section(card, "environment", where)
+    environment = section(card, "environment", where)
     name, kwargs = environment.get("id"), environment.get("kwargs", {})
     if not isinstance(name, str) or not isinstance(kwargs, dict):
         raise CardError(
@@ -105,14 +111,7 @@ def environment_of(card: dict[str, Any], where: str = "card") -> tuple[str, dict
     return name, dict(kwargs)
 
 
-def _section(card: dict[str, Any], name: str, where: str, default: dict[str, Any] | None = None) -> dict[str, Any]:
-    section = card.get(name, default)
-    if not isinstance(section, dict):
-        raise CardError(f"{where}: card.json needs an object {name!r}, got {section!r:.80}")
-    return section
-
-
-def _numbers(value: Any, name: str, where: str) -> Tensor:
+def _numbers(value: object, name: str, where: str) -> Tensor:
     """A number or list of finite numbers as a float64 tensor."""
     try:
         array = np.asarray(value, dtype=np.float64)
@@ -123,7 +122,7 @@ def _numbers(value: Any, name: str, where: str) -> Tensor:
     return torch.from_numpy(array)
 
 
-def _normaliser(observation: dict[str, Any], where: str) -> tuple[Tensor | None, Tensor | None]:
+def _normaliser(observation: Section, where: str) -> tuple[Tensor | None, Tensor | None]:
     mean, std = observation.get("mean"), observation.get("std")
     if (mean is None) != (std is None):
         raise CardError(f"{where}: observation needs both mean and std, or neither")
@@ -138,36 +137,34 @@ def _normaliser(observation: dict[str, Any], where: str) -> tuple[Tensor | None,
     return center, divisor
 
 
-def _entry(card: dict[str, Any], what: str, where: str) -> dict[str, Any]:
-    return _section(_section(card, "spaces", where, {}), what, where, {})
+def _entry(card: Section, what: str, where: str) -> Section:
+    return section(section(card, "spaces", where, {}), what, where, {})
 
 
-def _image(card: dict[str, Any], where: str, most: int) -> tuple[int, ...]:
-    """Shape of image observations: four 84x84 frames unless the card says otherwise."""
+def _stated_shape(card: Section, where: str, most: int) -> tuple[int, ...]:
+    """Shape of observations where it does not follow from the weights: four 84x84 frames unless the card says it."""
     shape = _entry(card, "observation", where).get("shape", [4, 84, 84])
-    whole = isinstance(shape, list) and all(is_integer(n) and n > 0 for n in shape)
-    if not whole or math.prod(shape) > most:
+    found = tuple(n for n in shape if is_integer(n) and n > 0) if isinstance(shape, list) else ()
+    if not isinstance(shape, list) or len(found) != len(shape) or math.prod(found) > most:
         raise CardError(
             f"{where}: spaces.observation.shape must be a list of positive integers whose product is at most {most} "
             f"(max_bytes= raises that), got {shape!r:.80}"
         )
-    return tuple(shape)
+    return found
 
 
-def _spaces(
-    card: dict[str, Any], network: dict[str, Any], nets: VictimNetworks, image: tuple[int, ...], where: str
-) -> tuple[spaces.Box, spaces.Space[Any]]:
+def _spaces(card: Section, nets: VictimNetworks, where: str) -> tuple[spaces.Box, spaces.Space[Any]]:
     """Spaces of one row: from the sizes of the network, with bounds from the optional entry ``spaces``."""
-    pixels = network["kind"] == "categorical-cnn"
-    entry, shape = _entry(card, "observation", where), image if pixels else (nets.features,)
-    observed = spaces.Box(0, 255, shape, np.uint8) if pixels else _box(entry, np.inf, shape, np.dtype(np.float64))
+    pixels, entry = len(nets.shape) == 3, _entry(card, "observation", where)
+    box: spaces.Box = spaces.Box(0, 255, nets.shape, np.uint8)
+    observed = box if pixels else _box(entry, np.inf, nets.shape, np.dtype(np.float64))
     if nets.kind in ("q", "logits"):
         return observed, spaces.Discrete(nets.actions)
     reach = _REACH.get(environment_of(card, where)[0].split("/")[-1].split("-v")[0], 1.0)
     return observed, _box(_entry(card, "action", where), reach, (nets.actions,), np.dtype(np.float32))
 
 
-def _box(entry: dict[str, Any], reach: float, shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
+def _box(entry: Section, reach: float, shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
     low, high = (
         np.broadcast_to(np.asarray(entry.get(k, d), dtype), shape) for k, d in (("low", -reach), ("high", reach))
     )

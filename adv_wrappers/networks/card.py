@@ -1,14 +1,133 @@
-"""Named tensors to layers: every weight is taken by its name, and its shape is checked before it is used."""
+"""Cards: networks as folders with ``card.json`` and ``weights.safetensors``, which hold data and never code.
+
+Every card says of which kind it is: a ``victim``, the ``director`` of an adversary, or a ``critic``. Its files may come
+from a stranger: limits are checked before what they limit is allocated (see :mod:`adv_wrappers.utils.untrusted`), and
+:class:`Weights` hands out every tensor by its name, after checking its shape.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast, get_args
 
 import torch
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError
+from adv_wrappers.utils.files import write
+from adv_wrappers.utils.untrusted import parse_json, parse_tensors, read_bytes
+
+FORMAT = 2
+CardKind = Literal["victim", "director", "critic"]
+Section = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the two files of a folder say.
+
+    Attributes:
+        about: the parsed ``card.json``.
+        tensors: of ``weights.safetensors``, by name.
+        where: the folder, for error messages.
+        sha256: the hash of ``card.json`` (hexadecimal).
+    """
+
+    about: Section
+    tensors: dict[str, Tensor]
+    where: str
+    sha256: str
+
+    def section(self, name: str) -> Section:
+        """The object ``name``; :class:`CardError` where the card has none."""
+        return section(self.about, name, self.where)
+
+
+def read_card(folder: str | Path, kind: CardKind, max_bytes: int | None = None) -> Card:
+    """The card of a folder.
+
+    Args:
+        folder: holds both files.
+        kind: what the card must be of.
+        max_bytes: limit on the length of either file; None is 256 MiB.
+
+    Raises:
+        CardError: for a file that is missing, truncated, too large or malformed, for a card of another kind or of a
+            later format, and for weights that are not those whose hash the card has, if it has one.
+    """
+    where = str(folder)
+    text, stored = (read_bytes(Path(folder, name), max_bytes) for name in ("card.json", "weights.safetensors"))
+    about = parse_json(text, Path(folder, "card.json"), max_bytes)
+    check_kind(about, kind, where)
+    if "weights_sha256" in about and about["weights_sha256"] != hashlib.sha256(stored).hexdigest():
+        raise CardError(f"{where}: the weights are not those that card.json describes")
+    tensors = parse_tensors(stored, Path(folder, "weights.safetensors"))
+    return Card(about, tensors, where, hashlib.sha256(text).hexdigest())
+
+
+def write_card(
+    folder: str | Path, kind: CardKind, about: Mapping[str, object], tensors: Mapping[str, Tensor], hashed: bool = False
+) -> None:
+    """Write ``card.json`` and ``weights.safetensors``, each all at once or not at all.
+
+    Args:
+        folder: is made if it is not there.
+        kind: what the card is of.
+        about: what the card says beside its format and kind.
+        tensors: the weights by name.
+        hashed: put the hash of the weights into the card, so that files of two different moments are refused.
+
+    Raises:
+        CardError: for what JSON cannot hold.
+    """
+    stored = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
+    card = {"format": FORMAT, "kind": kind, **{k: value for k, value in about.items() if k not in ("format", "kind")}}
+    if hashed:
+        card["weights_sha256"] = hashlib.sha256(stored).hexdigest()
+    try:
+        text = json.dumps(card, indent=1) + "\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CardError(f"a card holds JSON values only: {error}") from error
+    write(Path(folder, "weights.safetensors"), stored)
+    write(Path(folder, "card.json"), text.encode())
+
+
+def card_kind(about: Mapping[str, object]) -> CardKind | None:
+    """What a parsed ``card.json`` is of; None where it does not look like a card.
+
+    Cards without a format were written before there were kinds: a director's said ``adversary``, a critic's and a
+    victim's have a network of some kind.
+    """
+    kind, network = about.get("kind"), about.get("network")
+    if kind in get_args(CardKind):
+        return cast(CardKind, kind)
+    if kind == "adversary":
+        return "director"
+    if not isinstance(network, dict):
+        return None
+    return "critic" if network.get("kind") == "critic-mlp" else "victim"
+
+
+def check_kind(about: Mapping[str, object], kind: CardKind, where: str) -> None:
+    """Raise :class:`CardError` for the card of another kind, or of a format that is not known here."""
+    found, stated = card_kind(about), about.get("format", 1)
+    if found not in (kind, None):
+        raise CardError(f"{where}: expected the card of a {kind}, got that of a {found}")
+    if stated not in (1, FORMAT) or isinstance(stated, bool):
+        raise CardError(f"{where}: cards have format 1 or {FORMAT}, got {stated!r:.80}")
+
+
+def section(about: Mapping[str, object], name: str, where: str, default: Section | None = None) -> Section:
+    """The object ``name`` in a card; :class:`CardError` for anything else in its place."""
+    found = about.get(name, default)
+    if not isinstance(found, dict):
+        raise CardError(f"{where}: card.json needs an object {name!r}, got {found!r:.80}")
+    return found
 
 
 class Weights:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from adv_wrappers.errors import CardError
 from adv_wrappers.utils.untrusted import read_tensors
-from adv_wrappers.victims.card import environment_of, load_card
+from adv_wrappers.victims.card_reader import environment_of, load_card
 
 OBS, ACT, HID = 5, 2, 6
 RULE = {"mean": [0.5, -1.0, 0.0, 2.0, 0.0], "std": [1.0, 0.1, 0.0, 3.0, 2.0], "epsilon": 1e-8, "clip": 10.0}
@@ -57,7 +57,23 @@ CARDS = {
     "tanh-mlp": (RULE, critics, "relu"),
     "gaussian-lstm": (RULE, lambda: lstm("policy", ACT) | lstm("value", 1) | {"log_std": torch.zeros(ACT)}, "none"),
     "categorical-cnn": ({"mean": 0.0, "std": 255.0, "clip": None}, cnn, "relu"),
+    "layers": (RULE, lambda: _layered(), "none"),
 }  # fmt: skip
+LAYERS = {
+    "output": "gaussian",
+    "policy": [{"kind": "linear", "bias": False}, {"kind": "elu", "alpha": 0.5}, {"kind": "layer_norm"},
+               {"kind": "linear"}, {"kind": "append_log_std"}],
+    "value": [{"kind": "linear"}, {"kind": "gelu"}, {"kind": "linear"}],
+    "critic": [{"kind": "linear"}, {"kind": "tanh"}, {"kind": "linear"}],
+}  # fmt: skip
+
+
+def _layered():
+    policy = linear("policy.0", OBS, HID) | linear("policy.3", HID, ACT) | {"policy.4.log_std": torch.zeros(1, ACT)}
+    del policy["policy.0.bias"]
+    norm = {"policy.2.weight": torch.rand(HID), "policy.2.bias": torch.rand(HID)}
+    value = linear("value.0", OBS, HID) | linear("value.2", HID, 1)
+    return policy | norm | value | linear("critic.0", OBS + ACT, HID) | linear("critic.2", HID, 1)
 
 
 def write(folder, kind, **changes):
@@ -69,6 +85,8 @@ def write(folder, kind, **changes):
         "observation": rule,
         "action": {"select": "sample", "clip": kind == "gaussian-mlp"},
     }
+    if kind == "layers":
+        card |= {"network": {"kind": kind, **LAYERS}, "spaces": {"observation": {"shape": [OBS]}}}
     tensors = weights()
     for key, value in changes.items():
         card = value(card) if key == "card" else card
@@ -191,6 +209,26 @@ def test_cnn(tmp_path):
     assert victim.scale.shape == (4, 84, 84) and (victim.scale == 255).all()
 
 
+def test_lists_of_layers(tmp_path):
+    folder, w = write(tmp_path, "layers")
+    victim, x = load_card(folder, dtype=torch.float64), observations()
+    w = {name: weight.double() for name, weight in w.items()}
+    y = functional.elu(functional.linear(normalised(x), w["policy.0.weight"]), 0.5)
+    y = functional.layer_norm(y, (HID,), w["policy.2.weight"], w["policy.2.bias"])
+    mean = functional.linear(y, w["policy.3.weight"], w["policy.3.bias"])
+    torch.testing.assert_close(victim.params(x), torch.cat([mean, torch.zeros(4, ACT).double()], 1))
+    value = functional.gelu(functional.linear(normalised(x), w["value.0.weight"], w["value.0.bias"]))
+    torch.testing.assert_close(
+        victim.value(x), functional.linear(value, w["value.2.weight"], w["value.2.bias"]).squeeze(1)
+    )
+    act = torch.rand(4, ACT).double()
+    q = functional.linear(torch.cat([normalised(x), act], 1), w["critic.0.weight"], w["critic.0.bias"]).tanh()
+    torch.testing.assert_close(
+        victim.q(x, act), functional.linear(q, w["critic.2.weight"], w["critic.2.bias"]).squeeze(1)
+    )
+    assert victim.observation_space.shape == (OBS,) and victim.kind == "gaussian"
+
+
 @pytest.mark.parametrize("kind", CARDS)
 def test_gradient_is_autograd_and_nothing_global_moves(kind, tmp_path):
     folder, _ = write(tmp_path, kind)
@@ -204,7 +242,7 @@ def test_gradient_is_autograd_and_nothing_global_moves(kind, tmp_path):
     y = x.clone().requires_grad_()
     (expected,) = torch.autograd.grad((victim.params(y, state) * slope).sum(), y)
     torch.testing.assert_close(victim.gradient(lambda p: (p * slope).sum(-1), state)(x), expected)
-    assert (victim.layer_sequence() is None) is victim.recurrent
+    assert (victim.layer_sequence() is None) is (kind in ("gaussian-lstm", "layers"))
     assert not any(p.requires_grad for m in victim.modules() for p in m.parameters())
 
 
@@ -261,6 +299,34 @@ def drop(section):
 def test_wrong_cards(change, message, tmp_path):
     with pytest.raises(CardError, match=message):
         load_card(write(tmp_path, "gaussian-mlp", card=change)[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put("network", "output", "mean"), r"Linear.* does not take what comes before it, \(9,\)"),
+        (put("network", "output", "actions"), "output must be one of q, logits, mean, gaussian"),
+        (put("network", "output", "logits"), r"critic takes observations \[n\] and continuous actions"),
+        (put("network", "policy", []), "policy must be a list of layers"),
+        (put("network", "value", {}), "value must be a list of layers"),
+        (put("network", "value", None), "does not have: value.0"),
+        (put("network", "policy", LAYERS["policy"][:-1]), r"Linear.* does not take what comes before it, \(6,\)"),
+        (put("network", "value", [*LAYERS["value"], {"kind": "two_logits"}]), "value must answer with one number"),
+        (put("network", "value", [*LAYERS["value"], {"kind": "one_hot", "sizes": [9]}]), "value must answer with one"),
+        (
+            put("network", "value", [*LAYERS["value"], {"kind": "one_hot", "sizes": [2**22 + 1]}]),
+            "sizes must be an integer",
+        ),
+        (put("spaces", "observation", {"shape": [6]}), r"does not take what comes before it, \(6,\)"),
+        (put("spaces", "observation", {}), r"does not take what comes before it, \(4, 84, 84\)"),
+        (put("spaces", "observation", {"shape": [1, OBS]}), "observations have one axis or three"),
+        (put("observation", "std", [1.0]), "as long as mean"),
+        (drop("spaces"), "does not take what comes before it"),
+    ],
+)
+def test_wrong_lists_of_layers(change, message, tmp_path):
+    with pytest.raises(CardError, match=message):
+        load_card(write(tmp_path, "layers", card=change)[0])
 
 
 @pytest.mark.parametrize(
