@@ -22,11 +22,11 @@ from adv_wrappers.campaign.trainers import Makers, Progress
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import Make, builder
+from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
 from adv_wrappers.evaluation.evaluate import MOST_EPISODES, evaluate
 from adv_wrappers.evaluation.report import Report, number
 from adv_wrappers.evaluation.statistics import interval
-from adv_wrappers.evaluation.threat_stacks import stack
+from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.presets import threat
 from adv_wrappers.training.checkpoints import refuse_another
 from adv_wrappers.training.critic_scan import SMALL, check_settings
@@ -40,11 +40,11 @@ _SAME = ("victim", "environment", "within", "seed", "quantize")  # in the suite 
 
 @holding
 def standard(
-    victim: Victim | str, env: str | Make, eps: float | None = None, *, scale: Any = None,
+    victim: Victim | str, env: str | MakeEnv, eps: float | None = None, *, scale: Any = None,
     within: Budget | None = None, episodes: int = 50, seed: int = 0, steps: int = 100_000,
     critics: Sequence[Mapping[str, Any]] = SMALL, num_envs: int | None = None,
     training: Mapping[str, Any] | None = None, attacks: Sequence[str] | None = None,
-    env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None, quantize: bool = True,
+    env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None, quantize: bool = True,
     out: str | Path | None = None, progress: Progress | None = None,
 ) -> SuiteReport:  # fmt: skip
     """Attack an agent's observations with everything that applies, and report the worst case.
@@ -91,7 +91,7 @@ def standard(
     victim = load_victim(victim)
     if any(name in LEARNED for name in names):
         check_training(training)
-    one, kind, kwargs = builder(env, victim, env_kwargs, make)
+    one, kind, kwargs = environment_factory(env, victim, env_kwargs, make)
     left_out = reasons(names, victim, one, budget.resolve(victim), quantize)
     names = tuple(name for name in names if name not in left_out)
     scan = SARSA in names and victim.robust_sarsa is None
@@ -100,7 +100,7 @@ def standard(
     settings: dict[str, Any] = {
         "victim": {"ref": victim.ref, "sha256": victim.fingerprint(), "select": victim.select},
         "environment": {"id": kind, "kwargs": kwargs}, "within": budget.resolve(victim).to_dict(),
-        "budget": stack(threat("noise", within=budget), victim).name.partition(":")[2] or budget.name,
+        "budget": as_threat_stack(threat("noise", within=budget), victim).name.partition(":")[2] or budget.name,
         "seed": int(seed), "episodes": int(episodes), "steps": int(steps), "critics": critics if scan else None,
         "num_envs": num_envs, "training": training, "attacks": list(names), "quantize": bool(quantize),
     }  # fmt: skip

@@ -13,7 +13,7 @@ from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.campaign.entries import LEARNED, READY, checkpoints, ready, trainer
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.evaluation.environments import Make
+from adv_wrappers.evaluation.environments import MakeEnv
 from adv_wrappers.training.critic_scan import scan_critics
 from adv_wrappers.training.pa_ad_forms import FORMS
 from adv_wrappers.victims.victim import Victim
@@ -38,8 +38,8 @@ class Makers:
     """
 
     def __init__(
-        self, victim: Victim, env: str | Make, budget: Budget, seed: int, out: Path | None, progress: Progress | None,
-        **there: Any,
+        self, victim: Victim, env: str | MakeEnv, budget: Budget, seed: int, out: Path | None,
+        progress: Progress | None, **there: Any,
     ) -> None:  # fmt: skip
         self.victim, self.env, self.budget, self.seed, self.out = victim, env, budget, seed, out
         self.progress, self.there = progress, there

@@ -1,9 +1,8 @@
-"""What an attack in lower precision takes for the victim: the actions that would flip in it.
-
-Warnings: signs that an evaluation should not be trusted (after AutoAttack's checks, Croce and Hein 2020).
+"""Warnings: signs that an evaluation should not be trusted (after AutoAttack's checks, Croce and Hein 2020).
 
 An attack that fails looks like an agent that is robust. Each check returns sentences that say what was seen and what
-may be done about it; a report carries them, and so does the table of the command line.
+may be done about it; a report carries them, and so does the table of the command line. The counts that they need of a
+run, of zero gradients and of actions that differ in lower precision, are taken here too.
 """
 
 from __future__ import annotations
@@ -39,105 +38,59 @@ from adv_wrappers.utils.trees import select
 from adv_wrappers.victims.gradients import flipped
 from adv_wrappers.victims.victim import Victim
 
-MOST = 0.01  # a share of flipped actions above which a report warns
-
-
-def flips(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
-    """At how many true observations this was looked at, and at how many of these the action flips.
-
-    Args:
-        engine: of an observation layer; without a lower precision nothing is looked at.
-        obs: true observations ``[B, *S]``, or a dictionary of them.
-        rows: which of them, int ``[n]``.
-    """
-    how = engine.threat.how
-    victim, precision = getattr(how, "victim", None), getattr(how, "precision", None)
-    if victim is None or precision is None:
-        return 0, 0
-    full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
-    return len(rows), int(flipped(victim, full, precision, engine.hidden_state(victim, rows)).sum())
-
-
-_HARDER = "max-diff:restarts=6,keep=best,noise=0"
-_MOST = 0.5  # a share above which something that may happen now and then is a warning
+MAX_FLIPPED = 0.01  # share of observations at which lower precision may change the action without a warning
+_MAX_SHARE = 0.5  # above this share, what may happen now and then is a warning
+_STRONGER = "max-diff:restarts=6,keep=best,noise=0"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the checks look at: one row of a report.
+    """One row of a report, as the checks need it.
 
     Attributes:
         name: text of the threat.
-        layers: innermost first, victims filled in; empty for the clean run.
-        returns: float ``[episodes]``.
-        struck: steps at which an observation was struck; ``still`` of these handed it out unchanged.
-        slopes: observations at which an attack's gradient was looked at; at ``flat`` of these it is zero or not finite.
-        grid: whether the observation is made of integers.
-        flipped: share of observations at which the victim acts otherwise in the precision of the attack.
+        layers: the threats, innermost first, victims filled in; empty for the clean run.
+        returns: of the episodes, float ``[episodes]``.
+        attacked: the number of observations that were attacked.
+        unchanged: those of them that the attack left as they were.
+        gradients: the number of observations at which an attack's gradient was looked at.
+        zero_gradients: those of them at which it is zero or not finite.
+        integers: whether the observation is made of integers.
+        flipped: the share of observations at which the victim acts differently in the precision of the attack.
     """
 
     name: str
     layers: tuple[ThreatModel, ...]
     returns: NDArray[np.float64]
-    struck: int = 0
-    still: int = 0
-    slopes: int = 0
-    flat: int = 0
-    grid: bool = False
+    attacked: int = 0
+    unchanged: int = 0
+    gradients: int = 0
+    zero_gradients: int = 0
+    integers: bool = False
     flipped: float = 0.0
 
 
-def slopes(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
-    """At how many observations an attack's gradient was looked at, and at how many of these it is zero or not finite.
-
-    The gradient is that of the attack's own objective for the true observation, taken a little beside it: a
-    divergence is flat at the true observation itself.
-
-    Args:
-        engine: of an observation layer.
-        obs: true observations ``[B, *S]``, or a dictionary of them.
-        rows: which of them, int ``[n]``.
-    """
-    how: Any = engine.threat.how
-    victim, field = getattr(how, "victim", None), engine.field
-    if not isinstance(how, Perturbation) or not hasattr(how, "objective") or victim is None:
-        return 0, 0
-    full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
-    x = field.take(full, True)
-    fill = None if field.keys is None else (lambda part: field.give(full, part, True))
-    bound = BoundVictim(victim, engine.hidden_state(victim, rows), fill, full)
-    signs = torch.ones(x[0].numel(), dtype=x.dtype, device=x.device)
-    signs[1::2] = -1
-    beside = x + signs.view(x.shape[1:]) * (1.0 if field.grid else 1e-3 * x.abs().clamp(min=1.0))
-    with torch.no_grad():
-        loss = how.objective(x, bound)
-        slope = how.gradient(bound, loss) if isinstance(how, Climb) else bound.gradient(loss)
-        gradient = slope(beside).flatten(1)
-    flat = ~gradient.ne(0).any(1) | ~torch.isfinite(gradient).all(1)  # what is not finite leads nowhere either
-    return len(rows), int(flat.sum())
-
-
-def check(
+def find_warnings(
     outcomes: Sequence[Outcome], victim: Victim, env: str | None = None, under: Sequence[str] = ()
 ) -> list[str]:  # fmt: skip
     """All warnings about a set of runs of one victim, in the order of the runs.
 
     Args:
-        outcomes: the runs, those without layers are the clean one.
-        victim: who plays.
-        env: id of the environment.
-        under: texts of threats that the environment has itself, innermost first.
+        outcomes: the runs; the one without threats is the clean run.
+        victim: the agent.
+        env: the id of the environment.
+        under: texts of the threats that the environment has itself, innermost first.
     """
-    found = perturbed_already(under) + stochastic(victim)
+    found = perturbed_already(under) + mode_of_stochastic_policy(victim)
     found += [] if under else far_below_training(outcomes, victim, env)
     for outcome in outcomes:
-        found += covering(outcome, victim) + unmoved(outcome)
-    found += weaker_than_noise(outcomes) + learned_nothing(outcomes) + not_falling(outcomes)
-    return found + single_runs(outcomes, victim)
+        found += budget_covers_space(outcome, victim) + without_effect(outcome)
+    found += weaker_than_noise(outcomes) + learned_nothing(outcomes) + return_rises_with_eps(outcomes)
+    return found + only_single_runs(outcomes, victim)
 
 
 def perturbed_already(under: Sequence[str]) -> list[str]:
-    """An environment that brings threats along, which no row of the report can be without."""
+    """An environment that is perturbed itself, so that no row of the report is without an attack."""
     if not under:
         return []
     return [
@@ -175,8 +128,8 @@ def far_below_training(outcomes: Sequence[Outcome], victim: Victim, env: str | N
     ]
 
 
-def covering(outcome: Outcome, victim: Victim) -> list[str]:
-    """Radii with which every bounded feature can take every value that its space has."""
+def budget_covers_space(outcome: Outcome, victim: Victim) -> list[str]:
+    """Budgets within which every bounded feature can take every value of its space."""
     found = []
     for layer in outcome.layers:
         budget = frame_budget(layer.budget)
@@ -197,13 +150,13 @@ def covering(outcome: Outcome, victim: Victim) -> list[str]:
     return found
 
 
-def single_runs(outcomes: Sequence[Outcome], victim: Victim) -> list[str]:
+def only_single_runs(outcomes: Sequence[Outcome], victim: Victim) -> list[str]:
     """One sentence where gradient attacks are single runs, and no stronger form of them is among the rows."""
     threats = {o.name: o.layers[0] for o in outcomes if len(o.layers) == 1 and o.layers[0].on == "observation"}
     restarts = {name: getattr(threat.how, "restarts", 1) for name, threat in threats.items()}
     strong: list[str] = [name for name in ("pgd", "apgd", "multi-targeted") if victim.discrete and name in presets]
     if "restarts" in {field.name for field in fields(MaxDiff)} and not strong:
-        strong = [_HARDER]
+        strong = [_STRONGER]
     if not strong or any(name_of(t) in strong or restarts[name] > 1 for name, t in threats.items()):
         return []
     single = [name for name, threat in threats.items() if isinstance(threat.how, (MinBest, MaxDiff))]
@@ -214,8 +167,8 @@ def single_runs(outcomes: Sequence[Outcome], victim: Victim) -> list[str]:
     return [f"{', '.join(single)} {verb} with published settings: {forms} would search the same budget harder"]
 
 
-def stochastic(victim: Victim) -> list[str]:
-    """A victim whose source samples its actions, evaluated by their mode."""
+def mode_of_stochastic_policy(victim: Victim) -> list[str]:
+    """A victim that samples its actions where it comes from, evaluated by their mode."""
     if victim.select == "sample" or victim.kind not in ("logits", "gaussian"):
         return []
     source = ((victim.card or {}).get("action") or {}).get("select")
@@ -226,21 +179,21 @@ def stochastic(victim: Victim) -> list[str]:
     return []
 
 
-def unmoved(outcome: Outcome) -> list[str]:
-    """Zero gradients, and perturbations that strike without changing anything."""
+def without_effect(outcome: Outcome) -> list[str]:
+    """Zero gradients, and attacks that change nothing."""
     found = []
-    if outcome.slopes and outcome.flat > _MOST * outcome.slopes:
+    if outcome.gradients and outcome.zero_gradients > _MAX_SHARE * outcome.gradients:
         found.append(
-            f"{outcome.name}: zero gradients at {outcome.flat} of {outcome.slopes} observations, so the attack is "
-            f"blind there: another loss, or an attack that needs no gradient, may be far stronger"
+            f"{outcome.name}: zero gradients at {outcome.zero_gradients} of {outcome.gradients} observations, so the "
+            f"attack is blind there: another loss, or an attack that needs no gradient, may be far stronger"
         )
-    if outcome.struck and outcome.still > _MOST * outcome.struck:
-        where = f"{outcome.still} of {outcome.struck} struck observations came out unchanged"
-        if outcome.grid and not outcome.flat:
+    if outcome.attacked and outcome.unchanged > _MAX_SHARE * outcome.attacked:
+        where = f"{outcome.unchanged} of {outcome.attacked} attacked observations came out unchanged"
+        if outcome.integers and not outcome.zero_gradients:
             found.append(f"{outcome.name}: {where}: lost by rounding to integers; raise eps or use quantize=False")
         else:
             found.append(f"{outcome.name}: {where}")
-    if outcome.flipped > MOST:
+    if outcome.flipped > MAX_FLIPPED:
         found.append(
             f"{outcome.name}: in the precision of the attack the victim acts otherwise at {outcome.flipped:.1%} of the "
             f"observations: compare with the attack in full precision"
@@ -248,12 +201,12 @@ def unmoved(outcome: Outcome) -> list[str]:
     return found
 
 
-def _setting(layer: ThreatModel, drop: Sequence[str] = ()) -> str | None:
-    """Text by which two layers' budgets, timings and places are compared; None where they have no JSON form."""
+def _setting(threat: ThreatModel, drop: Sequence[str] = ()) -> str | None:
+    """A text by which the budgets, timings and keys of two threats are compared; None where one has no JSON form."""
     try:
         parts: dict[str, Any] = {
-            "within": layer.budget.to_dict(), "at": layer.at,
-            "when": encode(layer.when),
+            "within": threat.budget.to_dict(), "at": threat.at,
+            "when": encode(threat.when),
         }  # fmt: skip
     except ThreatError:  # a function has no JSON form: nothing to compare by
         return None
@@ -289,7 +242,7 @@ def learned_nothing(outcomes: Sequence[Outcome]) -> list[str]:
     ]
 
 
-def not_falling(outcomes: Sequence[Outcome]) -> list[str]:
+def return_rises_with_eps(outcomes: Sequence[Outcome]) -> list[str]:
     """The same attack with a larger eps that leaves a higher return, beyond both intervals."""
     families: dict[str, list[tuple[float, Outcome]]] = {}
     for outcome in outcomes:
@@ -309,3 +262,49 @@ def not_falling(outcomes: Sequence[Outcome]) -> list[str]:
                     f"{small.returns.mean():.6g}): the larger budget contains the smaller, so the attack fails"
                 )
     return found
+
+
+def count_zero_gradients(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
+    """The number of observations at which an attack's gradient was computed, and of those where it is zero.
+
+    A gradient that is not finite counts as zero. It is that of the attack's own objective for the true observation,
+    taken a little beside it: a divergence has no slope at the true observation itself.
+
+    Args:
+        engine: the engine of a wrapper on observations.
+        obs: true observations ``[B, *S]``, or a dictionary of them.
+        rows: numbers of the rows that are looked at, int ``[n]``.
+    """
+    how: Any = engine.threat.how
+    victim, field = getattr(how, "victim", None), engine.field
+    if not isinstance(how, Perturbation) or not hasattr(how, "objective") or victim is None:
+        return 0, 0
+    full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
+    x = field.take(full, True)
+    fill = None if field.keys is None else (lambda part: field.give(full, part, True))
+    bound = BoundVictim(victim, engine.hidden_state(victim, rows), fill, full)
+    signs = torch.ones(x[0].numel(), dtype=x.dtype, device=x.device)
+    signs[1::2] = -1
+    beside = x + signs.view(x.shape[1:]) * (1.0 if field.grid else 1e-3 * x.abs().clamp(min=1.0))
+    with torch.no_grad():
+        loss = how.objective(x, bound)
+        gradient_of = how.gradient(bound, loss) if isinstance(how, Climb) else bound.gradient(loss)
+        gradient = gradient_of(beside).flatten(1)
+    zero = ~gradient.ne(0).any(1) | ~torch.isfinite(gradient).all(1)
+    return len(rows), int(zero.sum())
+
+
+def count_flips(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
+    """The number of observations looked at, and of those where the action differs in the precision of the attack.
+
+    Args:
+        engine: the engine of a wrapper on observations; unless its attack has a lower precision, none is looked at.
+        obs: true observations ``[B, *S]``, or a dictionary of them.
+        rows: numbers of the rows that are looked at, int ``[n]``.
+    """
+    how = engine.threat.how
+    victim, precision = getattr(how, "victim", None), getattr(how, "precision", None)
+    if victim is None or precision is None:
+        return 0, 0
+    full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
+    return len(rows), int(flipped(victim, full, precision, engine.hidden_state(victim, rows)).sum())

@@ -1,4 +1,4 @@
-"""The environments that evaluations step: an id, a function, or a game behind the classic Atari preprocessing."""
+"""The environments of evaluations: an id, a function, or a game behind the classic Atari preprocessing."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.order import check_order
 
-Make = Callable[..., gym.Env[Any, Any]]
+MakeEnv = Callable[..., gym.Env[Any, Any]]
+EnvFactory = Callable[[], gym.Env[Any, Any]]
 
 
-def builder(
-    env: str | Make, victim: Victim, env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None
-) -> tuple[Callable[[], gym.Env[Any, Any]], str, dict[str, Any]]:
-    """A function that makes one environment, its name for the report, and the keyword arguments it is made with.
+def environment_factory(
+    env: str | MakeEnv, victim: Victim, env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None
+) -> tuple[EnvFactory, str, dict[str, Any]]:
+    """A function that makes one environment, its name for the report, and the keyword arguments that it gets.
 
     Args:
         env: an id, or a function that makes one environment.
-        victim: an image victim (uint8 ``[4, 84, 84]``) gets an Atari id behind :func:`atari`.
-        env_kwargs: for the id; None takes those of the victim's card where it names the same id.
-        make: instead of ``gymnasium.make``, called as ``make(id, **env_kwargs)``.
+        victim: the agent; for one that sees uint8 ``[4, 84, 84]`` an Atari id is made by :func:`adv_wrappers.atari.atari`.
+        env_kwargs: keyword arguments; None takes those of the victim's card if it names the same id.
+        make: a function called as ``make(id, **env_kwargs)`` instead of ``gymnasium.make``.
 
     Raises:
-        SpaceError: if ``env`` is neither, or the id is unknown.
+        SpaceError: if ``env`` is neither an id nor a function.
     """
     if callable(env):
         given = dict(env_kwargs or {})
@@ -49,15 +50,15 @@ def builder(
     return lambda: make_environment(env, kwargs), env, kwargs
 
 
-def spaces_of(one: Callable[[], gym.Env[Any, Any]], victim: Victim) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-    """The spaces of observations and actions of an environment that is made, checked against a victim, and closed.
+def spaces_of(make_env: EnvFactory, victim: Victim) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    """The observation and the action space of an environment, which is made, checked against a victim, and closed.
 
     Raises:
         SpaceError: for one that cannot be made.
         AdvWrappersError: one of its kinds, for layers in an order that cannot work, and a victim that does not fit.
     """
     try:
-        env = one()
+        env = make_env()
     except AdvWrappersError:
         raise
     except Exception as error:  # whatever a user's function may raise

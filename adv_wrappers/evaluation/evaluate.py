@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from adv_wrappers.core.spaces import fits
 from adv_wrappers.errors import (
@@ -19,15 +19,30 @@ from adv_wrappers.errors import (
     ValueRangeError,
     VictimError,
 )
-from adv_wrappers.evaluation import report as lines
-from adv_wrappers.evaluation.checks import check
-from adv_wrappers.evaluation.environments import Make, builder, minimum_of
-from adv_wrappers.evaluation.measurements import Sample, chosen
+from adv_wrappers.evaluation.checks import find_warnings
+from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory, minimum_of
 from adv_wrappers.evaluation.provenance import revision, versions
-from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.resume import Kept
-from adv_wrappers.evaluation.rollout import play
-from adv_wrappers.evaluation.threat_stacks import Stack, distinct, is_worst, stack, texts_under, worst
+from adv_wrappers.evaluation.report import (
+    COLUMNS,
+    Report,
+    Row,
+    check_minimum,
+    compared,
+    describe_minimum,
+    measured_row,
+    outcome_of,
+)
+from adv_wrappers.evaluation.resume import StoredRows
+from adv_wrappers.evaluation.rollout import play_episodes
+from adv_wrappers.evaluation.sampled_distances import ObservationSample, sampled_distances
+from adv_wrappers.evaluation.threat_stacks import (
+    ThreatStack,
+    as_threat_stack,
+    is_worst_action,
+    threats_of_environment,
+    with_unique_names,
+    worst_action,
+)
 from adv_wrappers.presets import called
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import integer
@@ -45,9 +60,9 @@ Progress = Callable[[str, int, int], None]
 
 @holding
 def evaluate(
-    victim: Victim | str, env: str | Make, threats: Any = (), episodes: int = 10, seed: int = 0,
+    victim: Victim | str, env: str | MakeEnv, threats: Any = (), episodes: int = 10, seed: int = 0,
     num_envs: int | None = None, device: Any = None, *, env_kwargs: Mapping[str, Any] | None = None,
-    make: Make | None = None, minimum: float | str | None = None,
+    make: MakeEnv | None = None, minimum: float | str | None = None,
     distances: Sequence[str | Callable[..., Any]] | None = None, progress: Progress | None = None,
     out: str | Path | None = None, quantize: bool = True, resume: bool = False,
 ) -> Report:  # fmt: skip
@@ -58,26 +73,29 @@ def evaluate(
 
     Args:
         victim: the agent, or a reference such as ``"zoo:hopper-ppo"``.
-        env: id of the environment, or a function that makes one. Victims of 84x84 frame stacks get Atari ids behind
-            :func:`adv_wrappers.atari.atari`.
+        env: the id of the environment, or a function that makes one. For victims of 84x84 frame stacks an Atari id is
+            made by :func:`adv_wrappers.atari.atari`.
         threats: each a text, a :class:`ThreatModel`, a perturbation with a budget or a dictionary; or, for a stack, a
             list of these, innermost first, or one text with `` + `` between them. One without a victim is aimed at
             ``victim``; one with a victim of its own is a transfer attack, and its row says so.
-        episodes: of every run, at most a million.
-        seed: at least 0.
-        num_envs: environments side by side; None takes 32, or 8 for images, and never more than ``episodes``.
-        device: to load a reference onto.
-        env_kwargs: of the environment; None takes those of the victim's card, if the card names the same id.
-        make: instead of ``gymnasium.make``.
+        episodes: the number of episodes of every run, at most a million.
+        seed: seeds all randomness; at least 0.
+        num_envs: the number of environments that are stepped at once; None takes 32, or 8 for images, and never more
+            than ``episodes``.
+        device: the device that a reference is loaded onto.
+        env_kwargs: keyword arguments of the environment; None takes those of the victim's card, if it names the same
+            id.
+        make: a function called as ``make(id, **env_kwargs)`` instead of ``gymnasium.make``.
         minimum: the return that ``impact`` counts from: a number; ``"worst-action"`` for that of the agent that takes
             the action it values least in every state, which is then a run of its own; or None, which takes it from a
             table of games that have one.
         distances: how observations are compared beside ``l2`` and ``linf``, which are always taken: ``"ssim"``,
             ``"psnr"``, and functions of two batches with a ``name`` such as
-            :class:`adv_wrappers.evaluation.lpips.Lpips`, on at most 256 attacked steps of a run. None takes ssim and
-            psnr where observations are images of uint8.
+            :class:`adv_wrappers.evaluation.lpips.Lpips`, computed on at most 256 attacked steps of a run. None takes
+            ssim and psnr where observations are images of uint8.
         progress: called as ``progress(threat, episodes finished, episodes)``.
-        quantize: False hands out integer observations as float32, so that budgets below one grey level have room.
+        quantize: whether integer observations stay integers; False makes them float32, so that budgets below one grey
+            level have room.
         out: a folder; after every run ``report.json`` in it holds all rows so far. No other process gets it meanwhile.
         resume: take over rows that ``out`` holds and play only the others. A row is taken over if it was played with
             the same victim, environment (a function is known by its name), episodes, layers (trained adversaries and
@@ -100,71 +118,72 @@ def evaluate(
     episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
     if num_envs is not None:
         num_envs = integer("num_envs", num_envs, 1)
-    lines.check_minimum(minimum)
+    check_minimum(minimum)
     if resume and out is None:
         raise ValueRangeError("resume=True goes on with the report of a folder: give out=")
     victim = _load(victim, device)
     seeds = [int(s) for s in np.random.SeedSequence(seed).generate_state(episodes)]
-    stacks = [Stack("none", (), False), *(stack(item, victim) for item in _listed(threats))]
-    if isinstance(minimum, str) and not any(is_worst(aimed, victim) for aimed in stacks):
-        stacks.insert(1, worst(victim))
-    stacks = distinct(stacks)
-    one, name, kwargs = builder(env, victim, env_kwargs, make)
+    stacks = [ThreatStack("none", (), False), *(as_threat_stack(item, victim) for item in _listed(threats))]
+    if isinstance(minimum, str) and not any(is_worst_action(stack, victim) for stack in stacks):
+        stacks.insert(1, worst_action(victim))
+    stacks = with_unique_names(stacks)
+    make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     images = len(victim.observation_space.shape or ()) > 1
-    venv = _vector(one, min(num_envs or (8 if images else 32), episodes))
+    venv = _vector(make_env, min(num_envs or (8 if images else 32), episodes))
     with closing(venv), one_thread(not images):
         check_order(venv)
         fits(victim, venv.single_observation_space, venv.single_action_space)
         if not quantize and distances is None:  # those of images compare whole grey levels
             distances = ()
-        taken = chosen(distances, venv.single_observation_space, lines.COLUMNS)
-        under = texts_under(venv, victim)
+        sampled = sampled_distances(distances, venv.single_observation_space, COLUMNS)
+        under = threats_of_environment(venv, victim)
         if under:
             stacks[0] = replace(stacks[0], name=f"none (on an environment already perturbed by {' + '.join(under)})")
         fixed = minimum_of(name) if minimum is None or isinstance(minimum, str) else float(minimum)
         lowest = None if isinstance(minimum, str) else fixed
-        runs: list[tuple[Stack, VectorActionRecorder, Any]] = []
-        for aimed in stacks:  # all of them are built before anything is spent
+        runs: list[tuple[ThreatStack, VectorActionRecorder, VectorEnv[Any, Any, Any]]] = []
+        for stack in stacks:  # all of them are wrapped before anything is played
             recorder = VectorActionRecorder(venv)
-            with called(aimed.name):
-                shell = wrap(recorder, *aimed.layers, victim=victim, quantize=quantize) if aimed.layers else recorder
-            runs.append((aimed, recorder, shell))
+            with called(stack.name):
+                wrapped = wrap(recorder, *stack.layers, victim=victim, quantize=quantize) if stack.layers else recorder
+            runs.append((stack, recorder, wrapped))
         about: dict[str, Any] = {
             "versions": versions(), "seed": seed, "episode_seeds": tuple(seeds), "git": revision(),
             "device": str(victim.device), "env": {"id": name, "kwargs": kwargs}, "episodes": episodes,
             "num_envs": venv.num_envs, "quantize": bool(quantize),
             "victim": {"ref": victim.ref, "fingerprint": victim.fingerprint(), "select": victim.select},
         }  # fmt: skip
-        kept = Kept(Path(out), about, victim, stacks, taken) if resume and out is not None else None
+        stored = StoredRows(Path(out), about, victim, stacks, sampled) if resume and out is not None else None
         unwritten: OutputError | None = None
-        found: list[dict[str, Any] | None] = [None] * len(stacks) if kept is None else kept.rows
-        for i, (aimed, recorder, shell) in enumerate(runs):
-            tell = None if progress is None else _teller(progress, aimed.name, episodes)
-            if found[i] is None:
-                sample = Sample(seeds) if taken else None
-                found[i] = lines.row(aimed, play(shell, recorder, victim, seeds, tell, sample), sample, taken)
-            elif tell is not None:
-                tell(episodes)
-            rows = [(aimed, row) for aimed, row in zip(stacks, found, strict=True) if row is not None]
+        rows: list[Row | None] = [None] * len(stacks) if stored is None else stored.rows
+        for i, (stack, recorder, wrapped) in enumerate(runs):
+            on_episode = None if progress is None else _on_episode(progress, stack.name, episodes)
+            if rows[i] is None:
+                sample = ObservationSample(seeds) if sampled else None
+                run = play_episodes(wrapped, recorder, victim, seeds, on_episode, sample)
+                rows[i] = measured_row(stack, run, sample, sampled)
+            elif on_episode is not None:
+                on_episode(episodes)
+            played = [(stack, row) for stack, row in zip(stacks, rows, strict=True) if row is not None]
             if isinstance(minimum, str):
-                lowest = next((row["mean_return"] for aimed, row in rows if is_worst(aimed, victim)), None)
+                lowest = next((row["mean_return"] for stack, row in played if is_worst_action(stack, victim)), None)
+            warnings = find_warnings([outcome_of(stack, row) for stack, row in played], victim, name, under)
             report = Report(
-                **about, warnings=tuple(check([lines.outcome(*row) for row in rows], victim, name, under)),
-                threats=lines.compared([row for _, row in rows], *((None, None) if under else (lowest, fixed))),
-                minimum=lines.about_minimum(minimum, victim, lowest),
+                **about, warnings=tuple(warnings), minimum=describe_minimum(minimum, victim, lowest),
+                threats=compared([row for _, row in played], *((None, None) if under else (lowest, fixed))),
             )  # fmt: skip
             if out is not None:
-                unwritten = _written(report, Path(out), kept)
+                unwritten = _write(report, Path(out), stored)
         if unwritten is not None:
             raise unwritten
         return report
 
 
-def _written(report: Report, folder: Path, kept: Kept | None) -> OutputError | None:
-    """Write a report; the error that this raised, with the report. The next run of an evaluation tries again."""
+def _write(report: Report, folder: Path, stored: StoredRows | None) -> OutputError | None:
+    """Write a report; return the error that this raised, with the report, as the next run's report may be written."""
     try:
-        if kept is not None:
-            kept.write(report)
+        if stored is not None:
+            stored.write(report)
         else:
             report.to_json(folder / "report.json")
     except OutputError as error:
@@ -190,15 +209,15 @@ def _listed(threats: Any) -> list[Any]:
     return [threats]
 
 
-def _vector(one: Callable[[], Any], rows: int) -> SyncVectorEnv:
+def _vector(make_env: EnvFactory, rows: int) -> SyncVectorEnv:
     try:
-        return SyncVectorEnv([one] * rows, autoreset_mode=AutoresetMode.DISABLED)
+        return SyncVectorEnv([make_env] * rows, autoreset_mode=AutoresetMode.DISABLED)
     except AdvWrappersError:
         raise
     except Exception as error:  # whatever a user's function, or the environment that it makes, may raise
         raise SpaceError(f"cannot make {rows} environments side by side: {error}") from error
 
 
-def _teller(progress: Progress, name: str, episodes: int) -> Callable[[int], None]:
+def _on_episode(progress: Progress, name: str, episodes: int) -> Callable[[int], None]:
     progress(name, 0, episodes)
     return lambda done: progress(name, done, episodes)

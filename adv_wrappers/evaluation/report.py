@@ -1,6 +1,6 @@
-"""The rows of a report: what a run measured, and what it means beside the clean run and the lowest return.
+"""The report: what was evaluated, on what, with which seeds, and one row a threat that starts with the clean run.
 
-The report: what was evaluated, on what, with which seeds, and one row a threat that starts with the clean run.
+A row holds what one run measured, and what that means beside the clean run and the lowest return.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from rich.table import Table
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation import statistics
 from adv_wrappers.evaluation.checks import Outcome
-from adv_wrappers.evaluation.measurements import Distance, Run, Sample
+from adv_wrappers.evaluation.measurements import RunMeasurements
+from adv_wrappers.evaluation.sampled_distances import Distance, ObservationSample
 from adv_wrappers.evaluation.statistics import footnotes, marked
-from adv_wrappers.evaluation.threat_stacks import WORST, Stack, form
+from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
 from adv_wrappers.rendering.returns_plot import ReturnsRow, plot_returns
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.numbers import finite
 from adv_wrappers.victims.victim import Victim
 
+Row = dict[str, Any]  # columns of one run, values that JSON knows
 COLUMNS = (
     "threat", "mean_return", "low", "high", "caveat", "std", "median", "min", "max", "regret", "impact",
     "general_impact", "attacked_fraction", "e_adv", "e_adv_std", "action_change", "flipped_actions", "l2", "linf",
@@ -38,62 +40,66 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def row(aimed: Stack, run: Run, sample: Sample | None, distances: Mapping[str, Distance]) -> dict[str, Any]:
-    """What one run measured, without the columns that other runs decide (see :func:`compared`)."""
-    fractions = run.strikes / run.lengths
+def measured_row(
+    stack: ThreatStack, run: RunMeasurements, sample: ObservationSample | None, distances: Mapping[str, Distance]
+) -> Row:
+    """The columns that one run decides; those that depend on other runs are None (see :func:`compared`)."""
+    fractions = run.attacked_steps / run.lengths
     return {
-        "threat": aimed.name, **statistics.summary(run.returns), "caveat": statistics.caveat(run.returns),
+        "threat": stack.name, **statistics.summary(run.returns), "caveat": statistics.caveat(run.returns),
         "regret": None, "impact": None, "general_impact": None,
-        "attacked_fraction": run.struck / run.steps, "e_adv": float(fractions.mean()),
+        "attacked_fraction": run.attacked / run.steps, "e_adv": float(fractions.mean()),
         "e_adv_std": float(fractions.std(ddof=1)) if len(fractions) > 1 else 0.0,
-        "action_change": run.changed / run.struck if run.struck else None,
-        "flipped_actions": run.flipped / run.lowered if run.lowered else None,
-        "l2": run.l2 / run.moved if run.moved else None, "linf": run.linf / run.moved if run.moved else None,
+        "action_change": run.changed_actions / run.attacked if run.attacked else None,
+        "flipped_actions": run.flipped / run.lower_precision if run.lower_precision else None,
+        "l2": run.l2 / run.compared if run.compared else None,
+        "linf": run.linf / run.compared if run.compared else None,
         "distances": sample.means(distances) if sample is not None else {},
         "distance_images": len(sample) if sample is not None else 0,
         "ms_per_step": 1000 * run.seconds / run.steps, "episodes": len(run.returns),
-        "mean_length": float(run.lengths.mean()), "transfer": aimed.transfer,
-        "layers": [form(threat) for threat in aimed.layers],
+        "mean_length": float(run.lengths.mean()), "transfer": stack.transfer,
+        "layers": [json_form(threat) for threat in stack.layers],
         "returns": run.returns.tolist(), "lengths": run.lengths.tolist(), "attacked_fractions": fractions.tolist(),
         "checks": {
-            "struck": run.moved, "still": run.still, "slopes": run.slopes, "flat": run.flat, "grid": run.grid,
-            "flipped": run.flipped / max(run.lowered, 1),
+            "attacked": run.compared, "unchanged": run.unchanged, "gradients": run.gradients,
+            "zero_gradients": run.zero_gradients, "integers": run.integers,
+            "flipped": run.flipped / max(run.lower_precision, 1),
         },
     }  # fmt: skip
 
 
-def outcome(aimed: Stack, found: Mapping[str, Any]) -> Outcome:
-    """What the checks look at, of a run and its :func:`row`."""
-    return Outcome(aimed.name, aimed.layers, np.array(found["returns"], np.float64), **found["checks"])
+def outcome_of(stack: ThreatStack, row: Row) -> Outcome:
+    """A run and its :func:`measured_row`, as the checks need them."""
+    return Outcome(stack.name, stack.layers, np.array(row["returns"], np.float64), **row["checks"])
 
 
-def compared(rows: Sequence[dict[str, Any]], lowest: float | None, fixed: float | None) -> tuple[dict[str, Any], ...]:
+def compared(rows: Sequence[Row], lowest: float | None, fixed: float | None) -> tuple[Row, ...]:
     """The rows, the clean one first, with ``regret``, ``impact`` and ``general_impact``.
 
     Args:
-        rows: of :func:`row`.
+        rows: the rows of :func:`measured_row`.
         lowest: the return that ``impact`` counts from; None where it is not known (yet).
         fixed: the one that ``general_impact`` counts from.
     """
     clean = rows[0]["mean_return"] if rows else 0.0
     return tuple(
         {
-            **old, "regret": statistics.regret(clean, old["mean_return"]),
-            "impact": statistics.impact(clean, old["mean_return"], lowest),
-            "general_impact": statistics.impact(clean, old["mean_return"], fixed),
+            **row, "regret": statistics.regret(clean, row["mean_return"]),
+            "impact": statistics.impact(clean, row["mean_return"], lowest),
+            "general_impact": statistics.impact(clean, row["mean_return"], fixed),
         }
-        for old in rows
+        for row in rows
     )  # fmt: skip
 
 
-def check_minimum(minimum: Any) -> None:
+def check_minimum(minimum: object) -> None:
     """Raise :class:`ValueRangeError` unless this is None, a finite return or ``"worst-action"``."""
     plain = minimum.item() if isinstance(minimum, (np.integer, np.floating)) else minimum
     if not (minimum is None or (isinstance(minimum, str) and minimum == WORST) or finite(plain) is not None):
         raise ValueRangeError(f"minimum must be a finite return, {WORST!r} or None, got {minimum!r}")
 
 
-def about_minimum(minimum: Any, victim: Victim, lowest: float | None) -> dict[str, Any]:
+def describe_minimum(minimum: float | str | None, victim: Victim, lowest: float | None) -> dict[str, Any]:
     """What a report says of the return that ``impact`` counts from: its ``kind`` and ``value``."""
     if isinstance(minimum, str):
         kind = "argmin-Q agent" if victim.has_q else "least likely action"
@@ -107,34 +113,37 @@ class Report:
     """Results of :func:`adv_wrappers.evaluate`.
 
     Attributes:
-        versions: of Python and of the packages that numbers depend on.
-        seed: the one given; ``episode_seeds`` are those drawn from it, one an episode, the same for every threat.
-        git: revision of this package's sources, of the last call where rows were taken over; None outside a git
+        versions: the versions of Python and of the packages that numbers depend on.
+        seed: the seed that was given.
+        episode_seeds: the seeds drawn from it, one an episode, the same for every threat.
+        git: the revision of this package's sources (of the last call, where rows were taken over); None outside a git
             repository.
-        device: where the victim computed.
+        device: the device on which the victim computed.
         victim: ``ref``, ``fingerprint`` (sha256 of the weights) and ``select``.
         env: ``id`` and ``kwargs``.
-        episodes, num_envs: per threat, and side by side.
+        episodes: the number of episodes of every threat.
+        num_envs: the number of environments that were stepped at once.
         warnings: signs that a number should not be trusted.
-        threats: rows, the clean run first. Each holds ``threat`` (text), ``layers`` (dictionaries, where they have a
-            JSON form), ``transfer`` (whether the attack looks at another victim), ``mean_return`` with its 95%
+        threats: the rows, the clean run first. Each holds ``threat`` (text), ``layers`` (dictionaries, where they have
+            a JSON form), ``transfer`` (whether the attack is aimed at another victim), ``mean_return`` with its 95%
             interval ``low`` and ``high``, ``caveat`` (a sentence where that is none, see
             :func:`~adv_wrappers.evaluation.statistics.caveat`, or None), ``std``, ``median``, ``min``, ``max``,
             ``regret``, ``impact`` (counted from ``minimum``) and ``general_impact`` (from the lowest return that the
             rules of a game allow), ``attacked_fraction`` (of all steps), ``e_adv`` and ``e_adv_std`` (mean and
             deviation over the episodes of the attacked share of an episode), ``action_change`` (of the attacked steps:
-            the environment was told something else than the agent would do on the true observation; a continuous action
-            by at least 5% of its range), ``flipped_actions`` (of the attacked steps: where an attack computes in lower
-            precision, the agent would act otherwise in it; None for full precision), ``l2`` and ``linf`` (mean distance
-            over the attacked steps, of observations, or of continuous actions where those alone are attacked, in the
-            units of the environment), ``distances`` (by name, the mean of every other distance over a sample of
-            ``distance_images`` attacked steps, where it is finite; None where there is none), ``ms_per_step`` (wall
-            clock, of one environment), ``episodes``, ``mean_length``, per episode ``returns``, ``lengths`` and
-            ``attacked_fractions``, and ``checks`` (what the warnings are made of: counts of observations).
+            the environment received another action than the agent would take on the true observation; a continuous
+            action by at least 5% of its range), ``flipped_actions`` (of the attacked steps: where an attack computes
+            in lower precision, the agent would act differently in it; None for full precision), ``l2`` and ``linf``
+            (mean distance over the attacked steps, of observations, or of continuous actions where those alone are
+            attacked, in the units of the environment), ``distances`` (by name, the mean of every other distance over
+            a sample of ``distance_images`` attacked steps, where it is finite; None where there is none),
+            ``ms_per_step`` (wall clock, of one environment), ``episodes``, ``mean_length``, per episode ``returns``,
+            ``lengths`` and ``attacked_fractions``, and ``checks`` (the counts of observations that warnings are made
+            of: ``attacked``, ``unchanged``, ``gradients``, ``zero_gradients``, ``integers``, ``flipped``).
         minimum: the return that ``impact`` counts from: its ``value``, or None, and its ``kind``: ``"fixed"`` (given,
             or that of the game's rules), ``"argmin-Q agent"`` or ``"least likely action"`` (the mean return of the
             run ``worst-action``, of an agent with or without Q), or ``"unknown"``.
-        quantize: whether integer observations were handed out as integers; None in reports of older releases.
+        quantize: whether integer observations stayed integers; None in reports of older releases.
     """
 
     versions: dict[str, str]
@@ -147,7 +156,7 @@ class Report:
     episodes: int
     num_envs: int
     warnings: tuple[str, ...]
-    threats: tuple[dict[str, Any], ...]
+    threats: tuple[Row, ...]
     minimum: dict[str, Any] = field(default_factory=lambda: {"kind": "unknown", "value": None})
     quantize: bool | None = None
 
@@ -172,7 +181,7 @@ class Report:
         if not isinstance(rows, (list, tuple)) or not all(isinstance(r, Mapping) and "mean_return" in r for r in rows):
             raise ValueRangeError(f"the threats of a report are a list of rows with mean_return, got {rows!r:.200}")
         made = {**data, **{key: tuple(data[key]) for key in ("episode_seeds", "warnings")}}
-        return Report(**{**made, "threats": tuple(dict(row) for row in rows)})
+        return Report(**{**made, "threats": tuple(_with_present_names(row) for row in rows)})
 
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON: all of it, or nothing (a file beside it takes its place at the end)."""
@@ -252,6 +261,19 @@ class Report:
         title = f"{self.victim.get('ref') or 'victim'} on {self.env['id']}"
         axis = f"return of an episode (mean and 95% interval, {self.episodes} episodes)"
         plot_returns(rows, path, title, [axis, *self.footnotes()])
+
+
+# names of earlier releases in the column ``checks``
+_EARLIER = {
+    "struck": "attacked", "still": "unchanged", "slopes": "gradients", "flat": "zero_gradients", "grid": "integers",
+}  # fmt: skip
+
+
+def _with_present_names(row: Mapping[str, Any]) -> Row:
+    """A row of a file, whose ``checks`` may have the names of an earlier release."""
+    if "checks" not in row:
+        return dict(row)
+    return {**row, "checks": {_EARLIER.get(name, name): value for name, value in row["checks"].items()}}
 
 
 def _sampled(row: Mapping[str, Any]) -> Mapping[str, float | None]:

@@ -1,4 +1,4 @@
-"""What a folder keeps of evaluations: a row that was played there before need not be played again."""
+"""Resuming an evaluation: rows that a folder holds are not played again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.evaluation.report import COLUMNS, Report
-from adv_wrappers.evaluation.threat_stacks import Stack, form
+from adv_wrappers.evaluation.threat_stacks import ThreatStack, json_form
 from adv_wrappers.utils.files import move
 from adv_wrappers.victims.victim import Victim
 
@@ -17,35 +17,35 @@ from adv_wrappers.victims.victim import Victim
 _SAME = ("victim", "env", "seed", "episode_seeds", "episodes", "num_envs", "quantize", "device", "versions")
 
 
-class Kept:
-    """The rows in a folder that are those of runs asked for now; what it writes there costs no other row.
+class StoredRows:
+    """The rows in a folder that can be taken over; writing a new report there loses no row of another.
 
-    A row is the same run where its report is of the same victim, environment, episodes and versions, and its layers
-    have the same dictionaries, hashes of trained adversaries and critics included. What has no such form, and a victim
-    without weights, which a file cannot tell from another, are runs of their own.
+    A row is that of a run if its report is of the same victim, environment, episodes and versions, and its threats have
+    the same dictionaries, hashes of trained adversaries and critics included. Threats without a dictionary, and victims
+    without weights, which a file cannot tell from others, are always played.
 
     Args:
-        folder: of ``report.json``, and of reports of other runs that stood in its place: ``report-1.json``, ...
-        about: the attributes of the report to be, without its rows.
-        victim: who plays.
+        folder: the folder of ``report.json``, and of ``report-1.json``, ..., which hold rows of other runs.
+        about: the attributes of the new report, without its rows.
+        victim: the agent.
         stacks: the runs.
-        distances: names of those that are sampled.
+        distances: names of the distances that are sampled.
 
     Attributes:
-        rows: for every run its row, or None where it is to be played.
+        rows: the row of every run, or None where it has to be played.
 
     Raises:
         ValueRangeError: for a file of these names that is no report.
     """
 
     def __init__(
-        self, folder: Path, about: Mapping[str, Any], victim: Victim, stacks: Sequence[Stack],
+        self, folder: Path, about: Mapping[str, Any], victim: Victim, stacks: Sequence[ThreatStack],
         distances: Collection[str],
     ) -> None:  # fmt: skip
         self.folder, self.rows = folder, list[dict[str, Any] | None]([None] * len(stacks))
         self._others = False  # whether report.json holds rows of other runs
         mine = _plain({key: about[key] for key in _SAME})
-        runs = [_plain([form(layer) for layer in aimed.layers]) for aimed in stacks]
+        runs = [_plain([json_form(layer) for layer in stack.layers]) for stack in stacks]
         for path in (folder / "report.json", *sorted(folder.glob("report-[0-9]*.json"))):
             if not path.exists():
                 continue
@@ -55,10 +55,10 @@ class Kept:
                 found = []
             known = [row for row in found if {*row} == {*COLUMNS} and {*row["distances"]} == {*distances}]
             taken = [row for row in known if None not in row["layers"] and row["layers"] in runs]
-            for i, (aimed, layers) in enumerate(zip(stacks, runs, strict=True)):
+            for i, (stack, layers) in enumerate(zip(stacks, runs, strict=True)):
                 row = next((row for row in taken if row["layers"] == layers), None)
                 if self.rows[i] is None and row is not None:
-                    self.rows[i] = {**row, "threat": aimed.name, "transfer": aimed.transfer}
+                    self.rows[i] = {**row, "threat": stack.name, "transfer": stack.transfer}
             if path.name == "report.json":
                 self._others = len(taken) < len(report.threats)
 

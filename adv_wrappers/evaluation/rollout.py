@@ -1,7 +1,7 @@
-"""One run: every episode of one evaluation under one stack of layers, with fixed quotas.
+"""One run: every episode of an evaluation under one stack of threats.
 
 Row r of N plays episodes r, r + N, r + 2N, ... : which episodes are counted does not depend on which finish first. A
-row whose quota is played is reset and stepped along, neither attacked nor counted.
+row that has played all its episodes is reset and stepped along, neither attacked nor counted.
 """
 
 from __future__ import annotations
@@ -11,59 +11,67 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 
 from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.measurements import Meter, Run, Sample
+from adv_wrappers.evaluation.measurements import Mask, RunMeasurements, RunMonitor
+from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 
 
-class Busy(When):
-    """A gate that keeps every layer away from rows that have no episode left to play."""
+class UnfinishedRows(When):
+    """Attacks only in the rows that have an episode left to play.
+
+    Attributes:
+        rows: those rows, bool ``[B]``, or True for all.
+    """
 
     def __init__(self) -> None:
-        self.rows: Any = True
+        self.rows: Mask = True
 
-    def decide(self, step: Step, path: int = 0) -> Any:
+    def decide(self, step: Step, path: int = 0) -> Mask:
         return self.rows
 
 
-def play(
-    shell: Any, recorder: VectorActionRecorder, victim: Victim, seeds: list[int],
-    tell: Callable[[int], None] | None = None, sample: Sample | None = None,
-) -> Run:  # fmt: skip
-    """Play one episode a seed and measure.
+def play_episodes(
+    env: VectorEnv[Any, Any, Any], recorder: VectorActionRecorder, victim: Victim, seeds: list[int],
+    on_episode: Callable[[int], None] | None = None, sample: ObservationSample | None = None,
+) -> RunMeasurements:  # fmt: skip
+    """Play one episode for each seed, and measure.
 
     Args:
-        shell: ``recorder`` under any layers; a vector environment in DISABLED autoreset mode.
-        seeds: of the episodes, at least as many as there are rows.
-        tell: called with the number of episodes that are finished, whenever one is.
-        sample: is offered the observations of the attacked steps.
+        env: the vector environment, in DISABLED autoreset mode, under any wrappers around ``recorder``.
+        recorder: the wrapper beneath all that perturb.
+        victim: the agent.
+        seeds: the seeds of the episodes, at least as many as there are rows.
+        on_episode: called with the number of finished episodes, whenever one finishes.
+        sample: considers the attacked observations, or None.
 
     Raises:
         ValueRangeError: for observations or returns that are not finite.
     """
-    rows, episodes = shell.num_envs, len(seeds)
-    run = Run(np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes, np.int64))
-    runner, gate = PolicyRunner(victim, rows), Busy()
-    meter = Meter(run, shell, recorder, runner, sample)
-    for layer in (*meter.watched, *meter.steered):
-        layer.engine.add_gate(gate)
+    rows, episodes = env.num_envs, len(seeds)
+    run = RunMeasurements(np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes, np.int64))
+    runner, gate = PolicyRunner(victim, rows), UnfinishedRows()
+    monitor = RunMonitor(run, env, recorder, runner, sample)
+    for wrapper in (*monitor.on_observations, *monitor.on_actions):
+        wrapper.engine.add_gate(gate)
     current, busy, everyone = np.arange(rows), np.ones(rows, bool), True
     score, length, finished = np.zeros(rows), np.zeros(rows, np.int64), 0
     started = time.perf_counter()
-    obs, _ = shell.reset(seed=seeds[:rows])
+    obs, _ = env.reset(seed=seeds[:rows])  # type: ignore[arg-type]  # list is invariant
     runner.reset(None, seeds[:rows])
-    meter.observed()
+    monitor.new_observation()
     while True:
-        struck = meter.seen
-        shown, meant = meter.before(obs, busy, everyone, current, length)
+        attacked = monitor.attacked
+        attacked_rows, on_true = monitor.before_step(obs, busy, everyone, current, length)
         actions = runner.act(obs)
-        obs, rewards, terminated, truncated, _ = shell.step(actions)
-        meter.after(shown, meant, actions, busy, struck)
-        meter.observed()
+        obs, rewards, terminated, truncated, _ = env.step(actions)
+        monitor.after_step(attacked_rows, on_true, actions, busy, attacked)
+        monitor.new_observation()
         score += rewards
         length += 1
         done = terminated | truncated
@@ -71,22 +79,23 @@ def play(
             continue
         over = done & busy
         which = current[over]
-        run.returns[which], run.lengths[which], run.strikes[which] = score[over], length[over], meter.strikes[over]
+        run.returns[which], run.lengths[which] = score[over], length[over]
+        run.attacked_steps[which] = monitor.attacked_steps[over]
         if not np.isfinite(score[over]).all():
             raise ValueRangeError(f"the environment handed out a reward that is not finite: return {score[over]}")
         finished += len(which)
-        if tell is not None and len(which):
-            tell(finished)
+        if on_episode is not None and len(which):
+            on_episode(finished)
         if finished == episodes:
             break
         current[over] += rows
         busy = current < episodes
         everyone = bool(busy.all())
         gate.rows = True if everyone else busy
-        score[done], length[done], meter.strikes[done] = 0.0, 0, 0
-        fresh = [seeds[e] if e < episodes else None for e in current]
-        obs, _ = shell.reset(seed=fresh, options={"reset_mask": done})
-        runner.reset(done, fresh)
-        meter.observed(done)
+        score[done], length[done], monitor.attacked_steps[done] = 0.0, 0, 0
+        new_seeds = [seeds[e] if e < episodes else None for e in current]
+        obs, _ = env.reset(seed=new_seeds, options={"reset_mask": done})  # type: ignore[arg-type]
+        runner.reset(done, new_seeds)
+        monitor.new_observation(done)
     run.seconds, run.steps = time.perf_counter() - started, int(run.lengths.sum())
     return run

@@ -22,7 +22,7 @@ from adv_wrappers.core.spaces import fits
 from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation import perceptual
-from adv_wrappers.evaluation.environments import builder
+from adv_wrappers.evaluation.environments import environment_factory
 from adv_wrappers.formatting import caption, words
 from adv_wrappers.parsing import stack_of
 from adv_wrappers.presets import as_threat, called
@@ -164,7 +164,7 @@ def _stack(item: Any) -> list[Any]:
 
 def _make(id: str, victim: Victim | None) -> gym.Env[Any, Any]:
     if victim is not None:
-        return builder(id, victim)[0]()
+        return environment_factory(id, victim)[0]()
     with contextlib.suppress(ImportError):
         importlib.import_module("ale_py")  # registers its ids
     if is_atari(id):

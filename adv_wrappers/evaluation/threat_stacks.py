@@ -1,4 +1,4 @@
-"""What a caller names as a threat, as the layers of one run and the text that a report calls them by."""
+"""The threats of one run: what a caller gives, and the text that names it in a report."""
 
 from __future__ import annotations
 
@@ -23,15 +23,21 @@ WORST = WorstAction.name
 
 
 @dataclass(frozen=True)
-class Stack:
-    """One run's layers, aimed at the victim, and how the report calls them."""
+class ThreatStack:
+    """The threats of one run, aimed at the victim.
+
+    Attributes:
+        name: the text that names them in the report.
+        layers: the threats, innermost first; empty for the clean run.
+        transfer: whether one of them is aimed at another victim.
+    """
 
     name: str
     layers: tuple[ThreatModel, ...]
     transfer: bool
 
 
-def stack(item: Any, victim: Victim) -> Stack:
+def as_threat_stack(item: Any, victim: Victim) -> ThreatStack:
     """A threat, or a stack (a list, innermost first, or a text with `` + `` between threats), aimed at ``victim``.
 
     Raises:
@@ -48,44 +54,44 @@ def stack(item: Any, victim: Victim) -> Stack:
     transfer = transfer or any(other != victim.fingerprint() for other in trained)
     pairs = zip(parts, made, strict=True)  # a text stays as it was written
     texts = [part.strip() if isinstance(part, str) else text_of(threat, victim) for part, threat in pairs]
-    made_of: list[ThreatModel] = []
+    aimed: list[ThreatModel] = []
     for part, threat in zip(parts, made, strict=True):
         with called(part):
-            made_of += parts_of(threat.against(victim))
-    return Stack(" + ".join(texts), tuple(made_of), transfer)
+            aimed += parts_of(threat.against(victim))
+    return ThreatStack(" + ".join(texts), tuple(aimed), transfer)
 
 
-def texts_under(venv: SyncVectorEnv, victim: Victim) -> list[str]:
+def threats_of_environment(venv: SyncVectorEnv, victim: Victim) -> list[str]:
     """The threats that an environment has itself, innermost first, as texts that are aimed at ``victim``."""
     return [text_of(layer.threat, victim) for layer in layers(venv.envs[0])]
 
 
-def distinct(stacks: Sequence[Stack]) -> list[Stack]:
-    """The stacks, with names that tell them apart where two have one text: what no text can say is not in it."""
-    names = unique(aimed.name for aimed in stacks)
-    return [replace(aimed, name=name) for aimed, name in zip(stacks, names, strict=True)]
+def with_unique_names(stacks: Sequence[ThreatStack]) -> list[ThreatStack]:
+    """The stacks, numbered where two have one text, because what differs cannot be written as text."""
+    names = unique(stack.name for stack in stacks)
+    return [replace(stack, name=name) for stack, name in zip(stacks, names, strict=True)]
 
 
-def worst(victim: Victim) -> Stack:
+def worst_action(victim: Victim) -> ThreatStack:
     """The agent that takes the action it values least in every state (Daylight, section 2.5)."""
-    return Stack(WORST, (as_threat(WORST).against(victim),), False)
+    return ThreatStack(WORST, (as_threat(WORST).against(victim),), False)
 
 
-def is_worst(aimed: Stack, victim: Victim) -> bool:
-    """Whether a stack is :func:`worst` under whatever name."""
-    mine = worst(victim).layers[0]
-    one = aimed.layers[0] if len(aimed.layers) == 1 else None
+def is_worst_action(stack: ThreatStack, victim: Victim) -> bool:
+    """Whether a stack is :func:`worst_action`, under whatever name."""
+    own = worst_action(victim).layers[0]
+    one = stack.layers[0] if len(stack.layers) == 1 else None
     return (
-        one is not None and isinstance(one.how, WorstAction) and one.how == mine.how
+        one is not None and isinstance(one.how, WorstAction) and one.how == own.how
         and isinstance(one.budget, Valid) and one.at is None and (one.when is None or isinstance(one.when, Always))
     )  # fmt: skip
 
 
-def _same(other: Any, victim: Victim) -> bool:
+def _same(other: Victim, victim: Victim) -> bool:
     return other is victim or bool(victim.modules() and other.fingerprint() == victim.fingerprint())
 
 
-def form(threat: ThreatModel) -> dict[str, Any] | None:
+def json_form(threat: ThreatModel) -> dict[str, Any] | None:
     """The dictionary of a threat, or None where a part of it has no JSON form."""
     try:
         return threat.to_dict()

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.evaluation.rollout import play
+from adv_wrappers.evaluation.rollout import play_episodes
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
@@ -44,7 +44,7 @@ class Arena:
         recorder = VectorActionRecorder(self.env)
         with one_thread():
             shell = wrap(recorder, *threats, victim=victim, quantize=self.quantize) if threats else recorder
-            return play(shell, recorder, victim, self.seeds).returns
+            return play_episodes(shell, recorder, victim, self.seeds).returns
 
     def close(self) -> None:
         """Close the environments."""

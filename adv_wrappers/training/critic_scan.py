@@ -24,7 +24,7 @@ from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import CardError, ValueRangeError
-from adv_wrappers.evaluation.environments import Make, spaces_of
+from adv_wrappers.evaluation.environments import MakeEnv, spaces_of
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report, bounds, number
 from adv_wrappers.evaluation.statistics import footnotes
@@ -124,8 +124,9 @@ def setting_text(setting: Setting) -> str:
 
 @holding
 def scan_critics(
-    victim: Victim | str, env: str | Make, *, within: Budget, settings: Sequence[Setting] = SMALL, episodes: int = 20,
-    attack_steps: int = 10, seed: int = 0, env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None,
+    victim: Victim | str, env: str | MakeEnv, *, within: Budget, settings: Sequence[Setting] = SMALL,
+    episodes: int = 20, attack_steps: int = 10, seed: int = 0, env_kwargs: Mapping[str, Any] | None = None,
+    make: MakeEnv | None = None,
     out: str | Path | None = None, progress: Callable[[str, int, int], None] | None = None, **training: Any,
 ) -> CriticScan:  # fmt: skip
     """Train one critic for every setting, attack with each, and find the strongest.

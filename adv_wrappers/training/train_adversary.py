@@ -38,7 +38,7 @@ from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.values import construct
 from adv_wrappers.errors import CardError, SpaceError, ThreatError
-from adv_wrappers.evaluation.environments import Make, builder
+from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.training.checkpoint_eval import Arena
 from adv_wrappers.training.checkpoints import check_seed, in_words, keep, plain, refuse_another, refuse_card, restore
@@ -172,11 +172,11 @@ MOST = 4096  # numbers of a steer
 
 @holding
 def train_adversary(
-    kind: str | Actor | Hybrid | Mapping[str, Any], env: str | Make, victim: Victim | str, eps: float | None = None,
+    kind: str | Actor | Hybrid | Mapping[str, Any], env: str | MakeEnv, victim: Victim | str, eps: float | None = None,
     steps: int = 100_000, algorithm: str = "ppo", num_envs: int | None = None, seed: int = 0, *, scale: Any = None,
     within: Budget | None = None, when: Any = None, form: str | None = None, checks: int = 10, episodes: int = 30,
     out: str | Path | None = None, tensorboard: str | Path | None = None, progress: Progress | None = None,
-    env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None, observe: str = "state",
+    env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None, observe: str = "state",
     quantize: bool = True, device: str | torch.device | None = None, **settings: Any,
 ) -> Learned:  # fmt: skip
     """Train an adversary against a victim.
@@ -251,7 +251,7 @@ def train_adversary(
         raise ThreatError(f"a folder keeps timings such as Bernoulli(0.5), not the function {when!r:.60}")
     if algorithm == "ppo":
         _learnable(actor, victim)
-    one, name, kwargs = builder(env, victim, env_kwargs, make)
+    one, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     vector = SyncVectorEnv([one] * rows, autoreset_mode=AutoresetMode.SAME_STEP)
     with closing(vector), one_thread(flat):
         chairs = Chairs(VectorAdversaryEnv(vector, victim, actor, budget, when, observe=observe, quantize=quantize))
@@ -291,7 +291,7 @@ def train_adversary(
 
 
 def train_forms(
-    kinds: Mapping[str, Actor], env: str | Make, victim: Victim, out: Path | None, progress: Progress | None,
+    kinds: Mapping[str, Actor], env: str | MakeEnv, victim: Victim, out: Path | None, progress: Progress | None,
     given: Mapping[str, Any],
 ) -> Learned:  # fmt: skip
     """The stronger of several trainings, one a form; the others' records stay in ``out``.

@@ -43,7 +43,7 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import Make, builder
+from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
 from adv_wrappers.training.agent_setup import (
     ALGORITHMS,
     Against,
@@ -229,12 +229,12 @@ class Hardened:
 
 @holding
 def train_agent(
-    env: str | Make, adversary: Any = "pa-ad", eps: float | None = None, steps: int = 1_000_000,
+    env: str | MakeEnv, adversary: Any = "pa-ad", eps: float | None = None, steps: int = 1_000_000,
     algorithm: str = "ppo", num_envs: int = 32, seed: int = 0, *, victim: Any = None, select: Any = "mode",
     scale: Any = None, within: Budget | None = None, when: Any = None, phase: int = 8192, ratio: float = 1.0,
     sampled: bool = True, checks: int = 10, episodes: int = 20, out: str | Path | None = None,
     tensorboard: str | Path | None = None, progress: Progress | None = None,
-    env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None,
+    env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None,
     settings: Mapping[str, Any] | None = None, adversary_settings: Mapping[str, Any] | None = None,
 ) -> Hardened:  # fmt: skip
     """Train an agent, against an adversary or in peace.
@@ -285,7 +285,7 @@ def train_agent(
     against = Against.of(adversary, eps, scale, within, when)
     begun = begun_from(victim)
     parts = None if begun is None else anatomy(begun)
-    one, name, kwargs = builder(env, begun or _NOBODY, env_kwargs, make)
+    one, name, kwargs = environment_factory(env, begun or _NOBODY, env_kwargs, make)
     chosen = settings_of(algorithm, num_envs, settings, parts)
     theirs = settings_of("ppo", num_envs, adversary_settings, None, adversary=True) if against.learns else {}
     about = {

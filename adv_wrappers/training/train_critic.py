@@ -13,7 +13,7 @@ from typing import Any
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.evaluation.environments import Make
+from adv_wrappers.evaluation.environments import MakeEnv
 from adv_wrappers.training.critic_scan import (
     SMALL,
     Setting,
@@ -36,9 +36,10 @@ _ONE_SETTING = {"robust", "eps", "weight", "box", "successor"}
 
 @holding
 def train_critic(
-    victim: Victim | str, env: str | Make, *, within: Budget | None = None, settings: Sequence[Setting] | None = None,
-    episodes: int = 20, attack_steps: int = 10, seed: int = 0, env_kwargs: Mapping[str, Any] | None = None,
-    make: Make | None = None, out: str | Path | None = None, progress: Callable[[int, int], None] | None = None,
+    victim: Victim | str, env: str | MakeEnv, *, within: Budget | None = None,
+    settings: Sequence[Setting] | None = None, episodes: int = 20, attack_steps: int = 10, seed: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
+    make: MakeEnv | None = None, out: str | Path | None = None, progress: Callable[[int, int], None] | None = None,
     **training: Any,
 ) -> Critic:  # fmt: skip
     """Train critics of a victim's policy for :class:`adv_wrappers.RobustSarsa`, and return the strongest.

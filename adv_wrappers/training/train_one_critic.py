@@ -25,7 +25,7 @@ from torch import Tensor
 
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import Make, builder
+from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.networks.card import card_kind
 from adv_wrappers.networks.layers import ActionValue, Normalize
@@ -235,10 +235,10 @@ _WHOLE = {"steps": 2, "seed": 0, "num_envs": 1}  # and the least of each
 
 @holding
 def train_one_critic(
-    victim: Victim | str, env: str | Make, *, steps: int = 30 * ROUND, robust: str | None = "interval",
+    victim: Victim | str, env: str | MakeEnv, *, steps: int = 30 * ROUND, robust: str | None = "interval",
     eps: float = 0.02, weight: float = 0.1, box: str = "both", successor: str = "next", gamma: float = 0.99,
     lr: float = 3e-4, noise: float = 0.2, hidden: Sequence[int] = (64, 64), seed: int = 0, num_envs: int = 8,
-    env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None, out: str | Path | None = None,
+    env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None, out: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Critic:  # fmt: skip
     """Train one critic of a victim's policy, with one setting, for :class:`adv_wrappers.RobustSarsa`.
@@ -298,14 +298,14 @@ class CriticTraining:
     """
 
     def __init__(
-        self, victim: Victim | str, env: str | Make, setting: Mapping[str, Any],
-        env_kwargs: Mapping[str, Any] | None = None, make: Make | None = None, out: str | Path | None = None,
+        self, victim: Victim | str, env: str | MakeEnv, setting: Mapping[str, Any],
+        env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None, out: str | Path | None = None,
     ) -> None:  # fmt: skip
         how = check_setting(setting)
         self.settings = SarsaSettings(**{field.name: how[field.name] for field in dataclasses.fields(SarsaSettings)})
         self.victim = load_victim(victim)
         self.player = exploring_victim(self.victim, how["noise"])
-        self.make_env, name, kwargs = builder(env, self.victim, env_kwargs, make)
+        self.make_env, name, kwargs = environment_factory(env, self.victim, env_kwargs, make)
         self.card: dict[str, Any] = {
             "name": "robust-sarsa critic", "environment": {"id": name, "kwargs": kwargs},
             "victim": {"ref": self.victim.ref, "sha256": self.victim.fingerprint()},

@@ -47,31 +47,34 @@ def test_a_trained_adversary_that_learned_nothing(victim: Victim) -> None:
     assert "mine takes nothing of the clean return (90 of 90)" in checks.learned_nothing([clean, learned])[0]
     assert checks.learned_nothing([clean, replace(learned, returns=LOW)]) == []
     assert checks.learned_nothing([clean, outcome("noise:eps=0.1", victim, HIGH)]) == []
-    assert checks.check([clean, learned], victim)[-1].startswith("mine takes nothing")
+    assert checks.find_warnings([clean, learned], victim)[-1].startswith("mine takes nothing")
 
 
 def test_a_return_that_does_not_fall(victim: Victim) -> None:
     small, large = outcome("max-diff:eps=0.1", victim, LOW), outcome("max-diff:eps=0.3", victim, HIGH)
-    assert "max-diff:eps=0.3 leaves a higher return" in checks.not_falling([large, small])[0]
-    assert checks.not_falling([replace(small, returns=HIGH), replace(large, returns=LOW)]) == []
-    assert checks.not_falling([small, outcome("pgd:eps=0.3", victim, HIGH)]) == []
+    assert "max-diff:eps=0.3 leaves a higher return" in checks.return_rises_with_eps([large, small])[0]
+    assert checks.return_rises_with_eps([replace(small, returns=HIGH), replace(large, returns=LOW)]) == []
+    assert checks.return_rises_with_eps([small, outcome("pgd:eps=0.3", victim, HIGH)]) == []
 
 
 def test_zero_gradients_and_lost_perturbations(victim: Victim) -> None:
-    assert "zero gradients at 8 of 8" in checks.unmoved(Outcome("a", (), LOW, 10, 0, 8, 8))[0]
-    assert checks.unmoved(Outcome("a", (), LOW, 10, 1, 8, 1)) == []
-    assert "lost by rounding" in checks.unmoved(Outcome("a", (), LOW, 10, 10, 0, 0, True))[0]
-    assert "came out unchanged" in checks.unmoved(Outcome("a", (), LOW, 10, 10))[0]
+    assert "zero gradients at 8 of 8" in checks.without_effect(Outcome("a", (), LOW, 10, 0, 8, 8))[0]
+    assert checks.without_effect(Outcome("a", (), LOW, 10, 1, 8, 1)) == []
+    assert "lost by rounding" in checks.without_effect(Outcome("a", (), LOW, 10, 10, 0, 0, True))[0]
+    assert "came out unchanged" in checks.without_effect(Outcome("a", (), LOW, 10, 10))[0]
 
 
 def test_a_stochastic_victim_played_by_its_mode(victim: Victim) -> None:
     logits = balancing("logits")
-    assert "select='sample'" in checks.stochastic(logits)[0]
-    assert checks.stochastic(victim) == [] and checks.stochastic(balancing("logits", "sample")) == []
+    assert "select='sample'" in checks.mode_of_stochastic_policy(logits)[0]
+    assert (
+        checks.mode_of_stochastic_policy(victim) == []
+        and checks.mode_of_stochastic_policy(balancing("logits", "sample")) == []
+    )
     logits.card = {"action": {"select": "mode"}}
-    assert checks.stochastic(logits) == []
+    assert checks.mode_of_stochastic_policy(logits) == []
     logits.card = {"action": {"select": "sample"}}
-    assert "source samples" in checks.stochastic(logits)[0]
+    assert "source samples" in checks.mode_of_stochastic_policy(logits)[0]
 
 
 class Flat(nn.Module):
@@ -95,7 +98,7 @@ def test_a_masked_gradient_is_found_in_an_evaluation(victim: Victim) -> None:
 def test_gradients_are_looked_at_where_an_attack_has_an_objective(victim: Victim, text: str) -> None:
     layer = adv.wrap(gym.make_vec("CartPole-v1", 3, vectorization_mode="sync"), text, victim=victim)
     obs, _ = layer.reset(seed=0)
-    assert checks.slopes(layer.engine, obs, np.arange(2)) == ((0, 0) if "noise" in text else (2, 0))
+    assert checks.count_zero_gradients(layer.engine, obs, np.arange(2)) == ((0, 0) if "noise" in text else (2, 0))
 
 
 class Cusp(Flat):
@@ -111,7 +114,7 @@ def test_a_gradient_that_is_not_finite_is_none() -> None:
     cusp = from_module(Cusp(), env.observation_space, env.action_space, "q", ref="cusp")
     attacked = adv.wrap(gym.make_vec("CartPole-v1", 3, vectorization_mode="sync"), "pgd:eps=0.1", victim=cusp)
     obs = np.full((3, 4), 0.01, np.float32)
-    assert checks.slopes(attacked.engine, obs, np.arange(3)) == (3, 3)
+    assert checks.count_zero_gradients(attacked.engine, obs, np.arange(3)) == (3, 3)
     with pytest.raises(ThreatError, match="not finite"):
         attacked.engine.apply(obs, True)
 
@@ -119,24 +122,29 @@ def test_a_gradient_that_is_not_finite_is_none() -> None:
 def test_a_radius_that_covers_the_whole_space(victim: Victim) -> None:
     space = gym.spaces.Box(0, 1, (3,), np.float32)
     victim = from_module(nn.Linear(3, 2), space, gym.spaces.Discrete(2), "q")
-    [said] = checks.covering(outcome("noise:eps=8", victim, LOW), victim)
+    [said] = checks.budget_covers_space(outcome("noise:eps=8", victim, LOW), victim)
     assert said.startswith("noise:eps=8: a radius of eps=8 in units of the space covers the whole range of the observ")
     assert "(0 to 1)" in said
-    assert checks.covering(outcome("noise:eps=0.5", victim, LOW), victim) == []
+    assert checks.budget_covers_space(outcome("noise:eps=0.5", victim, LOW), victim) == []
     frozen = Outcome("a", (adv.threat("noise", eps=8, scale=(1, 1, 0)),), LOW)
-    assert checks.covering(frozen, victim) == []
+    assert checks.budget_covers_space(frozen, victim) == []
     scaled = Outcome("a", (adv.threat("noise", eps=0.5, scale=2),), LOW)
-    assert "in units of its scale" in checks.covering(scaled, victim)[0]
+    assert "in units of its scale" in checks.budget_covers_space(scaled, victim)[0]
     ball = Outcome("a", (adv.threat("noise", eps=8, norm="l2"), adv.threat("noise", norm="valid")), LOW)
-    assert checks.covering(ball, victim) == [] and checks.covering(Outcome("none", (), LOW), victim) == []
+    assert (
+        checks.budget_covers_space(ball, victim) == []
+        and checks.budget_covers_space(Outcome("none", (), LOW), victim) == []
+    )
 
 
 def test_features_without_bounds_are_not_covered(victim: Victim) -> None:
-    assert checks.covering(outcome("noise:eps=2", victim, LOW), victim) == []
-    assert "covers" in checks.covering(outcome("noise:eps=10", victim, LOW), victim)[0]  # the others have none
+    assert checks.budget_covers_space(outcome("noise:eps=2", victim, LOW), victim) == []
+    assert (
+        "covers" in checks.budget_covers_space(outcome("noise:eps=10", victim, LOW), victim)[0]
+    )  # the others have none
     open_ = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
     wide = from_module(nn.Linear(4, 2), open_, gym.spaces.Discrete(2), "q")
-    assert checks.covering(outcome("noise:eps=10", wide, LOW), wide) == []
+    assert checks.budget_covers_space(outcome("noise:eps=10", wide, LOW), wide) == []
 
 
 def test_a_clean_run_far_below_its_card(victim: Victim) -> None:
@@ -145,7 +153,7 @@ def test_a_clean_run_far_below_its_card(victim: Victim) -> None:
     victim.card = {"environment": {"id": "CartPole-v1"}, "measured": [{**entry, "attack": "mad", "mean": 999.0}, entry]}
     [said] = checks.far_below_training([clean], victim, "CartPole-v1")
     assert "earns 90, its card says 200" in said and "VecNormalize" in said and "keyword arguments" in said
-    assert checks.check([clean], victim, "CartPole-v1") == [said]
+    assert checks.find_warnings([clean], victim, "CartPole-v1") == [said]
     assert checks.far_below_training([clean], victim, "CartPole-v0") == []
     assert checks.far_below_training([clean], victim, None) == []
     assert checks.far_below_training([replace(clean, returns=np.full(8, 185.0))], victim, "CartPole-v1") == []
@@ -155,12 +163,12 @@ def test_a_clean_run_far_below_its_card(victim: Victim) -> None:
 
 def test_single_runs_are_told_of_stronger_forms_once(victim: Victim) -> None:
     rows = [outcome("fgsm:eps=0.1", victim, LOW), outcome("max-diff:eps=0.1", victim, LOW)]
-    [said] = checks.single_runs(rows, victim)
+    [said] = checks.only_single_runs(rows, victim)
     assert said.startswith("fgsm:eps=0.1, max-diff:eps=0.1 are single runs with published settings: pgd")
-    assert said in checks.check(rows, victim)
-    assert checks.single_runs(rows[:1], victim)[0].startswith("fgsm:eps=0.1 is a single run")
-    assert checks.single_runs([*rows, outcome("pgd:eps=0.1", victim, LOW)], victim) == []
-    assert checks.single_runs([outcome("noise:eps=0.1", victim, LOW)], victim) == []
+    assert said in checks.find_warnings(rows, victim)
+    assert checks.only_single_runs(rows[:1], victim)[0].startswith("fgsm:eps=0.1 is a single run")
+    assert checks.only_single_runs([*rows, outcome("pgd:eps=0.1", victim, LOW)], victim) == []
+    assert checks.only_single_runs([outcome("noise:eps=0.1", victim, LOW)], victim) == []
 
 
 def test_an_environment_that_is_perturbed_already(victim: Victim) -> None:

@@ -119,11 +119,11 @@ def test_transfer_is_told(victim: Victim) -> None:
 def test_idle_rows_are_not_attacked(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def decide(self: rollout.Busy, moment: Any, path: int = 0) -> Any:
+    def decide(self: rollout.UnfinishedRows, step: Any, path: int = 0) -> Any:
         asked.append(self.rows)
         return self.rows
 
-    monkeypatch.setattr(rollout.Busy, "decide", decide)
+    monkeypatch.setattr(rollout.UnfinishedRows, "decide", decide)
     report = adv.evaluate(victim, "CartPole-v1", ["pgd:eps=0.3"], episodes=3, num_envs=2)
     assert any(rows is not True and not rows[1] for rows in asked)  # row 1 plays one episode, row 0 two
     assert report.threats[1]["episodes"] == 3 and report.num_envs == 2
@@ -166,7 +166,7 @@ def test_errors_come_before_anything_is_spent(
     victim: Victim, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], message: str
 ) -> None:
     played: list[Any] = []
-    monkeypatch.setattr("adv_wrappers.evaluation.evaluate.play", lambda *a: played.append(a))
+    monkeypatch.setattr("adv_wrappers.evaluation.evaluate.play_episodes", lambda *a: played.append(a))
     with pytest.raises(AdvWrappersError, match=message):
         adv.evaluate(**{"victim": victim, "env": "CartPole-v1", **arguments})
     assert played == []
@@ -182,7 +182,7 @@ def test_numbers_must_be_finite(broken: dict[str, float]) -> None:
 def test_the_atari_preprocessing() -> None:
     pytest.importorskip("ale_py")
     from adv_wrappers.atari.preprocessing import atari
-    from adv_wrappers.evaluation.environments import builder
+    from adv_wrappers.evaluation.environments import environment_factory
 
     env = atari("BreakoutNoFrameskip-v4")
     assert env.observation_space.shape == (4, 84, 84) and env.observation_space.dtype == np.uint8
@@ -198,7 +198,7 @@ def test_the_atari_preprocessing() -> None:
     images = from_module(
         lambda x: x.flatten(1)[:, :4], env.observation_space, env.action_space, "logits", dtype=torch.float32
     )
-    make, name, kwargs = builder("BreakoutNoFrameskip-v4", images)
+    make, name, kwargs = environment_factory("BreakoutNoFrameskip-v4", images)
     assert make().observation_space == env.observation_space and (name, kwargs) == ("BreakoutNoFrameskip-v4", {})
 
 

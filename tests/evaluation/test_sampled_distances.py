@@ -11,10 +11,10 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.evaluation import measurements
+from adv_wrappers.evaluation import sampled_distances
 from adv_wrappers.evaluation.lpips import Lpips
-from adv_wrappers.evaluation.measurements import Sample
 from adv_wrappers.evaluation.perceptual import psnr, ssim
+from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import Film, short, watcher
 
@@ -53,10 +53,10 @@ def test_they_are_means_over_the_attacked_steps(monkeypatch: pytest.MonkeyPatch)
         for i in range(len(shown)) if rows is None else rows:
             pairs.append((shown[i].copy(), true[i].copy()))
             places.append((int(episodes[i]), int(steps[i])))
-        offer(self, shown, true, rows, episodes, steps)
+        consider(self, shown, true, rows, episodes, steps)
 
-    offer = Sample.offer
-    monkeypatch.setattr(Sample, "offer", spy)
+    consider = ObservationSample.consider
+    monkeypatch.setattr(ObservationSample, "consider", spy)
     lpips = Lpips(lambda images: [images])
     threat = adv.ThreatModel("observation", DARKER.how, adv.Linf(20), adv.Every(2))
     kinds = ("psnr", average, lpips, "ssim")
@@ -85,7 +85,7 @@ def test_an_infinite_ratio_is_not_counted() -> None:
 
 
 def test_the_sample_depends_on_the_seeds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measurements, "IMAGES", 7)
+    monkeypatch.setattr(sampled_distances, "MAX_PAIRS", 7)
     runs = [adv.evaluate(FILM, Film, ["noise:eps=8"], 6, seed=s, num_envs=n).threats[1] for s, n in ((4, 1), (4, 4))]
     assert runs[0]["distances"] == runs[1]["distances"] and runs[0]["distance_images"] == 7
     assert sum(runs[0]["lengths"]) > 70
@@ -95,12 +95,12 @@ def test_the_sample_depends_on_the_seeds_alone(monkeypatch: pytest.MonkeyPatch) 
 def test_every_step_has_the_same_chance() -> None:
     counts = np.zeros((4, 25))
     for seed in range(400):
-        sample = Sample(range(4 * seed, 4 * seed + 4), most=10)
+        sample = ObservationSample(range(4 * seed, 4 * seed + 4), most=10)
         for t in range(25):
             obs = np.arange(4)[:, None] * 25 + t
             rows = None if t % 2 else np.array([0, 1, 2, 3])
-            sample.offer(obs, obs, rows, np.arange(4), np.full(4, t))
-        kept = [int(true[0]) for *_, true in sample._kept]
+            sample.consider(obs, obs, rows, np.arange(4), np.full(4, t))
+        kept = [int(true[0]) for *_, true in sample._pairs]
         assert len(set(kept)) == len(sample) == 10
         counts.flat[kept] += 1
     assert counts.sum() == 4000
@@ -129,7 +129,7 @@ def test_floats_are_compared_within_the_bounds_of_their_space() -> None:
     ],
 )  # fmt: skip
 def test_what_is_refused_before_anything_is_spent(monkeypatch: pytest.MonkeyPatch, given: Any, message: str) -> None:
-    monkeypatch.setattr("adv_wrappers.evaluation.evaluate.play", None)
+    monkeypatch.setattr("adv_wrappers.evaluation.evaluate.play_episodes", None)
     with pytest.raises(AdvWrappersError, match=message):
         adv.evaluate(FILM, Film, ["noise:eps=8"], distances=given)
 
