@@ -28,7 +28,8 @@ def environment_factory(
 
     Args:
         env: an id, or a function that makes one environment.
-        victim: the agent; for one that sees uint8 ``[4, 84, 84]`` an Atari id is made by :func:`adv_wrappers.atari.atari`.
+        victim: the agent; for one that sees uint8 ``[4, 84, 84]`` an Atari id is made by
+            :func:`adv_wrappers.atari.atari`.
         env_kwargs: keyword arguments; None takes those of the victim's card if it names the same id.
         make: a function called as ``make(id, **env_kwargs)`` instead of ``gymnasium.make``.
 

@@ -27,7 +27,7 @@ from adv_wrappers.formatting import caption, words
 from adv_wrappers.parsing import stack_of
 from adv_wrappers.presets import as_threat, called
 from adv_wrappers.rendering.contact_sheet import ThreatComparison
-from adv_wrappers.rendering.frames import FrameReader
+from adv_wrappers.rendering.pixels import FrameReader
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner

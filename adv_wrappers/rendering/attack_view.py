@@ -19,7 +19,10 @@ from numpy.typing import NDArray
 from adv_wrappers.atari.screens import shrinking_of
 from adv_wrappers.errors import OrderError, SpaceError, ValueRangeError
 from adv_wrappers.formatting import caption
-from adv_wrappers.rendering.frames import (
+from adv_wrappers.rendering.panels import MARGIN, VectorChart, compose
+from adv_wrappers.rendering.pixels import (
+    ATTACKED,
+    IDLE,
     FrameReader,
     Levels,
     Pixels,
@@ -32,8 +35,6 @@ from adv_wrappers.rendering.frames import (
     to_numpy,
     to_pixels,
 )
-from adv_wrappers.rendering.palette import ATTACKED, IDLE
-from adv_wrappers.rendering.panels import MARGIN, VectorChart, compose
 from adv_wrappers.utils import trees
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.wrappers.base import Layer, is_vec_env, wrappers_of

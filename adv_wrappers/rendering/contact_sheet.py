@@ -20,7 +20,12 @@ from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.rendering.figures import PixelFigure, bottom_spine_only, colour_mapped, new_figure, save_png
-from adv_wrappers.rendering.frames import (
+from adv_wrappers.rendering.pixels import (
+    ATTACKED,
+    CLEAN,
+    GRID,
+    INK,
+    MUTED,
     FrameReader,
     Levels,
     amplified_difference,
@@ -28,7 +33,6 @@ from adv_wrappers.rendering.frames import (
     largest_change,
     to_pixels,
 )
-from adv_wrappers.rendering.palette import ATTACKED, CLEAN, GRID, INK, MUTED
 from adv_wrappers.rendering.spectrum import (
     BANDS,
     MIN_POWER,

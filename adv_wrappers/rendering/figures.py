@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.rendering.frames import Pixels, enlarge
-from adv_wrappers.rendering.palette import GRID, INK
+from adv_wrappers.rendering.pixels import GRID, INK, Pixels, enlarge
 from adv_wrappers.utils.files import write
 
 if TYPE_CHECKING:

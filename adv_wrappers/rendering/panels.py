@@ -8,8 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from adv_wrappers.rendering.frames import Pixels
-from adv_wrappers.rendering.palette import ATTACKED, CLEAN, GRID, INK, MUTED, rgb
+from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, INK, MUTED, Pixels, rgb
 
 MARGIN, LINE, NARROWEST = 8, 20, 176  # pixels: around panels, a line of text, the narrowest panel
 MAX_FEATURES = 24  # that get a line each; a longer vector is drawn as curves

@@ -19,7 +19,7 @@ from matplotlib.patches import Rectangle
 
 import adv_wrappers as adv
 from adv_wrappers.rendering.figures import save_png
-from adv_wrappers.rendering.palette import ATTACKED, GRID, INK, MUTED
+from adv_wrappers.rendering.pixels import ATTACKED, GRID, INK, MUTED
 from benchmarks.reproduce import pa_ad_sketches as sketches
 from benchmarks.reproduce.pa_ad_sketches import figure, flat, plain
 from tests.adversaries import two_states as paper

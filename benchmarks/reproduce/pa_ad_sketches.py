@@ -14,7 +14,7 @@ from matplotlib.patches import Circle, FancyBboxPatch, Polygon
 
 import adv_wrappers as adv
 from adv_wrappers.rendering.figures import new_figure, save_png
-from adv_wrappers.rendering.palette import ATTACKED, CLEAN, GRID, INK, MUTED
+from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, INK, MUTED
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.adversaries import two_states as paper
 

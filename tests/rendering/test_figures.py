@@ -8,7 +8,7 @@ import pytest
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.rendering.figures import PixelFigure, colour_mapped, format_of, save_png
-from adv_wrappers.rendering.palette import ATTACKED, CLEAN, GRID, IDLE, INK, MUTED, rgb
+from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, IDLE, INK, MUTED, rgb
 
 
 def read(path):

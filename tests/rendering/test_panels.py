@@ -11,13 +11,13 @@ from gymnasium.wrappers import FrameStackObservation
 import adv_wrappers as adv
 from adv_wrappers.formatting import caption
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.rendering import attack_view, palette
+from adv_wrappers.rendering import attack_view, pixels
 from adv_wrappers.rendering.attack_view import AttackView
-from adv_wrappers.rendering.frames import UNCHANGED
 from adv_wrappers.rendering.panels import LINE, MARGIN, NARROWEST
+from adv_wrappers.rendering.pixels import UNCHANGED
 from tests.rigs import RIGS, ReplayEnv, recorded
 
-ATTACKED = palette.rgb(palette.ATTACKED)
+ATTACKED = pixels.rgb(pixels.ATTACKED)
 PICTURES = {
     "stack": (spaces.Box(0, 255, (4, 12, 12), np.uint8), lambda x: x[-1][..., None].repeat(3, -1)),
     "colour": (spaces.Box(0, 255, (12, 10, 3), np.uint8), lambda x: x),

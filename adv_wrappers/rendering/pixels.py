@@ -1,7 +1,7 @@
-"""Frames of image observations as grey levels, and their amplified difference.
+"""What all pictures share: their colours, frames of observations as grey levels, and the amplified difference.
 
-A grey level is a number from 0 to 255; :func:`to_pixels` rounds levels to uint8. Observations of floats are mapped to
-this range by the bounds of their space.
+Colours are texts that matplotlib reads; :func:`rgb` gives OpenCV the same. A grey level is a number from 0 to 255, and
+:func:`to_pixels` rounds levels to uint8. Observations of floats are mapped to this range by the bounds of their space.
 """
 
 from __future__ import annotations
@@ -20,8 +20,25 @@ from adv_wrappers.errors import SpaceError
 
 Pixels = NDArray[np.uint8]
 Levels = NDArray[np.uint8] | NDArray[np.float64]
+INK = "#1f2430"  # text
+MUTED = "#6b7280"  # text and lines that matter less
+GRID = "#e5e7eb"
+CLEAN = "#2563eb"  # the agent without an attack, and true values
+ATTACKED = "#dc2626"
+IDLE = "#c9cdd4"  # a threat that does not attack at this step
 UNCHANGED = 128  # the grey of no change
 GAINS = (1, 2, 5, 10, 20, 50, 100)
+
+
+def rgb(colour: str) -> tuple[int, int, int]:
+    """Red, green and blue, 0 to 255, of a colour of this file.
+
+    >>> from adv_wrappers.rendering.pixels import CLEAN, rgb
+    >>> rgb(CLEAN)
+    (37, 99, 235)
+    """
+    red, green, blue = bytes.fromhex(colour.removeprefix("#"))
+    return red, green, blue
 
 
 def to_numpy(value: object) -> NDArray[np.generic]:
