@@ -201,14 +201,14 @@ def references() -> dict[str, str]:
 
 
 def cite(text: str) -> str:
-    """Link every citation to the bibliography; one of several authors that is not there is an error."""
+    """Link every citation to the bibliography; warn of one of several authors that is not there."""
 
     def link(match: re.Match[str]) -> str:
         name = f"{match[1]} {match[3]}"
         label = references().get(name)
         if label is None:
             if " et al." in name or " and " in name:
-                raise ValueError(f"docs/bibliography.rst lacks {name!r}")
+                logging.getLogger(__name__).warning("docs/bibliography.rst lacks %r", name)
             return match[0]
         return f":ref:`{match[1]} {match[2]}{match[3]} <{label}>`"
 
