@@ -35,7 +35,7 @@ ELSEWHERE = {
     "adv_wrappers.daylight": {"Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"},
     "adv_wrappers.errors": {kind.__name__ for kind in AdvWrappersError.__subclasses__()},
     "adv_wrappers.rendering.attack_view": {"AttackView"},
-    "adv_wrappers.training.critic_scan": {"scan_critics"},
+    "adv_wrappers.training.train_critic": {"scan_critics"},
     "adv_wrappers.training.train_agent": {"Hardened"},
     "adv_wrappers.wrappers.action": {"VectorPerturbAction"},
     "adv_wrappers.wrappers.adversary_env": {"VectorAdversaryEnv"},

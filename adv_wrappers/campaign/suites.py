@@ -28,8 +28,8 @@ from adv_wrappers.evaluation.report import Report, number
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.presets import threat
-from adv_wrappers.training.checkpoints import refuse_another
-from adv_wrappers.training.critic_scan import SMALL, check_settings
+from adv_wrappers.training.train_critic import SMALL, check_settings
+from adv_wrappers.training.training_folder import check_same
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import load_victim
@@ -160,7 +160,7 @@ def _open(folder: Path, settings: dict[str, Any]) -> SuiteReport | None:
     try:
         found = json.loads(about.read_text(encoding="utf-8")) if about.exists() else settings
         theirs, mine = ({key: suite[key] for key in _SAME} for suite in (found, settings))
-        refuse_another(folder, theirs, mine, "suite")
+        check_same(folder, theirs, mine, "suite")
         if done.exists():
             known = json.loads(done.read_text(encoding="utf-8"))
             if known["settings"] != settings:

@@ -14,8 +14,8 @@ from adv_wrappers.campaign.entries import LEARNED, READY, checkpoints, ready, tr
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import MakeEnv
-from adv_wrappers.training.critic_scan import scan_critics
 from adv_wrappers.training.pa_ad_forms import FORMS
+from adv_wrappers.training.train_critic import scan_critics
 from adv_wrappers.victims.victim import Victim
 
 Progress = Callable[[str, int, int], None]

@@ -18,9 +18,8 @@ from adv_wrappers.cli.main import console_, main, progress_, stats_option, table
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.evaluation.report import number
 from adv_wrappers.parsing import pieces_of, value_of
-from adv_wrappers.training.critic_scan import GRID, SMALL, check_scan_folder, scan_critics
 from adv_wrappers.training.pa_ad_forms import BOTH, FORMS
-from adv_wrappers.training.train_critic import default_budget
+from adv_wrappers.training.train_critic import GRID, SMALL, check_scan_folder, default_budget, scan_critics
 from adv_wrappers.training.train_one_critic import train_one_critic
 from adv_wrappers.victims import load_victim
 

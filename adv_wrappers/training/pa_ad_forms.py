@@ -1,4 +1,4 @@
-"""The two forms of PA-AD's steer, trained one beside the other: which is stronger differs from victim to victim."""
+"""Training both forms of PA-AD's actions: which of the two is stronger differs from victim to victim."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
+from adv_wrappers.training.training_folder import read_record
 from adv_wrappers.utils.files import write
 
 FORMS = ("direction", "target")
 BOTH = "both"
 
 
-def formed(actor: Any, form: Any) -> dict[str, Any]:
-    """The actor in one form, or in either for ``"both"``.
+def actors_by_form(actor: Actor | Hybrid, form: object) -> dict[str, Actor]:
+    """The actor in one form, or in each of the two for ``"both"``.
 
     Raises:
-        ThreatError: for an actor that has no forms, or one of its own that is another.
-        ValueRangeError: for a form that there is not, or that the victim's actions do not allow.
+        ThreatError: for an actor without forms, or with another form of its own.
+        ValueRangeError: for an unknown form, or one that the victim's actions do not allow.
     """
     if form not in (*FORMS, BOTH):
         raise ValueRangeError(f"form must be 'direction', 'target' or 'both', got {form!r}")
@@ -29,15 +31,16 @@ def formed(actor: Any, form: Any) -> dict[str, Any]:
         raise ThreatError(f"form= goes with pa-ad and pa-ad-action, {actor.name} has none")
     if actor.form not in (None, form):
         raise ThreatError(f"form={form!r} is given beside an actor with form={actor.form!r}")
-    return {one: replace(actor, form=one) for one in (FORMS if form == BOTH else (form,))}
+    chosen = FORMS if form == BOTH else (str(form),)
+    return {name: replace(actor, form=name) for name in chosen}  # type: ignore[misc, type-var]
 
 
-def refuse_other(out: Path | None) -> None:
-    """Raise for a folder to which the stronger of two forms cannot be written.
+def check_forms_folder(out: Path | None) -> None:
+    """Raise unless the stronger of two forms may be written to this folder.
 
     Raises:
         CardError: for a card that cannot be read.
-        ValueRangeError: for the folder of one training, or of something else.
+        ValueRangeError: for a folder with one training, or with something else.
     """
     if out is None:
         return
@@ -52,27 +55,22 @@ def refuse_other(out: Path | None) -> None:
         raise ValueRangeError(f"{out} holds something else than a training of both forms: give another out=")
 
 
-def stronger(found: Mapping[str, Learned], told: Mapping[str, Sequence[float]], out: Path | None) -> Learned:
-    """The adversary whose best checkpoint leaves the least; its card goes into ``out`` itself.
+def strongest_form(found: Mapping[str, Learned], returns: Mapping[str, Sequence[float]], out: Path | None) -> Learned:
+    """The adversary whose best checkpoint has the lowest mean return; its card is copied into ``out`` itself.
 
     Args:
         found: the best adversary of every form.
-        told: what the checkpoints of every form left; folders know those of earlier calls too.
+        returns: mean returns of the victim at the checkpoints of every form, in this call.
+        out: the folder, which holds the record of earlier calls too; or None.
     """
-    left = {form: min(told[form] if out is None else left_by(out / form)) for form in found}
-    best = min(left, key=lambda form: left[form])
+    lowest = {
+        form: min(returns[form] if out is None else (float(row["mean_return"]) for row in read_record(out / form)))
+        for form in found
+    }
+    best = min(lowest, key=lambda form: lowest[form])
     if out is None:
         return found[best]
     card = json.loads((out / best / "card.json").read_text(encoding="utf-8"))
     write(out / "weights.safetensors", (out / best / "weights.safetensors").read_bytes())
-    write(out / "card.json", (json.dumps({**card, "forms": left}, indent=2) + "\n").encode())
+    write(out / "card.json", (json.dumps({**card, "forms": lowest}, indent=2) + "\n").encode())
     return Learned(card=str(out), victim=found[best].victim)
-
-
-def left_by(folder: Path) -> list[float]:
-    """What the victim earns under every checkpoint that the state of a training tells of."""
-    try:
-        record = json.loads((folder / "state.json").read_text(encoding="utf-8"))["record"]
-        return [float(row["mean_return"]) for row in record]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CardError(f"cannot read the training in {folder}: {error}") from error

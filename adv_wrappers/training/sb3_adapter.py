@@ -1,75 +1,65 @@
-"""The normaliser of an agent in training: statistics of true observations, which move between rollouts only.
+"""A vector environment of Gymnasium as a ``VecEnv`` of Stable-Baselines3: the one adapter of all trainings.
 
-Many of an adversary's chairs as the vector environment that Stable-Baselines3 trains in.
+SB3's own ``DummyVecEnv`` steps environments one by one; attacks are computed for all rows as one batch, which needs a
+Gymnasium vector environment beneath them. An adversary is trained in
+``VecAdversaryEnv(Sb3Adapter(SyncVectorEnv(...)), ...)``, an agent in ``AgentVecEnv``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
+import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode
-from numpy.typing import NDArray
-from stable_baselines3.common.running_mean_std import RunningMeanStd
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import DTypeLike, NDArray
 from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.wrappers.adversary_env import VectorAdversaryEnv
+from adv_wrappers.victims import Victim
+from adv_wrappers.wrappers.base import Layer, autoreset_mode, layers
+from adv_wrappers.wrappers.recorder import VectorActionRecorder
+from adv_wrappers.wrappers.stack import wrap
 
 
-class Held(RunningMeanStd):
-    """Statistics that stay as they are until :meth:`settle`, and for ever if they are ``fixed``."""
+class Sb3Adapter(VecEnv):
+    """A Gymnasium vector environment in SAME_STEP mode, which is the mode of SB3, as a ``VecEnv``.
 
-    fixed = False
+    The ``info`` of a finished row holds ``terminal_observation``, ``TimeLimit.truncated`` and, as SB3's Monitor writes
+    it, ``episode`` with the return ``r`` and the length ``l``.
 
-    def update(self, arr: NDArray[Any]) -> None:
-        """Nothing: ``VecNormalize`` would move them at every step."""
+    Args:
+        env: the vector environment, on the host.
+        reward_dtype: dtype of the rewards. SB3's algorithms take float32; float64 is for a wrapper that computes its
+            own rewards from these.
 
-    def settle(self, true: list[NDArray[Any]]) -> None:
-        """Take in batches ``[N, n]`` of true observations."""
-        if true and not self.fixed:
-            super().update(np.concatenate(true))
-
-
-def copied(rms: Any, into: Any) -> Any:
-    """``into`` with the statistics of another."""
-    into.mean, into.var, into.count = rms.mean, rms.var, rms.count
-    return into
-
-
-def hold(normal: Any, fixed: bool) -> None:
-    """Make the observation statistics of a ``VecNormalize`` :class:`Held` ones."""
-    if normal.norm_obs:
-        normal.obs_rms = copied(normal.obs_rms, Held(shape=normal.obs_rms.mean.shape))
-        normal.obs_rms.fixed = fixed
-
-
-class Chairs(VecEnv):
-    """A :class:`VectorAdversaryEnv` in SAME_STEP mode, which is the mode of SB3: all rows attacked as one batch.
-
-    Every finished row's ``info`` holds ``terminal_observation``, ``TimeLimit.truncated`` and, as SB3's Monitor writes
-    it, ``episode`` with the adversary's return ``r`` and the length ``l``.
+    Raises:
+        SpaceError: for a vector environment in another autoreset mode.
     """
 
-    def __init__(self, env: VectorAdversaryEnv) -> None:
-        if env.mode != AutoresetMode.SAME_STEP:
-            raise SpaceError(f"expected a vector environment in SAME_STEP mode, got {env.mode}")
-        self.env = env
+    def __init__(self, env: VectorEnv[Any, Any, Any], reward_dtype: DTypeLike = np.float32) -> None:
+        mode = autoreset_mode(env)
+        if mode != AutoresetMode.SAME_STEP:
+            raise SpaceError(f"expected a vector environment in SAME_STEP mode, got {mode}")
+        self.env, self.reward_dtype = env, reward_dtype  # before SB3 asks for attributes of the environments
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self._returns, self._lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
-        self._actions: Any = None
+        self._actions: NDArray[Any] | None = None
 
-    def reset(self) -> Any:
+    def reset(self) -> VecEnvObs:
         seeds = [None if seed is None else int(seed) for seed in self._seeds]
-        obs, _ = self.env.reset(seed=seeds if any(seed is not None for seed in seeds) else None)
+        given = seeds if any(seed is not None for seed in seeds) else None
+        obs, _ = self.env.reset(seed=given)  # type: ignore[arg-type]  # SyncVectorEnv takes one a row
         self._reset_seeds()
         self._returns[:], self._lengths[:] = 0.0, 0
         return np.array(obs)
 
-    def step_async(self, actions: Any) -> None:
+    def step_async(self, actions: NDArray[Any]) -> None:
         self._actions = actions
 
-    def step_wait(self) -> Any:
+    def step_wait(self) -> VecEnvStepReturn:
         obs, rewards, terminated, truncated, info = self.env.step(self._actions)
         self._returns += rewards
         self._lengths += 1
@@ -82,19 +72,51 @@ class Chairs(VecEnv):
                 "episode": {"r": float(self._returns[row]), "l": int(self._lengths[row]), "t": 0.0},
             }
         self._returns[done], self._lengths[done] = 0.0, 0
-        return np.array(obs), np.asarray(rewards, np.float32), done, infos
+        return np.array(obs), np.asarray(rewards, self.reward_dtype), done, infos
 
     def close(self) -> None:
         self.env.close()
 
-    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         return [getattr(self.env, attr_name, None)] * len(list(self._get_indices(indices)))
 
-    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+    def set_attr(self, attr_name: str, value: object, indices: VecEnvIndices = None) -> None:
         setattr(self.env, attr_name, value)
 
-    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+    def env_method(
+        self, method_name: str, *method_args: object, indices: VecEnvIndices = None, **method_kwargs: object
+    ) -> NoReturn:
         raise SpaceError(f"rows of a batch have no method of their own: {method_name}")
 
-    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+    def env_is_wrapped(
+        self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
+    ) -> list[bool]:
         return [False] * len(list(self._get_indices(indices)))
+
+
+class AgentVecEnv(Sb3Adapter):
+    """The environments that an agent is trained in: under attack or not, with the true observations recorded.
+
+    Attributes:
+        true_observations: the true observations ``[N, n]``, one batch a step, since :meth:`take_true_observations`.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self.recorder = VectorActionRecorder(env)
+        super().__init__(self.recorder)
+        self.true_observations: list[NDArray[Any]] = []
+
+    def attack(self, threat: ThreatModel, victim: Victim) -> list[Layer]:
+        """Put a threat between the environments and the agent; returns its layers.
+
+        Args:
+            threat: the threat to the agent's observations or actions.
+            victim: fills in victims that the threat leaves open.
+        """
+        self.env = wrap(self.recorder, threat, victim=victim)
+        return layers(self.env)
+
+    def step_wait(self) -> VecEnvStepReturn:
+        out = super().step_wait()
+        self.true_observations.append(self.recorder.observation)
+        return out

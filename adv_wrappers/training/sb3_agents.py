@@ -1,14 +1,18 @@
-"""Agents of Stable-Baselines3 from victims and back: their layers, the cards they are written to, and live victims."""
+"""Agents of Stable-Baselines3 made from victims, and victims made from agents: weights, live victims, cards."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
@@ -20,8 +24,15 @@ _ACTIVATIONS: set[type[nn.Module]] = {nn.Tanh, nn.ReLU}
 
 
 @dataclass
-class Anatomy:
-    """A plain agent: ``normalise``, linear layers with one activation between them, and a log standard deviation."""
+class MLPPolicy:
+    """The parts of an agent whose networks are MLPs.
+
+    Attributes:
+        normalise: the normaliser of observations, or None.
+        activation: the activation between the linear layers.
+        policy, value: the linear layers of the two networks; ``value`` is empty where there is none.
+        log_std: log standard deviations of the actions, or None.
+    """
 
     normalise: Normalize | None
     activation: type[nn.Module]
@@ -35,8 +46,8 @@ class Anatomy:
         return [layer.out_features for layer in layers[:-1]]
 
 
-def anatomy(victim: Victim) -> Anatomy:
-    """The parts of a victim whose networks are plain.
+def mlp_policy_of(victim: Victim) -> MLPPolicy:
+    """The parts of a victim whose networks are MLPs.
 
     Raises:
         VictimError: for recurrent victims, images, and networks of other layers than Linear with tanh or ReLU between.
@@ -45,13 +56,13 @@ def anatomy(victim: Victim) -> Anatomy:
     if victim.recurrent or not isinstance(space, spaces.Box) or len(space.shape) != 1 or not isinstance(net, nn.Module):
         what = "a recurrent victim" if victim.recurrent else f"one on {space}"
         raise VictimError(f"expected a feed-forward network on observations [n], got {what}")
-    normalise, policy, activation, log_std = _sorted(net)
+    normalise, policy, activation, log_std = _parts(net)
     valued = getattr(victim, "value_net", None)
-    value = _sorted(valued)[1] if isinstance(valued, nn.Module) else []
-    return Anatomy(normalise, activation, policy, value, log_std)
+    value = _parts(valued)[1] if isinstance(valued, nn.Module) else []
+    return MLPPolicy(normalise, activation, policy, value, log_std)
 
 
-def _sorted(net: nn.Module) -> tuple[Normalize | None, list[nn.Linear], type[nn.Module], Tensor | None]:
+def _parts(net: nn.Module) -> tuple[Normalize | None, list[nn.Linear], type[nn.Module], Tensor | None]:
     chain = sequence_of(net)
     layers = [] if chain is None else [layer for layer in chain.layers if not isinstance(layer, nn.Flatten)]
     first, last = (layers[0], layers[-1]) if layers else (None, None)
@@ -65,18 +76,18 @@ def _sorted(net: nn.Module) -> tuple[Normalize | None, list[nn.Linear], type[nn.
     return normalise, linear, next(iter(between), nn.Tanh), log_std
 
 
-def policy_kwargs_of(parts: Anatomy) -> dict[str, Any]:
-    """What SB3's actor-critic policies take for networks of these sizes."""
-    hidden = Anatomy.sizes(parts.policy)
-    value = Anatomy.sizes(parts.value) if parts.value else hidden
+def policy_kwargs_of(parts: MLPPolicy) -> dict[str, Any]:
+    """The ``policy_kwargs`` of SB3's actor-critic policies for networks of the same sizes."""
+    hidden = MLPPolicy.sizes(parts.policy)
+    value = MLPPolicy.sizes(parts.value) if parts.value else hidden
     return {"net_arch": {"pi": hidden, "vf": value}, "activation_fn": parts.activation}
 
 
 @torch.no_grad()
-def fill(policy: Any, parts: Anatomy) -> None:
+def load_weights(policy: ActorCriticPolicy, parts: MLPPolicy) -> None:
     """Write the weights of a victim into an SB3 actor-critic policy made with :func:`policy_kwargs_of`."""
-    extractor = policy.mlp_extractor
-    pairs = [(extractor.policy_net, policy.action_net, parts.policy)]
+    extractor: Any = policy.mlp_extractor
+    pairs: list[tuple[Any, Any, list[nn.Linear]]] = [(extractor.policy_net, policy.action_net, parts.policy)]
     if parts.value:
         pairs.append((extractor.value_net, policy.value_net, parts.value))
     for hidden, last, layers in pairs:
@@ -88,10 +99,11 @@ def fill(policy: Any, parts: Anatomy) -> None:
         policy.log_std.copy_(parts.log_std.reshape(-1))
 
 
-def follow(victim: Victim, normal: Any) -> None:
-    """Take over the present statistics of a ``VecNormalize``; the weights of a live victim follow by themselves."""
+def update_normaliser(victim: Victim, normal: VecNormalize) -> None:
+    """Copy the present statistics of a ``VecNormalize`` into a live victim, whose weights are the model's own."""
     if not normal.norm_obs:
         return
+    assert isinstance(normal.obs_rms, RunningMeanStd)
     mean = torch.as_tensor(normal.obs_rms.mean).double()
     std = (torch.as_tensor(normal.obs_rms.var).double() + normal.epsilon).sqrt()
     for net in victim.modules():
@@ -101,10 +113,12 @@ def follow(victim: Victim, normal: Any) -> None:
     victim.scale = std
 
 
-def live(model: Any, select: Any) -> Victim:
-    """A victim that is the model itself, now and later; :func:`follow` keeps its normaliser in step."""
+def live_victim(model: OnPolicyAlgorithm, select: Literal["mode", "sample"]) -> Victim:
+    """A victim that is the model itself, now and later; :func:`update_normaliser` updates its normaliser."""
     victim = from_sb3(model, select=select, live=True)
-    follow(victim, model.get_vec_normalize_env())
+    normal = model.get_vec_normalize_env()
+    assert normal is not None
+    update_normaliser(victim, normal)
     return victim
 
 
@@ -114,9 +128,10 @@ def save_agent(
     """Write a victim as a card: ``load_victim("card:FOLDER")`` is the same policy, to the bit.
 
     Args:
-        victim: of PPO, A2C or DQN on observations ``[n]``, or any other whose networks are as plain.
-        environment: its id and keyword arguments.
-        **about: what else the card says, such as ``training`` and ``measured``.
+        folder: the card's folder.
+        victim: an agent of PPO, A2C or DQN on observations ``[n]``, or another with such networks.
+        environment: the environment's id and keyword arguments.
+        **about: further sections of the card, such as ``training`` and ``measured``.
 
     Raises:
         VictimError: for networks that a card cannot hold.

@@ -1,10 +1,8 @@
-"""One training of an adversary: its checkpoints, the best of them, and the state it can go on from.
-
-Training an adversary: SA-RL and PA-AD on the on-policy algorithms of Stable-Baselines3.
+"""train_adversary: SA-RL and PA-AD trained by the on-policy algorithms of Stable-Baselines3.
 
 The paper trains its directors with ACKTR (Atari) and PPO (MuJoCo). PPO's settings here: 32 environments attacked as one
 batch, 64 steps each (32 suit short episodes), batches of 256, 10 epochs, learning rate 3e-4, gamma 0.99, lambda 0.95,
-two layers of 64 with tanh, a standard deviation of 0.5 to begin with, rewards and observations normalised; on images 8
+two layers of 64 with tanh, an initial standard deviation of 0.5, rewards and observations normalised; on images 8
 environments, 128 steps, 4 epochs and an entropy bonus of 0.01. The best checkpoint is chosen on seeds of its own: the
 return in training is that of a policy that samples, which says little of the deterministic one that is deployed.
 """
@@ -26,6 +24,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -40,65 +39,86 @@ from adv_wrappers.core.values import construct
 from adv_wrappers.errors import CardError, SpaceError, ThreatError
 from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
 from adv_wrappers.parsing import parse_when
-from adv_wrappers.training.checkpoint_eval import Arena
-from adv_wrappers.training.checkpoints import check_seed, in_words, keep, plain, refuse_another, refuse_card, restore
+from adv_wrappers.training.checkpoints import CheckpointEvaluator, restore_model, save_model
 from adv_wrappers.training.director_networks import director_of, minibatch, policy_kwargs
-from adv_wrappers.training.pa_ad_forms import BOTH, formed, refuse_other, stronger
-from adv_wrappers.training.sb3_adapter import Chairs
+from adv_wrappers.training.pa_ad_forms import BOTH, actors_by_form, check_forms_folder, strongest_form
+from adv_wrappers.training.sb3_adapter import Sb3Adapter
+from adv_wrappers.training.training_folder import (
+    as_json,
+    check_no_other_card,
+    check_same,
+    check_seed,
+    describe_settings,
+)
 from adv_wrappers.utils.files import holding, make_folder, write
 from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import actor_of
-from adv_wrappers.wrappers.adversary_env import VectorAdversaryEnv
+from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
-Progress = Callable[[int, float], None]
+ALGORITHMS: dict[str, type[PPO | A2C]] = {"ppo": PPO, "a2c": A2C}
+MOST_NUMBERS = 4096  # of an adversary's action
+
+
+AdversaryProgress = Callable[[int, float], None]
 
 
 @dataclass
-class Game:
-    """Whom the adversary plays against, with what, and where its checkpoints are compared."""
+class AdversaryTask:
+    """What an adversary is trained for.
+
+    Attributes:
+        victim: the victim under attack.
+        actor: turns the adversary's action into a perturbation.
+        budget, when: budget and timing of the attack.
+        observe: what the director observes, ``"state"`` or ``"state+action"``.
+        evaluator: plays the episodes that checkpoints are compared on.
+        about: the description that distinguishes this training from others.
+    """
 
     victim: Victim
     actor: Actor | Hybrid
     budget: Budget
-    when: Any
+    when: When | Callable[..., Any] | None
     observe: str
-    arena: Arena
-    about: dict[str, Any] = field(default_factory=dict)  # what tells this training from another
+    evaluator: CheckpointEvaluator
+    about: dict[str, Any] = field(default_factory=dict)
 
 
-class Run(BaseCallback):
-    """Compares the deterministic director with the best one so far, every ``every`` steps, and writes what there is.
+class AdversaryCheckpoints(BaseCallback):
+    """Evaluates the deterministic director every ``every`` steps, keeps the best one, and writes the checkpoint.
 
     Args:
-        game: what is played.
+        task: what the adversary is trained for.
         every: steps between two checkpoints.
         out: a folder, or None.
         progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``.
     """
 
-    def __init__(self, game: Game, every: int, out: str | Path | None, progress: Progress | None) -> None:
+    def __init__(
+        self, task: AdversaryTask, every: int, out: str | Path | None, progress: AdversaryProgress | None
+    ) -> None:
         super().__init__()
-        self.game, self.every, self.progress = game, every, progress
+        self.task, self.every, self.progress = task, every, progress
         self.out = None if out is None else Path(out)
         self.next, self.best, self.found = every, np.inf, None  # type: tuple[int, float, Learned | None]
         self.record: list[dict[str, Any]] = []
-        self.spent, self.since = 0.0, time.process_time()  # seconds of the processor, checkpoints left out
+        self.seconds, self.since = 0.0, time.process_time()  # of the processor, without the evaluations
         if self.out is not None:
             make_folder(self.out)
-            game.about = plain(game.about)
+            task.about = as_json(task.about)
             if not (self.out / "state.json").exists():
-                refuse_card(self.out, game.about)
+                check_no_other_card(self.out, task.about)
 
-    def resume(self, model: Any) -> bool:
-        """Fill a new model with what the folder holds of this training, if it does, and recall its best adversary.
+    def resume(self, model: OnPolicyAlgorithm) -> bool:
+        """Load the state of this training from its folder into a new model; False if the folder holds none.
 
-        The folder's files are read as data: no code of theirs runs.
+        The files are read as data: no code in them runs.
 
         Raises:
-            ValueRangeError: for a folder of another training.
-            CardError: for one that cannot be read.
+            ValueRangeError: for the folder of another training.
+            CardError: for a folder that cannot be read.
         """
         if self.out is None or not (self.out / "state.json").exists():
             return False
@@ -106,22 +126,22 @@ class Run(BaseCallback):
             state = json.loads((self.out / "state.json").read_text(encoding="utf-8"))
             found = state["about"]
             self.next, self.record = int(state["next"]), list(state["record"])
-            kept = json.loads((self.out / "card.json").read_text(encoding="utf-8"))["training"]["checkpoints"]
-            self.best = float(kept[-1]["mean_return"])  # the card may be newer: it is written first
+            known = json.loads((self.out / "card.json").read_text(encoding="utf-8"))["training"]["checkpoints"]
+            self.best = float(known[-1]["mean_return"])  # the card may be newer: it is written first
         except (KeyError, TypeError) as error:
             raise CardError(f"{self.out} holds no training of an adversary (no {error}): give another out=") from error
         except (OSError, ValueError) as error:
             raise CardError(f"cannot read {self.out / 'state.json'}: {error}") from error
-        refuse_another(self.out, found, self.game.about)
-        self.spent = float(self.record[-1]["seconds"]) if self.record else 0.0
-        self.found = Learned(card=str(self.out), victim=self.game.actor.victim)
-        restore(model, self.out / "model.zip", self.out / "normaliser.json")
+        check_same(self.out, found, self.task.about)
+        self.seconds = float(self.record[-1]["seconds"]) if self.record else 0.0
+        self.found = Learned(card=str(self.out), victim=self.task.actor.victim)
+        restore_model(model, self.out / "model.zip", self.out / "normaliser.json")
         return True
 
     def finish(self) -> Learned:
-        """The strongest checkpoint; the last steps are compared too."""
+        """The strongest checkpoint, after evaluating the last steps too."""
         if not self.record or self.record[-1]["steps"] < self.model.num_timesteps:
-            self._check()
+            self._checkpoint()
         assert self.found is not None
         return self.found
 
@@ -131,43 +151,40 @@ class Run(BaseCallback):
     def _on_step(self) -> bool:
         return True
 
-    def _on_rollout_start(self) -> None:  # after the update that follows a rollout, so that what is kept is whole
+    def _on_rollout_start(self) -> None:  # after the update that follows a rollout, so that a checkpoint is whole
         if self.num_timesteps >= self.next:
-            self._check()
+            self._checkpoint()
 
-    def _check(self) -> None:
-        self.spent += time.process_time() - self.since
-        game, steps = self.game, int(self.model.num_timesteps)
+    def _checkpoint(self) -> None:
+        self.seconds += time.process_time() - self.since
+        model: Any = self.model
+        task, steps = self.task, int(model.num_timesteps)
         self.next = (steps // self.every + 1) * self.every
-        parts: dict[str, Any] = {"observe": game.observe, "within": game.budget, "when": game.when}
-        learned = Learned(director_of(self.model), game.actor, **parts)
-        returns = game.arena.play(game.victim, ThreatModel(learned.on, learned, game.budget, game.when))
-        left = float(returns.mean())
-        recent = [-episode["r"] for episode in self.model.ep_info_buffer or ()]
+        parts: dict[str, Any] = {"observe": task.observe, "within": task.budget, "when": task.when}
+        learned = Learned(director_of(model), task.actor, **parts)
+        returns = task.evaluator.play(task.victim, ThreatModel(learned.on, learned, task.budget, task.when))
+        mean = float(returns.mean())
+        recent = [-episode["r"] for episode in model.ep_info_buffer or ()]
         self.record.append({
-            "steps": steps, "mean_return": left, "std": float(returns.std()), "median": float(np.median(returns)),
-            "in_training": float(np.mean(recent)) if recent else None, "seconds": round(self.spent, 3),
+            "steps": steps, "mean_return": mean, "std": float(returns.std()), "median": float(np.median(returns)),
+            "in_training": float(np.mean(recent)) if recent else None, "seconds": round(self.seconds, 3),
         })  # fmt: skip
-        if hasattr(self.model, "_logger"):  # not if a training that was finished is finished again
-            self.logger.record("adversary/victim_return", left)
-        if left < self.best:
-            self.best, self.found = left, learned
+        if hasattr(self.model, "_logger"):  # a training that was complete when it was resumed has none
+            self.logger.record("adversary/victim_return", mean)
+        if mean < self.best:
+            self.best, self.found = mean, learned
             if self.out is not None:
-                self.found = learned.save(self.out, game.budget, {**game.about, "checkpoints": self.record})
+                self.found = learned.save(self.out, task.budget, {**task.about, "checkpoints": self.record})
         if self.out is not None:
             self._write(self.out)
         if self.progress is not None:
-            self.progress(steps, left)
+            self.progress(steps, mean)
         self.since = time.process_time()
 
     def _write(self, out: Path) -> None:
-        keep(self.model, out / "model.zip", out / "normaliser.json")
-        state = {"next": self.next, "about": self.game.about, "record": self.record}
+        save_model(self.model, out / "model.zip", out / "normaliser.json")
+        state = {"next": self.next, "about": self.task.about, "record": self.record}
         write(out / "state.json", (json.dumps(state, indent=1) + "\n").encode())
-
-
-ALGORITHMS: dict[str, Any] = {"ppo": PPO, "a2c": A2C}
-MOST = 4096  # numbers of a steer
 
 
 @holding
@@ -175,43 +192,44 @@ def train_adversary(
     kind: str | Actor | Hybrid | Mapping[str, Any], env: str | MakeEnv, victim: Victim | str, eps: float | None = None,
     steps: int = 100_000, algorithm: str = "ppo", num_envs: int | None = None, seed: int = 0, *, scale: Any = None,
     within: Budget | None = None, when: Any = None, form: str | None = None, checks: int = 10, episodes: int = 30,
-    out: str | Path | None = None, tensorboard: str | Path | None = None, progress: Progress | None = None,
+    out: str | Path | None = None, tensorboard: str | Path | None = None, progress: AdversaryProgress | None = None,
     env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None, observe: str = "state",
     quantize: bool = True, device: str | torch.device | None = None, **settings: Any,
 ) -> Learned:  # fmt: skip
-    """Train an adversary against a victim.
+    """Train an adversary against a victim: the director of SA-RL, PA-AD or another actor.
 
     Args:
-        kind: ``"sa-rl"``, ``"pa-ad"``, ``"pa-ad-action"``, an actor with other arguments, a :class:`Hybrid`, or a
+        kind: ``"sa-rl"``, ``"pa-ad"``, ``"pa-ad-action"``, an actor with other arguments, a :class:`Hybrid`, or the
             dictionary of one.
         env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
             :func:`adv_wrappers.evaluate`.
-        victim: who is attacked, or its reference.
-        eps, scale: of a budget ``Linf``; or ``within``, the budget itself. Discrete actions need none.
-        steps: of all environments together.
+        victim: the victim or its reference.
+        eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself. Discrete actions need none.
+        steps: environment steps, summed over all environments.
         algorithm: ``"ppo"`` or ``"a2c"``.
-        num_envs: environments attacked as one batch; None takes 32, or 8 for images.
-        seed: of the training.
-        when: the timing, as a value or a text; None strikes at every step.
-        form: of PA-AD's steer, ``"direction"`` or ``"target"``; None leaves it to the actor. Which is stronger differs
-            by a factor from victim to victim: ``"both"`` trains the two, ``steps`` each, and returns the best
+        num_envs: the number of environments attacked as one batch; None takes 32, or 8 for images.
+        seed: seeds all randomness of the training.
+        when: the timing, as a value or a text; None attacks at every step.
+        form: form of PA-AD's actions, ``"direction"`` or ``"target"``; None takes the actor's own. Which is stronger
+            differs by a factor from victim to victim: ``"both"`` trains the two, ``steps`` each, and returns the best
             checkpoint of either. It takes twice the time.
-        checks: how many checkpoints are compared, each by ``episodes`` episodes of the deterministic director on seeds
-            that the training never sees; the one that leaves the lowest mean return is returned.
-        out: a folder for the best adversary so far, the record of all checkpoints, and the state from which a training
-            that was interrupted goes on when it is called again with the same arguments. With more ``steps`` it goes
-            on from where it ended. Nothing in the folder is unpickled: going on from somebody else's runs none of
-            their code. With ``form="both"`` each form has its record and state in a folder of its own under this one.
-        tensorboard: a folder for SB3's logs; ``adversary/victim_return`` is what a checkpoint leaves.
+        checks: the number of checkpoints that are compared.
+        episodes: the number of episodes that each checkpoint's deterministic director is evaluated on, with seeds that
+            the training never sees; the checkpoint with the lowest mean return of the victim is returned.
+        out: a folder for the best adversary so far, the record of all checkpoints, and the state from which the same
+            call resumes an interrupted training, or continues a finished one with more ``steps``. Nothing in the folder
+            is unpickled, so resuming from somebody else's folder runs none of their code. With ``form="both"`` each
+            form has its record and state in a folder of its own in this one.
+        tensorboard: a folder for SB3's logs; ``adversary/victim_return`` is the victim's mean return at a checkpoint.
         progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``; with
             ``form="both"`` the steps of the second form come after ``steps``.
         observe, quantize: as for :class:`adv_wrappers.AdversaryEnv`.
-        device: where the director learns; None takes the processor for flat observations, where that is faster, and
-            for images a CUDA device if there is one. The victim and its attack stay where the victim is.
-        **settings: of the algorithm, instead of the defaults.
+        device: the device that the director is trained on; None takes the CPU for flat observations, where that is
+            faster, and for images a CUDA device if there is one. The victim and the attack stay on the victim's device.
+        **settings: settings of the algorithm, instead of the defaults.
 
     Returns:
-        A :class:`Learned`, which ``evaluate`` and every wrapper take; with ``out`` it has a JSON form.
+        The adversary, which ``evaluate`` and every wrapper take; with ``out`` it has a JSON form.
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is trained.
@@ -225,7 +243,7 @@ def train_adversary(
         raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
     victim = load_victim(victim)
     if form is not None:
-        kinds = formed(actor_of(kind, victim), form)
+        actors = actors_by_form(actor_of(kind, victim), form)
         given = {
             "eps": eps, "steps": steps, "algorithm": algorithm, "num_envs": num_envs, "seed": seed, "scale": scale,
             "within": within, "when": when, "checks": checks, "episodes": episodes, "tensorboard": tensorboard,
@@ -233,8 +251,8 @@ def train_adversary(
             **settings,
         }  # fmt: skip
         if form != BOTH:
-            return train_adversary(kinds[form], env, victim, out=out, progress=progress, **given)
-        return train_forms(kinds, env, victim, None if out is None else Path(out), progress, given)
+            return train_adversary(actors[form], env, victim, out=out, progress=progress, **given)
+        return _train_forms(actors, env, victim, None if out is None else Path(out), progress, given)
     flat = len(victim.observation_space.shape or ()) == 1
     rows = (32 if flat else 8) if num_envs is None else num_envs
     for name, value in (("steps", steps), ("num_envs", rows), ("checks", checks), ("episodes", episodes)):
@@ -250,84 +268,88 @@ def train_adversary(
     if out is not None and when is not None and not isinstance(when, When):
         raise ThreatError(f"a folder keeps timings such as Bernoulli(0.5), not the function {when!r:.60}")
     if algorithm == "ppo":
-        _learnable(actor, victim)
-    one, name, kwargs = environment_factory(env, victim, env_kwargs, make)
-    vector = SyncVectorEnv([one] * rows, autoreset_mode=AutoresetMode.SAME_STEP)
+        _check_learnable(actor, victim)
+    make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+    vector = SyncVectorEnv([make_env] * rows, autoreset_mode=AutoresetMode.SAME_STEP)
     with closing(vector), one_thread(flat):
-        chairs = Chairs(VectorAdversaryEnv(vector, victim, actor, budget, when, observe=observe, quantize=quantize))
+        # float64: the adversary's reward is made of the victim's before that is rounded
+        adapter = Sb3Adapter(vector, np.float64)
+        game = VecAdversaryEnv(adapter, victim, actor, budget, when, observe=observe, quantize=quantize)
         chosen = {**_defaults(algorithm, flat, rows, settings), **settings}
-        chosen["policy_kwargs"] = {**policy_kwargs(chairs.observation_space), **settings.get("policy_kwargs", {})}
-        game = Game(victim, actor, budget, when, observe, Arena(one, episodes, seed, quantize))
-        game.about = {
+        chosen["policy_kwargs"] = {**policy_kwargs(game.observation_space), **settings.get("policy_kwargs", {})}
+        evaluator = CheckpointEvaluator(make_env, episodes, seed, quantize)
+        task = AdversaryTask(victim, actor, budget, when, observe, evaluator)
+        task.about = {
             "algorithm": algorithm, "environment": {"id": name, "kwargs": kwargs}, "num_envs": rows, "seed": seed,
             "episodes": episodes, "observe": observe, "quantize": quantize, "actor": actor.open().to_dict(),
             "within": budget.to_dict(), "when": when.to_dict() if isinstance(when, When) else repr(when),
             "victim": {"ref": victim.ref, "sha256": victim.fingerprint(), "select": victim.select},
             "actor_victim": None if actor.victim is None else actor.victim.fingerprint(),
-            "settings": in_words(chosen),
+            "settings": describe_settings(chosen),
         }  # fmt: skip
         try:
-            run = Run(game, max(steps // checks, 1), out, progress)
+            checkpoints = AdversaryCheckpoints(task, max(steps // checks, 1), out, progress)
             place, logs = device or ("cpu" if flat else "auto"), None if tensorboard is None else str(tensorboard)
-            normal = VecNormalize(chairs, norm_obs=flat, norm_reward=True, gamma=chosen["gamma"])
+            normal = VecNormalize(game, norm_obs=flat, norm_reward=True, gamma=chosen["gamma"])
             given = {"policy": "MlpPolicy", "env": normal, "seed": seed, "device": place, "tensorboard_log": logs}
-            model = construct(ALGORITHMS[algorithm], **given, **chosen)
-            if run.resume(model):  # other draws and episodes than at the beginning
+            model: OnPolicyAlgorithm = construct(ALGORITHMS[algorithm], **given, **chosen)
+            if checkpoints.resume(model):  # other draws and episodes than at the beginning
                 set_random_seed(seed + model.num_timesteps)
-                chairs.seed(seed + model.num_timesteps)
+                game.seed(seed + model.num_timesteps)
             director = director_of(model)
-            if out is not None:  # one that cannot be kept is told of before it is trained
+            if out is not None:  # raises for a director that cannot be saved, before it is trained
                 stored(director)
-            run.init_callback(model)
+            checkpoints.init_callback(model)
             if model.num_timesteps - model.n_steps * rows >= steps:  # more than the last rollout of a training of steps
                 done = f"{out} holds a training of {model.num_timesteps} steps, more than the {steps} asked for"
                 warnings.warn(f"{done}: what is returned is the best of all of them", RuntimeWarning, stacklevel=2)
             if steps > model.num_timesteps:
-                model.learn(steps - model.num_timesteps, callback=run, reset_num_timesteps=False)
+                model.learn(steps - model.num_timesteps, callback=checkpoints, reset_num_timesteps=False)
                 model.logger.close()
-            return run.finish()
+            return checkpoints.finish()
         finally:
-            game.arena.close()
+            evaluator.close()
 
 
-def train_forms(
-    kinds: Mapping[str, Actor], env: str | MakeEnv, victim: Victim, out: Path | None, progress: Progress | None,
-    given: Mapping[str, Any],
+def _train_forms(
+    actors: Mapping[str, Actor], env: str | MakeEnv, victim: Victim, out: Path | None,
+    progress: AdversaryProgress | None, given: Mapping[str, Any],
 ) -> Learned:  # fmt: skip
-    """The stronger of several trainings, one a form; the others' records stay in ``out``.
+    """Train one adversary for every form; returns the strongest, and leaves the records of all in ``out``.
 
     Args:
-        kinds: the actor of every form.
-        given: what else :func:`train_adversary` takes.
+        actors: the actor of every form.
+        env, victim, out, progress: as for :func:`train_adversary`.
+        given: further arguments of :func:`train_adversary`.
     """
-    refuse_other(out)
+    check_forms_folder(out)
     found: dict[str, Learned] = {}
-    told: dict[str, list[float]] = {form: [] for form in kinds}
-    for i, (form, kind) in enumerate(kinds.items()):
+    returns: dict[str, list[float]] = {form: [] for form in actors}
+    for i, (form, actor) in enumerate(actors.items()):
 
-        def tell(at: int, left: float, before: int = i * given["steps"], mine: list[float] = told[form]) -> None:
-            mine.append(left)
+        def report(done: int, mean: float, before: int = i * given["steps"], own: list[float] = returns[form]) -> None:
+            own.append(mean)
             if progress is not None:
-                progress(before + min(at, given["steps"]), left)
+                progress(before + min(done, given["steps"]), mean)
 
         folder = None if out is None else out / form
-        found[form] = train_adversary(kind, env, victim, out=folder, progress=tell, **given)
-    return stronger(found, told, out)
+        found[form] = train_adversary(actor, env, victim, out=folder, progress=report, **given)
+    return strongest_form(found, returns, out)
 
 
-def _learnable(actor: Any, victim: Victim) -> None:
-    """Raise :class:`SpaceError` for steers of more numbers than a ratio of probabilities can be told of."""
+def _check_learnable(actor: Actor | Hybrid, victim: Victim) -> None:
+    """Raise :class:`SpaceError` for actions of so many numbers that PPO's ratio of probabilities overflows."""
     space = actor.steer_space(victim.observation_space.shape or ())
     size = math.prod(space.shape or ())
-    if size > MOST:
+    if size > MOST_NUMBERS:
         raise SpaceError(
             f"{actor.name} would choose {size} numbers a step, and PPO's ratio of their probabilities overflows beyond "
-            f"{MOST}: pa-ad chooses as many as there are actions"
+            f"{MOST_NUMBERS}: pa-ad chooses as many as there are actions"
         )
 
 
 def _defaults(algorithm: str, flat: bool, rows: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that were not given; the same on every victim."""
+    """The default settings of an algorithm, the same for every victim."""
     common: dict[str, Any] = {"gamma": 0.99, "gae_lambda": 0.95, "ent_coef": 0.0 if flat else 0.01}
     if algorithm == "a2c":
         return {**common, "n_steps": 16, "learning_rate": 7e-4}

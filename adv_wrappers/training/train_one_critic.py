@@ -29,7 +29,6 @@ from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.networks.card import card_kind
 from adv_wrappers.networks.layers import ActionValue, Normalize
-from adv_wrappers.training.checkpoints import refuse_another
 from adv_wrappers.training.sarsa import (
     ReturnStatistics,
     SarsaLearner,
@@ -39,6 +38,7 @@ from adv_wrappers.training.sarsa import (
     critic_network,
     exploring_victim,
 )
+from adv_wrappers.training.training_folder import check_same
 from adv_wrappers.utils.files import holding, make_folder, write
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.threads import one_thread
@@ -190,11 +190,11 @@ def resume(folder: Path, card: dict[str, Any]) -> Critic | dict[str, Any] | None
             found, saved = about["card"], {"losses": about["losses"], "state": state}
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise CardError(f"cannot read {unfinished}: {error}") from error
-        refuse_another(folder, _identity(found), _identity(card))
+        check_same(folder, _identity(found), _identity(card))
         return saved
     if (folder / "card.json").exists():
         critic = Critic(str(folder))
-        refuse_another(folder, _identity(critic.card), _identity(card))
+        check_same(folder, _identity(critic.card), _identity(card))
         return critic
     return None
 

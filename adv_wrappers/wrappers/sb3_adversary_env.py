@@ -20,7 +20,7 @@ class VecAdversaryEnv(Chaired, VecLayer):
     """:class:`adv_wrappers.AdversaryEnv` for an SB3 ``VecEnv``: all rows are attacked as one batch.
 
     Put it around the bare environments (``DummyVecEnv``, ``SubprocVecEnv``), and ``VecNormalize`` around it: the victim
-    sees raw observations.
+    sees raw observations. Where a Monitor writes ``info["episode"]``, its ``r`` becomes the adversary's return.
     """
 
     on: ClassVar[On] = "observation"
@@ -39,13 +39,14 @@ class VecAdversaryEnv(Chaired, VecLayer):
         self._sit(self.venv, venv.num_envs)
         self.observation_space, self.action_space = self.seat.space, self.seat.steers
         self._earned = np.zeros(venv.num_envs)
+        self._returns = np.zeros(venv.num_envs)  # of the adversary, in the running episodes
 
     def reset(self) -> Any:
         """Reset all rows; what the adversary sees, ``[B, *S]``."""
         obs, seeds = self._restart()
         self.pilot.reset(seeds=seeds if any(seed is not None for seed in seeds) else None)
         self._true = obs
-        self._earned[:] = 0.0
+        self._earned[:] = self._returns[:] = 0.0
         return self.seat.seen(self.pilot, obs)
 
     def step_async(self, actions: Any) -> None:
@@ -64,14 +65,18 @@ class VecAdversaryEnv(Chaired, VecLayer):
             rewards, attacked=attacked, terminated=dones & ~cut, truncated=cut, return_=self._earned.copy(),
             spent=engine.spent,
         )  # fmt: skip
+        self._returns += own
         each = np.broadcast_to(engine.attacked, (self.num_envs,))
         infos = [self._note(info, bool(each[i]), None) for i, info in enumerate(infos)]
         engine.end_step(dones)
         if dones.any():
+            for row in np.flatnonzero(dones).tolist():
+                if "episode" in infos[row]:  # a Monitor beneath counts what the victim earns
+                    infos[row]["episode"] = {**infos[row]["episode"], "r": float(self._returns[row])}
             if self.seat.observe != "state":
                 for row, seen in self._last_seen(obs, dones, lambda i: infos[i]["terminal_observation"]).items():
                     infos[row]["terminal_observation"] = seen
             self.pilot.reset(dones)
-            self._earned[dones] = 0.0
+            self._earned[dones] = self._returns[dones] = 0.0
         self._true = obs
         return self.seat.seen(self.pilot, obs), np.asarray(own, np.float32), dones, infos

@@ -23,9 +23,9 @@ from atla_page import COLUMNS, ENV, EPS, markdown
 from figures import command, kept, load, machine, save, write
 
 import adv_wrappers as adv
-from adv_wrappers.training.critic_scan import SMALL, scan_critics
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_agent import Hardened, train_agent
+from adv_wrappers.training.train_critic import SMALL, scan_critics
 
 WITHIN = adv.Linf(EPS, scale="victim")
 AGENTS = {

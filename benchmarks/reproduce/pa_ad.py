@@ -22,7 +22,7 @@ from figures import Figure, command, done, kept, load, machine, margin, of_row, 
 
 import adv_wrappers as adv
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.training.critic_scan import scan_critics
+from adv_wrappers.training.train_critic import scan_critics
 
 LONG = ("zoo-hopper-ppo-0.075", "saddpg-hopper-vanilla-0.075")
 STD = "max-diff:weights=std"  # the divergence of Gaussian policies, which is not the default where they play their mean

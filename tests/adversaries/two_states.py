@@ -167,12 +167,12 @@ def trained(seed: int) -> adv.Learned:
     from stable_baselines3.common.vec_env import VecNormalize
 
     from adv_wrappers.training.director_networks import director_of
-    from adv_wrappers.training.sb3_adapter import Chairs
+    from adv_wrappers.training.sb3_adapter import Sb3Adapter
 
     actor = adv.PAAD(victim())
     game = adv.AdversaryEnv(ManyStates(4096), actor.victim, actor, adv.L2(RADIUS), in_s1)
     ppo = PPO(
-        "MlpPolicy", VecNormalize(Chairs(game), norm_reward=False), n_steps=8, batch_size=8 * 4096, n_epochs=4,
+        "MlpPolicy", VecNormalize(Sb3Adapter(game), norm_reward=False), n_steps=8, batch_size=8 * 4096, n_epochs=4,
         learning_rate=lambda left: 0.2 * left, gamma=GAMMA, gae_lambda=0.0, max_grad_norm=100.0, seed=seed,
         device="cpu",
         policy_kwargs={

@@ -19,7 +19,7 @@ from adv_wrappers.campaign import SuiteReport, standard
 from adv_wrappers.campaign.entries import ATTACKS, against, checkpoints, ready
 from adv_wrappers.campaign.suites import _judged, _refuse_less, fresh_seed
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.training.critic_scan import check_settings
+from adv_wrappers.training.train_critic import check_settings
 from tests.evaluation.agents import Film, balancing, short, watcher
 from tests.training.test_train_one_critic import Toy, toy_victim
 

@@ -1,4 +1,4 @@
-"""Chairs: what an algorithm of Stable-Baselines3 is told at the end of an episode, and what it makes of it."""
+"""The adapter: what an algorithm of Stable-Baselines3 receives at the end of an episode, and what it makes of it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ pytest.importorskip("stable_baselines3")
 
 from stable_baselines3 import A2C, PPO
 
-from adv_wrappers.training.agent_setup import Seats
-from adv_wrappers.training.sb3_adapter import Chairs
-from adv_wrappers.wrappers.adversary_env import VectorAdversaryEnv
-from adv_wrappers.wrappers.recorder import VectorActionRecorder
+from adv_wrappers.training.sb3_adapter import AgentVecEnv, Sb3Adapter
+from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
 LENGTH, STEPS, GAMMA, VALUE = 3, 8, 0.5, 80.0
 ENDS = {"terminated": (True, False), "truncated": (False, True), "both": (True, True)}
@@ -49,12 +47,12 @@ class Counted(gym.Env):
         return self._seen(), 1.0, over and self.end[0], over and self.end[1], {}
 
 
-def chairs_of(whose, end):
+def env_of(whose, end):
     vector = SyncVectorEnv([lambda: Counted(end)] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
     if whose == "agent":
-        return Seats(VectorActionRecorder(vector))
+        return AgentVecEnv(vector)
     victim = adv.from_module(linear(randn(1, 2).float()), Counted.observation_space, Counted.action_space, "mean")
-    return Chairs(VectorAdversaryEnv(vector, victim, "sa-rl", adv.Linf(0.1)))
+    return VecAdversaryEnv(Sb3Adapter(vector, np.float64), victim, "sa-rl", adv.Linf(0.1))
 
 
 @pytest.mark.parametrize("kind", [PPO, A2C])
@@ -62,9 +60,9 @@ def chairs_of(whose, end):
 @pytest.mark.parametrize("end", ENDS)
 def test_an_episode_that_is_cut_short_has_a_value_after_it(kind, whose, end):
     """SB3 adds ``gamma V(last observation)`` where ``TimeLimit.truncated`` says so, and nowhere else."""
-    chairs = chairs_of(whose, end)
+    env = env_of(whose, end)
     more = {"batch_size": 2 * STEPS, "n_epochs": 1} if kind is PPO else {}
-    model = kind("MlpPolicy", chairs, n_steps=STEPS, gamma=GAMMA, seed=0, device="cpu", **more)
+    model = kind("MlpPolicy", env, n_steps=STEPS, gamma=GAMMA, seed=0, device="cpu", **more)
     with torch.no_grad():
         model.policy.value_net.weight.zero_()
         model.policy.value_net.bias.fill_(VALUE)
@@ -77,27 +75,27 @@ def test_an_episode_that_is_cut_short_has_a_value_after_it(kind, whose, end):
     starts = np.zeros((STEPS, 2))
     starts[::LENGTH] = 1
     np.testing.assert_array_equal(model.rollout_buffer.episode_starts, starts)
-    chairs.close()
+    env.close()
 
 
 @pytest.mark.parametrize("whose", ["adversary", "agent"])
 @pytest.mark.parametrize("end", ENDS)
 def test_what_an_ended_row_says(whose, end):
-    chairs = chairs_of(whose, end)
-    first = chairs.reset()
+    env = env_of(whose, end)
+    first = env.reset()
     np.testing.assert_array_equal(first, [[1, -1]] * 2)
-    actions = np.zeros((2, *chairs.action_space.shape), np.float32)
+    actions = np.zeros((2, *env.action_space.shape), np.float32)
     for step in range(1, 2 * LENGTH + 1):
-        obs, rewards, done, infos = chairs.step(actions)
+        obs, rewards, done, infos = env.step(actions)
         assert done.all() == done.any() == (step % LENGTH == 0)
         assert (rewards == (-1 if whose == "adversary" else 1)).all()
         for row in range(2):
             if not done[row]:
-                assert infos[row] == {}
+                assert {*infos[row]} <= {"adv_wrappers"}
                 continue
             last = (step // LENGTH - 1) * (LENGTH + 1) + LENGTH + 1
             np.testing.assert_array_equal(infos[row]["terminal_observation"], [last, -last])
             np.testing.assert_array_equal(obs[row], [last + 1, -last - 1])
             assert infos[row]["TimeLimit.truncated"] is (end == "truncated")
             assert infos[row]["episode"] == {"r": LENGTH * float(rewards[row]), "l": LENGTH, "t": 0.0}
-    chairs.close()
+    env.close()

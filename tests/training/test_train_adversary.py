@@ -18,7 +18,7 @@ pytest.importorskip("stable_baselines3")
 
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-from adv_wrappers.training.sb3_adapter import Chairs
+from adv_wrappers.training.sb3_adapter import Sb3Adapter
 from adv_wrappers.training.train_adversary import train_adversary
 
 SHORT = "tests/Short-v0"  # CartPole of 30 steps
@@ -329,7 +329,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
 @pytest.mark.parametrize(
     ("more", "error", "match"),
     [
-        ({"policy_kwargs": {"activation_fn": torch.nn.GELU}}, CardError, "this one has GELU"),
+        ({"policy_kwargs": {"activation_fn": torch.nn.Mish}}, CardError, "Mish"),
         ({"policy_kwargs": {"features_extractor_class": Bare}}, ThreatError, "Bare"),
         ({"env_kwargs": {"sutton_barto_reward": Mine()}}, ValueRangeError, "environment.kwargs.sutton_barto"),
         ({"tensorboard_log": "logs"}, ThreatError, "tensorboard_log cannot be set here"),
@@ -354,8 +354,8 @@ def test_a_training_that_was_killed_before_its_last_word(tmp_path):
 
 def test_a_training_goes_on_with_other_episodes(tmp_path, monkeypatch):
     seen = []
-    restart = Chairs.reset
-    monkeypatch.setattr(Chairs, "reset", lambda chairs: seen.append([*chairs._seeds]) or restart(chairs))
+    restart = Sb3Adapter.reset
+    monkeypatch.setattr(Sb3Adapter, "reset", lambda adapter: seen.append([*adapter._seeds]) or restart(adapter))
     for steps in (128, 256, 384):
         train_adversary("sa-rl", *GIVEN[:3], steps, out=tmp_path, **QUICK)
     assert len({tuple(seeds) for seeds in seen}) == 3

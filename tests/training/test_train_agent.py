@@ -24,10 +24,16 @@ from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
-from adv_wrappers.training import agent_setup, director_networks, sb3_adapter
-from adv_wrappers.training import train_agent as train_agent_module
-from adv_wrappers.training.checkpoints import Keeper
-from adv_wrappers.training.sb3_agents import follow, live, save_agent
+from adv_wrappers.training import director_networks
+from adv_wrappers.training.alternating import (
+    AgentTrainer,
+    AlternatingTraining,
+    DirectorSnapshot,
+    hold_statistics,
+)
+from adv_wrappers.training.checkpoints import AgentCheckpoints
+from adv_wrappers.training.sb3_adapter import AgentVecEnv
+from adv_wrappers.training.sb3_agents import live_victim, save_agent, update_normaliser
 from adv_wrappers.training.train_agent import train_agent
 
 SMALL: dict[str, Any] = {
@@ -66,7 +72,7 @@ def weights(policy):
 def seen(monkeypatch):
     """What every rollout, phase and checkpoint looked like, told by the training's own objects as it goes."""
     told: dict[str, list[Any]] = {"steps": [], "before": [], "after": [], "rollouts": []}
-    step, turn, settle = agent_setup.Seats.step_wait, train_agent_module.Rounds._adversary, agent_setup.Table.settle
+    step, turn, settle = AgentVecEnv.step_wait, AlternatingTraining._adversary_phase, AgentTrainer.update_normaliser
 
     def stepped(self):
         out = step(self)
@@ -74,16 +80,14 @@ def seen(monkeypatch):
         return out
 
     def turned(self):
-        told["before"].append((weights(self.table.model.policy), weights(self.rival.model.policy)))
+        told["before"].append((weights(self.agent.model.policy), weights(self.adversary.model.policy)))
         steps = len(told["steps"])
         turn(self)
         assert len(told["steps"]) == steps  # the agent's environments stand still
-        told["after"].append((weights(self.table.model.policy), weights(self.rival.model.policy)))
-        director = self.rival.seat.director
-        x = torch.randn(3, 5) if self.table.victim.observation_space.shape == (5,) else torch.randn(3, 4)
-        assert torch.equal(
-            director(x), director_networks.director_of(self.rival.model)(x)
-        )  # what was learned takes its seat
+        told["after"].append((weights(self.agent.model.policy), weights(self.adversary.model.policy)))
+        director = self.adversary.snapshot.director
+        x = torch.randn(3, 5) if self.agent.victim.observation_space.shape == (5,) else torch.randn(3, 4)
+        assert torch.equal(director(x), director_networks.director_of(self.adversary.model)(x))
         told["rollouts"].append(("director", director(x), x, director))
 
     def settled(self):
@@ -96,9 +100,9 @@ def seen(monkeypatch):
         own = self.model.policy.get_distribution(torch.as_tensor(normal.normalize_obs(obs))).distribution
         told.setdefault("agrees", []).append((mean, own))
 
-    monkeypatch.setattr(agent_setup.Seats, "step_wait", stepped)
-    monkeypatch.setattr(train_agent_module.Rounds, "_adversary", turned)
-    monkeypatch.setattr(agent_setup.Table, "settle", settled)
+    monkeypatch.setattr(AgentVecEnv, "step_wait", stepped)
+    monkeypatch.setattr(AlternatingTraining, "_adversary_phase", turned)
+    monkeypatch.setattr(AgentTrainer, "update_normaliser", settled)
     return told
 
 
@@ -126,7 +130,7 @@ def test_the_agent_sees_perturbed_observations_within_the_budget_of_its_present_
     assert (units[0] == np.sqrt(1 + 1e-8)).all() and (np.diff(units, axis=0) != 0).all()
     assert np.allclose(units[-1], Slope.spread, rtol=0.2)
     for (_, _, budgets, begin), unit, end in zip(events, units, [*(e[3] for e in events[1:]), 128], strict=True):
-        assert len(budgets) == 2  # the agent's layer and the adversary's chairs
+        assert len(budgets) == 2  # the agent's layer and the adversary's own
         for budget in budgets:
             assert np.allclose(budget.scale, unit, rtol=1e-12) and budget.eps == 0.1
         gone = []
@@ -175,24 +179,24 @@ def test_only_the_second_half_is_chosen_from():
         (128, False), (256, True), (384, True), (512, True)
     ]  # fmt: skip
     assert hardened.protocol.startswith("the best of 3 checkpoints by the clean return")
-    keep = Keeper(None, {}, ("Any-v0", {}))
+    checkpoints = AgentCheckpoints(None, {}, ("Any-v0", {}))
     for number, (score, late) in enumerate([(9.0, False), (3.0, True), (5.0, True), (5.0, True), (4.0, True)]):
-        keep.add({"steps": number, "score": score, "late": late}, (f"agent {number}", None), None, None)
-    assert keep.best == 3 and keep.found[0] == "agent 3"  # of equals, the longest trained
+        checkpoints.add({"steps": number, "score": score, "late": late}, (f"agent {number}", None), None, None)
+    assert checkpoints.best == 3 and checkpoints.found[0] == "agent 3"  # of equals, the longest trained
 
 
 @pytest.mark.parametrize("sampled", [True, False])
-def test_the_seat_draws_as_the_adversary_does_in_its_own_phase(sampled):
+def test_the_snapshot_draws_as_the_adversary_does_in_its_own_phase(sampled):
     x, key = torch.zeros(20_000, 2), torch.arange(20_000) * 977
     for choices in (True, False):
         layer = nn.Linear(2, 3)
         with torch.no_grad():
             layer.bias.copy_(torch.tensor([0.0, 1.0, -0.2]))
-        seat = agent_setup.Seat(sampled)
-        seat.director, seat.log_std = Director(nn.Sequential(layer), choices), None
+        snapshot = DirectorSnapshot(sampled)
+        snapshot.director, snapshot.log_std = Director(nn.Sequential(layer), choices), None
         if not choices:
-            seat.log_std = torch.tensor([0.1, 0.1, 0.3]).log()
-        steer = seat.steer(x, key)
+            snapshot.log_std = torch.tensor([0.1, 0.1, 0.3]).log()
+        steer = snapshot.act(x, key)
         if choices:
             share = torch.bincount(steer, minlength=3) / len(x)
             wanted = layer.bias.softmax(-1) if sampled else torch.tensor([0.0, 1.0, 0.0])
@@ -201,7 +205,7 @@ def test_the_seat_draws_as_the_adversary_does_in_its_own_phase(sampled):
             assert steer.abs().max() <= 1
             spread = torch.tensor([0.1, 0.0584, 0.3]) * sampled  # of the second, cut at 1, half is left
             torch.testing.assert_close(steer.std(0), spread, atol=0.01, rtol=0)
-        assert torch.equal(steer, seat.steer(x, key)) and torch.equal(steer[:5], seat.steer(x[:5], key[:5]))
+        assert torch.equal(steer, snapshot.act(x, key)) and torch.equal(steer[:5], snapshot.act(x[:5], key[:5]))
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", Slope])
@@ -247,10 +251,10 @@ def test_a_live_victim_follows_a_moving_normaliser():
     """Its gradient is that of what the agent does now, also before anything was told to it again."""
     normal = VecNormalize(make_vec_env(Slope, 2))
     model = PPO("MlpPolicy", normal, n_steps=16, batch_size=32, device="cpu", seed=0)
-    victim = live(model, "mode")
+    victim = live_victim(model, "mode")
     model.learn(32)
-    sb3_adapter.hold(normal, False)
-    follow(victim, normal)
+    hold_statistics(normal, False)
+    update_normaliser(victim, normal)
     frozen, x = adv.from_sb3(model), torch.randn(7, 5) + 7
     assert torch.equal(victim.params(x), frozen.params(x)) and torch.equal(victim.scale, frozen.scale)
     along = [one.gradient(lambda params: params[:, 0])(x) for one in (victim, frozen)]

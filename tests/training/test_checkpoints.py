@@ -22,7 +22,7 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
-from adv_wrappers.training.checkpoints import keep, restore
+from adv_wrappers.training.checkpoints import restore_model, save_model
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_agent import train_agent
 
@@ -41,8 +41,8 @@ def test_what_is_kept_comes_back(kind, norm_obs, tmp_path):
     one, other = made(kind, norm_obs=norm_obs), made(kind, 1, norm_obs=norm_obs)
     one.learn(64)
     files = tmp_path / "model.zip", tmp_path / "normaliser.json"
-    keep(one, *files)
-    restore(other, *files)
+    save_model(one, *files)
+    restore_model(other, *files)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.zip", "normaliser.json"]
     assert other.num_timesteps == one.num_timesteps >= 64 and other._n_updates == one._n_updates > 0
     for mine, theirs in zip(one.policy.parameters(), other.policy.parameters(), strict=True):
@@ -173,7 +173,7 @@ def state(**more):
 def test_a_damaged_checkpoint(change, error, match, tmp_path):
     one = made()
     files = tmp_path / "model.zip", tmp_path / "normaliser.json"
-    keep(one, *files)
+    save_model(one, *files)
     change(files)
     with pytest.raises(error, match=match):
-        restore(made(), *files)
+        restore_model(made(), *files)

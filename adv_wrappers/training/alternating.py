@@ -1,0 +1,330 @@
+"""Alternating training: the agent, the adversary that learns, and the callback that gives them turns.
+
+The agent is outside of the layer that perturbs, and its normaliser outside of the agent's environments::
+
+    environments -> layer (true observations in, perturbed ones out) -> VecNormalize -> PPO or A2C
+
+The normaliser holds the statistics of the true observations and changes between rollouts only; then the budget (where
+it is counted in units of the normaliser) and the live victim (whose first layer the normaliser is) change with it. So
+at every step the agent acts with the very numbers that the adversary attacks and the budget is counted in.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.vec_env import VecNormalize
+from torch import Tensor
+
+from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.director import Director
+from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.core import rng
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, AgentProgress, CheckpointEvaluator
+from adv_wrappers.training.director_networks import director_of
+from adv_wrappers.training.sb3_adapter import AgentVecEnv
+from adv_wrappers.training.sb3_agents import update_normaliser
+from adv_wrappers.utils.numbers import check_integer, check_number
+from adv_wrappers.victims import Victim, from_sb3
+from adv_wrappers.wrappers.base import Layer
+from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
+
+_DIRECTOR_STREAM = 1 << 30  # draws of the adversary's actions, apart from those of the actor
+
+
+class HeldStatistics(RunningMeanStd):
+    """Statistics of a ``VecNormalize`` that change by :meth:`take_in` alone, and not at all if they are ``fixed``."""
+
+    fixed = False
+
+    def update(self, arr: np.ndarray[Any, Any]) -> None:
+        """Do nothing: ``VecNormalize`` calls this at every step, with perturbed observations."""
+
+    def take_in(self, observations: list[np.ndarray[Any, Any]]) -> None:
+        """Update with batches ``[N, n]`` of true observations."""
+        if observations and not self.fixed:
+            super().update(np.concatenate(observations))
+
+
+def hold_statistics(normal: VecNormalize, fixed: bool) -> None:
+    """MakeEnv the observation statistics of a ``VecNormalize`` :class:`HeldStatistics` of the same numbers."""
+    if normal.norm_obs:
+        old: Any = normal.obs_rms
+        held = HeldStatistics(shape=old.mean.shape)
+        held.mean, held.var, held.count, held.fixed = old.mean, old.var, old.count, fixed
+        normal.obs_rms = held  # type: ignore[assignment]
+
+
+class DirectorSnapshot:
+    """A copy of the adversary's policy, which chooses its actions while the agent learns.
+
+    Args:
+        sampled: whether actions are drawn, as in the adversary's own phase; else they are the mode.
+    """
+
+    def __init__(self, sampled: bool) -> None:
+        self.sampled = sampled
+        self.director: Director
+        self.log_std: Tensor | None = None
+
+    def update(self, model: OnPolicyAlgorithm) -> None:
+        """Copy a model's policy."""
+        self.director = director_of(model)
+        self.log_std = None if self.director.discrete else model.policy.log_std.detach().clone()
+
+    @torch.no_grad()
+    def act(self, x: Tensor, key: Tensor) -> Tensor:
+        """The adversary's actions ``[B, *A]`` at true observations ``[B, n]``, drawn with the int64 keys ``[B]``."""
+        if not self.sampled:
+            return self.director(x)  # type: ignore[no-any-return]
+        out: Tensor = self.director.net(x.float())
+        if self.log_std is None:
+            uniform = rng.uniform(key, tuple(out.shape[1:]), out.dtype).clamp(min=1e-20)
+            return (out - (-uniform.log()).log()).argmax(-1)
+        normal = rng.normal(key, tuple(out.shape[1:]), out.dtype)
+        return (out + self.log_std.exp() * normal).clamp(-1, 1)
+
+
+@dataclass(frozen=True)
+class SnapshotAdversary(Perturbation):
+    """The adversary in training, as the agent meets it.
+
+    Args:
+        actor: turns the adversary's action into a perturbation.
+        snapshot: chooses the adversary's action.
+    """
+
+    name: ClassVar[str] = "opponent"
+    search: ClassVar[bool] = True
+    actor: Actor
+    snapshot: DirectorSnapshot
+
+    @property
+    def victim(self) -> Victim | None:
+        """The actor's victim."""
+        return self.actor.victim  # type: ignore[no-any-return]
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        action = self.snapshot.act(x, rng.fold(context.key, _DIRECTOR_STREAM))
+        return self.actor(x, action, context)
+
+
+@dataclass
+class AdversaryTrainer:
+    """The adversary's side of an alternating training.
+
+    Attributes:
+        model: the algorithm that trains it, on ``env``.
+        env: the game from the adversary's side, against the live agent.
+        snapshot: the policy that it plays with in the agent's phase.
+        actor: the actor as it is deployed, its victim left open.
+        threat: the threat that the agent meets in its own phase.
+    """
+
+    model: OnPolicyAlgorithm
+    env: VecAdversaryEnv
+    snapshot: DirectorSnapshot
+    actor: Actor
+    threat: ThreatModel
+
+
+class AgentTrainer:
+    """The agent's side: its model, the live victim, and the layers whose budgets follow its normaliser.
+
+    Args:
+        model: the agent's algorithm, made on ``VecNormalize(AgentVecEnv(...))``.
+        victim: the agent as a live victim.
+    """
+
+    def __init__(self, model: OnPolicyAlgorithm, victim: Victim) -> None:
+        self.model, self.victim = model, victim
+        self.within: Budget | None = None
+        self.layers: list[Layer] = []
+
+    @property
+    def normal(self) -> VecNormalize:
+        """The agent's normaliser."""
+        found = self.model.get_vec_normalize_env()
+        assert found is not None
+        return found
+
+    @property
+    def env(self) -> AgentVecEnv:
+        """The agent's environments."""
+        return self.normal.venv  # type: ignore[return-value]
+
+    def attack(self, threat: ThreatModel | None, adversary: AdversaryTrainer | None) -> None:
+        """Put the adversary between the environments and the agent; open victims are the agent itself."""
+        threat = threat if adversary is None else adversary.threat
+        if threat is None:
+            return
+        self.within = threat.budget
+        self.layers = [*self.env.attack(threat, self.victim), *([] if adversary is None else [adversary.env])]
+
+    def update_normaliser(self) -> None:
+        """Between two rollouts: update the normaliser, and with it the live victim and the budgets."""
+        seen = self.env.true_observations
+        if self.normal.norm_obs:
+            assert isinstance(self.normal.obs_rms, HeldStatistics)
+            self.normal.obs_rms.take_in(seen)
+            update_normaliser(self.victim, self.normal)
+        seen.clear()
+        for layer in self.layers:
+            assert self.within is not None
+            within = self.within.resolve(next(iter(layer.threat.victims), self.victim))
+            if within != layer.threat.budget:
+                layer.set_budget(within)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The numbers of an alternating training: see :func:`adv_wrappers.train_agent`.
+
+    Raises:
+        ValueRangeError: for less than one step, phase, checkpoint, episode or environment, and a ratio that is not
+            above 0.
+    """
+
+    steps: int
+    phase: int
+    ratio: float
+    checks: int
+    episodes: int
+    num_envs: int
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if name == "ratio":
+                check_number(name, value, 0, above=True)
+            else:
+                check_integer(name, value, 1)
+
+    @property
+    def checkpoint_every(self) -> int:
+        """Steps between two checkpoints."""
+        return max(self.steps // self.checks, 1)
+
+
+class AlternatingTraining(BaseCallback):
+    """Called by the agent's algorithm before every rollout: the adversary's phases, checkpoints, the normaliser.
+
+    Args:
+        agent: the agent's side.
+        adversary: the adversary's side; None where no adversary learns.
+        threat: the threat that the agent is evaluated under where no adversary learns, or None.
+        evaluator: plays the episodes that checkpoints are compared on.
+        schedule: the numbers of the training.
+        checkpoints: the record, and what is written to the folder.
+        select: how the agent acts in evaluations.
+        progress: called after every checkpoint.
+    """
+
+    def __init__(
+        self, agent: AgentTrainer, adversary: AdversaryTrainer | None, threat: ThreatModel | None,
+        evaluator: CheckpointEvaluator, schedule: Schedule, checkpoints: AgentCheckpoints,
+        select: Literal["mode", "sample"], progress: AgentProgress | None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.agent, self.adversary, self.threat, self.evaluator = agent, adversary, threat, evaluator
+        self.schedule, self.checkpoints, self.select, self.progress = schedule, checkpoints, select, progress
+        record = checkpoints.record
+        last = record[-1]["seconds"] if record else {"agent": 0.0, "adversary": 0.0}
+        self.seconds, self.since = dict(last), time.process_time()
+        self.next_phase = self.next_checkpoint = 0
+        self._schedule_next()
+
+    @property
+    def steps(self) -> int:
+        """Steps that the agent has taken."""
+        return int(self.agent.model.num_timesteps)
+
+    def _schedule_next(self) -> None:
+        self.next_phase, self.next_checkpoint = (
+            (self.steps // every + 1) * every for every in (self.schedule.phase, self.schedule.checkpoint_every)
+        )
+
+    def _on_training_start(self) -> None:
+        self.since = time.process_time()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:  # after the update that follows a rollout, so that a checkpoint is whole
+        checkpoint = self.steps >= self.next_checkpoint
+        if checkpoint or self.steps >= self.next_phase:
+            self._between_rollouts(checkpoint)
+        self.agent.update_normaliser()
+
+    def finish(self) -> AgentAndThreat:
+        """The best checkpoint, after evaluating the last steps too."""
+        record = self.checkpoints.record
+        if not record or record[-1]["steps"] < self.steps:
+            self._between_rollouts(True)
+        return self.checkpoints.finish(self.current_threat())
+
+    def _between_rollouts(self, checkpoint: bool) -> None:
+        self._schedule_next()
+        self._count_seconds("agent")
+        self._adversary_phase()
+        self._count_seconds("adversary")
+        if checkpoint:
+            self._checkpoint()
+        self.since = time.process_time()
+
+    def _count_seconds(self, side: str) -> None:
+        now = time.process_time()
+        self.seconds[side] += now - self.since
+        self.since = now
+
+    def _adversary_phase(self) -> None:
+        """Train the adversary until it has ``ratio`` times the steps of the agent, which does not change."""
+        if self.adversary is None:
+            return
+        model = self.adversary.model
+        missing = round(self.schedule.ratio * self.steps) - int(model.num_timesteps)
+        if missing > 0:
+            model.learn(missing, reset_num_timesteps=False, tb_log_name="adversary")
+            model.set_logger(model.logger)  # or every phase would open another
+            self.adversary.snapshot.update(model)
+
+    def current_threat(self) -> ThreatModel | None:
+        """The threat that the agent is evaluated under now: an adversary that learns by its mode, its victim open."""
+        if self.adversary is None:
+            return self.threat
+        learned, threat = Learned(director_of(self.adversary.model), self.adversary.actor), self.adversary.threat
+        return ThreatModel("observation", learned, threat.budget, threat.when)
+
+    def _checkpoint(self) -> None:
+        model, threat = self.agent.model, self.current_threat()
+        agent = from_sb3(model, select=self.select)
+        attacked = None if threat is None else self.evaluator.play(agent, threat)
+        returns = {"clean": self.evaluator.play(agent), "attacked": attacked}
+        recent = [episode["r"] for episode in model.ep_info_buffer or ()]
+        row: dict[str, Any] = {
+            "steps": self.steps,
+            "adversary_steps": 0 if self.adversary is None else int(self.adversary.model.num_timesteps),
+        }  # fmt: skip
+        for name, of_all in returns.items():
+            row[name] = None if of_all is None else float(of_all.mean())
+            row[f"{name}_std"] = None if of_all is None else float(of_all.std())
+            if of_all is not None:
+                model.logger.record(f"agent/{name}", row[name])
+        row["score"] = float(np.mean([row[name] for name in returns if row[name] is not None]))
+        row["in_training"] = float(np.mean(recent)) if recent else None
+        row["seconds"] = {side: round(seconds, 1) for side, seconds in self.seconds.items()}
+        row["late"] = 2 * self.steps >= self.schedule.steps  # the adversary has had half of its training
+        adversary = None if self.adversary is None else self.adversary.model
+        self.checkpoints.add(row, (agent, threat), model, adversary)
+        if self.progress is not None:
+            self.progress(self.steps, row["clean"], row["attacked"])

@@ -1,0 +1,110 @@
+"""The folder of a training: whether it holds the same training, another one, or something else; what identifies one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adv_wrappers.errors import CardError, ValueRangeError
+from adv_wrappers.utils.numbers import integer
+
+MOST_SEED = 2**32 - 2**16
+SHOWN = 4  # differences that an error names
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def check_seed(seed: object) -> None:
+    """Raise :class:`ValueRangeError` unless Stable-Baselines3 can seed NumPy's own generator with it."""
+    integer("seed", seed, 0, MOST_SEED)
+
+
+def check_same(folder: Path, found: Mapping[str, Any], expected: Mapping[str, Any], what: str = "training") -> None:
+    """Raise :class:`ValueRangeError`, naming what differs, unless two descriptions are equal as JSON.
+
+    Args:
+        folder: where the first was found.
+        found: the description in the folder.
+        expected: the description of the present call.
+        what: what is described, for the message.
+    """
+    theirs, own = (dict(_leaves("", json.loads(json.dumps(part)))) for part in (found, expected))
+    apart = sorted(key for key in {*theirs, *own} if theirs.get(key) != own.get(key))
+    if apart:
+        said = ", ".join(f"{key} {theirs.get(key)!r:.60} and not {own.get(key)!r:.60}" for key in apart[:SHOWN])
+        said += f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else ""
+        raise ValueRangeError(f"{folder} holds another {what}, with {said}: give another folder, or what it has")
+
+
+def check_no_other_card(folder: Path, expected: Mapping[str, Any]) -> None:
+    """Raise :class:`ValueRangeError` for a folder with a card that this training did not write.
+
+    Args:
+        folder: the folder, with or without a card.
+        expected: the description of the training.
+    """
+    path = folder / "card.json"
+    if not path.exists():
+        return
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+        training = card["training"]
+        known = {name: training.get(name) for name in expected}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        known = {}
+    if known != json.loads(json.dumps(expected)):
+        raise ValueRangeError(f"{path} belongs to something else, which a training would write over: give another out=")
+
+
+def as_json(about: Mapping[str, Any]) -> dict[str, Any]:
+    """The description of a training as a JSON file returns it.
+
+    Raises:
+        ValueRangeError: for values that JSON cannot hold, NaN and infinity included.
+    """
+    try:
+        return dict(json.loads(json.dumps(about, allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        refused = [
+            name for name, value in _leaves("", about)
+            if not isinstance(value, (*_PLAIN, list, tuple)) or (isinstance(value, float) and not np.isfinite(value))
+        ]  # fmt: skip
+        raise ValueRangeError(f"a folder keeps what JSON can hold, not {', '.join(refused)}: {error}") from error
+
+
+def describe_settings(value: Any) -> Any:
+    """Settings in JSON: classes and functions by their names, other objects by the names of their classes."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(key): describe_settings(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [describe_settings(part) for part in value]
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def read_record(folder: Path) -> list[dict[str, Any]]:
+    """The checkpoints in the folder of a training: each with ``steps`` and the figures that it was judged by.
+
+    Raises:
+        CardError: for a folder without a training.
+    """
+    try:
+        record = json.loads((folder / "state.json").read_text(encoding="utf-8"))["record"]
+        return [dict(row) for row in record]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CardError(f"cannot read the training in {folder}: {error}") from error
+
+
+def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _leaves(f"{name}.{key}".lstrip("."), value)
+    else:
+        yield name, tree
