@@ -52,9 +52,9 @@ class WorstAction(Perturbation):
         check_integer("steps", self.steps, 1)
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError("worst-action by='q' needs Q-values, and this victim has none: use by='policy'")
-        climbs = self.by != "policy" and self.victim is not None and not self.victim.discrete and self.victim.has_q
-        if climbs and not self.victim.differentiable:
-            raise VictimError("worst-action climbs a critic's gradient, this victim has none: use by='policy'")
+        by_gradient = self.by != "policy" and self.victim is not None and not self.victim.discrete and self.victim.has_q
+        if by_gradient and not self.victim.differentiable:
+            raise VictimError("worst-action follows a critic's gradient, this victim has none: use by='policy'")
 
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)

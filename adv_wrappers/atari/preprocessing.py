@@ -68,6 +68,7 @@ def atari(
         VictimError: for a threat at ``raw`` or ``frame`` whose victim sees stacks.
         OrderError: for a ``Newest`` budget where there is no stack.
 
+    >>> from adv_wrappers.atari import atari
     >>> env = atari("PongNoFrameskip-v4", raw="jpeg:quality=10", stack=["brightness:newest=true", "action-noise:p=0.1"])
     >>> env.observation_space.shape
     (4, 84, 84)
@@ -112,6 +113,7 @@ def atari_vec(
         SpaceError: if the id is unknown or no Atari game, or an argument does not suit the environment.
         AdvWrappersError: one of its kinds, as for :func:`atari`.
 
+    >>> from adv_wrappers.atari import atari_vec
     >>> atari_vec("PongNoFrameskip-v4", 2, stack="rotation:degrees=3,newest=true").observation_space.shape
     (2, 4, 84, 84)
     """

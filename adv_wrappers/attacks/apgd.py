@@ -9,7 +9,7 @@ The losses are the paper's cross-entropy and difference of logits ratio, the mar
 which it attacks continuous actions. The margin is the default: the softmax of Q-values underflows, and on a policy
 over six actions it found more than the paper's two (``docs/results/strength.md``, Pong). Departures: 20 steps and 5
 restarts stand for the paper's 100 and 5, since an agent is attacked at every step; restarts begin at spread corners of
-the box rather than at random points (:class:`.gradient_attack.Starts`); MaxDiff's objective is flat at the
+the box rather than at random points (:class:`.gradient_attack.RestartPoints`); MaxDiff's objective is flat at the
 true point, so with it the first ascent begins one tenth of the radius away.
 """
 
@@ -23,7 +23,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import Climb, Following, Gradient
+from adv_wrappers.attacks.gradient_attack import Gradient, GradientAttack, TrackedGradient
 from adv_wrappers.attacks.objectives import CrossEntropy, LogitRatio, Margin, check_weights, divergence_of
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
@@ -33,7 +33,7 @@ LOSSES = ("cross-entropy", "margin", "dlr", "divergence")
 
 
 @dataclass(frozen=True)
-class APGD(Climb):
+class APGD(GradientAttack):
     """Projected gradient ascent whose step adapts itself a row.
 
     Args:
@@ -88,8 +88,8 @@ class APGD(Climb):
             return LogitRatio(best, params.shape[-1])
         return Margin(best) if loss == "margin" else CrossEntropy(best)
 
-    def climb(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
-        assert isinstance(gradient, Following)
+    def run_once(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
+        assert isinstance(gradient, TrackedGradient)
         if start is None and self._loss() == "divergence":
             start = context.ascend(context.x, context.signs(), 0.1)
         return apgd(context, gradient, self.steps, self.lengths[0], start)
@@ -108,12 +108,14 @@ def checkpoints(steps: int) -> list[int]:
     return sorted(set(found))
 
 
-def apgd(context: Context, gradient: Following, steps: int, step: float = 2.0, start: Tensor | None = None) -> Tensor:
+def apgd(
+    context: Context, gradient: TrackedGradient, steps: int, step: float = 2.0, start: Tensor | None = None
+) -> Tensor:
     """Algorithm 1 of Croce and Hein 2020 with momentum 0.75, ``[B, *S]``.
 
     Args:
         context: of this step.
-        gradient: of the objective; it tells the objective itself as well.
+        gradient: the gradient of the objective; its ``value`` is the objective itself.
         steps: number of steps.
         step: length of the first, as a fraction of the budget's radius.
         start: ``[B, *S]``; None for the true point.
@@ -125,7 +127,7 @@ def apgd(context: Context, gradient: Following, steps: int, step: float = 2.0, s
         return rows.view(-1, *[1] * (y.dim() - 1))
 
     g = gradient(y)
-    y = y + 0 * g  # no number where the gradient is none, which the engine then says
+    y = y + 0 * g  # NaN where the gradient is NaN, which the engine then says
     now = best = last_best = gradient.value
     best_y, best_g, before = y, g, y
     length = y.new_full((len(y),), step)

@@ -1,7 +1,8 @@
-"""Ascents: ways up a gradient inside a budget. All steps are fractions of the budget's radius.
+"""Gradient attacks: an objective maximised by projected gradient ascent, with restarts, inside a budget.
 
-On an integer grid every iterate is a point of the grid: an attack that ends on the grid searches on it, since a
-perturbation smaller than a grey level is lost when the observation is stored.
+All step lengths are fractions of the budget's radius. On an integer grid every iterate is a point of the grid: an
+attack that ends on the grid searches on it, since a perturbation smaller than a grey level is lost when the observation
+is stored.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ Gradient = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Climb(Perturbation):
-    """Base of the attacks that are an objective times an ascent: frozen dataclasses with a victim, steps and a step.
+class GradientAttack(Perturbation):
+    """Base of the attacks that maximise an objective by gradient ascent: frozen dataclasses with a victim and steps.
 
     Args:
-        precision: what gradients are computed in: None for the victim's own, ``"bf16"`` or ``"tf32"`` for less
+        precision: the precision of gradients: None for the victim's own, ``"bf16"`` or ``"tf32"`` for less
             (see :mod:`adv_wrappers.victims.gradients`).
         restarts: number of ascents. The first has the attack's own start; the others start at corners of the box (see
-            :class:`Starts`). The best result of every row is kept: see ``keep``.
-        keep: what an ascent hands on: its ``"last"`` iterate, or the ``"best"`` of all that it visited. Best is,
+            :class:`RestartPoints`). The result is the best of them in every row: see ``keep``.
+        keep: the result of an ascent: its ``"last"`` iterate, or the ``"best"`` of all its iterates. Best means,
             where the victim plays the mode of a discrete policy, first what the played action achieves (for most
-            attacks that it is another one than before) and then the objective; else the objective alone.
+            attacks that it is not the one of the true observation) and then the objective; else the objective alone.
         schedule: lengths of the steps: ``"constant"``, or ``"linear"``: step i of K is ``step * (1 - i / K)`` long.
     """
 
@@ -63,20 +64,20 @@ class Climb(Perturbation):
             raise ValueRangeError(f"schedule must be 'constant' or 'linear', got {self.schedule!r}")
 
     def objective(self, x: Tensor, bound: Any) -> Any:
-        """What is maximised, a loss on parameters ``[B, K] -> [B]``; ``bound`` is the victim at this step."""
+        """The loss on parameters, ``[B, K] -> [B]``, that is maximised; ``bound`` is the victim at this step."""
         raise NotImplementedError
 
-    def ascents(self, x: Tensor, bound: Any, objective: Any) -> list[Any]:
-        """The losses that are climbed, one an ascent: the objective in every one, unless a subclass knows others."""
+    def losses(self, x: Tensor, bound: Any, objective: Any) -> list[Any]:
+        """The losses that the ascents maximise, one each: the objective, unless a subclass chooses others."""
         return [objective] * self.restarts
 
-    def climb(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
-        """One way up: projected gradient ascent, unless a subclass knows another.
+    def run_once(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
+        """One ascent, from its start to its last iterate: projected gradient ascent unless a subclass overrides it.
 
         Args:
-            context: of this step.
-            gradient: of the loss that is climbed.
-            start: ``[B, *S]``; None for the attack's own.
+            context: the context of this step.
+            gradient: the gradient of the loss.
+            start: the first iterate, ``[B, *S]``; None for the attack's own.
         """
         random = start is None and getattr(self, "random_start", False)
         step, schedule = self.lengths
@@ -86,7 +87,7 @@ class Climb(Perturbation):
     def lengths(self) -> tuple[float, str]:
         """Length of the first step, and the schedule.
 
-        Where no length is given: a tenth of the radius, as published for ten steps; but half of it, falling linearly,
+        Without a given length: a tenth of the radius, as published for ten steps; but half of it, falling linearly,
         for a search that keeps its best point, since restarts begin at corners that short steps would never leave.
         """
         if self.step is not None:
@@ -94,7 +95,7 @@ class Climb(Perturbation):
         return (0.5, "linear") if self.keep == "best" else (0.1, self.schedule)
 
     def outputs(self, bound: Any, x: Tensor) -> Tensor:
-        """What the objective is a loss on: the parameters ``[B, K]`` of the victim's policy at ``x``."""
+        """The input of the objective: the parameters ``[B, K]`` of the victim's policy at ``x``."""
         return bound.params(x)  # type: ignore[no-any-return]
 
     def gradient(self, bound: Any, loss: Any) -> Gradient:
@@ -104,38 +105,38 @@ class Climb(Perturbation):
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
         objective = self.objective(x, bound)
-        losses = self.ascents(x, bound, objective)
+        losses = self.losses(x, bound, objective)
         if len(losses) == 1 and self.keep == "last":
-            return self._single(x, context, bound, losses[0])
+            return self._last_iterate(x, context, bound, losses[0])
 
-        def climb(context: Context, gradient: Gradient, number: int, start: Tensor | None) -> Tensor:
-            return self.climb(context, gradient, start)
+        def run(context: Context, gradient: Gradient, number: int, start: Tensor | None) -> Tensor:
+            return self.run_once(context, gradient, start)
 
         return search(
-            context, bound, objective, losses, climb, restarts=self.restarts, keep=self.keep,
+            context, bound, objective, losses, run, restarts=self.restarts, keep=self.keep,
             gradient=self.gradient, outputs=self.outputs, rearrange=True,
         )  # fmt: skip
 
-    def _single(self, x: Tensor, context: Context, bound: Any, loss: Any) -> Tensor:
-        """One ascent and its last iterate: the published form of most attacks."""
+    def _last_iterate(self, x: Tensor, context: Context, bound: Any, loss: Any) -> Tensor:
+        """The last iterate of one ascent: the published form of most attacks."""
         gradient = self.gradient(bound, loss)
         rearranged = _rearranged(gradient, x, context)
         if rearranged is None:
-            return self.climb(context, gradient, None)
+            return self.run_once(context, gradient, None)
         layout, gradient = rearranged
-        y: Tensor = layout.inverse(self.climb(context.laid_out(layout), gradient, None))
+        y: Tensor = layout.inverse(self.run_once(context.laid_out(layout), gradient, None))
         return y
 
 
 def _rearranged(gradient: Any, x: Tensor, context: Context) -> tuple[Any, Gradient] | None:
-    """Some gradients are faster on observations in another layout: that, and the gradient in it."""
+    """The layout in which a gradient is faster, and the gradient in it; None if there is no such layout."""
     rearranged = getattr(gradient, "rearranged", None)
     return rearranged(x) if rearranged is not None and context.budget.elementwise else None
 
 
 def search(
     context: Context, bound: Any, objective: Any, losses: Sequence[Any],
-    climb: Callable[[Context, Gradient, int, Tensor | None], Tensor], *, restarts: int, keep: str,
+    run: Callable[[Context, Gradient, int, Tensor | None], Tensor], *, restarts: int, keep: str,
     gradient: Callable[[Any, Any], Gradient] = lambda bound, loss: bound.gradient(loss),
     outputs: Callable[[Any, Tensor], Tensor] = lambda bound, x: bound.params(x), rearrange: bool = False,
     first: bool = True,
@@ -143,49 +144,50 @@ def search(
     """The best point of several ascents, ``[B, *S]``.
 
     Args:
-        context: of this step.
+        context: the context of this step.
         bound: the victim at this step.
-        objective: what ranks points (see :class:`Best`).
-        losses: what is climbed, one an ascent. Where there are more of them than ``restarts``, several ascents begin at
-            the same point.
-        climb: context, gradient, number of the start (0 for the attack's own) and the start to the end of an ascent.
+        objective: ranks points (see :class:`BestPoints`).
+        losses: the loss of each ascent. With more losses than ``restarts``, several ascents begin at the same point.
+        run: one ascent: from a context, a gradient, the number of the start (0 for the attack's own) and the start to
+            the last iterate.
         restarts: number of starts.
-        keep: ``"last"`` or ``"best"``, see :class:`Climb`.
-        gradient: victim at this step and loss to a gradient function.
-        outputs: victim at this step and points to what losses are of.
-        rearrange: whether ``climb`` takes a context in another layout, where gradients are faster.
-        first: whether a step of the full radius from where the first ascent begins is looked at as well.
+        keep: ``"last"`` or ``"best"``, see :class:`GradientAttack`.
+        gradient: makes the gradient function of a loss, from the victim at this step and the loss.
+        outputs: the input of the losses, from the victim at this step and points.
+        rearrange: whether ``run`` takes a context in another layout, where gradients are faster.
+        first: also try one step of the full radius from the start of the first ascent.
     """
-    seen = Seen(losses[0])
-    # the victim's answers at the true point were looked at; a point of an ascent may be no number (see _told)
+    last = TrackedLoss(losses[0])
+    # the victim's answers at the true point were checked; an iterate may be NaN (see _mark_nonfinite)
     blind = copy.copy(bound)
     blind.look = False
-    best = Best(objective, bound.victim, lambda y: outputs(blind, y))
-    watched = not getattr(bound.victim, "compile", False)  # compiled code would not hand out what it saw
-    slope = gradient(bound, seen if watched else losses[0])
+    best = BestPoints(objective, bound.victim, lambda y: outputs(blind, y))
+    eager = not getattr(bound.victim, "compile", False)  # compiled code does not set attributes of a loss
+    slope = gradient(bound, last if eager else losses[0])
     rearranged = _rearranged(slope, context.x, context) if rearrange else None
     if rearranged is not None:
         layout, slope = rearranged
         context, best.back = context.laid_out(layout), layout.inverse
-    starts = Starts(context)
+    starts = RestartPoints(context)
     for i, loss in enumerate(losses):
-        if watched:
-            seen.loss = loss
+        if eager:
+            last.loss = loss
         elif i:
             slope = gradient(bound, loss)
-        follow: Gradient = slope
+        tracked: Gradient = slope
         if keep == "best":
-            follow = Following(slope, best, seen if watched else None, context if first and i == 0 else None)
+            tracked = TrackedGradient(slope, best, last if eager else None, context if first and i == 0 else None)
         number = i * restarts // len(losses)
-        best.offer(climb(context, follow, number, starts(number)), end=True)
+        best.offer(run(context, tracked, number, starts(number)), end=True)
     return best.result()
 
 
-class Seen:
-    """A loss that remembers the last parameters that it was asked for: they are the victim's at the last iterate.
+class TrackedLoss:
+    """A loss that keeps the parameters of its last call: those of the victim at the last iterate.
 
     Attributes:
-        loss: may be exchanged between two ascents, which then share one gradient function and its memory.
+        loss: the loss; exchanged between two ascents, which so share one gradient function and its memory.
+        params: the parameters of the last call, ``[B, K]``.
     """
 
     def __init__(self, loss: Any) -> None:
@@ -198,21 +200,21 @@ class Seen:
         return self.loss(params)  # type: ignore[no-any-return]
 
     def _gradient(self, params: Tensor) -> Tensor:
-        self.params = params  # memory that the next step writes over: it is looked at before
+        self.params = params  # memory that the next step overwrites; it is read before
         return self.loss.gradient(params)  # type: ignore[no-any-return]
 
 
-class Best:
-    """The best points of every row that were offered, ``[B, *S]``.
+class BestPoints:
+    """The best point of every row among those that were offered, ``[B, *S]``.
 
     Args:
-        objective: what ranks points: what its method ``success`` says of the parameters, if it has one and the victim
-            plays the mode, and then the objective itself.
-        victim: whose policy it is.
-        outputs: parameters ``[B, K]`` at points.
+        objective: ranks points: by its method ``success`` of the parameters, if it has one and the victim plays the
+            mode, and then by the objective itself.
+        victim: the victim whose policy is attacked.
+        outputs: the parameters ``[B, K]`` at points.
 
     Attributes:
-        back: from the layout in which points are offered to that of ``outputs`` and of the result.
+        back: converts points from the layout in which they are offered to that of ``outputs`` and of the result.
     """
 
     def __init__(self, objective: Any, victim: Any, outputs: Callable[[Tensor], Tensor]) -> None:
@@ -222,12 +224,12 @@ class Best:
         self.rank: tuple[Tensor | None, Tensor] | None = None
 
     def offer(self, y: Tensor, params: Tensor | None = None, end: bool = False) -> Tensor:
-        """Take the rows of ``y`` that are better than the best so far; the objective there, ``[B]``.
+        """Take the rows of ``y`` that are better than the best so far; returns the objective at ``y``, ``[B]``.
 
         Args:
             y: points ``[B, *S]``.
-            params: the victim's at ``y``, if they are known.
-            end: whether an ascent ended here. A row where that is no number (see :func:`_told`) stays one.
+            params: the victim's parameters at ``y``, if they are known.
+            end: whether ``y`` is the end of an ascent. Rows that are NaN there (see :func:`_mark_nonfinite`) stay NaN.
         """
         params = self.outputs(self.back(y)) if params is None else params
         success = None if self.success is None else self.success(params)
@@ -252,15 +254,15 @@ class Best:
         return self.back(self.point)  # type: ignore[no-any-return]
 
 
-class Following:
-    """A gradient function that offers every point it is asked at, ``[B, *S] -> [B, *S]``.
+class TrackedGradient:
+    """A gradient function ``[B, *S] -> [B, *S]`` that offers every point at which it is called to ``best``.
 
     Args:
-        gradient: in the layout of the ascent.
-        best: takes the points.
-        seen: knows the parameters at a point once its gradient was asked for; None where nobody does.
+        gradient: the gradient, in the layout of the ascent.
+        best: collects the best points.
+        last: the loss, which has the parameters at a point once the gradient was computed there; None if it has not.
         first: the context of an ascent from the true point. One step of the full radius along its first gradient is
-            offered as well, so that what keeps the best is in no row weaker than FGSM.
+            offered as well, so that keeping the best is in no row weaker than FGSM.
 
     Attributes:
         value: the objective at the last point, ``[B]``.
@@ -269,21 +271,21 @@ class Following:
 
     value: Tensor
 
-    def __init__(self, gradient: Gradient, best: Best, seen: Seen | None, first: Context | None) -> None:
-        self.gradient, self.best, self.seen, self.first = gradient, best, seen, first
+    def __init__(self, gradient: Gradient, best: BestPoints, last: TrackedLoss | None, first: Context | None) -> None:
+        self.gradient, self.best, self.last, self.first = gradient, best, last, first
         self.overwritable = getattr(gradient, "overwritable", False)
 
     def __call__(self, y: Tensor) -> Tensor:
         g = self.gradient(y)
-        self.value = self.best.offer(y, None if self.seen is None else self.seen.params)
+        self.value = self.best.offer(y, None if self.last is None else self.last.params)
         if self.first is not None:
             context, self.first = self.first, None
             self.best.offer(context.ascend(y, g, 1.0))
         return g
 
 
-class Starts:
-    """Where ascents start: the attack's own start, opposite corners of the box pair by pair, then random points.
+class RestartPoints:
+    """The starts of restarts: the attack's own start, opposite corners of the box pair by pair, then random points.
 
     The signs of the first corner are drawn; the corner of pair p is the first one with the signs of the p-th Walsh
     function, which is orthogonal to those before. So few starts are spread as widely as a box allows: in two
@@ -335,7 +337,7 @@ def pgd(
     for i in range(steps):
         g = gradient(y)
         if i == steps - 1:
-            y = _told(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
+            y = _mark_nonfinite(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
         y = context.ascend(y, g, _length(step, schedule, i, steps), spend)
         del g
     return y
@@ -358,7 +360,7 @@ def momentum(
         ahead = context.ascend(y, total, move * decay) if nesterov else y
         g = gradient(ahead)
         if i == steps - 1:
-            y = _told(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
+            y = _mark_nonfinite(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
         length = torch.linalg.vector_norm(g.flatten(1), 1, dim=1).clamp(min=torch.finfo(g.dtype).tiny)
         total.mul_(decay).addcdiv_(g, length.view(-1, *[1] * (g.dim() - 1)))
         del g
@@ -384,7 +386,7 @@ def langevin(
     for i, jitter in enumerate(context.normals(steps)):
         g = context.budget.in_units(gradient(y))
         if i == steps - 1:
-            y = _told(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
+            y = _mark_nonfinite(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
         g = (g.add_ if spend else g.add)(jitter, alpha=factor / (i + 2))
         del jitter
         y = context.ascend(y, g, _length(step, schedule, i, steps), spend=True)
@@ -396,23 +398,23 @@ def _length(step: float, schedule: str, i: int, steps: int) -> float:
     return step if schedule == "constant" else step * (1 - i / steps)
 
 
-def _told(y: Tensor, gradient: Tensor, own: bool) -> Tensor:
-    """``y``, not a number where the gradient is not finite: which the engine then says, without a look at every step.
+def _mark_nonfinite(y: Tensor, gradient: Tensor, own: bool) -> Tensor:
+    """``y``, NaN where the gradient is not finite: the engine then raises, without a check at every step.
 
-    The sign of NaN is zero, so an attack would stay where it is, and look like a victim that withstands it. ``own``
-    says that ``y`` is memory of the ascent, to be written to.
+    The sign of NaN is zero, so the attack would stay where it is, and the victim would seem robust. ``own`` allows to
+    write to ``y``.
     """
     return y.add_(gradient, alpha=0) if own else torch.add(y, gradient, alpha=0)
 
 
 def check_restarts(restarts: int, keep: str) -> None:
-    """Raise :class:`ValueRangeError` unless there is at least one ascent, of which the last or best point is kept."""
+    """Raise :class:`ValueRangeError` unless there is at least one ascent, and ``keep`` is ``"last"`` or ``"best"``."""
     check_integer("restarts", restarts, 1, MOST_STEPS)
     if keep not in ("last", "best"):
         raise ValueRangeError(f"keep must be 'last' or 'best', got {keep!r}")
 
 
 def check_steps(steps: int, step: float) -> None:
-    """Raise :class:`ValueRangeError` unless there is at least one step of positive finite length."""
+    """Raise :class:`ValueRangeError` unless there is at least one step, of positive finite length."""
     check_integer("steps", steps, 1, MOST_STEPS)
     check_number("step, a fraction of the budget's radius,", step, 0, 1e9, above=True)

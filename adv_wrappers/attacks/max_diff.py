@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import Climb, Gradient, langevin
+from adv_wrappers.attacks.gradient_attack import Gradient, GradientAttack, langevin
 from adv_wrappers.attacks.objectives import check_temperature, check_weights, divergence_of
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
@@ -30,7 +30,7 @@ from adv_wrappers.utils.numbers import check_number
 
 
 @dataclass(frozen=True)
-class MaxDiff(Climb):
+class MaxDiff(GradientAttack):
     """Maximise the divergence between what the victim would do and what it does.
 
     ``MaxDiff(victim, restarts=6, keep="best", noise=0)`` is its strong form: a search for the largest divergence,
@@ -68,7 +68,7 @@ class MaxDiff(Climb):
         if self.noise is not None:
             check_number("noise", self.noise, 0, 1e9)
 
-    def climb(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
+    def run_once(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
         released = 1.0 if self.victim.kind == "gaussian" else 1e-5
         noise = released if self.noise is None else self.noise
         step, schedule = self.lengths

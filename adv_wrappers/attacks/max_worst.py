@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import Climb
+from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import classifier, need_discrete
 from adv_wrappers.errors import ValueRangeError, VictimError
 
 
 @dataclass(frozen=True)
-class MaxWorst(Climb):
+class MaxWorst(GradientAttack):
     """Maximise the probability of the victim's worst action.
 
     Args:

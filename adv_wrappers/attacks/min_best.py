@@ -4,9 +4,9 @@ The paper takes the gradient of the cross-entropy between the policy and its own
 through a softmax. One step of the full radius is FGSM, the paper's attack and the default here; the presets ``fgsm``
 and ``pgd`` are this attack with other numbers. Choices: Q-values get a margin loss by default (``loss``), because the
 gradient of their cross-entropy underflows; ties go to the first action. A search (``keep="best"``) without a loss of
-its own, against a victim that plays its best action, climbs the cross-entropy first, from the true point, and then the
-margin: over six actions that finds flips which the cross-entropy, content with the likeliest action losing a little,
-does not (``docs/results/strength.md``, Pong).
+its own, against a victim that plays its best action, maximises the cross-entropy first, from the true point, and then
+the margin: over six actions that finds flips which the cross-entropy, content with the likeliest action losing a
+little, does not (``docs/results/strength.md``, Pong).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import Climb
+from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import CrossEntropy, classifier, leave_best, need_discrete
 from adv_wrappers.core.perturbation import Variants
 
 
 @dataclass(frozen=True)
-class MinBest(Climb):
+class MinBest(GradientAttack):
     """Minimise the probability of the victim's best action.
 
     Args:
@@ -64,8 +64,8 @@ class MinBest(Climb):
         """Whether this is a search for another action to be played, and free to choose its loss."""
         return self.loss is None and self.keep == "best" and self.victim.select == "mode"
 
-    def ascents(self, x: Tensor, bound: Any, objective: Any) -> list[Any]:
-        found = super().ascents(x, bound, objective)
+    def losses(self, x: Tensor, bound: Any, objective: Any) -> list[Any]:
+        found = super().losses(x, bound, objective)
         if self._flips and self.victim.kind != "q":
             found[0] = CrossEntropy(objective.target)
         return found

@@ -1,7 +1,7 @@
-"""MinQ (Pattanaik et al. 2018; PA-AD, appendix D.3.3): steer the policy to actions of low value at the true state.
+"""MinQ (Pattanaik et al. 2018; PA-AD, appendix D.3.3): lead the policy to actions of low value at the true state.
 
 Discrete actions: minimise ``sum_a pi(a | s~) Q(s, a)``, with a softmax over Q for DQN. Where Q-values lie far apart
-that softmax has no gradient in float32, so it is taken at a temperature there, or the margin is climbed instead
+that softmax has no gradient in float32, so it is taken at a temperature there, or the margin is maximised instead
 (``loss``). What an agent that plays its best action loses is ``Q(s, argmax pi(s~))``: the preset ``min-played-q``
 minimises that, by one ascent toward every action (:mod:`adv_wrappers.attacks.multi_targeted`). Continuous actions:
 minimise ``Q(s, mode of pi(s~))`` through the victim's critic. Published default: 10 steps.
@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import Climb
+from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import CriticOfMode, ExpectedQ, MarginOfQ, check_temperature, temperature_of
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
 
 
 @dataclass(frozen=True)
-class MinQ(Climb):
+class MinQ(GradientAttack):
     """Minimise the victim's own Q of what it does.
 
     Args:

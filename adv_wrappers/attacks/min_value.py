@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import Climb, Gradient
+from adv_wrappers.attacks.gradient_attack import Gradient, GradientAttack
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
 
 
-class Lowered:
+class NegativeValue:
     """``-V``, a loss on values ``[B] -> [B]``."""
 
     def __call__(self, values: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ class Lowered:
 
 
 @dataclass(frozen=True)
-class MinValue(Climb):
+class MinValue(GradientAttack):
     """Show the victim the state that its critic values least.
 
     Args:
@@ -54,7 +54,7 @@ class MinValue(Climb):
             raise VictimError(f"min-value computes in the victim's own precision, not in {self.precision}")
 
     def objective(self, x: Tensor, bound: Any) -> Any:
-        return Lowered()
+        return NegativeValue()
 
     def outputs(self, bound: Any, x: Tensor) -> Tensor:
         """State values ``[B]``."""

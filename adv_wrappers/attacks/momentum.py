@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import Climb, Gradient, momentum
+from adv_wrappers.attacks.gradient_attack import Gradient, GradientAttack, momentum
 from adv_wrappers.attacks.objectives import classifier, leave_best, need_discrete
 from adv_wrappers.core.context import Context
 from adv_wrappers.utils.numbers import check_number
 
 
 @dataclass(frozen=True)
-class Momentum(Climb):
+class Momentum(GradientAttack):
     """Minimise the probability of the victim's best action, with accumulated gradients.
 
     Args:
@@ -48,7 +48,7 @@ class Momentum(Climb):
         check_number("decay", self.decay, 0, 1)
         need_discrete(self.name, self.victim, "use max-diff")
 
-    def climb(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
+    def run_once(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
         step, schedule = self.lengths
         return momentum(context, gradient, self.steps, step, self.decay, self.nesterov, start, schedule)
 

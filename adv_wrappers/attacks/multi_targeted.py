@@ -1,6 +1,6 @@
 """MultiTargeted (Gowal et al. 2019, "An Alternative Surrogate Loss for PGD-based Adversarial Testing").
 
-The margin over the best other action changes its target on the way and may climb in vain toward one that is out of
+The margin over the best other action changes its target on the way and may move in vain toward one that is out of
 reach. Here every other action is a target of its own: one ascent for each maximises its lead over the action that is
 played at the true observation, and the best point of all is kept. The paper decreases its step twice on the way; here
 the steps fall linearly. Of more than ``targets`` actions those nearest to being played are taken, as AutoAttack does
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import Climb
+from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
 from adv_wrappers.core.perturbation import Variants
 from adv_wrappers.errors import ValueRangeError, VictimError
@@ -26,7 +26,7 @@ from adv_wrappers.utils.numbers import check_integer
 
 
 @dataclass(frozen=True)
-class MultiTargeted(Climb):
+class MultiTargeted(GradientAttack):
     """One ascent toward each other action; the best of them.
 
     Args:
@@ -66,7 +66,7 @@ class MultiTargeted(Climb):
     def objective(self, x: Tensor, bound: Any) -> Any:
         return MarginOfQ(bound.q(x)) if self.by == "q" else Margin(bound.params(x).argmax(-1))
 
-    def ascents(self, x: Tensor, bound: Any, objective: Any) -> list[Any]:
+    def losses(self, x: Tensor, bound: Any, objective: Any) -> list[Any]:
         near = self.by == "margin"  # the nearest targets come first, by Q the worst
         order = bound.params(x).argsort(dim=-1, descending=near, stable=True)
         count = min(self.targets, order.shape[-1] - 1)

@@ -30,7 +30,7 @@ def _one_hot(target: Tensor, params: Tensor) -> Tensor:
 
 
 def _softmax(params: Tensor) -> Tensor:
-    """``[B, A]``, over the actions; a walk's parameters are the transpose of what is in memory, where this is fast."""
+    """``[B, A]``, over the actions; by the transpose, since that is how an InputGradient lays parameters out."""
     return params.t().softmax(0).t()
 
 
@@ -147,17 +147,17 @@ class Divergence:
     """
 
     def __init__(self, victim: Any, params: Tensor, averaged: bool = False, temperature: Tensor | None = None) -> None:
-        self.family, self.heat = victim.family, None if temperature is None else temperature[:, None]
-        self.clean = self._warm(params)
+        self.family, self.temperature = victim.family, None if temperature is None else temperature[:, None]
+        self.clean = self._divided(params)
         self._from = victim.family.divergence(self.clean, averaged)
         if not isinstance(victim.action_space, spaces.Box):
             self.success = self._success
 
-    def _warm(self, params: Tensor) -> Tensor:
-        return params if self.heat is None else params / self.heat
+    def _divided(self, params: Tensor) -> Tensor:
+        return params if self.temperature is None else params / self.temperature
 
     def __call__(self, params: Tensor) -> Tensor:
-        return self._from(self._warm(params))  # type: ignore[no-any-return]
+        return self._from(self._divided(params))  # type: ignore[no-any-return]
 
     def _success(self, params: Tensor) -> Tensor:
         """How many of the actions that are played are others than at the true observation."""
@@ -166,8 +166,8 @@ class Divergence:
 
     def gradient(self, params: Tensor) -> Tensor:
         """In closed form from the family of distributions."""
-        slope: Tensor = self._from.gradient(self._warm(params))
-        return slope if self.heat is None else slope / self.heat
+        slope: Tensor = self._from.gradient(self._divided(params))
+        return slope if self.temperature is None else slope / self.temperature
 
 
 class SquaredDistance:
@@ -201,13 +201,13 @@ class ExpectedQ:
     """
 
     def __init__(self, q: Tensor, temperature: Tensor | None = None) -> None:
-        self.q, self.heat = q, None if temperature is None else temperature[:, None]
+        self.q, self.temperature = q, None if temperature is None else temperature[:, None]
 
-    def _warm(self, params: Tensor) -> Tensor:
-        return params if self.heat is None else params / self.heat
+    def _divided(self, params: Tensor) -> Tensor:
+        return params if self.temperature is None else params / self.temperature
 
     def __call__(self, params: Tensor) -> Tensor:
-        return -(self._warm(params).softmax(-1) * self.q).sum(-1)
+        return -(self._divided(params).softmax(-1) * self.q).sum(-1)
 
     def success(self, params: Tensor) -> Tensor:
         """``-Q(true observation, action that is played here)``."""
@@ -215,9 +215,9 @@ class ExpectedQ:
 
     def gradient(self, params: Tensor) -> Tensor:
         """``-pi (Q - E Q)``, divided by the temperature."""
-        pi = _softmax(self._warm(params))
+        pi = _softmax(self._divided(params))
         slope = -pi * (self.q - (pi * self.q).sum(-1, keepdim=True))
-        return slope if self.heat is None else slope / self.heat
+        return slope if self.temperature is None else slope / self.temperature
 
 
 class MarginOfQ(Margin):
@@ -268,7 +268,7 @@ def temperature_of(given: float | None, victim: Any, params: Tensor) -> Tensor |
 
     None takes one for policies, whose softmax is how they act, and for Q-values one as long as the best and the worst
     action of a row are less than 10 apart. Beyond, the softmax of float32 is no longer told from a choice, and an
-    attack that climbs it goes blind: there the row is cooled to 10.
+    attack on it has no gradient: there the parameters of the row are divided until 10 apart.
     """
     if given is not None:
         return None if given == 1 else params.new_full((len(params),), given)

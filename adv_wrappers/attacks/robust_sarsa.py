@@ -15,14 +15,14 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.attacks.gradient_attack import Climb
+from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import CriticOfMode
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
 
 
 @dataclass(frozen=True)
-class RobustSarsa(Climb):
+class RobustSarsa(GradientAttack):
     """Minimise a robust critic's value of what the victim does.
 
     Args:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.attacks.gradient_attack import Climb
+from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.attacks.min_best import MinBest
 from adv_wrappers.core.bound_victim import BoundVictim
@@ -288,7 +288,7 @@ def count_zero_gradients(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tu
     beside = x + signs.view(x.shape[1:]) * (1.0 if field.grid else 1e-3 * x.abs().clamp(min=1.0))
     with torch.no_grad():
         loss = how.objective(x, bound)
-        gradient_of = how.gradient(bound, loss) if isinstance(how, Climb) else bound.gradient(loss)
+        gradient_of = how.gradient(bound, loss) if isinstance(how, GradientAttack) else bound.gradient(loss)
         gradient = gradient_of(beside).flatten(1)
     zero = ~gradient.ne(0).any(1) | ~torch.isfinite(gradient).all(1)
     return len(rows), int(zero.sum())

@@ -1,4 +1,4 @@
-"""Restarts, the best point of every row, and where ascents start."""
+"""Restarts, the best point of every row, and where restarts begin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from adv_wrappers import APGD, MaxDiff, MaxWorst, MinBest, MinQ, MinValue, Momentum, MultiTargeted, ThreatModel
-from adv_wrappers.attacks.gradient_attack import Best, Starts
+from adv_wrappers.attacks.gradient_attack import BestPoints, RestartPoints
 from adv_wrappers.attacks.objectives import CrossEntropy, Divergence, Margin
 from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.engine import Engine
@@ -99,10 +99,10 @@ def test_a_search_climbs_the_cross_entropy_once_and_then_the_margin():
     bound = context(X, Linf(0.5)).bind(VICTIMS["logits"])
     search = MinBest(VICTIMS["logits"], restarts=3, keep="best")
     objective = search.objective(X, bound)
-    kinds = [type(loss) for loss in search.ascents(X, bound, objective)]
+    kinds = [type(loss) for loss in search.losses(X, bound, objective)]
     assert type(objective) is Margin and kinds == [CrossEntropy, Margin, Margin]
     for how in (MinBest(VICTIMS["logits"]), replace(search, loss="cross-entropy")):
-        losses = how.ascents(X, bound, how.objective(X, bound))
+        losses = how.losses(X, bound, how.objective(X, bound))
         assert {type(loss) for loss in losses} == {CrossEntropy}, "as published, or as asked for"
 
 
@@ -117,8 +117,8 @@ def test_published_attacks_are_one_ascent_and_its_last_point():
 def test_keeping_the_last_point_of_several_ascents_takes_the_best_of_these():
     attack = against("min-best", "q", restarts=3)
     made = context(X, Linf(0.5))
-    starts = Starts(made)
-    ends = [attack.climb(made, made.bind(attack.victim).gradient(attack.objective(X, made.bind(attack.victim))), s)
+    starts = RestartPoints(made)
+    ends = [attack.run_once(made, made.bind(attack.victim).gradient(attack.objective(X, made.bind(attack.victim))), s)
             for s in (None, starts(1), starts(2))]  # fmt: skip
     values = torch.stack([rank(attack, y)[1] for y in ends])
     torch.testing.assert_close(rank(attack, attack(X, context(X, Linf(0.5))))[1], values.amax(0))
@@ -133,14 +133,14 @@ def test_a_flip_counts_before_the_objective():
     assert objective(mixed) > objective(flipped)
     for select, kept in (("mode", flipped), ("sample", mixed)):
         victim = chooser(mlp(4, 3), select=select)
-        best = Best(objective, victim, lambda y: y)
+        best = BestPoints(objective, victim, lambda y: y)
         for params in (clean, flipped, mixed, clean):
             best.offer(params, params)
         assert torch.equal(best.result(), kept)
 
 
 def test_rows_keep_their_own_best():
-    best = Best(Margin(torch.zeros(2, dtype=torch.int64)), VICTIMS["q"], lambda y: y)
+    best = BestPoints(Margin(torch.zeros(2, dtype=torch.int64)), VICTIMS["q"], lambda y: y)
     best.offer(torch.tensor([[0.0, 1.0], [0.0, 5.0]]))
     best.offer(torch.tensor([[0.0, 2.0], [0.0, 4.0]]))
     assert torch.equal(best.result(), torch.tensor([[0.0, 2.0], [0.0, 5.0]]))
@@ -149,7 +149,7 @@ def test_rows_keep_their_own_best():
 @pytest.mark.parametrize("shape", [(1,), (2,), (3,), (2, 3), (17,)])
 def test_starts_are_opposite_corners_and_then_random_points(shape):
     x = randn(5, *shape)
-    starts = Starts(context(x, Linf(0.5), -1.0, 1.0))
+    starts = RestartPoints(context(x, Linf(0.5), -1.0, 1.0))
     assert starts(0) is None
     size = x[0].numel()
     made = context(x, Linf(0.5), -1.0, 1.0)
@@ -163,7 +163,7 @@ def test_starts_are_opposite_corners_and_then_random_points(shape):
 
 
 def test_four_starts_in_two_dimensions_are_the_four_corners():
-    starts = Starts(context(torch.zeros(6, 2).double(), Linf(1.0)))
+    starts = RestartPoints(context(torch.zeros(6, 2).double(), Linf(1.0)))
     corners = torch.stack([starts(i) for i in range(1, 5)])
     for row in range(6):
         assert {tuple(c) for c in corners[:, row].tolist()} == set(itertools.product((-1.0, 1.0), repeat=2))
@@ -281,7 +281,7 @@ def test_every_target_is_tried_up_to_a_number():
     bound = context(X, Linf(0.5)).bind(victim)
     for targets, by in ((3, "margin"), (9, "margin"), (2, "q")):
         how = MultiTargeted(victim, by=by, targets=targets, restarts=2)
-        aims = how.ascents(X, bound, how.objective(X, bound))
+        aims = how.losses(X, bound, how.objective(X, bound))
         assert len(aims) == 2 * min(targets, 5)
         q = victim.params(X)
         own = q.argmax(-1)

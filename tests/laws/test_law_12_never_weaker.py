@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.attacks.gradient_attack import Climb
+from adv_wrappers.attacks.gradient_attack import GradientAttack
 from tests.laws.checks import cases, check_never_weaker
 
-SEARCHES = [c for c in cases(rigs=3) if issubclass(adv.presets[c.preset].kind, Climb)]
+SEARCHES = [c for c in cases(rigs=3) if issubclass(adv.presets[c.preset].kind, GradientAttack)]
 
 
 @pytest.mark.parametrize("case", SEARCHES, ids=str)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import adv_wrappers as adv
-from adv_wrappers.attacks.gradient_attack import Best
+from adv_wrappers.attacks.gradient_attack import BestPoints
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.context import Context
@@ -262,7 +262,7 @@ def test_law_10_a_wrap_that_reverses_the_order(monkeypatch, kind):
 
 @pytest.mark.parametrize("fault", ["last", "worst", "mixed"])
 def test_law_12_a_search_that_keeps_another_point(monkeypatch, fault):
-    offer = Best.offer
+    offer = BestPoints.offer
 
     def wrong(self, y, params=None, end=False):
         if fault == "last" or self.point is None:
@@ -279,7 +279,7 @@ def test_law_12_a_search_that_keeps_another_point(monkeypatch, fault):
         self.point = self.point.roll(1, 0)  # each row gets its neighbour's
         return value
 
-    monkeypatch.setattr(Best, "offer", wrong)
+    monkeypatch.setattr(BestPoints, "offer", wrong)
     fails(checks.check_never_weaker, case("min-best", "q"))
 
 
