@@ -141,6 +141,11 @@ def _normalize(weights: Weights, prefix: str, settings: Settings, _: int | None,
     return Normalize(mean, std, clip)
 
 
+def _normalize_settings(layer: nn.Module) -> Layer:
+    assert isinstance(layer, Normalize)
+    return {"clip": layer.clip if finite(layer.clip) is not None else None}  # infinity clips nothing
+
+
 def _linear(weights: Weights, prefix: str, settings: Settings, inputs: int | None, outputs: int | None) -> nn.Linear:
     return weights.linear(prefix, inputs, outputs, settings.truth("bias", True))
 
@@ -208,7 +213,7 @@ def _log_std(weights: Weights, prefix: str, _: Settings, inputs: int | None, __:
     return AppendLogStd(weights.take(f"{prefix}.log_std", 1, inputs).detach())
 
 
-_FORMS["normalize"] = _Form(Normalize, _attributes("clip"), _normalize)
+_FORMS["normalize"] = _Form(Normalize, _normalize_settings, _normalize)
 _FORMS["linear"] = _Form(nn.Linear, _linear_settings, _linear)
 _FORMS["conv"] = _Form(nn.Conv2d, _conv_settings, _conv)
 _FORMS["flatten"] = _Form(nn.Flatten, _flatten_settings, lambda *given: nn.Flatten())

@@ -6,7 +6,6 @@ width: a director has as many decisions to learn as its victim has actions, and 
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from adv_wrappers.adversaries.director import Director
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.spec import copy_of
 
 
 class Frames(BaseFeaturesExtractor):
@@ -76,23 +76,8 @@ def director_of(model: Any) -> Director:
         layers.append(Normalize(middle, unit, float(normal.clip_obs)))
     layers += [*head.policy_net, policy.action_net]
     discrete = isinstance(model.action_space, spaces.Discrete)
-    return Director(nn.Sequential(*map(_copy, layers)).cpu(), discrete, clip=True)  # as SB3 does before every step
-
-
-def _copy(layer: nn.Module) -> nn.Module:
-    """A layer with weights of its own; made on ``meta``, so that nothing is drawn for it."""
-    if isinstance(layer, Normalize):
-        return Normalize(layer.mean.clone(), layer.std.clone(), layer.clip)
-    if isinstance(layer, nn.Linear):
-        copy: nn.Module = nn.Linear(layer.in_features, layer.out_features, device="meta")
-    elif isinstance(layer, nn.Conv2d):
-        size = (layer.kernel_size[0], layer.kernel_size[1])
-        copy = nn.Conv2d(layer.in_channels, layer.out_channels, size, layer.stride[0], device="meta")
-    else:
-        return deepcopy(layer)
-    weights = {name: weight.detach().clone() for name, weight in layer.state_dict().items()}
-    copy.load_state_dict(weights, assign=True)
-    return copy
+    net = copy_of(layer for layer in layers if not isinstance(layer, nn.Identity))
+    return Director(net.cpu(), discrete, clip=True)  # as SB3 does before every step
 
 
 def minibatch(rows: int, steps: int) -> int:

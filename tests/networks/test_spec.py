@@ -69,7 +69,14 @@ def test_a_recurrent_network_is_built_again():
 
 
 def test_defaults_are_left_out():
-    layers = [nn.Conv2d(1, 1, 2, 3), nn.ELU(), nn.Flatten(), nn.Linear(2, 2), Clip(-1, 1), Normalize(*torch.ones(2, 1))]
+    layers = [
+        nn.Conv2d(1, 1, 2, 3),
+        nn.ELU(),
+        nn.Flatten(),
+        nn.Linear(2, 2),
+        Clip(-1, 1),
+        Normalize(*torch.ones(2, 1), float("inf")),
+    ]
     assert describe(layers, "net")[0] == [
         {"kind": "conv", "stride": 3}, {"kind": "elu"}, {"kind": "flatten"}, {"kind": "linear"},
         {"kind": "clip", "low": -1, "high": 1}, {"kind": "normalize", "clip": None},

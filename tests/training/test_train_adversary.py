@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -141,8 +142,10 @@ def test_a_changed_folder_is_refused(tmp_path):
     assert learned.sha256 != other.sha256
     with pytest.raises(CardError, match="changed: expected"):
         Learned(card=str(tmp_path / "a"), sha256=other.sha256)
-    with pytest.raises(CardError, match="is no adversary's folder"):
+    with pytest.raises(CardError, match=r"cannot read .*card\.json"):
         Learned(card=str(tmp_path))
+    with pytest.raises(CardError, match="expected the card of a director, got that of a victim"):
+        Learned(card=str(Path(adv.__file__).parent / "zoo" / "cartpole-a2c"))
 
 
 @pytest.mark.parametrize(
