@@ -8,12 +8,25 @@ from typing import Any
 
 import click
 from rich.markup import escape
+from rich.progress import TaskID
 
-from adv_wrappers.cli.main import console_, main, printed, progress_, stats_option
+from adv_wrappers.cli.main import (
+    FOLDER,
+    POSITIVE,
+    SEED,
+    SELECT,
+    VICTIM,
+    Select,
+    main,
+    make_console,
+    make_progress,
+    print_if_unwritten,
+    stats_option,
+)
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.utils.files import held
-from adv_wrappers.victims import load_victim
+from adv_wrappers.victims import Victim, load_victim
 
 _DEMO: tuple[tuple[str, str, str, tuple[str, ...], int], ...] = (
     ("cartpole", "zoo:cartpole-dqn", "CartPole-v1", ("noise:eps=0.2", "pgd:eps=0.2", "action-flip:p=0.2"), 10),
@@ -27,21 +40,21 @@ _DEMO: tuple[tuple[str, str, str, tuple[str, ...], int], ...] = (
 )  # fmt: skip
 
 
-def _run(victim: Any, env: str, threats: tuple[str, ...], **options: Any) -> Report:
+def _run(victim: Victim | str, env: str, threats: tuple[str, ...], **options: Any) -> Report:
     """Evaluate with progress bars on a terminal, and silently elsewhere."""
-    with progress_() as bars:
-        tasks: dict[int, Any] = {}
+    with make_progress() as bars:
+        tasks: list[TaskID] = []
 
-        def tell(threat: str, done: int, total: int) -> None:
+        def move(threat: str, done: int, total: int) -> None:
             if done == 0:
-                tasks[len(tasks)] = bars.add_task(escape(threat), total=total)
-            bars.update(tasks[len(tasks) - 1], completed=done)
+                tasks.append(bars.add_task(escape(threat), total=total))
+            bars.update(tasks[-1], completed=done)
 
-        return evaluate(victim, env, list(threats), progress=tell, **options)
+        return evaluate(victim, env, list(threats), progress=move, **options)
 
 
 def _show(report: Report) -> None:
-    console = console_()
+    console = make_console()
     table = report.table()
     table.caption = None  # a caption is as narrow as its table; warnings get lines of their own
     console.print(table)
@@ -53,7 +66,7 @@ def _show(report: Report) -> None:
 
 @main.command("evaluate")
 @click.argument("env")
-@click.option("--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip")
+@VICTIM
 @stats_option
 @click.option(
     "--threat",
@@ -62,30 +75,28 @@ def _show(report: Report) -> None:
     metavar="TEXT",
     help="e.g. max-diff:eps=0.1; ' + ' between threats makes a stack, innermost first; again for more runs",
 )
-@click.option(
-    "--select", type=click.Choice(["mode", "sample"]), help="how the victim acts  [default: as its card says]"
-)
-@click.option("--episodes", default=10, show_default=True, type=click.IntRange(min=1))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
+@SELECT
+@click.option("--episodes", default=10, show_default=True, type=POSITIVE)
+@SEED
 @click.option(
     "--minimum", metavar="RETURN", help="what impact counts from: a number, or worst-action  [default: the game's own]"
 )
-@click.option("--num-envs", type=click.IntRange(min=1), help="side by side  [default: 32, or 8 for images]")
+@click.option("--num-envs", type=POSITIVE, help="side by side  [default: 32, or 8 for images]")
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="for report.json and returns.png")
+@click.option("--out", type=FOLDER, help="for report.json and returns.png")
 @click.option("--resume", is_flag=True, help="play only what --out does not hold yet")
 def evaluate_(
     env: str, victim: str, stats: str | None,
-    threats: tuple[str, ...], select: Any, episodes: int, seed: int, minimum: str | None,
+    threats: tuple[str, ...], select: Select | None, episodes: int, seed: int, minimum: str | None,
     num_envs: int | None, device: str | None, no_quantize: bool, out: Path | None, resume: bool,
 ) -> None:  # fmt: skip
     """Play ENV clean and under each threat, on the same episodes."""
     agent = load_victim(victim, select=select, device=device or "cpu", stats=stats)
-    lowest: Any = minimum
+    lowest: float | str | None = minimum
     with contextlib.suppress(TypeError, ValueError):
-        lowest = float(lowest)
-    with printed(_show):
+        lowest = float(lowest)  # type: ignore[arg-type]  # None and other texts stay
+    with print_if_unwritten(_show):
         report = _run(
             agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs,
             quantize=not no_quantize, out=out, resume=resume,
@@ -97,9 +108,7 @@ def evaluate_(
 
 
 @main.command()
-@click.option(
-    "--out", default=Path("adv-wrappers-demo"), show_default=True, type=click.Path(path_type=Path, file_okay=False)
-)
+@click.option("--out", default=Path("adv-wrappers-demo"), show_default=True, type=FOLDER)
 def demo(out: Path) -> None:
     """Attack two agents of the zoo: tables, JSON and figures in well under a minute."""
     with held(out):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from adv_wrappers.cli.main import console_, main, stats_option, table_
+from adv_wrappers.cli.main import SEED, main, make_console, make_table, stats_option
 from adv_wrappers.evaluation.side_by_side import compare_threats
 from adv_wrappers.rendering.contact_sheet import (
     ThreatComparison,
@@ -34,8 +34,8 @@ from adv_wrappers.victims import load_victim
 @click.option("--victim", metavar="REF", help="who plays, and is attacked  [default: random actions]")
 @stats_option
 @click.option("--step", default=100, show_default=True, type=click.IntRange(min=0), help="played before the picture")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
-@click.option("--raw", is_flag=True, help="the colour screen of an Atari game, not what agents are handed")
+@SEED
+@click.option("--raw", is_flag=True, help="the colour screen of an Atari game, not the observation of agents")
 @click.option(
     "--out",
     default=Path("sheet.png"),
@@ -50,8 +50,8 @@ def look_(
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
     format_of(out, ("png",))
     probe(out.parent)
-    player = None if victim is None else load_victim(victim, stats=stats)
-    comparison = compare_threats(env, list(threats) or None, player, step=step, seed=seed, raw=raw)
+    agent = None if victim is None else load_victim(victim, stats=stats)
+    comparison = compare_threats(env, list(threats) or None, agent, step=step, seed=seed, raw=raw)
     spectrum = out.with_name(f"{out.stem}-spectrum{out.suffix}")
     draw_contact_sheet(comparison, out)
     draw_spectra(comparison, spectrum)
@@ -60,14 +60,14 @@ def look_(
 
 
 def _show(comparison: ThreatComparison) -> None:
-    table = table_("threat", "l2", "linf", "ssim", "psnr", *(f"{name} band" for name in BANDS))
+    table = make_table("threat", "l2", "linf", "ssim", "psnr", *(f"{name} band" for name in BANDS))
     for column in table.columns[1:]:
         column.justify = "right"
     for (name, numbers), row, bands in zip(comparison.names, comparison.distances, comparison.bands(), strict=True):
         values = [row[key] for key in ("l2", "linf", "ssim", "psnr")]
         words = ["-" if value is None or math.isinf(value) else number(value) for value in values]
         table.add_row(" ".join([name, *numbers]), *words, *(decibels(change) for change in bands.values()))
-    console = console_()
+    console = make_console()
     console.print(f"{comparison.title}\n", markup=False)
     if comparison.under:
         console.print(f"as it comes: {' + '.join(comparison.under)}; threats are applied to that\n", markup=False)

@@ -1,68 +1,82 @@
-"""The group of commands, its errors, and how it prints."""
+"""The group of commands, its errors, the options that commands share, and how they print."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import click
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from adv_wrappers import __version__
 from adv_wrappers.errors import AdvWrappersError, OutputError
+from adv_wrappers.parsing import value_of
 
-_PLAIN = 150  # columns where there is no terminal that has a width
+_WIDTH = 150  # columns where no terminal has a width
+Command = TypeVar("Command", bound=Callable[..., object])
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+VICTIM = click.option("--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip")
+Select = Literal["mode", "sample"]
+SELECT = click.option(
+    "--select", type=click.Choice(["mode", "sample"]), help="how the victim acts  [default: as its card says]"
+)
+SCALE = click.option("--scale", metavar="UNIT", help="of eps: victim, a number, or a;b;... a feature  [default: 1]")
+SEED = click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
+POSITIVE = click.IntRange(min=1)
 
 
-class _Clear(click.ClickException):
-    """An error of the package's own: one line, and the exit code of wrong usage."""
+class _OneLineError(click.ClickException):
+    """An expected error: one line, and the exit code of wrong usage."""
 
     exit_code = 2
 
 
-class _Commands(click.Group):
+class _CommandGroup(click.Group):
     """Commands whose expected errors are one line and exit code 2."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except AdvWrappersError as error:
-            raise _Clear(" ".join(str(error).split())) from error
+            raise _OneLineError(" ".join(str(error).split())) from error
         except OSError as error:
-            if error.errno in (None, errno.EPIPE):  # a reader that has gone is click's affair
+            if error.errno in (None, errno.EPIPE):  # click handles a reader that has gone
                 raise
             where = "" if error.filename is None else f" {error.filename}"
-            raise _Clear(f"cannot read or write{where}: {(error.strerror or str(error)).lower()}") from error
+            raise _OneLineError(f"cannot read or write{where}: {(error.strerror or str(error)).lower()}") from error
 
 
-def stats_option(command: Any) -> Any:
+def stats_option(command: Command) -> Command:
     """The option ``--stats`` beside a ``--victim``."""
     return click.option(
         "--stats", metavar="FILE", help="of the VecNormalize of sb3:FILE.zip  [default: looked for beside it]"
     )(command)
 
 
-def console_(stderr: bool = False) -> Console:
-    """A console of the present standard streams: plain and wide enough where no terminal is."""
+def make_console(stderr: bool = False) -> Console:
+    """A console on the present standard output or error: plain, and wide enough, where that is no terminal."""
     console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=_PLAIN, color_system=None)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=_WIDTH, color_system=None)
 
 
-def progress_() -> Progress:
+def make_progress() -> Progress:
     """Progress bars on a terminal's standard error, and silence elsewhere."""
-    console = console_(stderr=True)
+    console = make_console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console, disable=not console.is_terminal)
 
 
 @contextlib.contextmanager
-def printed(show: Callable[[Any], None]) -> Iterator[None]:
-    """Print what was computed, where it could not be written to its file."""
+def print_if_unwritten(show: Callable[[Any], None]) -> Iterator[None]:
+    """Print with ``show`` the report of an error that says that it could not be written to its file."""
     try:
         yield
     except OutputError as error:
@@ -71,7 +85,37 @@ def printed(show: Callable[[Any], None]) -> Iterator[None]:
         raise
 
 
-def table_(*columns: str) -> Table:
+@contextlib.contextmanager
+def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
+    """A function ``(what, done, of how many)`` that moves a bar for each, and does nothing where no terminal is."""
+    with make_progress() as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def move(what: str, done: int, whole: int) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(escape(what), total=whole)
+            progress.update(tasks[what], completed=done, total=whole)
+
+        yield move
+
+
+@contextlib.contextmanager
+def resumable(folder: Path | None) -> Iterator[None]:
+    """On an interruption, say that the same call goes on from ``folder``."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        where = "" if folder is None else f"; the same call goes on from {folder}"
+        raise click.ClickException(f"interrupted{where}") from None
+
+
+def parse_scale(text: str | None) -> float | str | tuple[float, ...] | None:
+    """A budget's scale as it is written on the command line."""
+    scale: float | str | tuple[float, ...] | None = None if text is None else value_of(text)
+    return scale
+
+
+def make_table(*columns: str) -> Table:
     """A table with these columns."""
     table = Table(box=box.SIMPLE_HEAD)
     for column in columns:
@@ -79,7 +123,7 @@ def table_(*columns: str) -> Table:
     return table
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="adv-wrappers")
 def main() -> None:
     """Attack reinforcement-learning agents, and measure what they lose."""

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from adv_wrappers.campaign import SuiteReport, standard
 from adv_wrappers.campaign.entries import ATTACKS
-from adv_wrappers.cli.main import console_, main, printed, stats_option
-from adv_wrappers.cli.train import FOLDER, ONE, SCALE, SEED, SELECT, VICTIM, bars, going_on, unit
+from adv_wrappers.cli.main import (
+    FOLDER,
+    POSITIVE,
+    SCALE,
+    SEED,
+    SELECT,
+    VICTIM,
+    Select,
+    main,
+    make_console,
+    parse_scale,
+    print_if_unwritten,
+    progress_bars,
+    resumable,
+    stats_option,
+)
+from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import load_victim
 
 
@@ -25,12 +39,12 @@ from adv_wrappers.victims import load_victim
     "--episodes",
     default=50,
     show_default=True,
-    type=ONE,
+    type=POSITIVE,
     help="that every attack is scored on, and the strongest again",
 )
 @SEED
-@click.option("--steps", default=100_000, show_default=True, type=ONE, help="of each adversary that learns")
-@click.option("--num-envs", type=ONE, help="side by side  [default: 32, or 8 for images]")
+@click.option("--steps", default=100_000, show_default=True, type=POSITIVE, help="of each adversary that learns")
+@click.option("--num-envs", type=POSITIVE, help="side by side  [default: 32, or 8 for images]")
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @SELECT
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
@@ -38,14 +52,14 @@ from adv_wrappers.victims import load_victim
 def suite_(
     env: str, victim: str, stats: str | None,
     eps: float, scale: str | None, attacks: tuple[str, ...], episodes: int, seed: int,
-    steps: int, num_envs: int | None, no_quantize: bool, select: Any, device: str | None, out: Path | None,
+    steps: int, num_envs: int | None, no_quantize: bool, select: Select | None, device: str | None, out: Path | None,
 ) -> None:  # fmt: skip
     """Attack a victim in ENV with everything that applies, and report the strongest on fresh episodes."""
     agent = load_victim(victim, select=select, device=device or "cpu", stats=stats)
-    with printed(_show), bars() as tell, going_on(out):
+    with print_if_unwritten(_show), progress_bars() as progress, resumable(out):
         report = standard(
-            agent, env, eps, scale=unit(scale), attacks=attacks or None, episodes=episodes, seed=seed, steps=steps,
-            num_envs=num_envs, quantize=not no_quantize, out=out, progress=tell,
+            agent, env, eps, scale=parse_scale(scale), attacks=attacks or None, episodes=episodes, seed=seed,
+            steps=steps, num_envs=num_envs, quantize=not no_quantize, out=out, progress=progress,
         )  # fmt: skip
     _show(report)
     if out is not None:
@@ -53,8 +67,8 @@ def suite_(
         click.echo(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
 
 
-def _show(report: Any) -> None:
-    console = console_()
+def _show(report: SuiteReport | Report) -> None:
+    console = make_console()
     console.print(report.table())
     for note in report.notes() if isinstance(report, SuiteReport) else ():
         console.print(note, markup=False, soft_wrap=True)

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import importlib.util
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.markup import escape
 
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.campaign.entries import checkpoints, trainer
-from adv_wrappers.cli.main import console_, main, progress_, stats_option, table_
+from adv_wrappers.cli.main import (
+    FOLDER,
+    POSITIVE,
+    SCALE,
+    SEED,
+    SELECT,
+    VICTIM,
+    Select,
+    main,
+    make_console,
+    make_table,
+    parse_scale,
+    progress_bars,
+    resumable,
+    stats_option,
+)
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.evaluation.report import number
 from adv_wrappers.parsing import pieces_of, value_of
@@ -23,56 +35,18 @@ from adv_wrappers.training.train_critic import GRID, SMALL, check_scan_folder, d
 from adv_wrappers.training.train_one_critic import train_one_critic
 from adv_wrappers.victims import load_victim
 
-FOLDER = click.Path(path_type=Path, file_okay=False)
-VICTIM = click.option("--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip")
-SELECT = click.option(
-    "--select", type=click.Choice(["mode", "sample"]), help="how the victim acts  [default: as its card says]"
-)
-SCALE = click.option("--scale", metavar="UNIT", help="of eps: victim, a number, or a;b;... a feature  [default: 1]")
-SEED = click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
-ONE = click.IntRange(min=1)
 
-
-@contextmanager
-def bars() -> Iterator[Callable[[str, int, int], None]]:
-    """A function ``(what, done, of how many)`` that moves a bar each on a terminal, and is silent elsewhere."""
-    with progress_() as progress:
-        tasks: dict[str, Any] = {}
-
-        def tell(what: str, done: int, whole: int) -> None:
-            if what not in tasks:
-                tasks[what] = progress.add_task(escape(what), total=whole)
-            progress.update(tasks[what], completed=done, total=whole)
-
-        yield tell
-
-
-def unit(text: str | None) -> Any:
-    """A budget's scale as it is written on the command line."""
-    return None if text is None else value_of(text)
-
-
-def _word(folder: Path) -> str:
-    """A folder as the text of a threat holds it."""
+def _quoted(folder: Path) -> str:
+    """A folder as it is written in the text of a threat."""
     text = str(folder)
     plain = value_of(text) == text and pieces_of(text) == [text]
     return text if plain else f"'{text}'"
 
 
-def _next(env: str, victim: str, threat: str, select: str | None = None) -> str:
+def _evaluate_with(env: str, victim: str, threat: str, select: str | None = None) -> str:
     """The command that evaluates under a threat."""
     words = ["adv-wrappers", "evaluate", env, "--victim", victim, *(["--select", select] if select else [])]
     return f"evaluate with: {shlex.join([*words, '--threat', threat])}"
-
-
-@contextmanager
-def going_on(folder: Path | None) -> Iterator[None]:
-    """Say to whoever interrupts that nothing is lost."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        where = "" if folder is None else f"; the same call goes on from {folder}"
-        raise click.ClickException(f"interrupted{where}") from None
 
 
 @main.command("train-adversary")
@@ -83,16 +57,16 @@ def going_on(folder: Path | None) -> Iterator[None]:
 @click.option(
     "--form",
     type=click.Choice([*FORMS, BOTH]),
-    help="of pa-ad's steer; both trains the two and keeps the stronger  [default: by the victim's actions]",
+    help="of pa-ad's action; both trains the two and keeps the stronger  [default: by the victim's actions]",
 )
 @click.option("--eps", type=float, help="radius of the l-infinity budget; pa-ad-action on discrete actions needs none")
 @SCALE
-@click.option("--steps", default=100_000, show_default=True, type=ONE, help="of all environments together")
+@click.option("--steps", default=100_000, show_default=True, type=POSITIVE, help="of all environments together")
 @click.option("--algorithm", default="ppo", show_default=True, metavar="NAME", help="ppo or a2c")
-@click.option("--num-envs", type=ONE, help="attacked as one batch  [default: 32, or 8 for images]")
+@click.option("--num-envs", type=POSITIVE, help="attacked as one batch  [default: 32, or 8 for images]")
 @SEED
-@click.option("--checks", default=10, show_default=True, type=ONE, help="checkpoints that are compared")
-@click.option("--episodes", default=30, show_default=True, type=ONE, help="that each checkpoint is judged by")
+@click.option("--checks", default=10, show_default=True, type=POSITIVE, help="checkpoints that are compared")
+@click.option("--episodes", default=30, show_default=True, type=POSITIVE, help="that each checkpoint is judged by")
 @click.option("--when", metavar="TIMING", help="e.g. bernoulli(0.5)  [default: every step]")
 @SELECT
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
@@ -101,38 +75,38 @@ def going_on(folder: Path | None) -> Iterator[None]:
 def train_adversary_(
     env: str, victim: str, stats: str | None,
     kind: str, form: str | None, eps: float | None, scale: str | None, steps: int,
-    algorithm: str, num_envs: int | None, seed: int, checks: int, episodes: int, when: str | None, select: Any,
-    no_quantize: bool, tensorboard: Path | None, out: Path,
+    algorithm: str, num_envs: int | None, seed: int, checks: int, episodes: int, when: str | None,
+    select: Select | None, no_quantize: bool, tensorboard: Path | None, out: Path,
 ) -> None:  # fmt: skip
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
     train, agent = trainer(), load_victim(victim, select=select, stats=stats)
     if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
         raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
-    with bars() as tell, going_on(out):
+    with progress_bars() as move, resumable(out):
         whole = steps * (2 if form == BOTH else 1)
-        tell(kind, 0, whole)
+        move(kind, 0, whole)
         train(
             kind, env, agent, eps, steps, algorithm, num_envs, seed,
-            scale=unit(scale), when=when, form=form, checks=checks,
+            scale=parse_scale(scale), when=when, form=form, checks=checks,
             episodes=episodes, out=out, tensorboard=tensorboard, quantize=not no_quantize,
-            progress=lambda at, _: tell(kind, min(at, whole), whole),
+            progress=lambda at, _: move(kind, min(at, whole), whole),
         )  # fmt: skip
     if form == BOTH:
         rows = [{"form": one, **row} for one in FORMS for row in checkpoints(out / one)]
     else:
         rows = checkpoints(out)
     best = min(rows, key=lambda row: float(row["mean_return"]))
-    table = table_("steps", "victim's return", "std", "median", "in training", "seconds")
+    table = make_table("steps", "victim's return", "std", "median", "in training", "seconds")
     for column in table.columns:
         column.justify = "right"
     for row in rows:
         cells = (number(row.get(key)) for key in ("mean_return", "std", "median", "in_training", "seconds"))
         steps_ = f"{row.get('form', '')} {row['steps']}".strip()
         table.add_row(f"{steps_}{' *' if row is best else '  '}", *cells, style="bold" if row is best else "")
-    console_().print(table)
+    make_console().print(table)
     click.echo(f"* the best of {len(rows)}, by mean return over {episodes} episodes that the training never sees")
-    text = f"learned:card={_word(out)}" + (f",when={when}" if when else "")
-    click.echo(_next(env, agent.ref or victim, text, select))
+    text = f"learned:card={_quoted(out)}" + (f",when={when}" if when else "")
+    click.echo(_evaluate_with(env, agent.ref or victim, text, select))
 
 
 @main.command("train-critic")
@@ -145,7 +119,7 @@ def train_adversary_(
 @click.option("--weight", type=float, help="of smoothness  [default: 0.1]")
 @click.option("--box", type=click.Choice(["both", "action"]), help="around what  [default: both]")
 @click.option("--successor", type=click.Choice(["next", "shuffled"]), help="[default: next]")
-@click.option("--num-envs", type=ONE, help="side by side  [default: 8]")
+@click.option("--num-envs", type=POSITIVE, help="side by side  [default: 8]")
 @SEED
 @click.option("--one", is_flag=True, help="one critic, and no attacks: as where one of the five options above is given")
 @click.option("--grid", is_flag=True, help="the strongest of the papers' thirty settings, instead of four")
@@ -153,14 +127,14 @@ def train_adversary_(
     "--eps", type=float, help="radius of the l-infinity budget that they attack with  [default: 0.1 with scale=victim]"
 )
 @SCALE
-@click.option("--episodes", default=20, show_default=True, type=ONE, help="that each critic is judged by")
+@click.option("--episodes", default=20, show_default=True, type=POSITIVE, help="that each critic is judged by")
 @SELECT
 @click.option("--out", required=True, type=FOLDER, help="for the critics; the same call goes on where it stopped")
 def train_critic_(
     env: str, victim: str, stats: str | None,
     steps: int | None, robust: str | None, robust_eps: float | None, weight: float | None,
     box: str | None, successor: str | None, num_envs: int | None, seed: int, one: bool, grid: bool, eps: float | None,
-    scale: str | None, episodes: int, select: Any, out: Path,
+    scale: str | None, episodes: int, select: Select | None, out: Path,
 ) -> None:  # fmt: skip
     """Train critics of a victim in ENV for robust-sarsa: four settings, each attacked with, and keep the strongest.
 
@@ -182,31 +156,33 @@ def train_critic_(
         raise click.UsageError("--scale goes with --eps")
     agent = load_victim(victim, select=select, stats=stats)
     many = not chosen
-    within = Linf(eps, unit(scale)) if eps is not None else default_budget(agent) if many else None
-    with bars() as tell, going_on(out):
+    within = Linf(eps, parse_scale(scale)) if eps is not None else default_budget(agent) if many else None
+    with progress_bars() as move, resumable(out):
         if many:
             assert within is not None
             check_scan_folder(out)
             settings = GRID if grid else SMALL
             found = scan_critics(
-                agent, env, within=within, settings=settings, episodes=episodes, out=out, progress=tell, **common
+                agent, env, within=within, settings=settings, episodes=episodes, out=out, progress=move, **common
             )
             critic = found.save(out)
         else:
             critic = train_one_critic(
-                agent, env, out=out, progress=lambda *at: tell("robust-sarsa critic", *at), **setting, **common
+                agent, env, out=out, progress=lambda *at: move("robust-sarsa critic", *at), **setting, **common
             )
     if many:
-        console_().print(found.table())
+        make_console().print(found.table())
     else:
         _show(critic)
     assert critic.folder is not None
     scale = "victim" if many and eps is None else scale
     budget = f"eps={'EPS' if within is None else f'{within.eps:g}'}" + (f",scale={scale}" if scale else "")
-    click.echo(_next(env, agent.ref or victim, f"robust-sarsa:critic={_word(Path(critic.folder))},{budget}", select))
+    click.echo(
+        _evaluate_with(env, agent.ref or victim, f"robust-sarsa:critic={_quoted(Path(critic.folder))},{budget}", select)
+    )
 
 
 def _show(critic: Critic) -> None:
     last = critic.card["losses"][-1]
-    told = ", ".join(f"{key} {number(last[key])}" for key in ("loss", "robustness", "width", "q", "mean_return"))
-    click.echo(f"{last['steps']} steps: {told}")
+    values = ", ".join(f"{key} {number(last[key])}" for key in ("loss", "robustness", "width", "q", "mean_return"))
+    click.echo(f"{last['steps']} steps: {values}")

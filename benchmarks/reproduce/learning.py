@@ -11,8 +11,9 @@ import numpy as np
 from figures import of_seeds, table
 
 from adv_wrappers.evaluation.statistics import interval
+from adv_wrappers.rendering.pixels import ATTACKED, MUTED
 
-COLOURS = {"sa-rl": "#7c3aed", "pa-ad": "#dc2626", "robust-sarsa": "#0f766e", "max-diff": "#b45309", "noise": "#6b7280"}
+COLOURS = {"sa-rl": "#7c3aed", "pa-ad": ATTACKED, "robust-sarsa": "#0f766e", "max-diff": "#b45309", "noise": MUTED}
 STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False}
 Runs = Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]  # a kind's trainings, each a list of checkpoints
 
