@@ -46,6 +46,7 @@ import gymnasium as gym
 import torch
 import adv_wrappers as adv
 from adv_wrappers import *
+from adv_wrappers.atari import *
 from adv_wrappers.daylight import *
 from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.daylight.by_game import transform_of
