@@ -58,9 +58,9 @@ def recorded(call: Call, device: torch.device, count: int) -> Call:
 
     if device.type != "cuda":
         return several
-    from adv_wrappers.accel.cuda_graphs import CudaRecorder
+    from adv_wrappers.accel.cuda_graphs import CudaGraphRecorder
 
-    replay: Call = CudaRecorder(device).record(several)
+    replay: Call = CudaGraphRecorder(device).record(several)
     return replay
 
 

@@ -101,7 +101,7 @@ MOST_ANY = 1661
 LONGEST = 420  # lines
 LONGER = {"core/budgets.py": 440, "core/engine.py": 505}
 CIRCLES = {("wrappers/adversary_env.py", "wrappers/sb3_adversary_env.py")}
-HOMONYMS = {"Critic", "Seat", "Table", "Unmoved"}
+HOMONYMS = {"Critic", "Seat", "Table"}
 SAME_NAME = {
     "__init__.py": "a folder",
     "noise.py": "random numbers, added to observations or to actions",

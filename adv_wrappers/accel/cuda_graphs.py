@@ -1,17 +1,16 @@
-"""Watching what a function does to tensors: whether its kernels could be recorded, and what memory they read.
-
-Recorders: what makes a graph of the kernels that a function launches.
-
-Graphs: a whole attack recorded once a shape and replayed, instead of launched kernel by kernel.
+"""CUDA graphs: a whole attack captured once for every shape and replayed, instead of launched kernel by kernel.
 
 On CUDA a small network is done before the host has launched its next kernel, so an attack of K steps costs its
-launches. Recorded as a CUDA graph it costs one. What is recorded reads static buffers: every replay is preceded by
-copying its inputs into them, and its result is overwritten by the next. The kernels and all that a strike depends on
-are the same, so results are those of the plain way at the same shape, to the bit.
+launches. Captured as a CUDA graph it costs one. A captured function reads static buffers: its inputs are copied into
+them before every replay, and its result is overwritten by the next. The kernels and all that an attack depends on are
+the same, so results equal those of the uncaptured function at the same shape, to the bit.
 
-A function is first watched: what waits for the device, copies from or to another, or writes to what it was given cannot
-be recorded, and is cheaper to meet here than in a broken capture. What fails costs a warning, never a result. The
-environment variable ``ADV_WRAPPERS_GRAPHS=0`` switches graphs off.
+Before a function is captured it is checked: what waits for the device, copies from or to another, or writes to what it
+was given cannot be captured, and is cheaper to meet here than in a broken capture. A failure costs a warning, never a
+result. The environment variable ``ADV_WRAPPERS_GRAPHS=0`` switches graphs off.
+
+:class:`GraphCache` holds the graphs of one function, a :class:`CapturedGraph` for each shape; a :class:`GraphRecorder`
+captures; :class:`CaptureCheck` and :class:`HostCopyCheck` find what cannot be captured.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from __future__ import annotations
 import os
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,22 +27,233 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.utils.trees import leaves, map_leaves, tensors
+from adv_wrappers.utils.trees import clone, leaves, map_leaves, tensors
+
+SWITCH = "ADV_WRAPPERS_GRAPHS"
+_AUTOCAST = ("cuda", "cpu")  # the kinds of devices that autocast knows
+# a tensor, a function that makes one when it is called, None, or dictionaries and tuples of these
+Tree: TypeAlias = "Tensor | Callable[[], Tensor] | Mapping[str, Tree] | tuple[Tree, ...] | None"
+Result = TypeVar("Result")  # a tensor, or a tuple of tensors and None
 
 
-class Watch(TorchDispatchMode):
-    """Raises :class:`ThreatError` at kernels that cannot be replayed, and keeps what the others read from outside.
+class HasModules(Protocol):
+    """What is asked of a victim: its networks."""
+
+    def modules(self) -> Sequence[torch.nn.Module]:
+        """All networks that the victim computes with."""
+
+
+class GraphCache:
+    """The graphs of one function of a tree of tensors, one for every shape; the least recently used is given up.
+
+    Args:
+        recorder: captures the function.
+        label: the name of the function in warnings.
+        victims: the victims whose weights it reads; where these move, it is captured again.
+        most: the largest number of graphs.
+
+    Attributes:
+        fault: the reason why nothing is captured any more, or None.
+        graphs: the graphs by shape and settings, the least recently used first.
+    """
+
+    def __init__(self, recorder: GraphRecorder, label: str, victims: Sequence[HasModules] = (), most: int = 16) -> None:
+        self.recorder, self.label, self.victims, self.most = recorder, label, list(victims), most
+        self.fault: str | None = None
+        self.graphs: OrderedDict[Hashable, CapturedGraph] = OrderedDict()
+        self._where: Hashable = None
+
+    def __call__(
+        self, function: Callable[[Any], Result], tree: Tree, plain: Callable[[], Result], keep: bool = True
+    ) -> Result:
+        """``function(tree)``, a tensor or a tuple of tensors and None.
+
+        Args:
+            function: the function, the same one at every call. It runs the same kernels at every call of one shape;
+                what it reads beside the tree may change, but not move.
+            tree: the inputs.
+            plain: computes the same without a graph, for where there is none.
+            keep: False allows the result to be memory that the next call overwrites.
+        """
+        if (
+            self.fault is not None
+            or torch.is_inference_mode_enabled()
+            or any(map(torch.is_autocast_enabled, _AUTOCAST))
+        ):
+            return plain()
+        where = tuple(map(pointers, self.victims))
+        if where != self._where:
+            self.graphs.clear()
+            self._where = where
+        try:
+            key = signature(tree), settings()
+            graph = self.graphs.get(key)
+            if graph is None or not graph.valid():
+                self.graphs[key] = graph = self._capture(function, tree)
+        except Exception as error:  # whatever a driver raises: the function works without a graph
+            out = plain()  # or raises, if the error is the attack's own
+            self._warn(error)
+            return out
+        if len(self.graphs) > self.most:
+            self.graphs.popitem(last=False)
+        self.graphs.move_to_end(key)
+        result: Result = graph(tree)
+        return clone(result) if keep else result
+
+    def _capture(self, function: Callable[[Any], object], tree: Tree) -> CapturedGraph:
+        graph = CapturedGraph(tree)
+        run = graph.over(function, tree)
+        run()  # makes the tables that are made once
+        with HostCopyCheck(), CaptureCheck() as check:
+            run()
+        graph.capture(self.recorder, run, check.read)
+        return graph
+
+    def _warn(self, error: Exception) -> None:
+        self.fault = f"{type(error).__name__}: {error}"
+        warnings.warn(
+            f"{self.label} is not recorded as a graph, its kernels are launched one by one: {self.fault}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "graphs": OrderedDict()}  # a graph is memory of this process
+
+
+class CapturedGraph:
+    """The graph of one shape: static copies of the inputs, and the replay that reads them."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._static: list[Tensor | None] = [None if callable(leaf) else leaf.clone() for leaf in leaves(tree)]
+        self._held: list[tuple[Tensor, int]] = []
+
+    def over(self, function: Callable[[Any], object], tree: Tree) -> Callable[[], object]:
+        """``function`` of the static copies.
+
+        An input that is made when it is called for is copied only if the function ever calls for it.
+        """
+        sources, numbers = tuple(leaves(tree)), iter(range(len(self._static)))
+
+        def made(number: int) -> Tensor:
+            found = self._static[number]
+            if found is None:
+                self._static[number] = found = sources[number]().clone()
+            return found
+
+        def place(leaf: Tensor | Callable[[], Tensor]) -> object:
+            number = next(numbers)
+            return self._static[number] if isinstance(leaf, Tensor) else lambda: made(number)
+
+        static = map_leaves(place, tree)
+        return lambda: function(static)
+
+    def capture(self, recorder: GraphRecorder, run: Callable[[], object], read: Iterable[Tensor]) -> None:
+        """Capture ``run``, which reads the tensors ``read``; those that are no inputs are held, so that they stay."""
+        own = {leaf.data_ptr() for leaf in self._static if leaf is not None}
+        self._held = [(tensor, tensor.data_ptr()) for tensor in read if tensor.data_ptr() not in own]
+        self._replay = recorder.record(run)
+
+    def valid(self) -> bool:
+        """Whether every tensor that is read is where it was."""
+        return all(tensor.data_ptr() == pointer for tensor, pointer in self._held)
+
+    def __call__(self, tree: Tree) -> Any:
+        for static, leaf in zip(self._static, leaves(tree), strict=True):
+            if static is not None:
+                static.copy_(leaf() if callable(leaf) else leaf, non_blocking=True)
+        return self._replay()
+
+
+def signature(tree: Tree) -> Hashable:
+    """What trees that share one graph have in common: structure, shapes, strides, dtypes and devices."""
+    if isinstance(tree, Tensor):
+        return tuple(tree.shape), tree.stride(), tree.dtype, tree.device
+    if isinstance(tree, dict):
+        return tuple((key, signature(branch)) for key, branch in tree.items())
+    if isinstance(tree, tuple):
+        return tuple(signature(branch) for branch in tree)
+    if tree is not None and not callable(tree):
+        # its value would be that of the capture for ever
+        raise TypeError(f"expected tensors, got {type(tree).__name__}")
+    return tree is None
+
+
+def settings() -> Hashable:
+    """The settings that choose the kernels of a product or a convolution, beside its shape."""
+    cudnn = torch.backends.cudnn
+    try:
+        products: tuple[object, object] = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+    except RuntimeError:  # torch's newer switches are in use, and do not mix with these
+        products = torch.backends.cuda.matmul.fp32_precision, cudnn.conv.fp32_precision  # type: ignore[attr-defined]
+    return products, cudnn.deterministic, torch.are_deterministic_algorithms_enabled()
+
+
+def pointers(victim: HasModules) -> Hashable:
+    """The addresses of a victim's weights, if it follows networks that are trained elsewhere."""
+    if not getattr(victim, "live", True):
+        return ()
+    nets = victim.modules()
+    return tuple(tensor.data_ptr() for net in nets for tensor in (*net.parameters(), *net.buffers()))
+
+
+class GraphRecorder(Protocol):
+    """Turns a function without arguments into one that does the same to the same memory, only faster."""
+
+    def record(self, function: Callable[[], object]) -> Callable[[], object]:
+        """A replay of ``function``, whose result is the same memory every time."""
+
+
+class CudaGraphRecorder:
+    """CUDA graphs that share one pool of memory: they are replayed one after another, never side by side."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stream: torch.cuda.Stream | None = None
+        self._pool: Any = None  # torch's handle of a pool
+
+    def record(self, function: Callable[[], object]) -> Callable[[], object]:
+        with torch.cuda.device(self.device):
+            if self._stream is None:
+                self._stream, self._pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                for _ in range(3):  # libraries choose their kernels and take their workspaces
+                    function()
+            torch.cuda.current_stream().wait_stream(self._stream)
+            graph = torch.cuda.CUDAGraph()
+            # other threads of a training may allocate at the same time
+            with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
+                out = function()
+
+        def replay() -> object:
+            graph.replay()
+            return out
+
+        return replay
+
+    def __reduce__(self) -> tuple[type[CudaGraphRecorder], tuple[torch.device]]:
+        return CudaGraphRecorder, (self.device,)  # streams and pools are of this process
+
+
+def recorder_for(device: torch.device) -> GraphRecorder | None:
+    """The recorder of a device: CUDA graphs on CUDA, None elsewhere and where graphs are switched off."""
+    return CudaGraphRecorder(device) if device.type == "cuda" and os.environ.get(SWITCH) != "0" else None
+
+
+class CaptureCheck(TorchDispatchMode):
+    """Raises :class:`ThreatError` at kernels that cannot be captured, and collects what the others read from outside.
 
     These are kernels that wait for the device (``.item()``), whose shapes depend on data (``nonzero``, a mask as an
     index), that move data between devices, or that write to memory which was not made within.
 
     Attributes:
-        seen: tensors that were read and not made within: inputs, weights, tables.
+        read: tensors that were read and not made within: inputs, weights, tables.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: list[Tensor] = []
+        self.read: list[Tensor] = []
         self._made: set[int] = set()  # addresses of storages; one that is freed comes again for another made within
         self._known: set[int] = set()
 
@@ -58,7 +268,7 @@ class Watch(TorchDispatchMode):
         for tensor in inputs:
             if (key := _storage(tensor)) not in self._made and key not in self._known:
                 self._known.add(key)
-                self.seen.append(tensor)
+                self.read.append(tensor)
         given = {_storage(tensor) for tensor in inputs}
         out = function(*args, **kwargs)
         outputs = list(tensors(out))
@@ -70,10 +280,10 @@ class Watch(TorchDispatchMode):
         return out
 
 
-class Unmoved(TorchFunctionMode):
+class HostCopyCheck(TorchFunctionMode):
     """Raises :class:`ThreatError` where a tensor on a device is made of numbers on the host.
 
-    That is a copy which :class:`Watch` does not see.
+    That is a copy which :class:`CaptureCheck` does not see.
     """
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -103,201 +313,3 @@ def _written(function: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = kwargs.get(argument.name) if argument.kwarg_only else args[number] if number < len(args) else None
             yield from tensors(value)
-
-
-SWITCH = "ADV_WRAPPERS_GRAPHS"
-
-
-class Recorder(Protocol):
-    """What turns a function without arguments into one that does the same to the same memory, only faster."""
-
-    def record(self, function: Callable[[], Any]) -> Callable[[], Any]:
-        """A replay of ``function``, whose result is the same memory every time."""
-
-
-class CudaRecorder:
-    """CUDA graphs that share one pool of memory: they are replayed one after another, never side by side."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._stream: Any = None
-        self._pool: Any = None
-
-    def record(self, function: Callable[[], Any]) -> Callable[[], Any]:
-        with torch.cuda.device(self.device):
-            if self._stream is None:
-                self._stream, self._pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
-            self._stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self._stream):
-                for _ in range(3):  # libraries choose their kernels and take their workspaces
-                    function()
-            torch.cuda.current_stream().wait_stream(self._stream)
-            graph = torch.cuda.CUDAGraph()
-            # other threads of a training may well allocate meanwhile
-            with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
-                out = function()
-
-        def replay() -> Any:
-            graph.replay()
-            return out
-
-        return replay
-
-    def __reduce__(self) -> Any:
-        return CudaRecorder, (self.device,)  # streams and pools are of this process
-
-
-def recorder_for(device: torch.device) -> Recorder | None:
-    """What records on a device: CUDA graphs on CUDA, nothing elsewhere or where graphs are switched off."""
-    return CudaRecorder(device) if device.type == "cuda" and os.environ.get(SWITCH) != "0" else None
-
-
-_KINDS = ("cuda", "cpu")  # of devices that autocast knows
-
-Tree = Any  # a tensor, a function that makes one when it is asked for, None, or dictionaries and tuples of them
-Function = Callable[[Tree], Any]
-
-
-class Graphs:
-    """Graphs of one function of a tree of tensors: one for every shape, the least recently used given up.
-
-    Args:
-        record: what records.
-        label: names the function in warnings.
-        victims: whose weights it reads; where these move, it is recorded again.
-        most: shapes that are kept.
-
-    Attributes:
-        fault: why nothing is recorded any more, or None.
-    """
-
-    def __init__(self, record: Recorder, label: str, victims: list[Any] | None = None, most: int = 16) -> None:
-        self.recorder, self.label, self.victims, self.most = record, label, victims or [], most
-        self.fault: str | None = None
-        self.kept: OrderedDict[Hashable, Replay] = OrderedDict()
-        self._where: Hashable = None
-
-    def __call__(self, function: Function, tree: Tree, plain: Callable[[], Any], keep: bool = True) -> Any:
-        """``function(tree)``, a tensor or a tuple of tensors and None.
-
-        Args:
-            function: always the same one. It runs the same kernels at every call of one shape; what it reads beside
-                the tree may change, but not move.
-            plain: gives the same without a graph, where there is none.
-            keep: False allows the result to be memory that the next call overwrites.
-        """
-        if self.fault is not None or torch.is_inference_mode_enabled() or any(map(torch.is_autocast_enabled, _KINDS)):
-            return plain()
-        where = tuple(map(pointers, self.victims))
-        if where != self._where:
-            self.kept.clear()
-            self._where = where
-        try:
-            key = signature(tree), settings()
-            replay = self.kept.get(key)
-            if replay is None or not replay.valid():
-                self.kept[key] = replay = self._record(function, tree)
-        except Exception as error:  # whatever a driver raises: the plain way is there
-            out = plain()  # or raises, if the error is the attack's own
-            self._warn(error)
-            return out
-        if len(self.kept) > self.most:
-            self.kept.popitem(last=False)
-        self.kept.move_to_end(key)
-        out = replay(tree)
-        return map_leaves(torch.clone, out) if keep else out
-
-    def _record(self, function: Function, tree: Tree) -> Replay:
-        replay = Replay(tree)
-        run = replay.over(function, tree)
-        run()  # tables that are made once are made
-        with Unmoved(), Watch() as watch:
-            run()
-        replay.record(self.recorder, run, watch.seen)
-        return replay
-
-    def _warn(self, error: Exception) -> None:
-        self.fault = f"{type(error).__name__}: {error}"
-        warnings.warn(
-            f"{self.label} is not recorded as a graph, its kernels are launched one by one: {self.fault}",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "kept": OrderedDict()}  # a graph is memory of this process
-
-
-class Replay:
-    """One recorded shape: static copies of the inputs, and the replay that reads them."""
-
-    def __init__(self, tree: Tree) -> None:
-        self._static: list[Tensor | None] = [None if callable(leaf) else leaf.clone() for leaf in leaves(tree)]
-        self._held: list[tuple[Tensor, int]] = []
-
-    def over(self, function: Function, tree: Tree) -> Callable[[], Any]:
-        """``function`` of the static copies.
-
-        An input that is made when it is asked for is copied only if the function ever asks for it.
-        """
-        sources, numbers = tuple(leaves(tree)), iter(range(len(self._static)))
-
-        def asked(number: int) -> Tensor:
-            found = self._static[number]
-            if found is None:
-                self._static[number] = found = sources[number]().clone()
-            return found
-
-        def place(leaf: Any) -> Any:
-            number = next(numbers)
-            return self._static[number] if isinstance(leaf, Tensor) else lambda: asked(number)
-
-        static = map_leaves(place, tree)
-        return lambda: function(static)
-
-    def record(self, record: Recorder, run: Callable[[], Any], seen: list[Tensor]) -> None:
-        """``seen`` are the tensors that are read; those that are no inputs are kept alive and in view."""
-        own = {leaf.data_ptr() for leaf in self._static if leaf is not None}
-        self._held = [(tensor, tensor.data_ptr()) for tensor in seen if tensor.data_ptr() not in own]
-        self._replay = record.record(run)
-
-    def valid(self) -> bool:
-        """Whether everything that is read is where it was."""
-        return all(tensor.data_ptr() == pointer for tensor, pointer in self._held)
-
-    def __call__(self, tree: Tree) -> Any:
-        for static, leaf in zip(self._static, leaves(tree), strict=True):
-            if static is not None:
-                static.copy_(leaf() if callable(leaf) else leaf, non_blocking=True)
-        return self._replay()
-
-
-def signature(tree: Tree) -> Hashable:
-    """What two trees have in common that one recording serves: structure, shapes, layouts, dtypes and devices."""
-    if isinstance(tree, Tensor):
-        return tuple(tree.shape), tree.stride(), tree.dtype, tree.device
-    if isinstance(tree, dict):
-        return tuple((key, signature(branch)) for key, branch in tree.items())
-    if isinstance(tree, tuple):
-        return tuple(signature(branch) for branch in tree)
-    if tree is not None and not callable(tree):
-        raise TypeError(f"expected tensors, got {type(tree).__name__}")  # it would stay what it was for ever
-    return tree is None
-
-
-def settings() -> Hashable:
-    """What chooses the kernels of a product or a convolution, beside its shape."""
-    cudnn = torch.backends.cudnn
-    try:
-        products: Any = torch.get_float32_matmul_precision(), cudnn.allow_tf32
-    except RuntimeError:  # torch's newer switches are in use, and do not mix with these
-        products = torch.backends.cuda.matmul.fp32_precision, cudnn.conv.fp32_precision  # type: ignore[attr-defined]
-    return products, cudnn.deterministic, torch.are_deterministic_algorithms_enabled()
-
-
-def pointers(victim: Any) -> Hashable:
-    """Where the weights of a victim are, if it follows networks that are trained elsewhere."""
-    if not getattr(victim, "live", True):
-        return ()
-    nets = victim.modules()
-    return tuple(tensor.data_ptr() for net in nets for tensor in (*net.parameters(), *net.buffers()))

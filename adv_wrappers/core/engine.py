@@ -75,7 +75,7 @@ class Engine:
         self._fresh: Flags = True  # rows whose newest observation is new: after a partial reset only some
         self._over: Flags = False  # rows whose newest observation ends their episode: nobody acts on it
         self._shown: Observation = None  # what was handed out last
-        self.graphs: cuda_graphs.Graphs | None = None
+        self.graphs: cuda_graphs.GraphCache | None = None
         self._graphed: Any = None
         self.set_threat(threat)
         self.session.add(self, self.victims, self.on_action and (bool(self.victims) or self.reads is not None))
@@ -128,7 +128,7 @@ class Engine:
         able = able and (self.transfer is not None or not host)
         able = able and not any(getattr(v, "compile", False) for v in self.victims)  # cannot be watched
         record = cuda_graphs.recorder_for(device) if able and device is not None else None
-        self.graphs = None if record is None else cuda_graphs.Graphs(record, self.threat.label, self.victims)
+        self.graphs = None if record is None else cuda_graphs.GraphCache(record, self.threat.label, self.victims)
         if self.graphs is not None and before is not None and self._graphed is self.how:
             self.graphs.fault = before.fault  # another budget does not mend an attack
         self._graphed = self.how

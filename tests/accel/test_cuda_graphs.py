@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from adv_wrappers.accel import cuda_graphs
-from adv_wrappers.accel.cuda_graphs import Graphs, Replay
+from adv_wrappers.accel.cuda_graphs import CapturedGraph, GraphCache
 from adv_wrappers.utils.trees import leaves
 from tests.core.helpers import chooser, mlp, randn
 from tests.core.tape import Tape
@@ -30,7 +30,7 @@ def mixed(inputs):
     return x.sin() + state.sum(1, keepdim=True) * inputs["key"]()[:, None], x.abs().amax()
 
 
-class Plain(Graphs):
+class Plain(GraphCache):
     """Graphs whose function is its own way without them."""
 
     def __call__(self, function, tree, keep=True):
@@ -66,7 +66,7 @@ def test_an_input_that_is_not_copied_is_caught(monkeypatch, forgotten):
                 static.copy_(leaf() if callable(leaf) else leaf)
         return self._replay()
 
-    monkeypatch.setattr(Replay, "__call__", careless)
+    monkeypatch.setattr(CapturedGraph, "__call__", careless)
     taped = made()
     assert same(taped(mixed, tree()), mixed(tree()))
     assert not same(taped(mixed, tree(1)), mixed(tree(1)))
@@ -94,7 +94,7 @@ def test_shapes_have_graphs_of_their_own_and_the_oldest_goes():
     taped = made(most=2)
     for rows, records in ((3, 1), (4, 2), (3, 2), (5, 3), (3, 3), (4, 4)):
         assert same(taped(mixed, tree(rows, rows)), mixed(tree(rows, rows)))
-        assert taped.recorder.records == records and len(taped.kept) <= 2, rows
+        assert taped.recorder.records == records and len(taped.graphs) <= 2, rows
     wide = {**tree(rows=4), "x": randn(4, 4).t()}  # of the same shape, otherwise laid out
     assert same(taped(mixed, wide), mixed(wide)) and taped.recorder.records == 5
     whole = tree(rows=4) | {"x": randn(4, 4).float()}
@@ -139,7 +139,7 @@ def test_weights_may_change_where_they_are_but_not_move(live):
         if live:
             net[0].weight = nn.Parameter(net[0].weight * 2)
             run(3)
-            assert len(taped.kept) == 1, "graphs over weights that nobody has any more are given up"
+            assert len(taped.graphs) == 1, "graphs over weights that nobody has any more are given up"
 
 
 def test_weights_that_only_a_function_knows_may_not_move_unnoticed():
@@ -161,7 +161,7 @@ def test_tables_live_as_long_as_a_graph_reads_them():
     table.cache_clear()
     gc.collect()
     assert seen() is not None
-    taped.kept.clear()
+    taped.graphs.clear()
     gc.collect()
     assert seen() is None
 
@@ -216,7 +216,7 @@ def test_a_broken_capture_costs_a_warning():
     taped = made(record=Broken())
     with pytest.warns(RuntimeWarning, match="one by one: RuntimeError: operation not permitted"):
         assert same(taped(mixed, tree()), mixed(tree()))
-    assert same(taped(mixed, tree(1)), mixed(tree(1))) and not taped.kept
+    assert same(taped(mixed, tree(1)), mixed(tree(1))) and not taped.graphs
 
 
 def test_errors_of_the_function_are_its_own():
@@ -233,10 +233,10 @@ def test_what_is_no_tensor_is_not_taken_for_constant():
 
 def test_graphs_are_left_behind_when_pickled():
     taped = made(record=Broken())
-    taped.kept[0] = None
+    taped.graphs[0] = None
     again = pickle.loads(pickle.dumps(taped))
-    assert not again.kept and again.label == "test"
-    used = cuda_graphs.CudaRecorder(torch.device("cuda"))
+    assert not again.graphs and again.label == "test"
+    used = cuda_graphs.CudaGraphRecorder(torch.device("cuda"))
     used._stream = used._pool = lambda: "of this process"
     again = pickle.loads(pickle.dumps(used))
     assert again._stream is None and again.device == used.device
@@ -244,6 +244,6 @@ def test_graphs_are_left_behind_when_pickled():
 
 def test_where_there_are_graphs(monkeypatch):
     assert cuda_graphs.recorder_for(torch.device("cpu")) is None
-    assert isinstance(cuda_graphs.recorder_for(torch.device("cuda")), cuda_graphs.CudaRecorder)
+    assert isinstance(cuda_graphs.recorder_for(torch.device("cuda")), cuda_graphs.CudaGraphRecorder)
     monkeypatch.setenv(cuda_graphs.SWITCH, "0")
     assert cuda_graphs.recorder_for(torch.device("cuda")) is None
