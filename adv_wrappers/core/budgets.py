@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.rounding import around, distance
+from adv_wrappers.core.spaces import around, distance
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.numbers import integer, number
@@ -299,8 +299,9 @@ Scale = float | tuple[float, ...] | str | None
 
 @functools.lru_cache(maxsize=256)
 def _radius(eps: float, scale: Any, shape: tuple[int, ...], dtype: torch.dtype, device: Any) -> Tensor:
-    """``eps * scale`` to the nearest number of a dtype: ``[]``, or ``shape``; arithmetic with tensors costs less."""
-    return (torch.tensor(1.0 if scale is None else scale, dtype=torch.float64) * eps).view(shape).to(device, dtype)
+    """``eps * scale`` to the nearest number of a dtype: ``[]``, or ``shape`` for a scale of every feature."""
+    exact = torch.tensor(1.0 if scale is None else scale, dtype=torch.float64) * eps  # numbers would cost more
+    return (exact.view(shape) if isinstance(scale, tuple) else exact).to(device, dtype)
 
 
 @dataclass(frozen=True)
@@ -370,25 +371,17 @@ class Linf(Budget):
     def radius(self, x: Tensor) -> float | Tensor:
         """Largest change of every feature: a number, or ``[*S]``."""
         if isinstance(self.scale, tuple):
-            return _radius(self.eps, self.scale, tuple(x.shape[1:]), x.dtype, x.device)
+            return _radius(self.eps, self.scale, x.shape[1:], x.dtype, x.device)
         return self.eps if self.scale is None else self.eps * float(self.scale)
 
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        lower, upper = around(x, self._distance(x, False))
+        lower, upper = around(x, distance(self.eps, self.scale, False, x.shape[1:], x.dtype, x.device))
         return torch.maximum(lower, low, out=lower), torch.minimum(upper, high, out=upper)
 
     def grid_box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        whole = self._distance(x, True)
+        whole = distance(self.eps, self.scale, True, x.shape[1:], x.dtype, x.device)
         lower, upper = x - whole, x + whole  # exact
         return torch.maximum(lower, low, out=lower), torch.minimum(upper, high, out=upper)
-
-    def _distance(self, x: Tensor, whole: bool) -> Tensor:
-        scale, *more = self._shape(x)
-        return distance(self.eps, scale, whole, *more)
-
-    def _shape(self, x: Tensor) -> Any:
-        """Scale, shape, dtype and device of the radius as a tensor."""
-        return self.scale, tuple(x.shape[1:]) if isinstance(self.scale, tuple) else (), x.dtype, x.device
 
     def direction(self, gradient: Tensor) -> Tensor:
         return self.in_units(gradient.sign())
@@ -396,7 +389,7 @@ class Linf(Budget):
     def units(self, x: Tensor) -> float | Tensor | None:
         """The scale of every feature: a number, ``[*S]`` like the rows of ``x``, or None for one."""
         if isinstance(self.scale, tuple):
-            return _radius(1.0, self.scale, tuple(x.shape[1:]), x.dtype, x.device)
+            return _radius(1.0, self.scale, x.shape[1:], x.dtype, x.device)
         return None if self.scale is None else float(self.scale)
 
     def in_units(self, gradient: Tensor) -> Tensor:
@@ -422,7 +415,10 @@ class Linf(Budget):
         return move.round_() if grid else move
 
     def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
-        return super().project(y, x, low, high, grid) if self.eps > 0 else x  # to the bit, -0.0 included
+        if self.eps == 0:
+            return x  # to the bit, -0.0 included
+        y = torch.clamp(y, low, high)
+        return y.round_() if grid else y
 
     def unit(self, low: Tensor, high: Tensor) -> float | Tensor:
         return self.eps
@@ -434,7 +430,8 @@ class Linf(Budget):
         """Uniform in the ball (on the grid: over its integers), then met with the space, as the papers do."""
         u = draws.uniform()
         if not grid:
-            radius, one = _radius(self.eps, *self._shape(x)), _radius(1.0, None, (), x.dtype, x.device)
+            radius = _radius(self.eps, self.scale, x.shape[1:], x.dtype, x.device)
+            one = _radius(1.0, None, (), x.dtype, x.device)
             return torch.clamp(u.add_(u).sub_(one).mul_(radius).add_(x), low, high)
-        whole = self._distance(x, True)
+        whole = distance(self.eps, self.scale, True, x.shape[1:], x.dtype, x.device)
         return torch.clamp(u.mul_(2 * whole + 1).floor_().sub_(whole).add_(x), low, high)

@@ -90,6 +90,8 @@ class Context:
         if engine.transfer is not None:
             engine.field.exactly(taken[:0])  # raises for arrays of anything but numbers
             engine.check_finite(taken if rows is None else taken[rows])
+        elif rows is None and engine.home is None:
+            return taken
         return engine.lift(taken, rows)
 
     @cached_property
@@ -101,19 +103,14 @@ class Context:
         return exact
 
     @cached_property
-    def _unwritten(self) -> bool:
-        """Whether the perturbation promises to write to nothing, so that it may see the engine's own memory."""
-        return self._engine.writes_nothing and not self.exact.is_inference()
-
-    @cached_property
     def x(self) -> Tensor:
         """True values in the dtype that is computed in.
 
-        They are ``exact`` itself where the two are of one dtype and the perturbation writes to neither.
+        They are ``exact`` itself where the two are of one dtype and the perturbation promises to write to nothing.
         """
-        exact = self.exact
-        x = exact.to(self._engine.device or exact.device, self.dtype)
-        return exact.clone() if x is exact and not self._unwritten else x
+        engine, exact = self._engine, self.exact
+        x = exact.to(engine.device or exact.device, self.dtype)
+        return exact.clone() if x is exact and (not engine.writes_nothing or exact.is_inference()) else x
 
     @cached_property
     def observation(self) -> Observation:
@@ -130,7 +127,7 @@ class Context:
         return to_victim(value, self.dtype, device, engine.batched, space=engine.observation_space, **lift)
 
     def _received(self) -> Tensor:
-        if self._unwritten:
+        if self._engine.writes_nothing and not self.exact.is_inference():
             return self.x
         return self.exact.to(self._engine.device or self.exact.device, self.dtype, copy=True)
 
@@ -151,9 +148,6 @@ class Context:
     @cached_property
     def box(self) -> Box:
         """Smallest box that contains the budget's set: lower and upper bounds ``[B, *S]``."""
-        return self._make_box()
-
-    def _make_box(self) -> Box:
         low, high = self.exact_box()
         device = self._engine.device or low.device
         return low.to(device, self.dtype), high.to(device, self.dtype)
@@ -163,15 +157,12 @@ class Context:
 
         The space is widened to contain the true values, met with the ball, and on a grid rounded inwards.
         """
-        engine, exact, part = self._engine, self.exact, self.part
-        low, high = engine.field.bounds(exact.device, part.dtype)
-        if not engine.field.holds(part):
-            low, high = torch.minimum(low, exact), torch.maximum(high, exact)
+        engine, exact = self._engine, self.exact
+        low, high = engine.field.widened(exact, self.part.dtype)
         low, high = (self.budget.grid_box if self.grid else self.budget.box)(exact, low, high)
         if low.shape != exact.shape:  # a budget of somebody's own may return the bounds of the space
             low, high = low.expand_as(exact).clone(), high.expand_as(exact).clone()
-        free = self.free
-        if free is not None:  # what was shown before has no room left
+        if engine.free is not None and (free := self.free) is not None:  # what was shown before has no room left
             low, high = torch.where(free, low, exact), torch.where(free, high, exact)
         return low, high
 
@@ -210,7 +201,7 @@ class Context:
         if engine.transfer is not None:
             lifted: Tensor = engine.transfer.up(rng.as_tensor(key, count, _HOST).numpy())
             return lifted
-        device = engine.device or place(self._taken)
+        device = engine.device or (self._taken.device if isinstance(self._taken, Tensor) else _HOST)
         return rng.as_tensor(key, count, device).to(device)
 
     @cached_property
@@ -329,7 +320,7 @@ class Context:
         Gaussian noise has a standard deviation of one radius, and is drawn back into the budget.
         """
         if kind == "uniform":
-            return self.draw()
+            return self.budget.draw(self.x, *self.box, self, self.grid)
         if kind == "sign":
             return self.ascend(self.x, self.signs(), 1.0)
         return self.project(self.x + self.budget.spread(self.x, *self.box) * self.normal())
@@ -401,7 +392,10 @@ class _LaidOut(Context):
         self._origin, self._layout, self._draws = origin, layout, origin._draws
         self.budget, self.grid, self.look, self.dtype = origin.budget, origin.grid, origin.look, origin.dtype
         self.shape, self.state = origin.shape, origin.state  # type: ignore[method-assign]
-        bounds = list(vars(origin).get("box") or origin._make_box())  # let go one by one: not held in two layouts
+        asked = "box" in vars(origin)
+        bounds = list(origin.box)  # let go one by one: not held in two layouts, unless the other was asked for
+        if not asked:
+            del vars(origin)["box"]
         vars(self)["box"] = layout(bounds.pop(0)), layout(bounds.pop(0))
 
     @property

@@ -25,9 +25,8 @@ from adv_wrappers.core.clock import Clock, Seeds
 from adv_wrappers.core.context import Context, RecordedContext
 from adv_wrappers.core.newest import FrameHistory, Newest, frame_budget
 from adv_wrappers.core.perturbation import Perturbation, When
-from adv_wrappers.core.rounding import WHOLE
 from adv_wrappers.core.session import Session
-from adv_wrappers.core.spaces import finite
+from adv_wrappers.core.spaces import WHOLE, finite
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Action, Batch, Counter, Flags, Leaves, Observation, Rows, Space, State
 from adv_wrappers.errors import OrderError, SpaceError, ThreatError, ValueRangeError
@@ -338,7 +337,10 @@ class Engine:
             return attacked & when.decide(self)
         if not isinstance(attacked, Tensor) and not np.any(attacked):
             return attacked
-        context = Context(self, value, self._take(value), None, final)
+        part = self.field.take(value, self.batched)
+        if part.shape != self._shape:
+            raise SpaceError(f"expected a batch of shape {self._shape}, got {tuple(part.shape)}")
+        context = Context(self, value, part, None, final)
         seen = when.look(context.x, context, self) if isinstance(when, When) else when(context.x, context)
         if isinstance(seen, bool):
             return attacked & seen
@@ -369,13 +371,6 @@ class Engine:
             out = torch.where(attacked.view(-1, *[1] * (out.dim() - 1)), out, part)
         return self.field.give(value, out, self.batched)
 
-    def _take(self, value: Any) -> Batch:
-        """The part of a native value that this layer perturbs, ``[B, *S]``."""
-        part = self.field.take(value, self.batched)
-        if part.shape != self._shape:
-            raise SpaceError(f"expected a batch of shape {self._shape}, got {tuple(part.shape)}")
-        return part
-
     def _attack(self, value: Any, attacked: Flags, rows: Rows, final: bool, mask: Tensor | None) -> tuple[Any, Any]:
         """The attacked rows perturbed, and all rows as they came in; both in the kind and dtype of ``value``."""
         if self.device is not None and self.device.type == "cuda" and torch.cuda._is_in_bad_fork():
@@ -383,7 +378,9 @@ class Engine:
                 f"{self.threat.label} computes on {self.device} inside a forked worker, where CUDA does not work: wrap "
                 f"the vector environment in this process instead (one batched attack), or use context='spawn'"
             )
-        part, count = self._take(value), None if rows is None else len(rows)
+        part, count = self.field.take(value, self.batched), None if rows is None else len(rows)
+        if part.shape != self._shape:
+            raise SpaceError(f"expected a batch of shape {self._shape}, got {tuple(part.shape)}")
         with torch.no_grad():
             if self.unbounded:
                 return self._transform(value, part, attacked, rows, final, mask), part
@@ -399,7 +396,8 @@ class Engine:
                 y, top = self.graphs(self._replay, context.inputs(), lambda: self._perturb(context.again())[:2], keep)
             if self.transfer is not None and top is not None:
                 y, largest = self.transfer.down(y, top)
-                self._check_result(math.isfinite(float(largest)))
+                if not math.isfinite(float(largest)):
+                    raise self._not_finite()
                 y = y[:count] if count is not None else y.copy()
             elif isinstance(part, Tensor):
                 y = self.field.native(y, part)
@@ -418,7 +416,8 @@ class Engine:
         if trusted and exact._version != version:  # a network may well scale its input in place: it gets copies now
             self.writes_nothing = False
             return self._perturb(context.again())
-        self._check(y, x.shape)
+        if not isinstance(y, Tensor) or y.shape != x.shape or y.is_complex():
+            raise self._not_a_batch(y, x.shape)
         low, high = context.box if trusted else context.exact_box()
         memory = None if self.memory is None else context.memory
         part = context.part
@@ -428,8 +427,8 @@ class Engine:
         top = None
         if self.transfer is not None:
             top = torch.linalg.vector_norm(y, torch.inf) if y.numel() else y.sum()
-        elif self.clock.device is None:
-            self._check_result(math.isfinite(float(y.sum())) or finite(y))
+        elif self.clock.device is None and not math.isfinite(float(y.sum())) and not finite(y):
+            raise self._not_finite()
         if y.dtype.itemsize > exact.dtype.itemsize:  # beyond its range lies no infinity
             most = torch.finfo(exact.dtype).max
             y = y.clamp(-most, most)
@@ -445,7 +444,8 @@ class Engine:
         x = tensor_of(part if rows is None else part[rows], self.device)
         context = Context(self, value, part, rows, final, mask)
         y = self.how(x, context)
-        self._check(y, x.shape)
+        if not isinstance(y, Tensor) or y.shape != x.shape or y.is_complex():
+            raise self._not_a_batch(y, x.shape)
         if y.dtype != x.dtype:
             raise ThreatError(f"{self.threat.label} is native, so it must return {x.dtype}, got {y.dtype}")
         if self.free is not None:
@@ -454,18 +454,15 @@ class Engine:
             self._remember(context.memory, attacked if rows is None else rows)
         return self.field.native(y, part)
 
-    def _check(self, y: Any, shape: torch.Size) -> None:
-        """Raise unless an attack returned numbers of the right shape."""
-        if not isinstance(y, Tensor) or y.shape != shape or y.is_complex():
-            got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-            raise ThreatError(f"{self.threat.label} must return a tensor {tuple(shape)}, got {got}")
+    def _not_a_batch(self, y: object, shape: torch.Size) -> ThreatError:
+        got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        return ThreatError(f"{self.threat.label} must return a tensor {tuple(shape)}, got {got}")
 
-    def _check_result(self, is_finite: bool) -> None:
-        if not is_finite:
-            raise ThreatError(
-                f"{self.threat.label} returned values that are not finite: what it computes of the victim overflows "
-                f"here; use a victim in float64, or an attack that needs no gradient"
-            )
+    def _not_finite(self) -> ThreatError:
+        return ThreatError(
+            f"{self.threat.label} returned values that are not finite: what it computes of the victim overflows here; "
+            f"use a victim in float64, or an attack that needs no gradient"
+        )
 
     def check_finite(self, values: Any) -> None:
         """Raise :class:`ValueRangeError` unless the values of a host environment are finite; no device is asked.
@@ -475,7 +472,8 @@ class Engine:
         if self.clock.device is not None:
             return
         if not self.field.grid:
-            if not finite(torch.as_tensor(values)):
+            tensor = torch.as_tensor(values)
+            if not math.isfinite(float(tensor.sum())) and not finite(tensor):
                 raise ValueRangeError(f"{self.threat.label} got an {self.threat.on} that is not finite: {values}")
         elif self.field.wide and len(values) and np.abs(np.asarray(values, np.float64)).max() >= WHOLE:
             raise ValueRangeError(

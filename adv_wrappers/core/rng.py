@@ -47,6 +47,12 @@ def _mix_(z: Tensor) -> Tensor:
     return z.bitwise_xor_(s.bitwise_and_((1 << 33) - 1))
 
 
+@functools.lru_cache(maxsize=256)
+def _increment(data: int) -> int:
+    """What folding an integer adds to a key of a tensor."""
+    return signed((data + 1) * _GOLDEN)
+
+
 def fold(key: Key, data: Any) -> Key:
     """A new key from a key and an integer (or one integer a row): ``mix(key + golden * (data + 1))``.
 
@@ -59,7 +65,7 @@ def fold(key: Key, data: Any) -> Key:
         return z ^ (z >> 31)
     if isinstance(key, Tensor) or isinstance(data, Tensor):
         key = signed(key) if isinstance(key, int) else key
-        data = signed((data + 1) * _GOLDEN) if isinstance(data, int) else (data + 1) * _S_GOLDEN
+        data = _increment(data) if isinstance(data, int) else (data + 1) * _S_GOLDEN
         return _mix_(key + data)
     key = np.uint64(key) if isinstance(key, int) else key
     if isinstance(data, int):

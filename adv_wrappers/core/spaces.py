@@ -23,8 +23,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.core.rounding import WHOLE, at_least, at_most
-from adv_wrappers.errors import SpaceError, VictimError
+from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.trees import is_text
 
 LAYOUTS = ("HW", "HWC", "CHW", "FHW", "HWF", "FHWC", "FCHW")
@@ -82,6 +81,9 @@ def _infer(shape: tuple[int, ...]) -> str:
 
 
 At = str | tuple[str, ...] | None
+
+WHOLE = 2.0**53  # up to here float64 holds every integer
+_ULP = 2 * torch.finfo(torch.float64).eps
 
 _FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 _KINDS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
@@ -162,9 +164,12 @@ class Field:
         self.vast = largest > WHOLE  # has integers that no float holds
         self.wide = self.grid and not self.discrete and self.exact == torch.float64  # may hold some beside its bounds
 
-    def holds(self, part: Any) -> bool:
-        """Whether a part of this dtype cannot lie outside of the space."""
-        return self._open or (self.whole and part.dtype in (np.uint8, torch.uint8))
+    def widened(self, exact: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
+        """:meth:`bounds`, widened to contain the true values ``[B, *S]``, which came in ``dtype``."""
+        low, high = self._on.get((exact.device, dtype)) or self.bounds(exact.device, dtype)
+        if self._open or (self.whole and dtype in (np.uint8, torch.uint8)):  # nothing can lie outside
+            return low, high
+        return torch.minimum(low, exact), torch.maximum(high, exact)
 
     def exact_for(self, dtype: Any) -> torch.dtype:
         """The float dtype in which values of a dtype (numpy's or torch's) are projected.
@@ -211,6 +216,8 @@ class Field:
 
     def take(self, value: Any, batched: bool) -> Any:
         """The perturbed part of a native value as one array or tensor ``[B, *S]`` (no copy for a whole space)."""
+        if type(value) is np.ndarray and self.keys is None:
+            return value if batched else value[None]
         if self.keys is None:
             part = value
         elif not self.joined:
@@ -227,7 +234,9 @@ class Field:
     def give(self, value: Any, part: Any, batched: bool) -> Any:
         """``value`` with its perturbed part replaced by ``part`` ``[B, *S]``; type, dtype and shape as they came in."""
         if self.keys is None:
-            return part if batched else _single(value, part[0])
+            if batched:
+                return part
+            return np.asarray(part[0]) if isinstance(value, np.ndarray) else _single(value, part[0])
         if not self.joined:
             key = self.keys[0]
             return value | {key: part if batched else _single(value[key], part[0])}  # an OrderedDict stays one
@@ -240,7 +249,7 @@ class Field:
 
     def exactly(self, part: Any) -> Tensor:
         """A fresh tensor of the part in the dtype that it is projected in, on its own device."""
-        exact = self.exact_for(part.dtype)
+        exact = self._exact.get(part.dtype) or self.exact_for(part.dtype)
         if isinstance(part, Tensor):
             return part.to(exact, copy=True)
         return torch.from_numpy(np.array(part, dtype=_ARRAYS[exact], order="C"))
@@ -332,55 +341,58 @@ def to_victim(
     return tensor if batched else tensor[None]
 
 
-def _shapes(space: spaces.Space[Any]) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {key: _shapes(value) for key, value in space.spaces.items()}
-    if isinstance(space, spaces.Discrete):
-        return int(space.n)
-    if isinstance(space, spaces.MultiDiscrete):
-        return tuple(space.nvec.tolist())
-    return space.shape
-
-
-def fits(victim: Any, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
-    """Raise :class:`VictimError` unless the victim's spaces have the kinds and shapes of these."""
-    for what, own, other in (
-        ("observation", victim.observation_space, observation_space),
-        ("action", victim.action_space, action_space),
-    ):
-        if type(own) is not type(other) or _shapes(own) != _shapes(other):
-            raise VictimError(
-                f"the victim {victim.ref or repr(victim)} is for {what} space {own}, this environment has {other}"
-                f"{turned(own, other)}{_made(victim)}"
-            )
-
-
-def _made(victim: Any) -> str:
-    """How the card of a victim says that its environment is made, where that takes keyword arguments."""
-    about = (getattr(victim, "card", None) or {}).get("environment")
-    kwargs = about.get("kwargs") if isinstance(about, dict) else None
-    if not isinstance(about, dict) or not isinstance(kwargs, dict) or not kwargs:
-        return ""
-    words = ", ".join(f"{key}={value!r}" for key, value in kwargs.items())
-    return f". Its card says how its own is made: gymnasium.make({about.get('id')!r}, {words})"
-
-
-def turned(own: spaces.Space[Any], other: spaces.Space[Any]) -> str:
-    """What to do where images differ in the order of their axes alone."""
-    if isinstance(own, spaces.Dict) and isinstance(other, spaces.Dict):
-        return next((found for key in own if key in other.spaces and (found := turned(own[key], other[key]))), "")
-    a, b = own.shape or (), other.shape or ()
-    if len(a) != 3 or len(b) != 3 or a == b or a not in ((b[2], b[0], b[1]), (b[1], b[2], b[0])):
-        return ""
-    first = a == (b[2], b[0], b[1])
-    layer = "stable_baselines3.common.vec_env.VecTransposeImage(venv), or in " if first else ""
-    return (
-        f": the channels of the victim's images come {'first' if first else 'last'}. Wrap the environment in {layer}"
-        f"gymnasium.wrappers.TransformObservation(env, lambda x: x.transpose({'2, 0, 1' if first else '1, 2, 0'}), "
-        f"gymnasium.spaces.Box(0, 255, {a}, 'uint8'))"
-    )
-
-
 def finite(x: Tensor) -> bool:
     """Whether all of ``x`` is finite; its sum tells at once, unless it overflows."""
     return math.isfinite(float(x.sum())) or bool(torch.isfinite(x).all())
+
+
+# Rounding that does not leave a ball.
+#
+# A sum ``x + r`` of floats is rounded to the nearest float, and so may lie further from ``x`` than ``r``. Whether it
+# does needs no wider floats: of ``s - x`` and ``s - r`` the one that takes away the larger summand is exact (Dekker
+# 1971), and the other, being rounded to nearest, never shows an excess that is not there.
+
+
+def at_most(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """The largest numbers of a dtype that do not exceed ``values``, which are float64."""
+    near = values.to(dtype)
+    return torch.where(near.double() > values, torch.nextafter(near, torch.full_like(near, -torch.inf)), near)
+
+
+def at_least(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """The smallest numbers of a dtype that ``values``, which are float64, do not exceed."""
+    return -at_most(-values, dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def distance(
+    eps: float, scale: float | tuple[float, ...] | None, whole: bool, shape: tuple[int, ...], dtype: torch.dtype,
+    device: Any,
+) -> Tensor:  # fmt: skip
+    """``eps * scale`` rounded down to a dtype, or to whole levels: ``[]``, or ``shape`` for a scale of every feature.
+
+    The product is that of float64. It may lie one bit below a level that was meant (0.29 * 100), which still counts.
+    """
+    exact = torch.tensor(1.0 if scale is None else scale, dtype=torch.float64) * eps
+    if whole:
+        exact = (exact if scale is None else exact * (1 + _ULP)).floor()
+    return at_most(exact.view(shape) if isinstance(scale, tuple) else exact, dtype).to(device)
+
+
+def around(x: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest floats that are no further than ``r`` from ``x``, of the shape of ``x``.
+
+    Args:
+        x: finite values ``[B, *S]``.
+        r: distances of at least 0, ``[*S]`` or ``[]``, of the same dtype.
+    """
+    upper, lower = x + r, x - r
+    rest = upper - x
+    over = rest > r
+    beyond = torch.sub(upper, r, out=rest) > x
+    over |= beyond
+    torch.where(over, torch.nextafter(upper, x, out=rest), upper, out=upper)
+    torch.gt(torch.sub(x, lower, out=rest), r, out=over)
+    over |= torch.lt(torch.add(lower, r, out=rest), x, out=beyond)
+    torch.where(over, torch.nextafter(lower, x, out=rest), lower, out=lower)
+    return lower, upper

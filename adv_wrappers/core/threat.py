@@ -14,9 +14,58 @@ from torch import Tensor
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import How, On, Perturbation, When, check_how, check_when
-from adv_wrappers.core.spaces import At, Field, fits
+from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.values import Value, decode
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, VictimError
+
+
+def _shapes(space: spaces.Space[Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _shapes(value) for key, value in space.spaces.items()}
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return tuple(space.nvec.tolist())
+    return space.shape
+
+
+def fits(victim: Any, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+    """Raise :class:`VictimError` unless the victim's spaces have the kinds and shapes of these."""
+    for what, own, other in (
+        ("observation", victim.observation_space, observation_space),
+        ("action", victim.action_space, action_space),
+    ):
+        if type(own) is not type(other) or _shapes(own) != _shapes(other):
+            raise VictimError(
+                f"the victim {victim.ref or repr(victim)} is for {what} space {own}, this environment has {other}"
+                f"{turned(own, other)}{_made(victim)}"
+            )
+
+
+def _made(victim: Any) -> str:
+    """How the card of a victim says that its environment is made, where that takes keyword arguments."""
+    about = (getattr(victim, "card", None) or {}).get("environment")
+    kwargs = about.get("kwargs") if isinstance(about, dict) else None
+    if not isinstance(about, dict) or not isinstance(kwargs, dict) or not kwargs:
+        return ""
+    words = ", ".join(f"{key}={value!r}" for key, value in kwargs.items())
+    return f". Its card says how its own is made: gymnasium.make({about.get('id')!r}, {words})"
+
+
+def turned(own: spaces.Space[Any], other: spaces.Space[Any]) -> str:
+    """What to do where images differ in the order of their axes alone."""
+    if isinstance(own, spaces.Dict) and isinstance(other, spaces.Dict):
+        return next((found for key in own if key in other.spaces and (found := turned(own[key], other[key]))), "")
+    a, b = own.shape or (), other.shape or ()
+    if len(a) != 3 or len(b) != 3 or a == b or a not in ((b[2], b[0], b[1]), (b[1], b[2], b[0])):
+        return ""
+    first = a == (b[2], b[0], b[1])
+    layer = "stable_baselines3.common.vec_env.VecTransposeImage(venv), or in " if first else ""
+    return (
+        f": the channels of the victim's images come {'first' if first else 'last'}. Wrap the environment in {layer}"
+        f"gymnasium.wrappers.TransformObservation(env, lambda x: x.transpose({'2, 0, 1' if first else '1, 2, 0'}), "
+        f"gymnasium.spaces.Box(0, 255, {a}, 'uint8'))"
+    )
 
 
 def expect_victim(label: str, victim: Any) -> None:

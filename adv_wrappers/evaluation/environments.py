@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from adv_wrappers.atari.games import is_atari, make_environment
 from adv_wrappers.atari.preprocessing import atari
-from adv_wrappers.core.spaces import fits
+from adv_wrappers.core.threat import fits
 from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from adv_wrappers.core.spaces import fits
+from adv_wrappers.core.threat import fits
 from adv_wrappers.errors import (
     AdvWrappersError,
     OutputError,

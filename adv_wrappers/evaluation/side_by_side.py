@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.atari.games import is_atari
 from adv_wrappers.atari.preprocessing import atari
-from adv_wrappers.core.spaces import fits
+from adv_wrappers.core.threat import fits
 from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation import perceptual

@@ -21,8 +21,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.perturbation import When
-from adv_wrappers.core.spaces import fits
-from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.values import Value, construct
 from adv_wrappers.errors import SpaceError, ThreatError, VictimError
 from adv_wrappers.parsing import parse_when

@@ -32,7 +32,7 @@ from torch.nn.functional import smooth_l1_loss
 
 from adv_wrappers.bounds.interval import interval
 from adv_wrappers.core import rng
-from adv_wrappers.core.spaces import fits
+from adv_wrappers.core.threat import fits
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.distributions import DeterministicFamily
 from adv_wrappers.victims.runner import PolicyRunner

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from adv_wrappers.core.spaces import fits, turned
+from adv_wrappers.core.threat import fits, turned
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.input_gradient import sequence_of
 from adv_wrappers.networks.layers import Normalize

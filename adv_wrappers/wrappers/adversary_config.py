@@ -14,8 +14,8 @@ from adv_wrappers.adversaries.actor import Actor, Steered, Steers, Unmoved
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import VIEWS, beside
 from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.spaces import Field, fits
-from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.spaces import Field
+from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.values import Value, construct, decode
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.parsing import parse_when

@@ -80,4 +80,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         elif not self.quantize:
             obs = floated(obs, self.threat.at)
         obs = engine.observe(obs)
-        return obs, self._note(info, bool(engine.attacked), engine.true if self.keep_true else None)
+        entry: Info = {"attacked": bool(engine.attacked)}
+        if self.keep_true and engine.true is not None:
+            entry["true"] = engine.true
+        return obs, {**info, "adv_wrappers": {**info.get("adv_wrappers", {}), self.key: entry}}

@@ -7,7 +7,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.core.spaces import Field, finite, fits, to_victim
+from adv_wrappers.core.spaces import Field, finite, to_victim
+from adv_wrappers.core.threat import fits
 from adv_wrappers.errors import SpaceError, VictimError
 from tests.core.helpers import chooser, linear, randn
 
