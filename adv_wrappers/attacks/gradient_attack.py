@@ -333,12 +333,12 @@ def pgd(
     y = start if start is not None else context.draw() if random_start else context.x
     del start
     _ = context.box  # made while there is no gradient beside it
-    spend = getattr(gradient, "overwritable", False)
+    spend, lengths = getattr(gradient, "overwritable", False), _lengths(step, schedule, steps)
     for i in range(steps):
         g = gradient(y)
         if i == steps - 1:
             y = _mark_nonfinite(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
-        y = context.ascend(y, g, _length(step, schedule, i, steps), spend)
+        y = context.ascend(y, g, lengths[i], spend)
         del g
     return y
 
@@ -354,9 +354,9 @@ def momentum(
     """
     _ = context.box
     y = context.x if start is None else start
-    total = torch.zeros_like(y)
+    total, lengths = torch.zeros_like(y), _lengths(step, schedule, steps)
     for i in range(steps):
-        move = _length(step, schedule, i, steps)
+        move = lengths[i]
         ahead = context.ascend(y, total, move * decay) if nesterov else y
         g = gradient(ahead)
         if i == steps - 1:
@@ -382,20 +382,22 @@ def langevin(
     if noise == 0:
         return pgd(context, gradient, steps, step, start=y, schedule=schedule)
     factor = noise * math.sqrt(2 * step * getattr(context.budget, "eps", 1.0))
-    spend = getattr(gradient, "overwritable", False) and getattr(context.budget, "scale", None) is None
+    scaled = getattr(context.budget, "scale", None) is not None
+    spend = getattr(gradient, "overwritable", False) and not scaled
+    lengths = _lengths(step, schedule, steps)
     for i, jitter in enumerate(context.normals(steps)):
-        g = context.budget.in_units(gradient(y))
+        g = context.budget.in_units(gradient(y)) if scaled else gradient(y)
         if i == steps - 1:
             y = _mark_nonfinite(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
         g = (g.add_ if spend else g.add)(jitter, alpha=factor / (i + 2))
         del jitter
-        y = context.ascend(y, g, _length(step, schedule, i, steps), spend=True)
+        y = context.ascend(y, g, lengths[i], spend=True)
     return y
 
 
-def _length(step: float, schedule: str, i: int, steps: int) -> float:
-    """Length of step i."""
-    return step if schedule == "constant" else step * (1 - i / steps)
+def _lengths(step: float, schedule: str, steps: int) -> list[float]:
+    """Lengths of the steps."""
+    return [step] * steps if schedule == "constant" else [step * (1 - i / steps) for i in range(steps)]
 
 
 def _mark_nonfinite(y: Tensor, gradient: Tensor, own: bool) -> Tensor:

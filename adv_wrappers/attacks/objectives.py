@@ -166,8 +166,9 @@ class Divergence:
 
     def gradient(self, params: Tensor) -> Tensor:
         """In closed form from the family of distributions."""
-        slope: Tensor = self._from.gradient(self._divided(params))
-        return slope if self.temperature is None else slope / self.temperature
+        if self.temperature is None:
+            return self._from.gradient(params)  # type: ignore[no-any-return]
+        return self._from.gradient(params / self.temperature) / self.temperature  # type: ignore[no-any-return]
 
 
 class SquaredDistance:

@@ -44,7 +44,8 @@ class BoundVictim:
             VictimError: for parameters of another shape, and for such that are not finite, where they are looked at:
                 on the host it costs next to nothing, elsewhere it would wait for the device.
         """
-        params: Tensor = self.victim.params(self.full(x), self._state)
+        whole = x if x is not None and self._fill is None else self.full(x)
+        params: Tensor = self.victim.params(whole, self._state)
         check = getattr(self.victim, "check_params", None)
         if check is not None:
             check(params, None if x is None else len(x), self.look)

@@ -386,15 +386,10 @@ class Linf(Budget):
     def direction(self, gradient: Tensor) -> Tensor:
         return self.in_units(gradient.sign())
 
-    def units(self, x: Tensor) -> float | Tensor | None:
-        """The scale of every feature: a number, ``[*S]`` like the rows of ``x``, or None for one."""
-        if isinstance(self.scale, tuple):
-            return _radius(1.0, self.scale, x.shape[1:], x.dtype, x.device)
-        return None if self.scale is None else float(self.scale)
-
     def in_units(self, gradient: Tensor) -> Tensor:
-        units = self.units(gradient)
-        return gradient if units is None else gradient * units
+        if isinstance(self.scale, tuple):
+            return gradient * _radius(1.0, self.scale, gradient.shape[1:], gradient.dtype, gradient.device)
+        return gradient if self.scale is None else gradient * float(self.scale)
 
     def ascend(
         self, y: Tensor, gradient: Tensor, length: float | Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool,
@@ -402,7 +397,9 @@ class Linf(Budget):
     ) -> Tensor:  # fmt: skip
         if self.eps == 0:
             return x  # to the bit, -0.0 included
-        move = self.in_units(gradient.sign_() if spend else gradient.sign())
+        move = gradient.sign_() if spend else gradient.sign()
+        if self.scale is not None:
+            move = self.in_units(move)
         if grid and self.scale is not None:  # at least one level, also for features of a small scale
             move = (length * move).abs().clamp_(min=1).mul_(move.sign())
             length = 1.0

@@ -29,6 +29,8 @@ from adv_wrappers.networks.tracing import flattened
 OutputGradient = Callable[[Tensor], Tensor]  # of a loss: the network's output [B, K] to the gradient there, [B, K]
 Make = Callable[[Hashable, Callable[[], Tensor]], Tensor]
 
+_ACTIVATIONS = (nn.Tanh, nn.ReLU)
+_WRITING = (nn.Linear, nn.Conv2d, *_ACTIVATIONS)  # layers whose gradient is memory of their own
 _KNOWN = (nn.Linear, nn.Conv2d, nn.Tanh, nn.ReLU, nn.Flatten, nn.Identity, Normalize, AppendLogStd)
 
 
@@ -199,8 +201,14 @@ class _Pass:
 
 
 class _LinearPass(_Pass):
-    def __init__(self, layer: nn.Linear, dtype: torch.dtype, first: bool, last: bool, cached: Make) -> None:
+    """A linear layer, and the tanh or ReLU behind it, which works in place."""
+
+    def __init__(
+        self, layer: nn.Linear, dtype: torch.dtype, first: bool, last: bool, cached: Make,
+        activation: nn.Module | None = None, overwrites: bool = True,
+    ) -> None:  # fmt: skip
         self.layer, self.cached, self.first, self.last, self.rows = layer, cached, first, last, -1
+        self.activated, self.tanh, self.overwrites = activation is not None, isinstance(activation, nn.Tanh), overwrites
         self.use(cached((layer, dtype), lambda: layer.weight.detach().to(dtype)))
         bias = layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias.detach()
         self.bias = bias.to(dtype)[:, None] if last else bias.to(dtype)
@@ -211,7 +219,10 @@ class _LinearPass(_Pass):
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() != 2:
-            return functional.linear(x, self.weight, self.bias.view(-1))
+            out = functional.linear(x, self.weight, self.bias.view(-1))
+            if self.activated:
+                self.kept = out.tanh_() if self.tanh else out.relu_()
+            return out
         if len(x) != self.rows:
             self.rows = len(x)
             shape = (len(self.weight), len(x)) if self.last else (len(x), len(self.weight))
@@ -221,15 +232,24 @@ class _LinearPass(_Pass):
         if self.last:
             torch.addmm(self.bias, self.weight, x.t(), out=self.out)
             return self.out_transposed
-        return torch.addmm(self.bias, x, self.transposed, out=self.out)
+        out = torch.addmm(self.bias, x, self.transposed, out=self.out)
+        if self.activated:
+            self.kept = out.tanh_() if self.tanh else out.relu_()
+        return out
 
     def backward(self, g: Tensor) -> Tensor:
+        if self.activated:
+            into = g if self.overwrites else torch.empty_like(g)
+            if self.tanh:
+                g = _tanh_backward(g, self.kept, grad_input=into)
+            else:
+                g = _relu_backward(g, self.kept, 0, grad_input=into)
         # the first one's gradient goes out to the attack, and so is new memory every time
         return g @ self.weight if self.first or g.dim() != 2 else torch.mm(g, self.weight, out=self.gradient)
 
 
 class _ActivationPass(_Pass):
-    """Tanh or ReLU; in place where its input is memory of the input gradient's own."""
+    """Tanh or ReLU behind anything but a linear layer; in place where its input is memory of its own."""
 
     def __init__(self, layer: nn.Module, in_place: bool, overwrites: bool) -> None:
         self.tanh, self.in_place, self.overwrites = isinstance(layer, nn.Tanh), in_place, overwrites
@@ -342,18 +362,23 @@ def _passes_of(
     """A pass for every layer; arguments as of :class:`InputGradient`."""
     weighted = [i for i, layer in enumerate(layers) if isinstance(layer, (nn.Linear, nn.Conv2d))]
     passes: list[_Pass] = []
+    writing = [i for i, layer in enumerate(layers) if isinstance(layer, _WRITING)]
+    last = writing[-1] if writing else -1
     for i, layer in enumerate(layers):
+        behind = layers[i + 1] if i + 1 < len(layers) else None
         if isinstance(layer, nn.Linear):
-            linear = _LinearPass(layer, dtype or layer.weight.dtype, i == weighted[0], i == len(layers) - 1, cached)
+            linear = _LinearPass(
+                layer, dtype or layer.weight.dtype, i == weighted[0], behind is None, cached,
+                behind if isinstance(behind, _ACTIVATIONS) else None, i + 1 < last,
+            )  # fmt: skip
             if layout is not None and isinstance(layers[i - 1], nn.Flatten):
                 passes[-1] = _ChannelsLastFlattenPass(linear)
             passes.append(linear)
         elif isinstance(layer, nn.Conv2d):
             passes.append(_ConvPass(layer, dtype or layer.weight.dtype, layout if i == weighted[0] else None, cached))
-        elif isinstance(layer, (nn.Tanh, nn.ReLU)):
-            after = any(isinstance(later, (nn.Linear, nn.Conv2d, nn.Tanh, nn.ReLU)) for later in layers[i + 1 :])
-            fresh = i > 0 and isinstance(layers[i - 1], (nn.Linear, nn.Conv2d))
-            passes.append(_ActivationPass(layer, fresh, after))
+        elif isinstance(layer, _ACTIVATIONS):
+            if i == 0 or not isinstance(layers[i - 1], nn.Linear):
+                passes.append(_ActivationPass(layer, i > 0 and isinstance(layers[i - 1], nn.Conv2d), i < last))
         elif isinstance(layer, nn.Flatten):
             passes.append(_FlattenPass())
         elif isinstance(layer, AppendLogStd):

@@ -70,6 +70,17 @@ class KLDivergence:
         return self.family.kl_gradient(self.p, q)
 
 
+class CategoricalKLDivergence(KLDivergence):
+    """``KL(p || q)`` of policies over one of ``n`` actions."""
+
+    def __init__(self, family: Family, p: Tensor) -> None:
+        super().__init__(family, p)
+        self.policy = p.softmax(-1)
+
+    def gradient(self, q: Tensor) -> Tensor:
+        return q.softmax(-1).sub_(self.policy)
+
+
 class CategoricalFamily(Family):
     """Logits (or Q-values, read as logits) of one of ``n`` actions."""
 
@@ -86,6 +97,9 @@ class CategoricalFamily(Family):
 
     def kl_gradient(self, p: Tensor, q: Tensor) -> Tensor:
         return q.softmax(-1).sub_(p.softmax(-1))
+
+    def divergence(self, p: Tensor, averaged: bool = False) -> CategoricalKLDivergence:
+        return CategoricalKLDivergence(self, p)
 
     def possible(self, params: Tensor, masks: bool = False) -> Tensor:
         # the largest is NaN where any is, plus infinity where any is, and minus infinity where all are
