@@ -99,7 +99,7 @@ def faults(path: Path) -> list[str]:
 MOST_FILES = 180
 MOST_ANY = 1661
 LONGEST = 420  # lines
-LONGER = {"core/budgets.py": 440, "core/engine.py": 505}
+LONGER = {"core/budgets.py": 440, "core/engine.py": 504}
 CIRCLES = {("wrappers/adversary_env.py", "wrappers/sb3_adversary_env.py")}
 HOMONYMS = {"Critic", "Seat", "Table"}
 SAME_NAME = {

@@ -54,9 +54,9 @@ class GradientAttack(Perturbation):
 
     def __post_init__(self) -> None:
         check_steps(self.steps, 1.0 if self.step is None else self.step)
-        for name in (each.name for each in fields(self) if isinstance(each.default, bool)):
-            if not isinstance(value := getattr(self, name), bool):
-                raise ValueRangeError(f"{name} must be true or false, got {value!r:.80}")
+        for each in fields(self):
+            if isinstance(each.default, bool) and not isinstance(value := getattr(self, each.name), bool):
+                raise ValueRangeError(f"{each.name} must be true or false, got {value!r:.80}")
         check_precision(self.precision)
         need_gradient(getattr(self, "name", "this attack"), self.victim)
         check_restarts(self.restarts, self.keep)
@@ -382,9 +382,8 @@ def langevin(
     if noise == 0:
         return pgd(context, gradient, steps, step, start=y, schedule=schedule)
     factor = noise * math.sqrt(2 * step * getattr(context.budget, "eps", 1.0))
-    scaled = getattr(context.budget, "scale", None) is not None
+    scaled, lengths = getattr(context.budget, "scale", None) is not None, _lengths(step, schedule, steps)
     spend = getattr(gradient, "overwritable", False) and not scaled
-    lengths = _lengths(step, schedule, steps)
     for i, jitter in enumerate(context.normals(steps)):
         g = context.budget.in_units(gradient(y)) if scaled else gradient(y)
         if i == steps - 1:
@@ -403,8 +402,7 @@ def _lengths(step: float, schedule: str, steps: int) -> list[float]:
 def _mark_nonfinite(y: Tensor, gradient: Tensor, own: bool) -> Tensor:
     """``y``, NaN where the gradient is not finite: the engine then raises, without a check at every step.
 
-    The sign of NaN is zero, so the attack would stay where it is, and the victim would seem robust. ``own`` allows to
-    write to ``y``.
+    The sign of NaN is zero: the attack would stay where it is and the victim seem robust. ``own`` allows to write to y.
     """
     return y.add_(gradient, alpha=0) if own else torch.add(y, gradient, alpha=0)
 

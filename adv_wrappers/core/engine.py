@@ -43,9 +43,10 @@ class Engine:
     """One layer of a stack.
 
     Args:
-        threat: what to do; victims that are left open take the one that it has, if any.
+        threat: what to do.
         observation_space, action_space: of one row.
         rows: number of rows of a vector environment; None for a single environment.
+        victim: fills in what the threat leaves open.
         beneath: the engine of the next layer beneath, whose session is shared; None for the innermost layer.
         stream: number of layers beneath, which tells this layer's draws from theirs.
         device: where the environment's tensors live; None for an environment on the host.
@@ -61,7 +62,7 @@ class Engine:
 
     def __init__(
         self, threat: ThreatModel, observation_space: Space, action_space: Space, rows: int | None = None, *,
-        beneath: Engine | None = None, stream: int = 0, device: torch.device | None = None,
+        victim: Any = None, beneath: Engine | None = None, stream: int = 0, device: torch.device | None = None,
         autoreset: Autoreset = "disabled",
     ) -> None:  # fmt: skip
         self.observation_space, self.action_space = observation_space, action_space
@@ -76,26 +77,28 @@ class Engine:
         self._shown: Observation = None  # what was handed out last
         self.graphs: cuda_graphs.GraphCache | None = None
         self._graphed: Any = None
-        self.set_threat(threat)
+        self.set_threat(threat, victim)
         self.session.add(self, self.victims, self.on_action and (bool(self.victims) or self.reads is not None))
 
     # what does not change between steps
 
-    def set_threat(self, threat: ThreatModel) -> None:
+    def set_threat(self, threat: ThreatModel, victim: Any = None) -> None:
         """Take a threat, after checking that it can work here; it holds from the next attack on.
+
+        ``victim`` fills in what it leaves open; without one, the victim that the rest of it has does.
 
         Raises:
             AdvWrappersError: one of its kinds, for a threat that cannot work here; the old one then stays.
         """
-        threat = threat.resolve()
+        threat = threat.resolve(victim)
         field = threat.check(self.observation_space, self.action_space)
-        self.threat, self.field, how = threat, field, threat.how
+        self.threat, self.field, how, within = threat, field, threat.how, threat.budget
         self.how, self.victims, self.on_action = how, threat.victims, threat.on == "action"
         self.when: Any = threat.when
         self._blind = isinstance(self.when, When) and self.when.blind
-        self.budget = frame_budget(threat.budget)
+        self.budget = frame_budget(within)
         self._shape = (self.rows or 1, *field.shape)
-        self._history = FrameHistory(threat.budget, field.shape) if isinstance(threat.budget, Newest) else None
+        self._history = FrameHistory(within, field.shape) if isinstance(within, Newest) else None
         self.free: Tensor | None = None  # elements that are shown for the first time, under Newest
         first = self.victims[0] if self.victims else None
         self.dtype = first.dtype if first else torch.float32 if field.exact == torch.float16 else field.exact

@@ -130,17 +130,19 @@ class Field:
             raise SpaceError(f"at={at!r} must name keys of the {what} space: it has {', '.join(space.spaces)}")
         else:
             leaves = [space.spaces[key] for key in self.keys]
+        bounds, self.discrete = list[tuple[NDArray[Any], NDArray[Any], np.dtype[Any]]](), False
         for key, leaf in zip(self.keys or (None,), leaves, strict=True):
-            if _bounds(leaf) is None or (what == "observation" and not isinstance(leaf, spaces.Box)):
+            found = _bounds(leaf)
+            if found is None or (what == "observation" and not isinstance(leaf, spaces.Box)):
                 raise _unfit(what, leaf, key)
-        bounds = [found for found in map(_bounds, leaves) if found is not None]
-        if len({b[2] for b in bounds}) > 1:
+            bounds.append(found)
+            self.discrete = self.discrete or isinstance(leaf, _KINDS[1:])
+        if len(bounds) > 1 and len({b[2] for b in bounds}) > 1:
             raise SpaceError(
                 f"at={at!r} joins leaves of different dtypes, {', '.join(str(b[2]) for b in bounds)}: perturb them in "
                 f"layers of their own"
             )
-        discrete = any(isinstance(leaf, _KINDS[1:]) for leaf in leaves)
-        self.leaves, self.joined, self.discrete = leaves, isinstance(at, tuple), discrete
+        self.leaves, self.joined = leaves, isinstance(at, tuple)
         self.dtype = bounds[0][2]
         if self.dtype.kind not in "fiu":
             raise SpaceError(

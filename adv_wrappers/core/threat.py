@@ -166,11 +166,15 @@ class ThreatModel(Value):
     @cached_property
     def victims(self) -> list[Any]:
         """The victims that this threat looks at."""
-        return list({id(victim): victim for victim in victims_in((self.how, self.when))}.values())
+        found: dict[int, Any] = {}
+        for victim in victims_in((self.how, self.when)):
+            found[id(victim)] = victim
+        return list(found.values())
 
     def against(self, victim: Any) -> ThreatModel:
         """This threat with ``victim`` wherever one was left open, in the attack, the timing and the budget's unit."""
-        expect_victim(self.label, victim)
+        if victim is not None and not hasattr(victim, "fingerprint"):
+            expect_victim(self.label, victim)
         how = _against(self.how, victim) if isinstance(self.how, Value) else self.how
         when = _against(self.when, victim) if isinstance(self.when, Value) else self.when
         within = self.budget.resolve(next(iter(victims_in(self.how)), victim))
@@ -178,9 +182,11 @@ class ThreatModel(Value):
             return self
         return replace(self, how=how, when=when, within=within)
 
-    def resolve(self) -> ThreatModel:
-        """This threat as it is applied: what is left open takes the victim that the rest of it has, if any."""
-        return self.against(self.victims[0] if self.victims else None)
+    def resolve(self, victim: Any = None) -> ThreatModel:
+        """This threat as it is applied: what is left open takes ``victim``, or the one that the rest of it has."""
+        if victim is None and self.victims:
+            victim = self.victims[0]
+        return self.against(victim)
 
     @staticmethod
     def from_dict(data: Mapping[str, Any], victims: Mapping[str, Any] | None = None) -> ThreatModel:
@@ -196,21 +202,22 @@ class ThreatModel(Value):
     def check(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Field:
         """The field this threat perturbs in an environment with these spaces; raises if it cannot."""
         field = Field(observation_space if self.on == "observation" else action_space, self.at, self.on)
-        if self.on == "action" and field.discrete and self.budget.name in ("linf", "l2"):
-            raise BudgetError(f"discrete actions have no distance: use Valid() or L0(k), not {self.budget!r}")
-        if field.vast and not self.budget.bounded:
+        budget = self.budget
+        if self.on == "action" and field.discrete and budget.name in ("linf", "l2"):
+            raise BudgetError(f"discrete actions have no distance: use Valid() or L0(k), not {budget!r}")
+        if field.vast and not budget.bounded:
             raise BudgetError(
-                f"{self.budget!r} allows integers beyond 2**53 in the {self.on} space, where floats are more than one "
+                f"{budget!r} allows integers beyond 2**53 in the {self.on} space, where floats are more than one "
                 f"apart: use Linf(eps) or L2(eps), or a space with narrower bounds"
             )
-        self.budget.check(field.low, field.high, field.grid)
+        budget.check(field.low, field.high, field.grid)
         if isinstance(self.how, Perturbation):
             if self.how.needs_victim and getattr(self.how, "victim", None) is None:
                 raise VictimError(
                     f"{self.label} needs a victim: as in wrap(env, threat, victim=victim), "
                     f"{type(self.how).__name__}(..., victim=victim) or the text '{self.how.name}:victim=zoo:NAME,...'"
                 )
-            self.how.check(field, self.budget)
+            self.how.check(field, budget)
         for victim in self.victims:
             fits(victim, observation_space, action_space)
         return field

@@ -27,7 +27,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 def finite(value: object) -> float | None:
     """A number of Python's own as a float; None for anything else, infinity and integers that no float can hold."""
-    if not is_number(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         found = float(value)
@@ -48,7 +48,8 @@ def check_integer(
         low, high: limits, both included; None for none.
         error: class of the error.
     """
-    if not is_integer(value) or not (low is None or low <= value) or not (high is None or value <= high):
+    plain = isinstance(value, int) and not isinstance(value, bool)
+    if not plain or not (low is None or low <= value) or not (high is None or value <= high):  # type: ignore[operator]
         raise error(f"{name} must be an integer{_integers(low, high)}, got {value!r:.80}")
 
 

@@ -41,7 +41,11 @@ def wrappers_of(env: Any) -> list[Any]:
 
 def layers(env: Any) -> list[Layer]:
     """Perturbing layers of one stack, innermost first."""
-    return [wrapper for wrapper in reversed(wrappers_of(env)) if isinstance(wrapper, Layer)]
+    found = list[Layer]()
+    for wrapper in reversed(wrappers_of(env)):
+        if isinstance(wrapper, Layer):
+            found.append(wrapper)
+    return found
 
 
 def is_vec_env(env: Any) -> bool:
@@ -60,7 +64,7 @@ def counts(env: Any) -> dict[str, int]:
     """
     if not is_vec_env(env):
         metadata = env.metadata or {}
-        return {key: int(metadata.get(key, 0)) for key in (LAYERS, GATES)}
+        return {LAYERS: int(metadata.get(LAYERS, 0)), GATES: int(metadata.get(GATES, 0))}
     for wrapper in wrappers_of(env):
         beneath = wrapper.__dict__.get("beneath")
         if beneath is not None:
@@ -69,7 +73,7 @@ def counts(env: Any) -> dict[str, int]:
         metadata = env.get_attr("metadata", 0)[0] or {}
     except AttributeError:  # vectors of other libraries (SuperSuit's) have no environments to ask
         metadata = {}
-    return {key: int(metadata.get(key, 0)) for key in (LAYERS, GATES)}
+    return {LAYERS: int(metadata.get(LAYERS, 0)), GATES: int(metadata.get(GATES, 0))}
 
 
 def gate(env: Any, p: float) -> None:
@@ -137,8 +141,6 @@ class Layer:
         one_thread_in_workers()
         with called(how):
             threat = as_threat(how, on=self.on, within=within, when=when, at=at, **ball)
-            if victim is not None:
-                threat = threat.against(load_victim(victim))
             if threat.on != self.on:
                 raise ThreatError(
                     f"{type(self).__name__} perturbs the {self.on}, {threat.label} is a threat to the {threat.on}"
@@ -147,10 +149,11 @@ class Layer:
             self.keep_true, self.quantize = keep_true, quantize
             self.perturbed_space = observation_space if quantize else as_float(observation_space, threat)
             self.engine = Engine(
-                threat, self.perturbed_space, action_space, rows, beneath=beneath[-1].engine if beneath else None,
+                threat, self.perturbed_space, action_space, rows,
+                victim=None if victim is None else load_victim(victim), beneath=beneath[-1].engine if beneath else None,
                 stream=self.beneath[LAYERS], autoreset=autoreset,
             )  # fmt: skip
-            self.key = f"{self.beneath[LAYERS]}:{threat.label}"
+            self.key = f"{self.beneath[LAYERS]}:{self.threat.label}"
 
     @property
     def threat(self) -> ThreatModel:
