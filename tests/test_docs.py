@@ -52,6 +52,16 @@ def test_named_files_exist(page):
     assert not missing, f"{page} names what is not there: {missing}"
 
 
+def test_named_functions_and_classes_exist():
+    text = PAGE.read_text(encoding="utf-8").split("Where a change goes")[1]
+    source = "\n".join(
+        path.read_text(encoding="utf-8") for folder in (PACKAGE, ROOT / "tests") for path in folder.rglob("*.py")
+    )
+    defined = set(re.findall(r"^ *(?:class|def) (\w+)|^(\w+)(?:: [^=\n]+)? = ", source, re.MULTILINE))
+    known = {name for pair in defined for name in pair} | {"autoreset", "info", "name"}
+    assert not set(re.findall(r"``([A-Za-z_]\w*)``", text)) - known
+
+
 def test_every_citation_is_in_the_bibliography():
     known = re.findall(
         r"^([A-Z].* \d{4})$", (ROOT / "docs" / "bibliography.rst").read_text(encoding="utf-8"), re.MULTILINE
