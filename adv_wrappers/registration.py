@@ -14,11 +14,13 @@ import gymnasium as gym
 
 from adv_wrappers.atari.arguments import unknown_arguments
 from adv_wrappers.atari.games import ensure_registered
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.atari.preprocessing import ThreatLike
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import as_threat, presets, threat
 from adv_wrappers.utils.threads import one_thread_in_workers
+from adv_wrappers.wrappers.base import AnyEnv, AnyVectorEnv
 from adv_wrappers.wrappers.gate import ProbabilisticTiming
 from adv_wrappers.wrappers.stack import wrap
 
@@ -26,10 +28,10 @@ _FRAMESKIP = "frameskip"
 _OPTIONS = ("quantize", "keep_true")
 
 
-ThreatLike = ThreatModel | Perturbation | str | Mapping[str, Any]
+Kwargs = dict[str, Any]
 
 
-def _threats(preset: str | None, threats: Sequence[ThreatLike] | None, arguments: dict[str, Any]) -> list[ThreatModel]:
+def _threats(preset: str | None, threats: Sequence[ThreatLike] | None, arguments: Kwargs) -> list[ThreatModel]:
     if preset is not None and _FRAMESKIP not in arguments:
         return [threat(preset, **arguments)]
     if arguments:
@@ -40,12 +42,12 @@ def _threats(preset: str | None, threats: Sequence[ThreatLike] | None, arguments
     return [as_threat(item) for item in threats or ()]
 
 
-def _perturbed(env: Any, made: list[ThreatModel], timing: float | None, options: dict[str, Any]) -> Any:
+def _perturbed(env: Any, made: list[ThreatModel], timing: float | None, options: Kwargs) -> Any:
     env = wrap(env, *made, **options)
     return env if timing is None else ProbabilisticTiming(env, timing)
 
 
-def _split_options(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_options(arguments: Kwargs) -> tuple[Kwargs, Kwargs]:
     own = {key: value for key, value in arguments.items() if key not in _OPTIONS}
     return own, {key: value for key, value in arguments.items() if key in _OPTIONS}
 
@@ -54,7 +56,7 @@ def make_env(
     env: str | None = None, preset: str | None = None, threats: Sequence[ThreatLike] | None = None,
     timing: float | None = None, env_kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None,
     env_id: str | None = None, **arguments: Any,
-) -> gym.Env[Any, Any]:  # fmt: skip
+) -> AnyEnv:  # fmt: skip
     """One environment ``env`` under a preset with ``arguments``, or under a list of threats.
 
     ``env_id`` is another name of ``env``, for libraries that have an argument ``env`` of their own (TorchRL).
@@ -62,7 +64,7 @@ def make_env(
     one_thread_in_workers()
     arguments, options = _split_options(arguments)
     made = _threats(preset, threats, arguments)
-    extra: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    extra: Kwargs = {} if render_mode is None else {"render_mode": render_mode}
     wrapped = _perturbed(gym.make(_base(env, env_id), **dict(env_kwargs or {}), **extra), made, timing, options)
     wrapped.whole_spec = True  # the id's own spec describes the whole stack
     return wrapped  # type: ignore[no-any-return]
@@ -71,8 +73,9 @@ def make_env(
 def make_vec_env(
     num_envs: int = 1, env: str | None = None, preset: str | None = None, threats: Sequence[ThreatLike] | None = None,
     timing: float | None = None, env_kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None,
-    autoreset_mode: Any = None, vectorization_mode: str | None = None, env_id: str | None = None, **arguments: Any,
-) -> gym.vector.VectorEnv[Any, Any, Any]:  # fmt: skip
+    autoreset_mode: gym.vector.AutoresetMode | str | None = None, vectorization_mode: str | None = None,
+    env_id: str | None = None, **arguments: Any,
+) -> AnyVectorEnv:  # fmt: skip
     """``num_envs`` environments under one vector wrapper a threat: attacks are batched, and computed in this process.
 
     ``autoreset_mode`` and ``vectorization_mode`` are those of the environment beneath; CartPole's own vector class has
@@ -81,7 +84,7 @@ def make_vec_env(
     arguments, options = _split_options(arguments)
     made = _threats(preset, threats, arguments)
     base = _base(env, env_id)
-    extra: dict[str, Any] = dict(env_kwargs or {})
+    extra: Kwargs = dict(env_kwargs or {})
     if render_mode is not None:
         extra["render_mode"] = render_mode
     entry = gym.spec(base).vector_entry_point
@@ -130,14 +133,14 @@ def register(
         raise ThreatError(f"the id {id!r} is registered already")
     if isinstance(threats, (str, Mapping)):
         raise ThreatError(f"threats is a list, innermost first: threats=[{threats!r}]")
-    stored: list[Any] = []
+    stored: list[JSON] = []
     for item in threats:
         if isinstance(item, str):
             as_threat(item)  # raises on what cannot be read
             stored.append(item)
         else:
             stored.append(json.loads(json.dumps(as_threat(item).to_dict())))
-    kwargs: dict[str, Any] = {"env": env, "threats": stored}
+    kwargs: Kwargs = {"env": env, "threats": stored}
     if timing is not None:
         kwargs["timing"] = timing
     if env_kwargs:
@@ -146,7 +149,7 @@ def register(
     _register(id, kwargs)
 
 
-def _register(id: str, kwargs: dict[str, Any]) -> None:
+def _register(id: str, kwargs: Kwargs) -> None:
     gym.register(
         id, entry_point="adv_wrappers.registration:make_env",
         vector_entry_point="adv_wrappers.registration:make_vec_env",

@@ -22,7 +22,7 @@ from adv_wrappers.daylight.paper_tables import PROBABILITIES, SETTINGS
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import threat
 from adv_wrappers.utils.numbers import is_number
-from adv_wrappers.wrappers.base import Layer
+from adv_wrappers.wrappers.base import AnyVectorEnv, Layer
 
 ROMS = {"JamesBond": "Jamesbond", "RiverRaid": "Riverraid"}  # where ALE spells a game otherwise
 PLACES = ("raw", "frame", "stack")
@@ -63,7 +63,7 @@ def make_daylight(
     given: dict[str, Any] = {place: _threat(game, transform, place, p, newest, env_kwargs, (*_ENV, *_SINGLE))}
     if render_mode not in _RENDER:
         raise ThreatError(f"render_mode must be one of {', '.join(map(str, _RENDER))}, got {render_mode!r}")
-    extra: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    extra: dict[str, str] = {} if render_mode is None else {"render_mode": render_mode}
     env = atari(f"{ROMS.get(game, game)}NoFrameskip-v4", **given, **extra, **env_kwargs)
     if not isinstance(env, Layer):
         return KeepSpec(env)
@@ -74,7 +74,7 @@ def make_daylight(
 def make_daylight_vec(
     num_envs: int, game: str, transform: str, place: str = "stack", p: float | str | None = None,
     newest: bool = False, render_mode: None = None, **env_kwargs: Any,
-) -> gym.vector.VectorEnv[Any, Any, Any]:  # fmt: skip
+) -> AnyVectorEnv:  # fmt: skip
     """``num_envs`` games under one transform (see :func:`adv_wrappers.atari.atari_vec`).
 
     Args:

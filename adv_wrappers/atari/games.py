@@ -14,12 +14,13 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
+from adv_wrappers.core.types import Info
 from adv_wrappers.errors import AdvWrappersError, SpaceError
+from adv_wrappers.wrappers.base import AnyEnv
 
 Pixels = NDArray[np.uint8]
 Action = int | np.integer[Any]
 Options = dict[str, object] | None
-Info = dict[str, Any]
 AtariGame = gym.Env[Pixels, Action]
 AtariWrapper = gym.Wrapper[Pixels, Action, Pixels, Action]
 
@@ -76,7 +77,7 @@ def ensure_registered(id: str) -> str:
     return id
 
 
-def make_environment(id: str, kwargs: Mapping[str, object]) -> gym.Env[Any, Any]:
+def make_environment(id: str, kwargs: Mapping[str, object]) -> AnyEnv:
     """``gymnasium.make(id, **kwargs)``; :class:`SpaceError` for whatever it raises."""
     try:
         return gym.make(ensure_registered(id), **kwargs)  # type: ignore[arg-type]

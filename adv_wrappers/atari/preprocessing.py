@@ -28,6 +28,7 @@ from adv_wrappers.errors import OrderError, SpaceError, VictimError
 from adv_wrappers.presets import as_threat
 from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.wrappers.base import AnyVectorEnv
 from adv_wrappers.wrappers.stack import wrap
 
 ThreatLike = ThreatModel | Perturbation | str | Mapping[str, Any]
@@ -74,7 +75,7 @@ def atari(
     (4, 84, 84)
     """
     victim = None if victim is None else load_victim(victim)
-    inside = {name: _threats_at(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
+    inside: dict[str, Any] = {name: _threats_at(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
     outside = _threats_at("stack", stack, victim)
     kwargs = without_fixed("atari", id, kwargs, single_game_arguments())
     base = make_game(id, {"obs_type": "grayscale", **kwargs, "frameskip": 1})
@@ -89,7 +90,7 @@ def atari(
 def atari_vec(
     id: str, num_envs: int, *, raw: Threats = (), frame: Threats = (), stack: Threats = (),
     victim: Victim | str | None = None, **kwargs: Any,
-) -> gym.vector.VectorEnv[Any, Any, Any]:  # fmt: skip
+) -> AnyVectorEnv:  # fmt: skip
     """``num_envs`` Atari games side by side: the pictures of :func:`atari`, uint8 ``[num_envs, 4, 84, 84]``.
 
     They are ALE's own vector environment under one batched wrapper a threat. It makes its stacks itself, so a threat at

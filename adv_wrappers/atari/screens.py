@@ -23,13 +23,14 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
-from numpy.typing import NDArray
 
-from adv_wrappers.atari.games import Action, AtariGame, AtariWrapper, Info, Options, Pixels
+from adv_wrappers.atari.games import Action, AtariGame, AtariWrapper, Options, Pixels
+from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.numbers import check_integer
+from adv_wrappers.wrappers.base import AnyVectorEnv
 
-Shrink = Callable[[NDArray[Any]], NDArray[Any]]
+Shrink = Callable[[Array], Array]
 
 
 class RawFrames(AtariWrapper, RecordConstructorArgs):
@@ -168,7 +169,7 @@ class ShrinkFrames(gym.ObservationWrapper[Pixels, Action, Pixels], RecordConstru
 class VectorShrinkFrames(VectorWrapper):
     """:class:`ShrinkFrames` for a :class:`gymnasium.vector.VectorEnv`."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], size: int = 84) -> None:
+    def __init__(self, env: AnyVectorEnv, size: int = 84) -> None:
         self.takes_pairs = type(env.unwrapped).__name__ != "AtariVectorEnv"  # whose frames make a stack
         space = env.single_observation_space
         _check(space, size, 2 if self.takes_pairs else None)
@@ -194,7 +195,7 @@ class VectorShrinkFrames(VectorWrapper):
         obs, info = self.env.reset(seed=seed, options=options)
         return self._shrink(obs), info
 
-    def step(self, actions: Any) -> tuple[Pixels, Any, Any, Any, Info]:
+    def step(self, actions: Array) -> tuple[Pixels, Array, Array, Array, Info]:
         """Step all rows; SAME_STEP's final observations are shrunk as well."""
         obs, rewards, terminated, truncated, info = self.env.step(actions)
         final = info.get("final_obs")
@@ -208,7 +209,7 @@ class VectorShrinkFrames(VectorWrapper):
         return self._shrink(obs), rewards, terminated, truncated, info
 
 
-def shrinking_of(wrappers: Iterable[object], space: spaces.Space[Any]) -> tuple[spaces.Space[Any], Shrink]:
+def shrinking_of(wrappers: Iterable[object], space: Space) -> tuple[Space, Shrink]:
     """The space of one row of screens after the ``ShrinkFrames`` among some wrappers, and the function that shrinks.
 
     Without one ``space`` and observations stay as they are.
@@ -221,7 +222,7 @@ def shrinking_of(wrappers: Iterable[object], space: spaces.Space[Any]) -> tuple[
     return space, lambda observation: observation
 
 
-def _check(space: spaces.Space[Any], size: int, frames: int | None) -> None:
+def _check(space: Space, size: int, frames: int | None) -> None:
     check_integer("size", size, 1)
     shape = space.shape or ()
     if space.dtype != np.uint8 or len(shape) != 4 or shape[3] != 3 or shape[0] != (frames or shape[0]):

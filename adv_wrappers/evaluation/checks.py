@@ -28,6 +28,7 @@ from adv_wrappers.core.newest import frame_budget
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import JSON, Observation
 from adv_wrappers.core.values import encode
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.statistics import interval
@@ -105,7 +106,7 @@ def far_below_training(outcomes: Sequence[Outcome], victim: Victim, env: str | N
     Far is beyond three standard errors of the difference and a tenth of the measured mean, with an interval that does
     not reach that mean. Of several measurements the lowest of these bounds counts.
     """
-    card: dict[str, Any] = victim.card or {}
+    card = victim.card or {}
     clean = next((o.returns for o in outcomes if not o.layers), None)
     if clean is None or env is None or (card.get("environment") or {}).get("id") != env:
         return []
@@ -204,7 +205,7 @@ def without_effect(outcome: Outcome) -> list[str]:
 def _setting(threat: ThreatModel, drop: Sequence[str] = ()) -> str | None:
     """A text by which the budgets, timings and keys of two threats are compared; None where one has no JSON form."""
     try:
-        parts: dict[str, Any] = {
+        parts: dict[str, JSON] = {
             "within": threat.budget.to_dict(), "at": threat.at,
             "when": encode(threat.when),
         }  # fmt: skip
@@ -264,7 +265,7 @@ def return_rises_with_eps(outcomes: Sequence[Outcome]) -> list[str]:
     return found
 
 
-def count_zero_gradients(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
+def count_zero_gradients(engine: Engine, obs: Observation, rows: NDArray[np.intp]) -> tuple[int, int]:
     """The number of observations at which an attack's gradient was computed, and of those where it is zero.
 
     A gradient that is not finite counts as zero. It is that of the attack's own objective for the true observation,
@@ -294,7 +295,7 @@ def count_zero_gradients(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tu
     return len(rows), int(zero.sum())
 
 
-def count_flips(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
+def count_flips(engine: Engine, obs: Observation, rows: NDArray[np.intp]) -> tuple[int, int]:
     """The number of observations looked at, and of those where the action differs in the precision of the attack.
 
     Args:

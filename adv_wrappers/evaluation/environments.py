@@ -6,23 +6,25 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import gymnasium as gym
 from gymnasium import spaces
 
 from adv_wrappers.atari.games import is_atari, make_environment
 from adv_wrappers.atari.preprocessing import atari
 from adv_wrappers.core.threat import fits
+from adv_wrappers.core.types import Space
 from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.base import AnyEnv
 from adv_wrappers.wrappers.order import check_order
 
-MakeEnv = Callable[..., gym.Env[Any, Any]]
-EnvFactory = Callable[[], gym.Env[Any, Any]]
+MakeEnv = Callable[..., AnyEnv]
+EnvFactory = Callable[[], AnyEnv]
+EnvKwargs = Mapping[str, Any]
 
 
 def environment_factory(
-    env: str | MakeEnv, victim: Victim, env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None
+    env: str | MakeEnv, victim: Victim, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None
 ) -> tuple[EnvFactory, str, dict[str, Any]]:
     """A function that makes one environment, its name for the report, and the keyword arguments that it gets.
 
@@ -51,7 +53,7 @@ def environment_factory(
     return lambda: make_environment(env, kwargs), env, kwargs
 
 
-def spaces_of(make_env: EnvFactory, victim: Victim) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+def spaces_of(make_env: EnvFactory, victim: Victim) -> tuple[Space, Space]:
     """The observation and the action space of an environment, which is made, checked against a victim, and closed.
 
     Raises:

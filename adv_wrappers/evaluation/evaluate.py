@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from adv_wrappers.core.threat import fits
+from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import (
     AdvWrappersError,
     OutputError,
@@ -20,7 +22,7 @@ from adv_wrappers.errors import (
     VictimError,
 )
 from adv_wrappers.evaluation.checks import find_warnings
-from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory, minimum_of
+from adv_wrappers.evaluation.environments import EnvFactory, EnvKwargs, MakeEnv, environment_factory, minimum_of
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import (
     COLUMNS,
@@ -34,7 +36,7 @@ from adv_wrappers.evaluation.report import (
 )
 from adv_wrappers.evaluation.resume import StoredRows
 from adv_wrappers.evaluation.rollout import play_episodes
-from adv_wrappers.evaluation.sampled_distances import ObservationSample, sampled_distances
+from adv_wrappers.evaluation.sampled_distances import Distance, ObservationSample, sampled_distances
 from adv_wrappers.evaluation.threat_stacks import (
     ThreatStack,
     as_threat_stack,
@@ -50,6 +52,7 @@ from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.references import device_of
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.base import AnyVectorEnv
 from adv_wrappers.wrappers.order import check_order
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 from adv_wrappers.wrappers.stack import wrap
@@ -61,9 +64,9 @@ Progress = Callable[[str, int, int], None]
 @holding
 def evaluate(
     victim: Victim | str, env: str | MakeEnv, threats: Any = (), episodes: int = 10, seed: int = 0,
-    num_envs: int | None = None, device: Any = None, *, env_kwargs: Mapping[str, Any] | None = None,
+    num_envs: int | None = None, device: torch.device | str | None = None, *, env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None, minimum: float | str | None = None,
-    distances: Sequence[str | Callable[..., Any]] | None = None, progress: Progress | None = None,
+    distances: Sequence[str | Distance] | str | Distance | None = None, progress: Progress | None = None,
     out: str | Path | None = None, quantize: bool = True, resume: bool = False,
 ) -> Report:  # fmt: skip
     """Evaluate an agent without an attack and under each threat, on the same episodes.
@@ -141,13 +144,13 @@ def evaluate(
             stacks[0] = replace(stacks[0], name=f"none (on an environment already perturbed by {' + '.join(under)})")
         fixed = minimum_of(name) if minimum is None or isinstance(minimum, str) else float(minimum)
         lowest = None if isinstance(minimum, str) else fixed
-        runs: list[tuple[ThreatStack, VectorActionRecorder, VectorEnv[Any, Any, Any]]] = []
+        runs: list[tuple[ThreatStack, VectorActionRecorder, AnyVectorEnv]] = []
         for stack in stacks:  # all of them are wrapped before anything is played
             recorder = VectorActionRecorder(venv)
             with called(stack.name):
                 wrapped = wrap(recorder, *stack.layers, victim=victim, quantize=quantize) if stack.layers else recorder
             runs.append((stack, recorder, wrapped))
-        about: dict[str, Any] = {
+        about: dict[str, JSON] = {
             "versions": versions(), "seed": seed, "episode_seeds": tuple(seeds), "git": revision(),
             "device": str(victim.device), "env": {"id": name, "kwargs": kwargs}, "episodes": episodes,
             "num_envs": venv.num_envs, "quantize": bool(quantize),
@@ -192,7 +195,7 @@ def _write(report: Report, folder: Path, stored: StoredRows | None) -> OutputErr
     return None
 
 
-def _load(victim: Victim | str, device: Any) -> Victim:
+def _load(victim: Victim | str, device: torch.device | str | None) -> Victim:
     if device is None:
         return load_victim(victim)
     there = device_of(device)

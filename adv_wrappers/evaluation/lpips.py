@@ -8,9 +8,9 @@ default.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
@@ -18,12 +18,14 @@ from torch.nn.modules.dropout import _DropoutNd
 from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.daylight.images import Limits, limits_of, split
 from adv_wrappers.errors import SpaceError, ValueRangeError
-from adv_wrappers.evaluation.perceptual import pair
+from adv_wrappers.evaluation.perceptual import Images, pair
 
 # ImageNet's mean and standard deviation for inputs in [-1, 1]: the scaling layer of the authors' code
 SHIFT, SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
 TINY = 1e-10  # added to the length of a feature vector that may be zero, as the authors' code does
 BATCH = 32  # pictures that pass the backbone at once
+
+Backbone = Callable[[Tensor], Sequence[Tensor] | Mapping[str, Tensor]]
 
 
 class Lpips:
@@ -59,7 +61,7 @@ class Lpips:
     """
 
     def __init__(
-        self, backbone: Callable[[Tensor], Any] | None = None, weights: Sequence[Any] | None = None, *,
+        self, backbone: Backbone | None = None, weights: Sequence[ArrayLike | Tensor] | None = None, *,
         mean: Sequence[float] = SHIFT, std: Sequence[float] = SCALE, layout: str | None = None,
         limits: Limits | None = None, name: str | None = None,
     ) -> None:  # fmt: skip
@@ -76,13 +78,13 @@ class Lpips:
             raise ValueRangeError(f"std must be above zero, got {std!r}")
         self.kind = "baseline" if weights is None else "lin"
         self.name = name if name is not None else "lpips" if self.kind == "lin" else "lpips-baseline"
-        self._settled()
+        self._check_mode()
 
     def __repr__(self) -> str:
         about = "" if self.kind == "lin" else ": unweighted, not 'lin'"
         return f"Lpips(backbone={type(self.backbone).__name__}, kind={self.kind!r}{about})"
 
-    def __call__(self, x: Any, y: Any) -> Tensor:
+    def __call__(self, x: Images, y: Images) -> Tensor:
         """Distances of two batches ``[B, *S]``: float64 ``[B]``, on the device of the first.
 
         Raises:
@@ -90,7 +92,7 @@ class Lpips:
                 output is not a sequence of maps, or does not match the weights.
             ValueRangeError: as the constructor.
         """
-        self._settled()
+        self._check_mode()
         a, b = pair(x, y)
         found, (low, high) = layout_of(tuple(a.shape[1:]), self.layout), limits_of(a, self.limits)
         frames = [split(z, found, colours=True)[0] for z in (a, b)]
@@ -121,7 +123,7 @@ class Lpips:
             total += squares.sum(1) if weights is None else squares @ weights
         return total
 
-    def _settled(self) -> None:
+    def _check_mode(self) -> None:
         """Raise unless the backbone answers the same for the same image."""
         for part in self.backbone.modules() if isinstance(self.backbone, nn.Module) else ():
             if part.training and isinstance(part, (_BatchNorm, _DropoutNd)):
@@ -131,7 +133,7 @@ class Lpips:
                 )
 
 
-def _weights(values: Any, layer: int) -> Tensor:
+def _weights(values: ArrayLike | Tensor, layer: int) -> Tensor:
     given = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
     flat = given.reshape(-1)
     if not torch.isfinite(flat).all() or (flat < 0).any():
@@ -148,7 +150,7 @@ def _colours(name: str, values: Sequence[float]) -> Tensor:
     return found.view(3, 1, 1)
 
 
-def _maps(output: Any, count: int) -> list[Tensor]:
+def _maps(output: object, count: int) -> list[Tensor]:
     maps = list(output.values()) if isinstance(output, Mapping) else output
     if not isinstance(maps, (list, tuple)) or not maps:
         raise SpaceError(f"the backbone must return a list, tuple or dictionary of maps, got {type(output).__name__}")

@@ -8,28 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from adv_wrappers.core.types import Array, Observation, Rows
 from adv_wrappers.evaluation.checks import count_flips, count_zero_gradients
 from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.utils.trees import is_text, select
 from adv_wrappers.victims.runner import PolicyRunner
-from adv_wrappers.wrappers.base import Layer, layers
+from adv_wrappers.wrappers.base import AnyVectorEnv, Layer, layers
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 
 CHANGED_ACTION = 0.05  # of the range of an action: from here on a continuous action counts as changed
 _GRADIENT_STEPS = (0, 16, 64)  # attacked steps of a run at which gradients are looked at
 _GRADIENT_ROWS = 8  # rows of these steps
 
-Actions = NDArray[Any]  # [B, ...], of the action space's dtype
-Observations = Any  # [B, *S], or a dictionary of such batches
 Mask = bool | NDArray[np.bool_]  # rows, [B]; True or False for all of them
-Rows = NDArray[np.intp] | None  # numbers of rows; None for all of them
 
 
 @dataclass
@@ -93,7 +89,7 @@ class RunMonitor:
     """
 
     def __init__(
-        self, measurements: RunMeasurements, env: VectorEnv[Any, Any, Any], recorder: VectorActionRecorder,
+        self, measurements: RunMeasurements, env: AnyVectorEnv, recorder: VectorActionRecorder,
         runner: PolicyRunner, sample: ObservationSample | None = None,
     ) -> None:  # fmt: skip
         self.measurements, self.recorder, self.runner, self.sample = measurements, recorder, runner, sample
@@ -117,9 +113,9 @@ class RunMonitor:
             self.attacked = fresh if mask is None else np.where(mask, fresh, self.attacked)
 
     def before_step(
-        self, obs: Observations, busy: NDArray[np.bool_], everyone: bool, episodes: NDArray[np.int64],
+        self, obs: Observation, busy: NDArray[np.bool_], everyone: bool, episodes: NDArray[np.int64],
         steps: NDArray[np.int64],
-    ) -> tuple[Rows, Actions | None]:  # fmt: skip
+    ) -> tuple[Rows, Array | None]:  # fmt: skip
         """Compare the observations on which the agent acts next with the true ones.
 
         Args:
@@ -161,7 +157,7 @@ class RunMonitor:
         return rows, self.runner.peek(true, rows)
 
     def after_step(
-        self, rows: Rows, on_true: Actions | None, actions: Actions, busy: NDArray[np.bool_], attacked: Mask
+        self, rows: Rows, on_true: Array | None, actions: Array, busy: NDArray[np.bool_], attacked: Mask
     ) -> None:
         """Compare the actions that the environment received with those that the agent would take unattacked.
 
@@ -190,7 +186,7 @@ class RunMonitor:
             self.attacked_steps[slice(None) if rows is None else rows] += 1
             sums.changed_actions += int(np.count_nonzero(self._differ(on_true, select(received, rows))))
 
-    def _differ(self, a: Actions, b: Actions) -> NDArray[np.bool_]:
+    def _differ(self, a: Array, b: Array) -> NDArray[np.bool_]:
         """Rows whose actions differ, bool ``[n]``; continuous ones by at least ``CHANGED_ACTION`` of their range."""
         a, b = a.reshape(len(a), -1), b.reshape(len(b), -1)
         different = a != b if self._least_change is None else np.abs(a - b) > self._least_change
@@ -206,7 +202,7 @@ def _attacked(wrappers: Sequence[Layer]) -> Mask:
     return attacked
 
 
-def _flat(tree: Observations) -> NDArray[np.floating[Any]]:
+def _flat(tree: Observation) -> Array:
     """``[B, n]`` floats of a batch, or of a dictionary of batches."""
     if isinstance(tree, dict):
         return np.concatenate([_flat(leaf) for leaf in tree.values() if not is_text(leaf)], 1)

@@ -7,7 +7,6 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 
 def versions() -> dict[str, str]:
@@ -25,10 +24,11 @@ def versions() -> dict[str, str]:
 def revision() -> str | None:
     """Git revision of this package's sources; None where git does not know this very file (an installed copy)."""
     here = Path(__file__)
-    how: dict[str, Any] = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10}
     try:
         for arguments in (["ls-files", "--error-unmatch", here.name], ["rev-parse", "HEAD"]):
-            done = subprocess.run(["git", *arguments], check=True, **how)
+            done = subprocess.run(
+                ["git", *arguments], cwd=here.parent, check=True, capture_output=True, text=True, timeout=10
+            )
     except (OSError, subprocess.SubprocessError):
         return None
     return str(done.stdout).strip() or None

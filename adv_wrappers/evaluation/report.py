@@ -19,12 +19,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation import statistics
 from adv_wrappers.evaluation.checks import Outcome
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.sampled_distances import Distance, ObservationSample
-from adv_wrappers.evaluation.statistics import footnotes, marked
+from adv_wrappers.evaluation.statistics import ReportRow, footnotes, marked
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
 from adv_wrappers.rendering.returns_plot import ReturnsRow, plot_returns
 from adv_wrappers.utils.files import write
@@ -99,7 +100,7 @@ def check_minimum(minimum: object) -> None:
         raise ValueRangeError(f"minimum must be a finite return, {WORST!r} or None, got {minimum!r}")
 
 
-def describe_minimum(minimum: float | str | None, victim: Victim, lowest: float | None) -> dict[str, Any]:
+def describe_minimum(minimum: float | str | None, victim: Victim, lowest: float | None) -> dict[str, JSON]:
     """What a report says of the return that ``impact`` counts from: its ``kind`` and ``value``."""
     if isinstance(minimum, str):
         kind = "argmin-Q agent" if victim.has_q else "least likely action"
@@ -151,22 +152,22 @@ class Report:
     episode_seeds: tuple[int, ...]
     git: str | None
     device: str
-    victim: dict[str, Any]
-    env: dict[str, Any]
+    victim: dict[str, JSON]
+    env: dict[str, JSON]
     episodes: int
     num_envs: int
     warnings: tuple[str, ...]
     threats: tuple[Row, ...]
-    minimum: dict[str, Any] = field(default_factory=lambda: {"kind": "unknown", "value": None})
+    minimum: dict[str, JSON] = field(default_factory=lambda: {"kind": "unknown", "value": None})
     quantize: bool | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, JSON]:
         """Everything, as values that JSON knows."""
         data = asdict(self)
         return {**data, **{key: list(data[key]) for key in ("episode_seeds", "warnings", "threats")}}
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Report:
+    def from_dict(data: ReportRow) -> Report:
         """Inverse of :meth:`to_dict`; raises :class:`ValueRangeError` for a dictionary of another form.
 
         Reports of older releases are read as well: what they did not write keeps its default.
@@ -269,19 +270,19 @@ _EARLIER = {
 }  # fmt: skip
 
 
-def _with_present_names(row: Mapping[str, Any]) -> Row:
+def _with_present_names(row: ReportRow) -> Row:
     """A row of a file, whose ``checks`` may have the names of an earlier release."""
     if "checks" not in row:
         return dict(row)
     return {**row, "checks": {_EARLIER.get(name, name): value for name, value in row["checks"].items()}}
 
 
-def _sampled(row: Mapping[str, Any]) -> Mapping[str, float | None]:
+def _sampled(row: ReportRow) -> Mapping[str, float | None]:
     """The distances of a row; none in reports of older releases."""
     return row.get("distances") or {}
 
 
-def bounds(row: Mapping[str, Any]) -> str:
+def bounds(row: ReportRow) -> str:
     """The interval of a row's mean, as a table has it, :func:`marked` where it is none of 95%."""
     return marked(f"{number(row['low'])} .. {number(row['high'])}", row)
 

@@ -6,9 +6,9 @@ import itertools
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from adv_wrappers.evaluation.report import COLUMNS, Report
+from adv_wrappers.core.types import JSON
+from adv_wrappers.evaluation.report import COLUMNS, Report, Row
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, json_form
 from adv_wrappers.utils.files import move
 from adv_wrappers.victims.victim import Victim
@@ -39,10 +39,10 @@ class StoredRows:
     """
 
     def __init__(
-        self, folder: Path, about: Mapping[str, Any], victim: Victim, stacks: Sequence[ThreatStack],
+        self, folder: Path, about: Mapping[str, object], victim: Victim, stacks: Sequence[ThreatStack],
         distances: Collection[str],
     ) -> None:  # fmt: skip
-        self.folder, self.rows = folder, list[dict[str, Any] | None]([None] * len(stacks))
+        self.folder, self.rows = folder, list[Row | None]([None] * len(stacks))
         self._others = False  # whether report.json holds rows of other runs
         mine = _plain({key: about[key] for key in _SAME})
         runs = [_plain([json_form(layer) for layer in stack.layers]) for stack in stacks]
@@ -72,6 +72,6 @@ class StoredRows:
         report.to_json(path)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> JSON:
     """A value as a report's file holds it."""
     return json.loads(json.dumps(value, default=repr))

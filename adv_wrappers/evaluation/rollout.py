@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv
 
 from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.errors import ValueRangeError
@@ -19,6 +17,7 @@ from adv_wrappers.evaluation.measurements import Mask, RunMeasurements, RunMonit
 from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.base import AnyVectorEnv
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 
 
@@ -37,7 +36,7 @@ class UnfinishedRows(When):
 
 
 def play_episodes(
-    env: VectorEnv[Any, Any, Any], recorder: VectorActionRecorder, victim: Victim, seeds: list[int],
+    env: AnyVectorEnv, recorder: VectorActionRecorder, victim: Victim, seeds: list[int],
     on_episode: Callable[[int], None] | None = None, sample: ObservationSample | None = None,
 ) -> RunMeasurements:  # fmt: skip
     """Play one episode for each seed, and measure.

@@ -16,8 +16,10 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
+from torch import Tensor
 
 from adv_wrappers.core import rng
+from adv_wrappers.core.types import Array, Observation, Rows, Space
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.perceptual import DISTANCES
 from adv_wrappers.utils.trees import select
@@ -27,11 +29,10 @@ _BATCH = 32  # of these, compared at once
 _STREAM = 1 << 43  # folded into the key of an episode, so that priorities share no draw with attacks or agents
 _EVERY_STEP = ("l2", "linf")  # computed at every attacked step, and columns of their own
 
-Distance = Callable[..., Any]  # (perturbed, true), tensors [B, *S], to B numbers
-Image = NDArray[Any]  # one observation, in the dtype of its space
+Distance = Callable[[Tensor, Tensor], Any]  # (perturbed, true), tensors [B, *S], to B numbers
 
 
-def sampled_distances(given: Any, space: spaces.Space[Any], columns: Sequence[str]) -> dict[str, Distance]:
+def sampled_distances(given: Any, space: Space, columns: Sequence[str]) -> dict[str, Distance]:
     """The distances that are sampled, by name, each tried out on one observation of ``space``.
 
     Args:
@@ -85,7 +86,7 @@ def _applies(distance: Distance, space: spaces.Box) -> bool:
     return True
 
 
-def _compare(name: str, distance: Distance, images: Sequence[Image]) -> NDArray[np.float64]:
+def _compare(name: str, distance: Distance, images: Sequence[Array]) -> NDArray[np.float64]:
     """One number for each pair of images, given in turn: perturbed, true, perturbed, true, ..."""
     x, y = (torch.from_numpy(np.stack(images[i::2])) for i in range(2))
     try:
@@ -109,7 +110,7 @@ class ObservationSample:
 
     def __init__(self, seeds: Sequence[int], most: int | None = None) -> None:
         self._roots = rng.roots([rng.fold(rng.root(seed), _STREAM) for seed in seeds])
-        self._pairs: list[tuple[int, int, Image, Image]] = []  # a heap, the largest priority first
+        self._pairs: list[tuple[int, int, Array, Array]] = []  # a heap, the largest priority first
         self._most, self._considered = MAX_PAIRS if most is None else most, 0
         self._largest = np.uint64(np.iinfo(np.uint64).max)  # priority in the sample, once it is full
 
@@ -118,7 +119,7 @@ class ObservationSample:
         return len(self._pairs)
 
     def consider(
-        self, perturbed: Any, true: Any, rows: NDArray[np.intp] | None, episodes: NDArray[np.int64],
+        self, perturbed: Observation, true: Observation, rows: Rows, episodes: NDArray[np.int64],
         steps: NDArray[np.int64],
     ) -> None:  # fmt: skip
         """Add the rows of an attacked step that belong into the sample.

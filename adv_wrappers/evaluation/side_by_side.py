@@ -14,11 +14,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from adv_wrappers.atari.games import is_atari
 from adv_wrappers.atari.preprocessing import atari
-from adv_wrappers.core.threat import fits
+from adv_wrappers.core.threat import ThreatModel, fits
+from adv_wrappers.core.types import Action, Array, Info, Space
 from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation import perceptual
@@ -31,7 +31,7 @@ from adv_wrappers.rendering.pixels import FrameReader
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
-from adv_wrappers.wrappers.base import layers
+from adv_wrappers.wrappers.base import AnyEnv, layers
 from adv_wrappers.wrappers.stack import wrap
 
 # For games that the daylight paper does not have: numbers that change something and leave the picture readable.
@@ -41,26 +41,26 @@ _TRANSFORMS = (
 )  # fmt: skip
 
 
-class ConstantEnv(gym.Env[Any, Any]):
+class ConstantEnv(gym.Env[Array, Action]):
     """An environment of one observation."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
 
-    def __init__(self, observation: NDArray[Any], space: spaces.Box, action_space: spaces.Space[Any]) -> None:
+    def __init__(self, observation: Array, space: spaces.Box, action_space: Space) -> None:
         self.observation, self.observation_space, self.action_space = observation, space, action_space
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """The observation."""
         super().reset(seed=seed)
         return self.observation.copy(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Action) -> tuple[Array, float, bool, bool, Info]:
         """The observation, and the end."""
         return self.observation.copy(), 0.0, True, False, {}
 
 
 def compare_threats(
-    source: str | gym.Env[Any, Any] | NDArray[Any], threats: Sequence[Any] | None = None,
+    source: str | AnyEnv | Array, threats: Sequence[Any] | None = None,
     victim: Victim | str | None = None, *, step: int = 100, seed: int = 0, raw: bool = False, layout: str | None = None,
 ) -> ThreatComparison:  # fmt: skip
     """One observation under each of several threats.
@@ -88,7 +88,7 @@ def compare_threats(
     name = "an observation"
     under: tuple[str, ...] = ()
     space: Any
-    actions: Any = spaces.Discrete(2) if agent is None else agent.action_space
+    actions: Space = spaces.Discrete(2) if agent is None else agent.action_space
     if isinstance(source, np.ndarray):
         if raw:
             raise SpaceError("raw=True takes the screen of an Atari game, but an observation was given")
@@ -126,7 +126,7 @@ def compare_threats(
 
 
 def _distances(
-    true: NDArray[Any], perturbed: NDArray[Any], layout: str, limits: tuple[float, float] | None
+    true: Array, perturbed: Array, layout: str, limits: tuple[float, float] | None
 ) -> dict[str, float | None]:
     """``l2``, ``linf``, ``ssim`` and ``psnr`` of whole observations; ``ssim`` is None where its window does not fit."""
     x, y = true[None], perturbed[None]
@@ -151,7 +151,7 @@ def daylight_threats(id: str) -> tuple[str, ...]:
     return _TRANSFORMS
 
 
-def _stack(item: Any) -> list[Any]:
+def _stack(item: object) -> list[ThreatModel]:
     parts = stack_of(item) if isinstance(item, str) else item if isinstance(item, (list, tuple)) else [item]
     made = [as_threat(part) for part in parts]
     if not made:
@@ -162,7 +162,7 @@ def _stack(item: Any) -> list[Any]:
     return made
 
 
-def _make(id: str, victim: Victim | None) -> gym.Env[Any, Any]:
+def _make(id: str, victim: Victim | None) -> AnyEnv:
     if victim is not None:
         return environment_factory(id, victim)[0]()
     with contextlib.suppress(ImportError):
@@ -177,7 +177,7 @@ def _make(id: str, victim: Victim | None) -> gym.Env[Any, Any]:
         raise SpaceError(f"cannot make the environment {id!r}: {error}") from error
 
 
-def _played(env: gym.Env[Any, Any], victim: Victim | None, step: int, seed: int, raw: bool) -> NDArray[Any]:
+def _played(env: AnyEnv, victim: Victim | None, step: int, seed: int, raw: bool) -> Array:
     """The observation after some steps, or the emulator's screen; a new episode begins where one ends."""
     screen = getattr(getattr(env.unwrapped, "ale", None), "getScreenRGB", None)
     if raw and screen is None:

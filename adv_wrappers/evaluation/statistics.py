@@ -18,6 +18,7 @@ _MARK = "\N{DAGGER}"
 _STEEPEST = 0.8  # skewness of the mean times the quantile: above it, lengths double for 1% more coverage
 _FREEDOM = 10_000  # from here on Student's quantiles differ from this one's by less than 0.02%
 Returns = Sequence[float] | NDArray[np.float64]
+ReportRow = Mapping[str, Any]  # a row of a report, or a part of it
 
 
 def interval(values: Returns, level: float = 0.95) -> tuple[float, float]:
@@ -161,12 +162,12 @@ def unseen(episodes: int) -> str:
     return f"{words} an event of 1 in {rare} in {(1 - 1 / rare) ** episodes:.0%} of the runs"
 
 
-def marked(text: str, row: Mapping[str, Any]) -> str:
+def marked(text: str, row: ReportRow) -> str:
     """A text about a row's interval, with a mark where it is none of 95%."""
     return f"{_MARK} {text}" if row.get("caveat") else text
 
 
-def footnotes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def footnotes(rows: Sequence[ReportRow]) -> list[str]:
     """What the mark of :func:`marked` means, once for each number of episodes; none where no row is marked."""
     counts = dict.fromkeys(int(row["episodes"]) for row in rows if row.get("caveat"))
     few = f"all returns are equal, or all but {FEW} or fewer"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsFloat
 
 import cv2
 import gymnasium as gym
@@ -17,6 +17,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from adv_wrappers.atari.screens import shrinking_of
+from adv_wrappers.core.types import Action, Array, Info, Observation, Space
 from adv_wrappers.errors import OrderError, SpaceError, ValueRangeError
 from adv_wrappers.formatting import caption
 from adv_wrappers.rendering.panels import MARGIN, VectorChart, compose
@@ -37,15 +38,10 @@ from adv_wrappers.rendering.pixels import (
 )
 from adv_wrappers.utils import trees
 from adv_wrappers.utils.numbers import check_number, integer
-from adv_wrappers.wrappers.base import Layer, is_vec_env, wrappers_of
+from adv_wrappers.wrappers.base import AnyEnv, AnyVectorEnv, Layer, is_vec_env, wrappers_of
 from adv_wrappers.wrappers.recorder import INSIDE, ActionRecorder, VectorActionRecorder, record_actions
 
-AnyEnv = gym.Env[Any, Any]
-AnyVectorEnv = VectorEnv[Any, Any, Any]
-Space = spaces.Space[Any]
-Array = NDArray[np.generic]
 ResetOptions = dict[str, object] | None
-Info = dict[str, object]
 Caption = tuple[str | None, str]  # the colour of its dot, and the text
 
 
@@ -217,9 +213,9 @@ def _action_text(action: object) -> str:
     return f"[{text}{' ...' if len(flat) > 8 else ''}]"
 
 
-def _metadata(own: Mapping[str, object] | None) -> dict[str, Any]:
+def _metadata(own: Mapping[str, object] | None) -> Info:
     """The metadata of an environment, with the mode that is rendered here."""
-    known: dict[str, Any] = dict(own or {})
+    known: Info = dict(own or {})
     modes = [mode for mode in known.get("render_modes") or [] if mode != "rgb_array"]
     return {**known, "render_modes": [*modes, "rgb_array"], "render_fps": known.get("render_fps") or 30}
 
@@ -235,8 +231,8 @@ class VectorAttackView(VectorWrapper):
         wrappers, self._recorder = record_actions(env, VectorActionRecorder)
         self._renderer = RowRenderer(env, wrappers, env.single_observation_space, frames, size, gain, layout)
         self.metadata = _metadata(env.metadata)
-        self._obs: Any = None
-        self._action: Any = None
+        self._obs: Observation = None
+        self._action: Action = None
         self._stepped = np.zeros(env.num_envs, bool)
 
     @property
@@ -244,7 +240,7 @@ class VectorAttackView(VectorWrapper):
         """Always ``rgb_array``."""
         return "rgb_array"
 
-    def reset(self, *, seed: Any = None, options: ResetOptions = None) -> tuple[Any, Info]:
+    def reset(self, *, seed: Any = None, options: ResetOptions = None) -> tuple[Observation, Info]:
         """Reset, and remember the observation."""
         mask = (options or {}).get("reset_mask")
         self._stepped = np.zeros(self.num_envs, bool) if mask is None else self._stepped & ~to_numpy(mask).astype(bool)
@@ -331,8 +327,8 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._renderer = RowRenderer(env, wrappers, env.observation_space, frames, size, gain, layout)
         self.metadata = _metadata(env.metadata)
         self.whole_spec = False
-        self._obs: Any = None
-        self._action: Any = None
+        self._obs: Observation = None
+        self._action: Action = None
 
     __signature__ = inspect.Signature(list(inspect.signature(__init__).parameters.values())[1:])
 
@@ -347,13 +343,13 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._cached_spec = None  # a layer's budget may have changed
         return super().spec
 
-    def reset(self, *, seed: int | None = None, options: ResetOptions = None) -> tuple[Any, Info]:
+    def reset(self, *, seed: int | None = None, options: ResetOptions = None) -> tuple[Observation, Info]:
         """Reset, and remember the observation."""
         self._action = None
         self._obs, info = self.env.reset(seed=seed, options=options)
         return self._obs, info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+    def step(self, action: Action) -> tuple[Observation, SupportsFloat, bool, bool, Info]:
         """Step, and remember the observation."""
         self._action = action
         self._obs, reward, terminated, truncated, info = self.env.step(action)

@@ -11,13 +11,13 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
+from adv_wrappers.core.types import Array
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.rendering.figures import PixelFigure, bottom_spine_only, colour_mapped, new_figure, save_png
 from adv_wrappers.rendering.pixels import (
@@ -36,7 +36,7 @@ from adv_wrappers.rendering.pixels import (
 from adv_wrappers.rendering.spectrum import (
     BANDS,
     MIN_POWER,
-    Array,
+    Spectrum,
     band_changes,
     power_spectral_density,
     spectrum,
@@ -45,7 +45,6 @@ from adv_wrappers.rendering.spectrum import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Observation = NDArray[Any]  # uint8 or floats
 _CELL, _GAP, _EDGE = 168, 10, 14  # pixels: least longer side of a picture, between pictures, around them
 _HEAD, _BODY, _SIDE = 19, 16, 46  # letters of names and of numbers, and the column of row labels
 _SPECTRUM, _CHANGE = "magma", "RdBu_r"  # colour maps
@@ -69,8 +68,8 @@ class ThreatComparison:
 
     title: str
     space: spaces.Box
-    true: Observation
-    perturbed: tuple[Observation, ...]
+    true: Array
+    perturbed: tuple[Array, ...]
     names: tuple[tuple[str, tuple[str, ...]], ...]
     distances: tuple[Mapping[str, float | None], ...]
     layout: str | None = None
@@ -86,16 +85,16 @@ class ThreatComparison:
         """Whether the observation is a stack of frames."""
         return "F" in FrameReader(self.space, self.layout).layout
 
-    def frame(self, observation: Observation) -> Levels:
+    def frame(self, observation: Array) -> Levels:
         """The newest frame of an observation as grey levels 0 to 255, ``[H, W, 3]``."""
         return FrameReader(self.space, self.layout).levels(observation)[-1]
 
-    def spectrum(self, observation: Observation) -> Array:
+    def spectrum(self, observation: Array) -> Spectrum:
         """Log-magnitude of the newest frame's Fourier transform, ``[H, W]``, frequency zero in the middle."""
-        found: Array = spectrum(self.frame(observation).astype(np.float64)[None], "HWC")[0].numpy()
+        found: Spectrum = spectrum(self.frame(observation).astype(np.float64)[None], "HWC")[0].numpy()
         return found
 
-    def density(self, observation: Observation) -> tuple[Array, Array]:
+    def density(self, observation: Array) -> tuple[Spectrum, Spectrum]:
         """Frequencies in cycles a pixel, and the power of the newest frame there, ``[R]`` each."""
         frequencies, power = power_spectral_density(self.frame(observation).astype(np.float64)[None], "HWC")
         return frequencies.numpy(), power[0].numpy()

@@ -18,7 +18,7 @@ from adv_wrappers.utils.numbers import is_integer
 
 BANDS = {"low": (0.0, 1 / 6), "mid": (1 / 6, 1 / 3), "high": (1 / 3, 0.5)}  # cycles a pixel
 MIN_POWER = 1e-3  # squared grey levels; less power than this is none
-Array = NDArray[np.float64]
+Spectrum = NDArray[np.float64]
 
 
 def spectrum(x: Tensor | NDArray[np.generic], layout: str | None = None, frame: int | None = None) -> Tensor:
@@ -84,7 +84,7 @@ def power_spectral_density(
     return torch.arange(rings, dtype=torch.float64, device=grey.device) / size, sums[:, :rings] / counts
 
 
-def band_changes(frequencies: Array, power: Array, perturbed: Array) -> dict[str, float]:
+def band_changes(frequencies: Spectrum, power: Spectrum, perturbed: Spectrum) -> dict[str, float]:
     """By how much a perturbation changes the power in each of ``BANDS``, in dB.
 
     The mean over the rings of a band of ten times the decimal logarithm of the ratio. Frequency zero, the mean

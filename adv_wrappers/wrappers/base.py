@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.engine import Autoreset, Engine
@@ -25,6 +25,8 @@ from adv_wrappers.timing import Bernoulli
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.victims import Victim, load_victim
 
+AnyEnv: TypeAlias = gym.Env[Any, Any]
+AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
 LAYERS, GATES = "adv_wrappers.layers", "adv_wrappers.gates"  # counts, carried by metadata through any wrapper
 
 
