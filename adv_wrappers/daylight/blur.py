@@ -16,7 +16,7 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight.images import Limits, batched, each, on_host, split
-from adv_wrappers.daylight.passes import Median, Piece
+from adv_wrappers.daylight.passes import KernelStep, MedianWindow
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.numbers import integer
@@ -110,5 +110,5 @@ class MedianBlur(Transform):
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
         return median_blur(x, parameters["k"], layout=layout)
 
-    def pieces(self, height: int, width: int) -> tuple[Piece, ...]:
-        return (Median(_size(self.k)),)
+    def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
+        return (MedianWindow(_size(self.k)),)

@@ -20,7 +20,7 @@ from torch import Tensor
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, check_images, choice, limits_of, on_host
-from adv_wrappers.daylight.passes import Piece, Table
+from adv_wrappers.daylight.passes import KernelStep, LevelTable
 from adv_wrappers.daylight.transform import Range, Transform
 from adv_wrappers.utils.numbers import number
 
@@ -144,14 +144,14 @@ class Brightness(Transform):
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
         return brightness(x, parameters["alpha"], parameters["beta"], rule=self.rule, limits=limits)
 
-    def pieces(self, height: int, width: int) -> tuple[Piece, ...]:
+    def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
         alpha, beta = self.numbers().values()
-        return (Table(table(float(alpha), float(beta), self.rule)),)
+        return (LevelTable(table(float(alpha), float(beta), self.rule)),)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
         fast = triton_loader.twin("daylight.kernels.brightness", x) if self.drawn else None
         if fast is None:
             return None
-        key = self.drawn_from(context).to(x.device)
+        key = self.draw_keys(context).to(x.device)
         alpha, beta = (torch.zeros(len(x), dtype=torch.float64, device=x.device) + c for c in self.columns(key))
         return fast.look_up(x, tables(alpha, beta, self.rule))  # type: ignore[no-any-return]

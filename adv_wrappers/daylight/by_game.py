@@ -61,7 +61,7 @@ class Daylight(Transform):
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         return transform_of(self.game, self.transform, self.layout)(x, context)
 
-    def settled(self) -> Transform:
+    def without_ranges(self) -> Transform:
         return transform_of(self.game, self.transform, self.layout)
 
     def validate(self, **parameter: Any) -> None:

@@ -1,4 +1,4 @@
-"""Several transforms one after the other: on CUDA as few readings and writings as it takes, elsewhere step by step."""
+"""Several transforms one after the other: on CUDA in as few kernel passes as possible, elsewhere step by step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.daylight.images import Limits, batched, limits_of, split
-from adv_wrappers.daylight.passes import Median, Pass, passes
+from adv_wrappers.daylight.passes import KernelPass, MedianWindow, kernel_passes
 from adv_wrappers.daylight.transform import Transform
 from adv_wrappers.errors import ValueRangeError
 
@@ -48,7 +48,7 @@ def compose(x: Tensor, *steps: Transform, layout: str | None = None, limits: Lim
     for step in steps:
         if not isinstance(step, Transform):
             raise ValueRangeError(f"steps must be transforms such as Rotation(3), got {step!r}")
-    steps = tuple(step.settled() for step in steps)
+    steps = tuple(step.without_ranges() for step in steps)
     x, layout, single = batched(x, layout or next((step.layout for step in steps if step.layout), None))
     limits_of(x, limits)
     y = x
@@ -84,15 +84,16 @@ def _calls(
     steps: tuple[Transform, ...], height: int, width: int, device: torch.device
 ) -> list[tuple[str, str, tuple[Any, ...]]]:
     """The kernels that make the passes, and what they take besides images."""
-    return [_call(one, device) for one in passes([p for step in steps for p in step.pieces(height, width)])]
+    found = kernel_passes([one for step in steps for one in step.kernel_steps(height, width)])
+    return [_call(one, device) for one in found]
 
 
-def _call(one: Pass, device: torch.device) -> tuple[str, str, tuple[Any, ...]]:
+def _call(one: KernelPass, device: torch.device) -> tuple[str, str, tuple[Any, ...]]:
     def on(array: NDArray[Any] | None) -> Tensor | None:
         return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
     codes, before, after = one.before.codes, on(one.before.table), on(one.after.table)
-    if isinstance(one.wide, Median):
+    if isinstance(one.wide, MedianWindow):
         return "blur", "median", (one.wide.k, on(None if codes is None else codes.astype(np.int32)), before, after)
     if one.wide is None and codes is None:
         return "brightness", "look_up", (before,)

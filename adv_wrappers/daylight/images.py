@@ -1,8 +1,7 @@
-"""Frames of stacks as pictures of their own and back, on the host: OpenCV transposes six times as fast as torch.
+"""Batches of plain images ``[N, H, W, K]``, made of observations whose layout is known or inferred, and back.
 
-Batches of plain images ``[N, H, W, K]``, made of observations whose layout is known or inferred.
-
-Only JPEG mixes colours, so only there the difference between the layouts ``CHW`` and ``FHW`` matters.
+Only JPEG mixes colours, so only there the difference between the layouts ``CHW`` and ``FHW`` matters. On the host
+OpenCV splits stacks into frames and merges them again, six times as fast as torch transposes.
 """
 
 from __future__ import annotations
@@ -19,26 +18,6 @@ from torch import Tensor
 
 from adv_wrappers.core.spaces import finite, layout_of
 from adv_wrappers.errors import SpaceError, ValueRangeError
-
-
-def unstacked(x: Tensor) -> Tensor:
-    """Frames ``[B * F, H, W, 1]`` of stacks ``[B, H, W, F]``."""
-    stacks = x.contiguous().numpy()
-    rows, height, width, frames = stacks.shape
-    out = np.empty((rows, frames, height, width), np.uint8)
-    for one, into in zip(stacks, out, strict=True):
-        cv2.split(one, list(into))
-    return torch.from_numpy(out).view(-1, height, width, 1)
-
-
-def stacked(y: Tensor, frames: int) -> Tensor:
-    """Stacks ``[B, H, W, F]`` of frames ``[B * F, H, W, 1]``."""
-    planes = y.contiguous().view(-1, frames, *y.shape[1:3]).numpy()
-    out = np.empty((len(planes), *y.shape[1:3], frames), np.uint8)
-    for one, into in zip(planes, out, strict=True):
-        cv2.merge(list(one), into)
-    return torch.from_numpy(out)
-
 
 Limits = tuple[float, float]
 
@@ -69,13 +48,32 @@ def split(x: Tensor, layout: str, colours: bool = False) -> tuple[Tensor, Callab
     """
     if colours and layout == "HWF" and 1 < x.shape[-1] <= 4 and on_host(x):
         frames = x.shape[-1]
-        return unstacked(x), lambda y: stacked(y, frames)
+        return split_frames(x), lambda y: merge_frames(y, frames)
     axes, back, pictures, sizes = _plan(tuple(x.shape[1:]), layout, colours, x.is_cuda)
     moved = x if axes is None else x.permute(axes)
     shape, count = moved.shape, len(x) * pictures
     if axes is None:
         return moved.reshape(count, *sizes), lambda y: y.view(shape)
     return moved.reshape(count, *sizes), lambda y: y.view(shape).permute(back).contiguous()
+
+
+def split_frames(x: Tensor) -> Tensor:
+    """Frames ``[B * F, H, W, 1]`` of stacks ``[B, H, W, F]``."""
+    stacks = x.contiguous().numpy()
+    rows, height, width, frames = stacks.shape
+    out = np.empty((rows, frames, height, width), np.uint8)
+    for one, into in zip(stacks, out, strict=True):
+        cv2.split(one, list(into))
+    return torch.from_numpy(out).view(-1, height, width, 1)
+
+
+def merge_frames(y: Tensor, frames: int) -> Tensor:
+    """Stacks ``[B, H, W, F]`` of frames ``[B * F, H, W, 1]``."""
+    planes = y.contiguous().view(-1, frames, *y.shape[1:3]).numpy()
+    out = np.empty((len(planes), *y.shape[1:3], frames), np.uint8)
+    for one, into in zip(planes, out, strict=True):
+        cv2.merge(list(one), into)
+    return torch.from_numpy(out)
 
 
 @functools.lru_cache(maxsize=256)

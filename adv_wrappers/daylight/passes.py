@@ -1,8 +1,8 @@
-"""Stacks of transforms as passes, each of which reads images once and writes them once.
+"""Stacks of transforms as kernel passes, each of which reads images once and writes them once.
 
-What a stack of tables, shifts and warps makes of a picture is known before the picture is: where every pixel comes
-from, and what becomes of every level. A pass so has a :class:`Look` before the one step that reckons with several
-pixels (four for a bilinear warp, k x k for a median), and a look after it.
+The result of level tables, shifts and warps is known before the picture is: where every pixel comes from, and what
+becomes of every level. So a pass is a :class:`PixelLookup`, then at most one step that computes with several pixels
+(four for a bilinear warp, k x k for a median), and another lookup.
 """
 
 from __future__ import annotations
@@ -18,54 +18,56 @@ Levels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """Every level becomes another."""
+class LevelTable:
+    """Every level is replaced by another, uint8 ``[256]``."""
 
     levels: Levels
 
 
 @dataclass(frozen=True, eq=False)
-class Move:
-    """Every pixel comes from one other, by its flat index; -1 is the dark outside."""
+class PixelGather:
+    """Every pixel is copied from another, by its flat index; -1 is the dark outside."""
 
     index: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Blend:
-    """Every pixel is made of four others by int16 fractions, the row's times 32 plus the column's."""
+class BilinearBlend:
+    """Every pixel is a bilinear mean of four others by int16 fractions, the row's times 32 plus the column's."""
 
     indices: NDArray[np.int64]
     fractions: NDArray[np.int16]
 
 
 @dataclass(frozen=True)
-class Median:
-    """Every pixel is the median of k x k."""
+class MedianWindow:
+    """Every pixel is the median of k x k pixels."""
 
     k: int
 
 
-Piece = Table | Move | Blend | Median
+KernelStep = LevelTable | PixelGather | BilinearBlend | MedianWindow
 
 
-def moved(dx: int, dy: int, border: str, height: int, width: int) -> Move:
-    """A shift."""
+def shift_step(dx: int, dy: int, border: str, height: int, width: int) -> PixelGather:
+    """The step of a shift."""
     row, column = np.arange(height)[:, None] - dy, np.arange(width)[None] - dx
     index = border_index(row, height, border) * width + border_index(column, width, border)
     if border == "zero":
         index = np.where((row >= 0) & (row < height) & (column >= 0) & (column < width), index, -1)
-    return Move(index.reshape(-1))
+    return PixelGather(index.reshape(-1))
 
 
-def warped(at: Map, border: str, interpolation: str) -> Move | Blend:
-    """What a warp is: four neighbours a pixel, or the nearest alone."""
+def warp_step(at: Map, border: str, interpolation: str) -> PixelGather | BilinearBlend:
+    """The step of a warp: four neighbours a pixel, or the nearest alone."""
     indices = neighbours(at, border, interpolation)
-    return Move(indices[0]) if interpolation == "nearest" else Blend(indices, at.fraction.reshape(-1).astype(np.int16))
+    if interpolation == "nearest":
+        return PixelGather(indices[0])
+    return BilinearBlend(indices, at.fraction.reshape(-1).astype(np.int16))
 
 
-class Look:
-    """Tables and moves, one after the other: the pixels that are seen, and the table that they are seen through.
+class PixelLookup:
+    """Level tables and gathers, one after the other, as one of each: which pixels are read, and their levels' table.
 
     ``codes``, int64 ``[H * W]``: the flat index of a pixel, or -1 - v for the level v; None where all stay in place.
     """
@@ -74,64 +76,64 @@ class Look:
         self.codes: NDArray[np.int64] | None = None
         self.table: Levels | None = None
 
-    def add(self, piece: Table | Move) -> None:
+    def add(self, piece: LevelTable | PixelGather) -> None:
         """One more step."""
-        if isinstance(piece, Move):
-            self.codes = self.seen(piece.index)
+        if isinstance(piece, PixelGather):
+            self.codes = self.codes_at(piece.index)
             return
         self.table = piece.levels if self.table is None else piece.levels[self.table]
         if self.codes is not None:
             levels = piece.levels.astype(np.int64)
             self.codes = np.where(self.codes < 0, -1 - levels[(-1 - self.codes).clip(0, 255)], self.codes)
 
-    def seen(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Codes of what is seen at flat indices, of which -1 is dark."""
+    def codes_at(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The codes at flat indices, of which -1 is dark."""
         return index if self.codes is None else np.where(index < 0, -1, self.codes[index])
 
 
-class Pass:
-    """Steps that one kernel takes."""
+class KernelPass:
+    """The steps that one kernel takes together."""
 
     def __init__(self) -> None:
-        self.before, self.after = Look(), Look()
-        self.wide: Blend | Median | None = None
+        self.before, self.after = PixelLookup(), PixelLookup()
+        self.wide: BilinearBlend | MedianWindow | None = None
 
-    def takes(self, piece: Piece) -> bool:
+    def fits(self, piece: KernelStep) -> bool:
         """Whether one more step fits.
 
-        Medians of seven rows are slow to compile with anything before them, and have so much to reckon that a reading
-        more does not count. Nothing moves after a median, which goes down the columns as they are.
+        Medians of seven rows are slow to compile with anything before them, and compute so much that one more pass
+        over memory does not count. No gather follows a median, which goes down the columns as they are.
         """
         fresh = self.before.codes is None and self.before.table is None
-        if isinstance(piece, Median):
+        if isinstance(piece, MedianWindow):
             return self.wide is None and (fresh or piece.k < 7)
-        return not (isinstance(self.wide, Median) and isinstance(piece, Move)) and not (
-            self.wide is not None and isinstance(piece, Blend)
+        return not (isinstance(self.wide, MedianWindow) and isinstance(piece, PixelGather)) and not (
+            self.wide is not None and isinstance(piece, BilinearBlend)
         )
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: KernelStep) -> None:
         """One more step."""
-        if isinstance(piece, (Blend, Median)):
+        if isinstance(piece, (BilinearBlend, MedianWindow)):
             self.wide = piece
         else:
             (self.before if self.wide is None else self.after).add(piece)
 
     def gathered(self) -> tuple[NDArray[np.int32], NDArray[np.int16] | None]:
         """Codes and fractions for ``warp_triton.gather``, unless this is a median or moves nothing."""
-        if not isinstance(self.wide, Blend):
+        if not isinstance(self.wide, BilinearBlend):
             assert self.before.codes is not None
             return self.before.codes[None].astype(np.int32), None
-        codes, fractions, last = self.before.seen(self.wide.indices), self.wide.fractions, self.after.codes
+        codes, fractions, last = self.before.codes_at(self.wide.indices), self.wide.fractions, self.after.codes
         if last is not None:
             codes, fractions = codes[:, last.clip(0)], np.where(last < 0, last, fractions[last.clip(0)])
         return codes.astype(np.int32), fractions.astype(np.int16)
 
 
-def passes(pieces: list[Piece]) -> list[Pass]:
-    """As few passes as take all steps in their order."""
-    found: list[Pass] = []
+def kernel_passes(pieces: list[KernelStep]) -> list[KernelPass]:
+    """The fewest passes that take all steps in their order."""
+    found: list[KernelPass] = []
     for piece in pieces:
-        if not found or not found[-1].takes(piece):
-            found.append(Pass())
+        if not found or not found[-1].fits(piece):
+            found.append(KernelPass())
         found[-1].add(piece)
     return found

@@ -1,13 +1,12 @@
-"""The perspective transform of four corners (daylight paper, equation 5), in double precision, in OpenCV's order.
-
-Plain arithmetic on eight unknowns: its last bit depends on nothing but IEEE 754, so neither do the maps made of it.
-
-Perspective: the four corners move, straight lines stay straight (daylight paper, section 3.6 and A.5, table 6).
+"""Perspective: the four corners move, straight lines stay straight (daylight paper, section 3.6 and A.5, table 6).
 
 The paper gives the norm, the largest distance that a corner moves, and leaves open which corners move and where to.
 Here a pattern says so: one side of the picture grows shorter, as when the camera tilts, each of its ends moving
 ``norm`` pixels along the side; or ``random``, four directions drawn from the layer's keys, scaled to the norm; or the
 four corners themselves are given. Equal to OpenCV 4.x's ``warpPerspective`` of ``getPerspectiveTransform``.
+
+The matrix (equation 5) is solved in double precision, in OpenCV's order: plain arithmetic on eight unknowns, whose last
+bit depends on nothing but IEEE 754, and so neither do the maps made of it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, split
-from adv_wrappers.daylight.passes import Piece, warped
+from adv_wrappers.daylight.passes import KernelStep, warp_step
 from adv_wrappers.daylight.transform import Range, Transform
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, perspective_map, warp
 from adv_wrappers.errors import ValueRangeError
@@ -174,12 +173,12 @@ def perspective(
 
 def _moves(norm: float, pattern: str, corners: Corners | None) -> Corners:
     if corners is not None:
-        return checked(corners)
+        return check_corners(corners)
     norm = number("norm", norm, 0.0, 1e9)
-    return checked(scaled(PATTERNS[choice("pattern", pattern, tuple(PATTERNS))], norm))
+    return check_corners(scaled(PATTERNS[choice("pattern", pattern, tuple(PATTERNS))], norm))
 
 
-def checked(corners: Any) -> Corners:
+def check_corners(corners: Any) -> Corners:
     """Four pairs of finite numbers; raises :class:`ValueRangeError` for anything else."""
     try:
         pairs = tuple((number("corners", x, -1e9, 1e9), number("corners", y, -1e9, 1e9)) for x, y in corners)
@@ -216,7 +215,7 @@ class Perspective(Transform):
         choice("interpolation", self.interpolation, INTERPOLATIONS)
         choice("pattern", self.pattern, (*PATTERNS, "random"))
         if self.corners is not None:
-            object.__setattr__(self, "corners", checked(self.corners))
+            object.__setattr__(self, "corners", check_corners(self.corners))
         super().__post_init__()
 
     def validate(self, **parameter: Any) -> None:
@@ -254,25 +253,25 @@ class Perspective(Transform):
         """Whether anything is: a range, or corners."""
         return self.random or super().drawn
 
-    def settled(self) -> Transform:
+    def without_ranges(self) -> Transform:
         if self.random:
             raise ValueRangeError("pattern must be a side of the picture outside episodes, got random of perspective")
-        return super().settled()
+        return super().without_ranges()
 
-    def pieces(self, height: int, width: int) -> tuple[Piece, ...]:
+    def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
         (distance,) = self.numbers().values()
         corners = _moves(distance, self.pattern, self.corners)
         if not any(map(any, corners)):
             return ()
         at = perspective_map(inverse_of(corners, height, width), height, width, self.interpolation)
-        return (warped(at, self.border, self.interpolation),)
+        return (warp_step(at, self.border, self.interpolation),)
 
     def draw(self, context: Context) -> list[dict[str, Any]] | None:
         """As every transform does; the random pattern also draws corners."""
         rows = super().draw(context)
         if rows is None or not self.random:
             return rows
-        seeds = [seed & ((1 << 64) - 1) for seed in rng.fold(self.drawn_from(context).cpu(), 0).tolist()]
+        seeds = [seed & ((1 << 64) - 1) for seed in rng.fold(self.draw_keys(context).cpu(), 0).tolist()]
         return [
             {**row, "corners": random_corners(seed, row["distance"])} for seed, row in zip(seeds, rows, strict=True)
         ]

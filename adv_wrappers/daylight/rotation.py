@@ -17,7 +17,7 @@ from torch import Tensor
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, split
-from adv_wrappers.daylight.passes import Piece, warped
+from adv_wrappers.daylight.passes import KernelStep, warp_step
 from adv_wrappers.daylight.transform import Range, Transform
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, Matrix, affine_map, inverted, warp
 from adv_wrappers.utils.numbers import number
@@ -109,10 +109,10 @@ class Rotation(Transform):
             x, parameters["degrees"], border=self.border, interpolation=self.interpolation, layout=layout, limits=limits
         )
 
-    def pieces(self, height: int, width: int) -> tuple[Piece, ...]:
+    def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
         (degrees,) = self.numbers().values()
         at = _map(number("degrees", degrees), None, height, width, self.interpolation)
-        return (warped(at, self.border, self.interpolation),)
+        return (warp_step(at, self.border, self.interpolation),)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
         fast = triton_loader.twin("daylight.kernels.row_warp", x) if self.drawn else None

@@ -15,7 +15,7 @@ from torch import Tensor
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, split
-from adv_wrappers.daylight.passes import Piece, moved
+from adv_wrappers.daylight.passes import KernelStep, shift_step
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.daylight.warp import BORDERS, border_index
 from adv_wrappers.utils.numbers import integer
@@ -135,15 +135,15 @@ class Shift(Transform):
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
         return shift(x, **parameters, border=self.border, layout=layout, limits=limits)
 
-    def pieces(self, height: int, width: int) -> tuple[Piece, ...]:
+    def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
         dx, dy = (integer(name, value, -_FAR, _FAR, floats=True) for name, value in self.numbers().items())
-        return (moved(dx, dy, self.border, height, width),)
+        return (shift_step(dx, dy, self.border, height, width),)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
         fast = triton_loader.twin("daylight.kernels.shift", x) if self.drawn else None
         if fast is None:
             return None
-        key = self.drawn_from(context).to(x.device)
+        key = self.draw_keys(context).to(x.device)
         moves = torch.zeros(len(x), 2, dtype=torch.int32, device=x.device)
         for i, column in enumerate(self.columns(key)):
             moves[:, i] = column

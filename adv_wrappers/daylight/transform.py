@@ -23,7 +23,7 @@ from adv_wrappers.core.newest import frame_budget
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.daylight.images import Limits, choice
-from adv_wrappers.daylight.passes import Piece
+from adv_wrappers.daylight.passes import KernelStep
 from adv_wrappers.errors import SpaceError, ValueRangeError
 
 Range = float | tuple[float, float]
@@ -47,7 +47,7 @@ class Transform(Perturbation):
     within: ClassVar[Budget | None] = Valid()
     ranged: ClassVar[tuple[str, ...]] = ()  # the parameters that may be ranges
     stride: ClassVar[float] = 0.0  # drawn values lie this far apart, from the low end on; 0 for any number
-    fusible: ClassVar[bool] = False  # whether ``pieces`` are known, for ``compose``
+    fusible: ClassVar[bool] = False  # whether ``kernel_steps`` are known, for ``compose``
 
     layout: str | None = field(default=None, kw_only=True)
     per: str = field(default="episode", kw_only=True)
@@ -78,8 +78,8 @@ class Transform(Perturbation):
         """The transform of a batch with the parameters of ``ranged``, each a number."""
         raise NotImplementedError
 
-    def settled(self) -> Transform:
-        """What is to be done where there are no episodes: itself.
+    def without_ranges(self) -> Transform:
+        """The transform to apply where there are no episodes: itself, if no parameter is a range.
 
         Raises:
             ValueRangeError: if a parameter has to be drawn.
@@ -93,8 +93,8 @@ class Transform(Perturbation):
         """The parameters of ``ranged``, for :meth:`change`."""
         return {name: getattr(self, name) for name in self.ranged}
 
-    def pieces(self, height: int, width: int) -> tuple[Piece, ...]:
-        """The steps of which passes are made, on pictures of this size."""
+    def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
+        """The kernel steps that make up this transform on pictures of this size."""
         raise NotImplementedError
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
@@ -132,7 +132,7 @@ class Transform(Perturbation):
             out[which] = self.change(x[which], layout, limits, **dict(given))
         return out
 
-    def drawn_from(self, context: Context) -> Tensor:
+    def draw_keys(self, context: Context) -> Tensor:
         """The keys ``[B]`` that parameters are drawn from."""
         return context.episode_key if self.per == "episode" else context.key
 
@@ -140,7 +140,7 @@ class Transform(Perturbation):
         """The parameters of every row, or None if they are fixed."""
         if not self.drawn:
             return None
-        key = self.drawn_from(context).cpu()
+        key = self.draw_keys(context).cpu()
         columns = [
             column.tolist() if isinstance(column, Tensor) else [column] * len(key) for column in self.columns(key)
         ]
