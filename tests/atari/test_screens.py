@@ -60,7 +60,7 @@ def test_whole_episodes(name):
 
 
 def test_as_many_no_ops():
-    compare(*both("Riverraid"), *((seed, 1) for seed in (*range(8), None, None)))
+    compare(*both("Riverraid"), *((seed, 1) for seed in (*range(5), None)))
     compare(*both("Riverraid", noop_max=1), (0, 1), (None, 1))
 
 
@@ -68,9 +68,9 @@ def test_as_many_no_ops():
 def test_an_end_between_frames(skip):
     """The emulator stops after any of the skipped frames; only the last one can bring a new picture."""
     for extra in range(skip):
-        pair = both("Riverraid", noop_max=0, frame_skip=skip, max_num_frames_per_episode=60 + extra)
-        taken, new = compare(*pair, (3, 130), (None, 130))
-        assert taken == [-(-(60 + extra) // skip)] * 2
+        pair = both("Riverraid", noop_max=0, frame_skip=skip, max_num_frames_per_episode=32 + extra)
+        taken, new = compare(*pair, (3, 70), (None, 70))
+        assert taken == [-(-(32 + extra) // skip)] * 2
         assert skip < 4 or new[0] == (extra == 0)
 
 
@@ -140,7 +140,7 @@ def test_around_ales_vector_environment():
     shrunk = adv.atari.ShrinkFrames(frames_in_colour(2))
     assert isinstance(shrunk, adv.atari.VectorShrinkFrames) and shrunk.single_observation_space.shape == (4, 84, 84)
     outs = [env.reset(seed=1)[0] for env in (colour, shrunk, own)]
-    for t in range(30):
+    for t in range(12):
         by_hand = np.stack([shrink(grey(row), 84) for row in outs[0]])
         same_bytes(outs[1], by_hand, f"step {t}")
         assert outs[1] in shrunk.observation_space
@@ -151,14 +151,14 @@ def test_around_ales_vector_environment():
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_around_a_vector_of_raw_frames(mode):
     def make():
-        return adv.atari.RawFrames(game("Riverraid", max_num_frames_per_episode=60), noop_max=3)
+        return adv.atari.RawFrames(game("Riverraid", max_num_frames_per_episode=24), noop_max=3)
 
     inside = SyncVectorEnv([lambda: adv.atari.ShrinkFrames(make())] * 2, autoreset_mode=mode)
     outside = adv.atari.ShrinkFrames(SyncVectorEnv([make] * 2, autoreset_mode=mode))
     assert outside.observation_space == inside.observation_space
     same_bytes(outside.reset(seed=4)[0], inside.reset(seed=4)[0], "reset")
     ended = False
-    for t in range(20):
+    for t in range(9):
         (one, *rest, info), (other, *others, more) = inside.step(np.array([2, 3])), outside.step(np.array([2, 3]))
         same_bytes(one, other, f"step {t}")
         assert all((a == b).all() for a, b in zip(rest, others, strict=True))

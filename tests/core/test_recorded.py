@@ -20,7 +20,7 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import ThreatError
 from tests.core.helpers import chooser, mlp
 from tests.core.tape import install
-from tests.laws.checks import ROWS, SEEDS, Case, cases, fitting, shell
+from tests.laws.checks import Case, cases, fitting, seeds_of, shell
 from tests.rigs import RIGS, run, same
 
 CASES = [case for case in cases("observation") if adv.presets[case.preset].kind.capturable]
@@ -30,7 +30,7 @@ HOSTED = [case for case in cases("observation", rigs=2) if str(case) in map(str,
 
 def compare(monkeypatch, case, kind, **more):
     threat = case.threat(dtype=torch.float64, **more)
-    seeds = SEEDS.get(kind, ROWS)
+    seeds = seeds_of(kind)
     plain = run(kind, case.rig, shell(threat), seeds)
     tapes, lates = install(monkeypatch)
     taped = run(kind, case.rig, shell(threat), seeds)
