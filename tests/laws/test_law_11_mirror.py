@@ -18,10 +18,12 @@ import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Director, Hybrid, Learned
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
+from tests.rigs import spread
 
 CART = gym.make("CartPole-v1")
 BUDGET = adv.Linf(0.3, scale=(0.1, 0.5, 0.05, 0.5))
 WHEN = adv.Bernoulli(0.7) & adv.AtMost(40)
+PUSHES = 10  # steps of an episode of Push
 
 
 class Cell(nn.Module):
@@ -40,10 +42,10 @@ def victim(kind: str = "logits", select: str = "sample"):
     torch.manual_seed(0)
     if kind == "recurrent":
         return adv.from_module(
-            Cell().double(), CART.observation_space, CART.action_space, "logits", select=select,
+            spread(Cell()).double(), CART.observation_space, CART.action_space, "logits", select=select,
             initial_state=lambda rows: torch.zeros(rows, 8, dtype=torch.float64),
         )  # fmt: skip
-    net = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2)).double()
+    net = spread(nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))).double()
     return adv.from_module(
         net, CART.observation_space, CART.action_space, kind, select="mode" if kind == "q" else select
     )
@@ -54,7 +56,7 @@ def director(actor, inputs: int = 4) -> Director:
     space = actor.steer_space((inputs,))
     discrete = isinstance(space, spaces.Discrete)
     outputs = int(space.n) if discrete else space.shape[0]
-    net = nn.Sequential(nn.Linear(inputs, 16), nn.Tanh(), nn.Linear(16, outputs))
+    net = spread(nn.Sequential(nn.Linear(inputs, 16), nn.Tanh(), nn.Linear(16, outputs)))
     return Director(net, discrete, clip=not actor.direction)
 
 
@@ -123,7 +125,7 @@ def test_vector(mode, kind, name):
     steering = director(actor)
 
     def vector():
-        return SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3, autoreset_mode=mode)
+        return SyncVectorEnv([lambda: gym.make("CartPole-v1", max_episode_steps=18)] * 3, autoreset_mode=mode)
 
     deployed = deploy(vector(), Learned(steering, actor), name)
     chair = AdversaryEnv(vector(), agent, actor, budget_of(name), WHEN)
@@ -133,7 +135,7 @@ def test_vector(mode, kind, name):
     runner.reset(seeds=5)
     assert name == "pa-ad-action" or not np.array_equal(obs, true)
     finished, ended = np.zeros(3, bool), 0
-    for _ in range(60):
+    for _ in range(40):
         obs, reward, terminated, truncated, _ = deployed.step(runner.act(obs))
         steers = steering(torch.from_numpy(np.array(true))).numpy()
         true, minus, *over, _ = chair.step(steers)
@@ -170,7 +172,7 @@ class Push(gym.Env):
         self.x = np.clip(
             0.95 * self.x + 0.5 * np.asarray(action, np.float64) + 0.1 * self.np_random.normal(size=2), -10, 10
         )
-        return self.x.copy(), float(-np.square(self.x).sum()), False, self.t == 20, {}
+        return self.x.copy(), float(-np.square(self.x).sum()), False, self.t == PUSHES, {}
 
 
 def pusher(kind: str, select: str = "mode"):
@@ -233,7 +235,7 @@ def chair_losses(shell, sit, steering):
         env = sit(SyncVectorEnv([Push] * 3, autoreset_mode=AutoresetMode.DISABLED))
         obs, _ = env.reset(seed=list(seeds))
         earned = np.zeros(3)
-        for _ in range(20):
+        for _ in range(PUSHES):
             obs, rewards, _, over, _ = env.step(steer(obs))
             earned += rewards
         assert over.all()
@@ -245,7 +247,7 @@ def chair_losses(shell, sit, steering):
         env = sit(DummyVecEnv([Push] * 3))
         env.venv.unwrapped._seeds = list(seeds)
         obs, earned = env.reset(), np.zeros(3)
-        for _ in range(20):
+        for _ in range(PUSHES):
             obs, rewards, over, _ = env.step(steer(obs))
             earned += rewards
         assert over.all()

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import AutoresetMode
 
 import adv_wrappers as adv
+from adv_wrappers.adversaries import Learned
 from adv_wrappers.attacks.gradient_attack import BestPoints
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.newest import FrameHistory
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.timing import Bernoulli, Never
 from adv_wrappers.victims.distributions import CategoricalFamily
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.env import EnvLayer
 from tests.laws import checks
-from tests.laws.checks import Case
+from tests.laws import test_law_11_mirror as mirror
+from tests.laws.checks import Case, Remembering
 from tests.rigs import RIGS
 
 
 @pytest.fixture(autouse=True)
-def forgotten():
+def no_earlier_runs():
     """Nothing that the real engine played stands in for what a mutant would, and the other way round."""
     checks._latest.clear()
     yield
@@ -281,6 +286,118 @@ def test_law_12_a_search_that_keeps_another_point(monkeypatch, fault):
 
     monkeypatch.setattr(BestPoints, "offer", wrong)
     fails(checks.check_never_weaker, case("min-best", "q"))
+
+
+# the past under Newest
+
+
+@pytest.mark.parametrize("fault", ["forgotten", "perturbed again"])
+def test_law_1_a_past_that_changes(monkeypatch, fault):
+    real = FrameHistory.recall
+
+    def recall(self, stack):
+        shown, new = real(self, stack)
+        return (stack if fault == "forgotten" else shown), torch.ones_like(new)
+
+    monkeypatch.setattr(FrameHistory, "recall", recall)
+    fails(checks.check_budget, case("noise", "image"), "newest")
+
+
+@pytest.mark.parametrize("kind", ["next", "tensor"])
+def test_law_4_a_past_of_another_row(monkeypatch, kind):
+    real = FrameHistory.remember
+    monkeypatch.setattr(
+        FrameHistory, "remember", lambda self, true, shown, rows=True: real(self, true, shown.roll(1, 0), rows)
+    )
+    fails(checks.check_vector, case("noise", "image"), kind, None, "newest")
+
+
+# learned adversaries and hybrids
+
+
+@pytest.mark.parametrize("fault", ["episode", "row"])
+def test_law_4_a_director_with_the_memory_of_another(monkeypatch, fault):
+    if fault == "episode":
+        begin = Engine._begin_memory
+        monkeypatch.setattr(Engine, "_begin_memory", lambda self, mask=None: begin(self) if mask is None else None)
+    else:
+        real = Engine._remember
+        monkeypatch.setattr(
+            Engine,
+            "_remember",
+            lambda self, new, rows: real(self, {name: leaf.roll(1, 0) for name, leaf in new.items()}, rows),
+        )
+    fails(checks.check_vector, Remembering("learned", RIGS["mean"]), "next")
+
+
+def _perturbed(monkeypatch, change):
+    """A deployed adversary that gets ``change`` of what it should see, a part of a hybrid as well."""
+    real = Learned.__call__
+    monkeypatch.setattr(Learned, "__call__", lambda self, x, context: real(self, *change(self, x, context)))
+
+
+def test_law_3_a_director_that_draws(monkeypatch):
+    _perturbed(monkeypatch, lambda self, x, context: (x + 0.01 * torch.rand_like(x), context))
+    fails(checks.check_seeds, case("learned", "mean"), "next")
+
+
+@pytest.mark.parametrize("fault", ["card", "victim"])
+def test_law_9_an_adversary_whose_dictionary_names_another(monkeypatch, fault):
+    real = Learned.to_dict
+
+    def to_dict(self):
+        data = real(self)
+        if fault == "card":
+            return data | {"card": checks.adversary_of("mean", recurrent=True), "sha256": None}
+        data.pop("victim")
+        return data
+
+    monkeypatch.setattr(Learned, "to_dict", to_dict)
+    fails(checks.check_round_trip, case("learned", "mean"))
+
+
+@pytest.mark.parametrize("played", ["single", "vector"])
+@pytest.mark.parametrize("fault", ["sight", "timing", "reward"])
+def test_law_11_an_adversary_that_is_not_the_one_that_trained(monkeypatch, fault, played):
+    if fault == "sight":
+        _perturbed(monkeypatch, lambda self, x, context: (x - 0.3, context))
+    elif fault == "timing":
+        monkeypatch.setattr(mirror, "deploy", functools.partial(mirror.deploy, when=None))
+    else:
+        monkeypatch.setattr(mirror, "AdversaryEnv", functools.partial(mirror.AdversaryEnv, reward=_praised))
+    _mirrored(played, "sa-rl")
+
+
+def _praised(reward, **told):
+    return reward
+
+
+def _mirrored(played, name):
+    """Law 11 fails for an agent that draws its actions."""
+    if played == "single":
+        fails(mirror.test_single, "logits", name)
+    else:
+        fails(mirror.test_vector, AutoresetMode.SAME_STEP, "logits", name)
+
+
+@pytest.mark.parametrize("played", ["single", "vector"])
+@pytest.mark.parametrize("part", ["observation", "action"])
+def test_law_11_a_hybrid_of_which_a_part_does_nothing(monkeypatch, part, played):
+    real = Learned.__call__
+    monkeypatch.setattr(
+        Learned, "__call__", lambda self, x, context: x if self.part == part else real(self, x, context)
+    )
+    _mirrored(played, "hybrid")
+
+
+def test_law_11_a_hybrid_whose_parts_steer_apart(monkeypatch):
+    def change(self, x, context):
+        if self.part == "action":
+            context.observation = -context.observation
+        return x, context
+
+    _perturbed(monkeypatch, change)
+    _mirrored("single", "hybrid")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
