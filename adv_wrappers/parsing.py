@@ -93,30 +93,30 @@ def split(text: str, separator: str) -> list[str]:
     return [*pieces, text[start:]]
 
 
-def stack_of(text: str) -> list[str]:
+def split_stack(text: str) -> list[str]:
     """The threats of a stack as reports write it, with `` + `` between them, innermost first."""
     return split(text, " + ") if " + " in text else [text]
 
 
-def pieces_of(text: str) -> list[str]:
+def split_arguments(text: str) -> list[str]:
     """``a=1,b="x,y"`` split at commas outside quotes and brackets."""
     return [piece for piece in split(text, ",") if piece.strip()]
 
 
-def quoted(text: str) -> bool:
+def is_quoted(text: str) -> bool:
     """Whether a text is one quotation: the same quote at both ends, and nowhere in between."""
     return len(text) >= 2 and text[0] in "'\"" and text.find(text[0], 1) == len(text) - 1
 
 
-def plain_text(text: str) -> str:
+def unquote(text: str) -> str:
     """A value that is never a number: what is quoted is taken as it stands, without its quotes."""
     text = text.strip()
-    return text[1:-1] if quoted(text) else text
+    return text[1:-1] if is_quoted(text) else text
 
 
-def value_of(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """A number, word or text; ``a;b`` is a tuple of them, ``a;`` of one, and ``(a;b);(c;d)`` one of tuples."""
-    if quoted(text):
+    if is_quoted(text):
         return text[1:-1]
     if ";" in text:
         try:
@@ -124,9 +124,9 @@ def value_of(text: str) -> Any:
         except ThreatError:
             return text
         if len(items) > 1:
-            return tuple(value_of(item.strip()) for item in (items if items[-1].strip() else items[:-1]))
+            return tuple(parse_value(item.strip()) for item in (items if items[-1].strip() else items[:-1]))
         if text[:1] == "(" and text[-1:] == ")":
-            return value_of(text[1:-1])
+            return parse_value(text[1:-1])
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]
@@ -140,11 +140,11 @@ def value_of(text: str) -> Any:
     return value if isinstance(value, (int, float, str)) else text
 
 
-def budget_of(name: str, how: Any, eps: float | None, norm: str | None, scale: Any) -> Budget:
-    """The budget that the words of a threat describe: Linf by default, the perturbation's own where none is given.
+def parse_budget(name: str, how: Any, eps: float | None, norm: str | None, scale: Any) -> Budget:
+    """The budget of ``eps``, ``norm`` and ``scale``: Linf by default, the perturbation's own where none is given.
 
     Raises:
-        BudgetError: for words that do not go together, and where a budget is needed and none is given.
+        BudgetError: for arguments that do not go together, and where a budget is needed and none is given.
     """
     if norm not in (None, "linf", "l2", "l0", "valid"):
         hint = " (how far a corner moves is distance=)" if hasattr(how, "distance") else ""

@@ -24,7 +24,7 @@ from adv_wrappers.core.perturbation import On, Perturbation, When, check_how
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct
 from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError
-from adv_wrappers.parsing import budget_of, parse_when, pieces_of, plain_text, value_of
+from adv_wrappers.parsing import parse_budget, parse_value, parse_when, split_arguments, unquote
 from adv_wrappers.timing import And, Bernoulli
 from adv_wrappers.victims import Victim, load_victim
 
@@ -35,7 +35,7 @@ class Preset:
 
     kind: type[Perturbation]
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    words: str = ""  # what tells the preset from others of the same class
+    words: str = ""  # the difference from other presets of the same class
 
     @property
     def on(self) -> On:
@@ -110,9 +110,9 @@ def threat(
         raise ThreatError(f"{name} takes {', '.join(known)}, not {', '.join(unknown)}")
     if newest not in (None, True, False):
         raise BudgetError(f"newest must be true or false, got {newest!r}; within=Newest(..., axis=...) has the rest")
-    with called(name):
+    with preset_in_errors(name):
         how = construct(preset.kind, **own)
-        budget = within if within is not None else budget_of(name, how, eps, norm, scale)
+        budget = within if within is not None else parse_budget(name, how, eps, norm, scale)
         budget = Newest(budget) if newest else budget
         timing = parse_when(when) if isinstance(when, str) else when
         if p is not None:
@@ -122,8 +122,8 @@ def threat(
 
 
 @contextmanager
-def called(text: Any) -> Iterator[None]:
-    """Errors from inside call an attack by the preset that a user typed (``fgsm``), not by its class (``min-best``).
+def preset_in_errors(text: Any) -> Iterator[None]:
+    """Errors raised inside name the preset that a user typed (``fgsm``), not the class behind it (``min-best``).
 
     Args:
         text: a threat's text or a preset's name; anything else leaves errors as they are.
@@ -166,7 +166,7 @@ def parse_threat(text: str, **given: Any) -> ThreatModel:
     name, _, rest = text.partition(":")
     _refuse_unwritten(name, text)
     arguments: dict[str, Any] = {}
-    for piece in pieces_of(rest):
+    for piece in split_arguments(rest):
         key, equals, value = piece.partition("=")
         key = key.strip()
         _refuse_unwritten(value, text)
@@ -174,7 +174,7 @@ def parse_threat(text: str, **given: Any) -> ThreatModel:
             raise ThreatError(f"cannot read {piece!r} in {text!r}: expected key=value")
         if key in arguments:
             raise ThreatError(f"{key} is given twice in {text!r}")
-        arguments[key] = plain_text(value) if key in TEXTS else value_of(value.strip())
+        arguments[key] = unquote(value) if key in TEXTS else parse_value(value.strip())
     return threat(name.strip(), **{**arguments, **{k: v for k, v in given.items() if v is not None}})
 
 
@@ -193,11 +193,11 @@ def as_threat(
 ) -> ThreatModel:  # fmt: skip
     """A threat from whatever a user has: a threat, a perturbation, a text, a dictionary, or a function.
 
-    Arguments given beside it take the place of its own. ``eps``, ``norm`` and ``scale`` say a budget in the words of
-    :func:`threat`; beside a threat that has a ball of its own, what is not said of it stays.
+    Arguments given beside it take the place of its own. ``eps``, ``norm`` and ``scale`` are those of :func:`threat`;
+    beside a threat that has a ball of its own, those that are not given stay.
 
     Raises:
-        BudgetError: for a budget that is given twice, as ``within`` and in words.
+        BudgetError: for a budget that is given twice, as ``within`` and by ``eps``, ``norm`` or ``scale``.
         ThreatError: for what is none of these.
     """
     when = parse_when(when) if isinstance(when, str) else when
@@ -225,18 +225,18 @@ def as_threat(
 
 
 def _ball(how: Any, given: Mapping[str, Any]) -> Budget:
-    """The budget that some words describe; those that are missing are taken from the ball that a threat has."""
+    """The budget of ``eps``, ``norm`` and ``scale``; those that are missing are taken from the threat's own ball."""
     old = how.budget if isinstance(how, ThreatModel) else None
     inner = None if old is None else frame_budget(old)
     if isinstance(inner, (Linf, L2, L0)) and given.get("norm", inner.name) == inner.name:
         own = {"eps": inner.k if isinstance(inner, L0) else inner.eps, "norm": inner.name}
         given = {**own, "scale": getattr(inner, "scale", None), **given}
     name = how.label if isinstance(how, ThreatModel) else getattr(how, "name", getattr(how, "__name__", "the threat"))
-    made = budget_of(name, how, given.get("eps"), given.get("norm"), given.get("scale"))
+    made = parse_budget(name, how, given.get("eps"), given.get("norm"), given.get("scale"))
     return replace(old, within=made) if isinstance(old, Newest) else made
 
 
-def parts_of(threat: ThreatModel) -> list[ThreatModel]:
+def layers_of(threat: ThreatModel) -> list[ThreatModel]:
     """The threats that a threat stands for, one a layer, innermost first; more than one for a hybrid adversary."""
     return threat.how.layers(threat) if isinstance(threat.how, Learned) else [threat]
 

@@ -12,7 +12,7 @@ import adv_wrappers as adv
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.formatting import caption, name_of, text_of, unique, without_number
-from adv_wrappers.parsing import stack_of, value_of
+from adv_wrappers.parsing import parse_value, split_stack
 from adv_wrappers.presets import parse_threat
 from tests.laws.checks import adversary_of
 from tests.rigs import RIGS
@@ -125,5 +125,5 @@ def test_numbers_behind_texts() -> None:
 
 
 def test_a_stack_is_split_outside_of_quotes() -> None:
-    assert stack_of("a:card='x + y' + b") == ["a:card='x + y'", "b"]
-    assert value_of("'a;b'") == "a;b" and value_of("(1;2);(3;)") == ((1, 2), (3,)) and value_of("1;") == (1,)
+    assert split_stack("a:card='x + y' + b") == ["a:card='x + y'", "b"]
+    assert parse_value("'a;b'") == "a;b" and parse_value("(1;2);(3;)") == ((1, 2), (3,)) and parse_value("1;") == (1,)

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from adv_wrappers import __version__
 from adv_wrappers.errors import AdvWrappersError, OutputError
-from adv_wrappers.parsing import value_of
+from adv_wrappers.parsing import parse_value
 
 _WIDTH = 150  # columns where no terminal has a width
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -111,7 +111,7 @@ def resumable(folder: Path | None) -> Iterator[None]:
 
 def parse_scale(text: str | None) -> float | str | tuple[float, ...] | None:
     """A budget's scale as it is written on the command line."""
-    scale: float | str | tuple[float, ...] | None = None if text is None else value_of(text)
+    scale: float | str | tuple[float, ...] | None = None if text is None else parse_value(text)
     return scale
 
 

@@ -29,7 +29,7 @@ from adv_wrappers.cli.main import (
 )
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.evaluation.report import number
-from adv_wrappers.parsing import pieces_of, value_of
+from adv_wrappers.parsing import parse_value, split_arguments
 from adv_wrappers.training.pa_ad_forms import BOTH, FORMS
 from adv_wrappers.training.train_critic import GRID, SMALL, check_scan_folder, default_budget, scan_critics
 from adv_wrappers.training.train_one_critic import train_one_critic
@@ -39,7 +39,7 @@ from adv_wrappers.victims import load_victim
 def _quoted(folder: Path) -> str:
     """A folder as it is written in the text of a threat."""
     text = str(folder)
-    plain = value_of(text) == text and pieces_of(text) == [text]
+    plain = parse_value(text) == text and split_arguments(text) == [text]
     return text if plain else f"'{text}'"
 
 

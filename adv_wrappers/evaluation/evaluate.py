@@ -45,7 +45,7 @@ from adv_wrappers.evaluation.threat_stacks import (
     with_unique_names,
     worst_action,
 )
-from adv_wrappers.presets import called
+from adv_wrappers.presets import preset_in_errors
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.utils.threads import one_thread
@@ -147,7 +147,7 @@ def evaluate(
         runs: list[tuple[ThreatStack, VectorActionRecorder, AnyVectorEnv]] = []
         for stack in stacks:  # all of them are wrapped before anything is played
             recorder = VectorActionRecorder(venv)
-            with called(stack.name):
+            with preset_in_errors(stack.name):
                 wrapped = wrap(recorder, *stack.layers, victim=victim, quantize=quantize) if stack.layers else recorder
             runs.append((stack, recorder, wrapped))
         about: dict[str, JSON] = {

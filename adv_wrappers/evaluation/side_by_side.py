@@ -23,9 +23,9 @@ from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation import perceptual
 from adv_wrappers.evaluation.environments import environment_factory
-from adv_wrappers.formatting import caption, words
-from adv_wrappers.parsing import stack_of
-from adv_wrappers.presets import as_threat, called
+from adv_wrappers.formatting import caption, name_and_arguments
+from adv_wrappers.parsing import split_stack
+from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.rendering.contact_sheet import ThreatComparison
 from adv_wrappers.rendering.pixels import FrameReader
 from adv_wrappers.utils.numbers import integer
@@ -113,10 +113,10 @@ def compare_threats(
     perturbed, names = [], []
     for item in daylight_threats(name) if threats is None else threats:
         stack = [replace(threat, when=None) for threat in _stack(item)]
-        with called(item):
+        with preset_in_errors(item):
             env = wrap(ConstantEnv(true, space, actions), *stack, victim=agent)
         perturbed.append(env.reset(seed=seed)[0])
-        found = [words(layer, when=False) for layer in stack]
+        found = [name_and_arguments(layer, when=False) for layer in stack]
         names.append((" + ".join(part for part, _ in found), tuple(n for _, numbers in found for n in numbers)))
     title = name if isinstance(source, np.ndarray) else f"{name}, step {step}"
     frames = FrameReader(space, layout)
@@ -152,7 +152,7 @@ def daylight_threats(id: str) -> tuple[str, ...]:
 
 
 def _stack(item: object) -> list[ThreatModel]:
-    parts = stack_of(item) if isinstance(item, str) else item if isinstance(item, (list, tuple)) else [item]
+    parts = split_stack(item) if isinstance(item, str) else item if isinstance(item, (list, tuple)) else [item]
     made = [as_threat(part) for part in parts]
     if not made:
         raise ThreatError("a stack needs at least one threat")

@@ -13,8 +13,8 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.formatting import text_of, unique, without_number
-from adv_wrappers.parsing import stack_of
-from adv_wrappers.presets import as_threat, called, parts_of
+from adv_wrappers.parsing import split_stack
+from adv_wrappers.presets import as_threat, layers_of, preset_in_errors
 from adv_wrappers.timing import Always
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base import layers
@@ -44,7 +44,7 @@ def as_threat_stack(item: object, victim: Victim) -> ThreatStack:
         AdvWrappersError: one of its kinds, for what cannot be understood as a threat.
     """
     if isinstance(item, str):  # as reports write a stack
-        item = stack_of(without_number(item))
+        item = split_stack(without_number(item))
     parts = item if isinstance(item, (list, tuple)) else [item]
     if not parts:
         raise ThreatError("a stack needs at least one threat")
@@ -56,8 +56,8 @@ def as_threat_stack(item: object, victim: Victim) -> ThreatStack:
     texts = [part.strip() if isinstance(part, str) else text_of(threat, victim) for part, threat in pairs]
     aimed: list[ThreatModel] = []
     for part, threat in zip(parts, made, strict=True):
-        with called(part):
-            aimed += parts_of(threat.against(victim))
+        with preset_in_errors(part):
+            aimed += layers_of(threat.against(victim))
     return ThreatStack(" + ".join(texts), tuple(aimed), transfer)
 
 

@@ -20,7 +20,7 @@ from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError
-from adv_wrappers.presets import as_threat, called
+from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.timing import Bernoulli
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.victims import Victim, load_victim
@@ -141,7 +141,7 @@ class Layer:
         ball: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         one_thread_in_workers()
-        with called(how):
+        with preset_in_errors(how):
             threat = as_threat(how, on=self.on, within=within, when=when, at=at, **ball)
             if threat.on != self.on:
                 raise ThreatError(

@@ -8,8 +8,8 @@ from typing import Any
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.parsing import stack_of
-from adv_wrappers.presets import as_threat, called, parts_of
+from adv_wrappers.parsing import split_stack
+from adv_wrappers.presets import as_threat, layers_of, preset_in_errors
 from adv_wrappers.victims import load_victim
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.observation import PerturbObservation
@@ -40,10 +40,10 @@ def wrap(
     """
     victim = None if victim is None else load_victim(victim)
     for item in _flat(threats):
-        with called(item):
+        with preset_in_errors(item):
             threat = as_threat(item)
             threat = threat.against(victim) if victim is not None else threat
-            for part in parts_of(threat):
+            for part in layers_of(threat):
                 if part.on == "observation":
                     env = PerturbObservation(env, part, **options)
                 else:  # quantize is about observations
@@ -56,7 +56,7 @@ def wrap(
 def _flat(threats: Iterable[Any]) -> Iterator[Any]:
     for item in threats:
         if isinstance(item, str):
-            yield from stack_of(item)
+            yield from split_stack(item)
         elif isinstance(item, (list, tuple)):
             if not item:
                 raise ThreatError(f"a stack needs at least one threat, got {item!r}")

@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.presets import parts_of
+from adv_wrappers.presets import layers_of
 from tests.rigs import RIGS, TensorVector
 
 BUDGET = adv.Linf(0.05)
@@ -238,7 +238,7 @@ def test_a_hybrid_is_two_layers():
     whole = adv.ThreatModel("observation", adv.Learned(Director(net, True), hybrid), BUDGET)
     with pytest.raises(OrderError, match="two layers"):
         adv.PerturbObservation(cart(), whole)
-    action, observation = parts_of(whole)
+    action, observation = layers_of(whole)
     assert (action.on, observation.on) == ("action", "observation")
     with pytest.raises(OrderError, match="shares its steers with a layer around it"):
         alone = adv.PerturbAction(cart(), action)
