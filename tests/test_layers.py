@@ -100,8 +100,8 @@ MOST_FILES = 180
 MOST_ANY = 1661
 LONGEST = 420  # lines
 LONGER = {"core/budgets.py": 440, "core/engine.py": 504}
-CIRCLES = {("wrappers/adversary_env.py", "wrappers/sb3_adversary_env.py")}
-HOMONYMS = {"Critic", "Seat", "Table"}
+CIRCLES: set[tuple[str, ...]] = set()
+HOMONYMS: set[str] = set()
 SAME_NAME = {
     "__init__.py": "a folder",
     "noise.py": "random numbers, added to observations or to actions",

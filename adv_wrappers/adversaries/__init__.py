@@ -1,4 +1,4 @@
-"""Adversaries that learn: actors, and trained policies that steer them."""
+"""Adversaries that learn: actors, and directors, the trained policies that choose the adversary's action."""
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import Director

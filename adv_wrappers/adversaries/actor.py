@@ -1,8 +1,8 @@
-"""Actors: what turns an adversary's decision, the steer, into a perturbation.
+"""Actors: what turns an adversary's action into a perturbation.
 
-An adversary that learns does not choose pixels or joints one by one. At every step it chooses a steer, an element of a
-small space, and its actor moves the observation accordingly inside the budget. Two adversaries differ in their actors
-and in nothing else.
+An adversary that learns does not choose pixels or joints one by one. At every step it chooses an element of a small
+space, and its actor perturbs the observation (or the victim's action) accordingly, inside the budget. Two adversaries
+differ in their actors and in nothing else.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from adv_wrappers.core.perturbation import On, Perturbation
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError
 
-Steers = spaces.Box | spaces.Discrete
+ActorSpace = spaces.Box | spaces.Discrete
 
 
 class Actor(Value):
-    """``(x [B, *S], steer [B, *A], context) -> [B, *S]``; a subclass is a frozen dataclass with a ``name``.
+    """``(x [B, *S], action [B, *A], context) -> [B, *S]``; a subclass is a frozen dataclass with a ``name``.
 
     Attributes:
-        victim: whose policy the actor looks at; None until it is filled in.
-        direction: whether a steer counts as a direction alone. One that leaves [-1, 1] is then drawn back as a whole,
-            and points where it did; where the numbers themselves count, each is clipped.
+        victim: the victim whose policy the actor uses; None until it is filled in.
+        direction: whether the adversary's action counts as a direction alone. One beyond [-1, 1] is then scaled back as
+            a whole and keeps its direction; where the numbers themselves count, each is clipped.
     """
 
     on: ClassVar[On] = "observation"
@@ -38,11 +38,11 @@ class Actor(Value):
 
     @property
     def direction(self) -> bool:
-        """Whether the length of a steer says nothing."""
+        """Whether the length of an action has no meaning."""
         return False
 
-    def steer_space(self, shape: tuple[int, ...]) -> Steers:
-        """The steers for observations ``[*S]``: a box within [-1, 1], or a number of choices."""
+    def action_space(self, shape: tuple[int, ...]) -> ActorSpace:
+        """The adversary's action space for observations ``[*S]``: a box within [-1, 1], or a number of choices."""
         raise NotImplementedError
 
     def open(self) -> Actor:
@@ -53,7 +53,7 @@ class Actor(Value):
         """The same with ``victim`` where none was filled in."""
         return self if self.victim is not None else replace(self, victim=victim)  # type: ignore[type-var]
 
-    def __call__(self, x: Tensor, steer: Tensor, context: Context) -> Tensor:
+    def __call__(self, x: Tensor, action: Tensor, context: Context) -> Tensor:
         """The perturbed batch; the engine projects it."""
         raise NotImplementedError
 
@@ -70,11 +70,17 @@ def check_bounded(name: str, space: spaces.Space[Any]) -> None:
         raise ValueRangeError(f"{name} with form='target' needs bounded actions, got {space}: take form='direction'")
 
 
-def goal_of(space: spaces.Box, steer: Tensor, stretch: float = 1.0) -> Tensor:
-    """Steers ``[B, D]`` in [-1, 1] as actions ``[B, D]``: 1 is the end of the range, or ``stretch`` half-ranges."""
-    low, high = (torch.as_tensor(end, dtype=steer.dtype, device=steer.device) for end in (space.low, space.high))
+def scale_to_range(space: spaces.Box, action: Tensor, stretch: float = 1.0) -> Tensor:
+    """Numbers ``[B, D]`` in [-1, 1] as actions ``[B, D]`` of a space.
+
+    Args:
+        space: the space; 0 is the middle of its range.
+        action: the adversary's action.
+        stretch: the distance from the middle that 1 stands for, in half-ranges.
+    """
+    low, high = (torch.as_tensor(end, dtype=action.dtype, device=action.device) for end in (space.low, space.high))
     low, high = low.view(-1), high.view(-1)
-    return (low + high) / 2 + stretch * steer * (high - low) / 2
+    return (low + high) / 2 + stretch * action * (high - low) / 2
 
 
 def unit_box(*shape: int) -> spaces.Box:
@@ -82,56 +88,62 @@ def unit_box(*shape: int) -> spaces.Box:
     return spaces.Box(-1.0, 1.0, shape, np.float32)
 
 
-def within_box(steer: Tensor, direction: bool) -> Tensor:
-    """Steers ``[B, *A]``, floats, within [-1, 1]; those that are already there come back to the bit.
+def fit_unit_box(action: Tensor, direction: bool) -> Tensor:
+    """Actions ``[B, *A]``, floats, brought into [-1, 1]; those that are already there come back to the bit.
 
     Args:
+        action: the adversary's actions.
         direction: a row is divided by its largest absolute number, if that is above 1, and keeps its direction; else
             every number is clipped.
     """
-    if not direction or not steer.numel():
-        return steer.clamp(-1.0, 1.0)
-    largest = steer.flatten(1).abs().amax(-1).clamp(min=1.0)
-    return steer / largest.view(-1, *[1] * (steer.dim() - 1))
+    if not direction or not action.numel():
+        return action.clamp(-1.0, 1.0)
+    largest = action.flatten(1).abs().amax(-1).clamp(min=1.0)
+    return action / largest.view(-1, *[1] * (action.dim() - 1))
 
 
-def check_steers(steer: Tensor, space: Steers, rows: int, direction: bool = False) -> Tensor:
-    """Steers ``[rows, *A]`` as an actor takes them: int64 choices, or floats in [-1, 1] in their own dtype.
+def check_actions(action: Tensor, space: ActorSpace, rows: int, direction: bool = False) -> Tensor:
+    """The adversary's actions ``[rows, *A]`` as an actor takes them: int64 choices, or floats in [-1, 1].
 
-    Floats beyond are brought there by :func:`within_box`, which ``direction`` is meant for. Whole numbers in place of a
-    box's floats become float32. Values are looked at on the processor only: on other devices that would hold up every
-    strike.
+    Floats keep their dtype; integers in place of a box's floats become float32. Values are checked on the CPU only: on
+    other devices the check would hold up every attack.
+
+    Args:
+        action: the adversary's actions.
+        space: the actor's action space.
+        rows: the number of rows that is expected.
+        direction: how floats beyond [-1, 1] are brought there, see :func:`fit_unit_box`.
 
     Raises:
-        ValueRangeError: for another shape or kind of number, choices that there are not, and numbers that are not
+        ValueRangeError: for another shape or kind of number, choices out of range, and numbers that are not
             finite.
     """
-    shape, host = (rows, *(space.shape or ())), steer.device.type == "cpu"
-    if tuple(steer.shape) != shape:
-        raise ValueRangeError(f"expected steers of shape {shape}, got {tuple(steer.shape)}")
+    shape, host = (rows, *(space.shape or ())), action.device.type == "cpu"
+    if tuple(action.shape) != shape:
+        raise ValueRangeError(f"expected actions of shape {shape}, got {tuple(action.shape)}")
     if isinstance(space, spaces.Discrete):
-        whole = not (steer.is_floating_point() or steer.is_complex() or steer.dtype == torch.bool)
-        choice = steer.to(torch.int64) if whole else None  # comparisons know no unsigned 64 bits
+        whole = not (action.is_floating_point() or action.is_complex() or action.dtype == torch.bool)
+        choice = action.to(torch.int64) if whole else None  # comparisons know no unsigned 64 bits
         if choice is None or (host and bool(((choice < 0) | (choice >= int(space.n))).any())):
-            raise ValueRangeError(f"expected whole numbers below {space.n} as steers, got {steer!r:.80}")
+            raise ValueRangeError(f"expected integers below {space.n} as actions, got {action!r:.80}")
         return choice
-    if steer.is_complex() or (host and not bool(torch.isfinite(steer).all())):
-        raise ValueRangeError(f"expected finite steers, within [-1, 1], got {steer!r:.80}")
-    return within_box(steer if steer.is_floating_point() else steer.float(), direction)
+    if action.is_complex() or (host and not bool(torch.isfinite(action).all())):
+        raise ValueRangeError(f"expected finite actions, within [-1, 1], got {action!r:.80}")
+    return fit_unit_box(action if action.is_floating_point() else action.float(), direction)
 
 
 @dataclass(frozen=True)
-class Steered(Perturbation):
-    """An actor whose steers come from outside, a row at a time: what an adversary's environment strikes with.
+class ActorPerturbation(Perturbation):
+    """An actor whose actions come from outside: the perturbation of an adversary environment.
 
-    They wait in the layer's memory, under ``steer``, so that each row finds its own.
+    The actions are written to the layer's memory, under ``action``, where each row finds its own.
 
     Args:
-        actor: what turns a steer into a perturbation.
-        shape: of the observations, ``[*S]``.
+        actor: turns an action into a perturbation.
+        shape: shape of an observation, ``[*S]``.
     """
 
-    name: ClassVar[str] = "steered"
+    name: ClassVar[str] = "adversary"
     actor: Any
     shape: tuple[int, ...]
 
@@ -143,25 +155,25 @@ class Steered(Perturbation):
 
     @property
     def victim(self) -> Any:
-        """The actor's."""
+        """The actor's victim."""
         return self.actor.victim
 
     def initial_memory(self, rows: int) -> dict[str, Tensor]:
-        space = self.actor.steer_space(self.shape)
+        space = self.actor.action_space(self.shape)
         if isinstance(space, spaces.Discrete):
-            return {"steer": torch.zeros(rows, dtype=torch.int64)}
-        return {"steer": torch.zeros(rows, *space.shape)}
+            return {"action": torch.zeros(rows, dtype=torch.int64)}
+        return {"action": torch.zeros(rows, *space.shape)}
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         assert context.memory is not None
-        return self.actor(x, context.memory["steer"].to(x.device), context)  # type: ignore[no-any-return]
+        return self.actor(x, context.memory["action"].to(x.device), context)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
-class Unmoved(Perturbation):
-    """Nothing: what stands for the observations of an adversary that acts on actions alone."""
+class Unperturbed(Perturbation):
+    """The identity: the observations of an adversary that perturbs actions alone."""
 
-    name: ClassVar[str] = "unmoved"
+    name: ClassVar[str] = "unperturbed"
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         return x

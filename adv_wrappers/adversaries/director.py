@@ -1,4 +1,4 @@
-"""Directors: the trained policy of an adversary, from true observations to steers, and the folder it is kept in."""
+"""Directors: the trained policy of an adversary, from true observations to its actions, and its card."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ State = tuple[Tensor, ...]
 
 
 class Director(nn.Module):
-    """A network whose deterministic answer is the steer.
+    """A network whose deterministic output is the adversary's action.
 
     With an ``nn.LSTM`` (or several) among its layers it is recurrent: it is called with a state and returns the next
-    one beside the steer, ``(x, state) -> (steer, state)``; :meth:`initial_state` is that of an episode that begins.
+    one too, ``(x, state) -> (action, state)``; :meth:`initial_state` is the state that an episode begins with.
 
     Args:
-        net: float observations ``[B, *S]`` to numbers ``[B, A]``: what a box of steers holds, or one a choice.
-        discrete: the steer is the number of the largest output, int64 ``[B]``.
+        net: float observations ``[B, *S]`` to numbers ``[B, A]``: a point of the actor's box, or one score a choice.
+        discrete: the action is the index of the largest output, int64 ``[B]``.
         clip: outputs are clipped to [-1, 1] one by one, as they were in training (Stable-Baselines3 does so). Without
-            it they go to the actor as they are, which draws a direction back as a whole, and clips values.
+            it the actor gets them as they are; it scales a direction back as a whole, and clips values.
 
     Raises:
         CardError: for an LSTM that runs both ways, has no biases, or projects its state.
@@ -57,14 +57,14 @@ class Director(nn.Module):
 
     @torch.no_grad()
     def forward(self, x: Tensor, state: State | None = None) -> Any:
-        """Steers of observations ``[B, *S]``: int64 ``[B]``, or float32 ``[B, A]``; if recurrent, ``(steer, state)``.
+        """Actions at observations ``[B, *S]``: int64 ``[B]``, or float32 ``[B, A]``; if recurrent, ``(action, state)``.
 
         Args:
             state: None stands for the one that an episode begins with.
         """
         net = self._on(x.device)
         if not self._sizes:
-            return self._steer(net(x.float()))
+            return self._action(net(x.float()))
         if state is None:
             state = tuple(leaf.to(x.device) for leaf in self.initial_state(len(x)))
         out, new = x.float(), list[Tensor]()
@@ -74,15 +74,15 @@ class Director(nn.Module):
                 new += both
             else:
                 out = layer(out)
-        return self._steer(out), tuple(new)
+        return self._action(out), tuple(new)
 
-    def _steer(self, out: Tensor) -> Tensor:
+    def _action(self, out: Tensor) -> Tensor:
         if self.discrete:
             return out.argmax(-1)
         return out.clamp(-1, 1) if self.clip else out
 
     def _on(self, device: torch.device) -> nn.Sequential:
-        """The network where the observations are: a threat does not know beforehand on which device it strikes."""
+        """The network where the observations are: a threat does not know beforehand on which device it attacks."""
         weight = next(self.net.parameters(), None)
         if weight is None or weight.device == device:
             return self.net
@@ -90,14 +90,14 @@ class Director(nn.Module):
             self._elsewhere[device] = copy.deepcopy(self.net).to(device)
         return self._elsewhere[device]
 
-    def check(self, space: spaces.Space[Any], steers: spaces.Space[Any], observe: str) -> None:
-        """Raise :class:`SpaceError` unless this director takes observations of ``space`` to steers."""
+    def check(self, space: spaces.Space[Any], actions: spaces.Space[Any], observe: str) -> None:
+        """Raise :class:`SpaceError` unless this director takes observations of ``space`` to ``actions``."""
         first, last = (
             next((m for m in layers if isinstance(m, (nn.Linear, nn.Conv2d, nn.LSTM))), None)
             for layers in (list(self.net), [*reversed(self.net)])
         )
         shape = space.shape or ()
-        size = int(steers.n) if isinstance(steers, spaces.Discrete) else math.prod(steers.shape or ())
+        size = int(actions.n) if isinstance(actions, spaces.Discrete) else math.prod(actions.shape or ())
         sees = first.input_size if isinstance(first, nn.LSTM) else getattr(first, "in_features", None)
         if sees is not None and observe == "state" and sees != math.prod(shape):
             raise SpaceError(f"this director sees {sees} numbers, the observations are {shape}")
@@ -105,7 +105,7 @@ class Director(nn.Module):
             raise SpaceError(f"this director sees {first.in_channels} channels of images, the observations are {shape}")
         gives = last.hidden_size if isinstance(last, nn.LSTM) else getattr(last, "out_features", None)
         if gives is not None and gives != size:
-            raise SpaceError(f"this director gives {gives} numbers, a steer is {steers}")
+            raise SpaceError(f"this director gives {gives} numbers, an action is {actions}")
 
     def fingerprint_of_weights(self) -> str:
         """sha256 over names, shapes and bytes of all weights (hexadecimal)."""

@@ -1,7 +1,7 @@
 """Hybrid attacks (Sun et al. 2022 name them in appendix A): one director, two actors.
 
-Within a step the director's one steer tells a state actor how the policy should change, and an action actor changes the
-action that the victim then takes in the same sense. The two have a budget each.
+Within a step the director's one action says how the policy should change: a state actor perturbs the observation, and
+an action actor the action that the victim then takes. Each has a budget of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from adv_wrappers.adversaries.actor import Actor, Steers
+from adv_wrappers.adversaries.actor import Actor, ActorSpace
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import BudgetError, ThreatError
@@ -17,16 +17,16 @@ from adv_wrappers.errors import BudgetError, ThreatError
 
 @dataclass(frozen=True)
 class Hybrid(Value):
-    """A state actor and an action actor that share every steer.
+    """A state actor and an action actor that share every action of the adversary.
 
     Args:
-        state: such as ``PAAD(victim)``.
-        action: such as ``ActionPAAD(victim)``.
+        state: the actor on observations, such as ``PAAD(victim)``.
+        action: the actor on actions, such as ``ActionPAAD(victim)``.
         reach: the budget of the actions; that of the observations is the threat's own.
 
     Raises:
         BudgetError: for a reach that is no budget.
-        ThreatError: for actors that act elsewhere, or whose steers are not of one kind.
+        ThreatError: for actors on something else.
     """
 
     name: ClassVar[str] = "hybrid"
@@ -43,17 +43,17 @@ class Hybrid(Value):
 
     @property
     def victim(self) -> Any:
-        """Of the state actor."""
+        """The victim of the state actor."""
         return self.state.victim
 
     @property
     def needs_victim(self) -> bool:
-        """Whether an actor looks at one."""
+        """Whether an actor uses a victim."""
         return bool(self.state.needs_victim or self.action.needs_victim)
 
     @property
     def direction(self) -> bool:
-        """Whether a steer counts as a direction alone: to both, or to neither."""
+        """Whether the adversary's action counts as a direction alone, for both actors."""
         return bool(self.state.direction and self.action.direction)
 
     def open(self) -> Hybrid:
@@ -74,17 +74,17 @@ class Hybrid(Value):
             action = replace(action, form=common) if forms[1] is None else action
         return replace(self, state=state, action=action)
 
-    def steer_space(self, shape: tuple[int, ...]) -> Steers:
-        """The steers of both.
+    def action_space(self, shape: tuple[int, ...]) -> ActorSpace:
+        """The action space of both actors.
 
         Raises:
-            ThreatError: if they differ: ``form`` of both actors then has to be given.
+            ThreatError: if the two differ: give both actors the same ``form`` then.
         """
-        mine, other = self.state.steer_space(shape), self.action.steer_space(shape)
-        manners = [getattr(part, "manner", None) for part in (self.state, self.action)]
-        if mine != other or (None not in manners and manners[0] != manners[1]):
+        mine, other = self.state.action_space(shape), self.action.action_space(shape)
+        forms = [getattr(part, "resolved_form", None) for part in (self.state, self.action)]
+        if mine != other or (None not in forms and forms[0] != forms[1]):
             raise ThreatError(
-                f"the actors of a hybrid share their steers, but {self.state.name} takes {mine} ({manners[0]}) and "
-                f"{self.action.name} {other} ({manners[1]}): give both the same form="
+                f"the actors of a hybrid share one action, but {self.state.name} takes {mine} ({forms[0]}) and "
+                f"{self.action.name} {other} ({forms[1]}): give both the same form="
             )
         return mine  # type: ignore[no-any-return]

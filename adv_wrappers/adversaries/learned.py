@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.nn import functional
 
-from adv_wrappers.adversaries.actor import Actor, check_steers
+from adv_wrappers.adversaries.actor import Actor, check_actions
 from adv_wrappers.adversaries.director import Director, load_director, save_director
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.core.budgets import Budget, Valid
@@ -23,29 +23,30 @@ from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import decode, encode
 from adv_wrappers.errors import CardError, OrderError, ThreatError
 
-VIEWS = ("state", "state+action")
+OBSERVE = ("state", "state+action")
 
 
 @dataclass(frozen=True)
 class Learned(Perturbation):
-    """At every strike the director looks at the true observation and steers, and the actor perturbs.
+    """At every attack the director chooses an action at the true observation, and the actor perturbs accordingly.
 
-    Steers beyond [-1, 1] are drawn back as a whole where the actor reads a direction. Where it reads values (``SARL``,
-    targets) they are clipped, with one warning, unless the director is a :class:`Director` with ``clip=True``.
+    Actions beyond [-1, 1] are scaled back as a whole where the actor takes a direction. Where it takes values
+    (``SARL``, targets) they are clipped, with one warning, unless the director is a :class:`Director` with
+    ``clip=True``.
 
     A recurrent director has a method ``initial_state(rows)``, which returns tensors ``[rows, ...]`` (one, or a tuple),
-    and is called as ``(x, state) -> (steer, state)``. Every row has a state of its own, which begins anew with every
+    and is called as ``(x, state) -> (action, state)``. Every row has a state of its own, which begins anew with every
     episode. It moves at the steps that are attacked: under a timing other than ``always`` the director has not seen the
     steps in between, while in :class:`adv_wrappers.AdversaryEnv` it sees all of them.
 
     Args:
-        director: a module from observations ``[B, *S]`` to steers ``[B, *A]``, or a recurrent one as above; None to
+        director: a module from observations ``[B, *S]`` to actions ``[B, *A]``, or a recurrent one as above; None to
             load ``card``.
-        actor: what the director steers, an :class:`Actor` or a :class:`Hybrid`.
+        actor: turns the director's action into a perturbation, an :class:`Actor` or a :class:`Hybrid`.
         card: a folder that :meth:`save` or a training wrote.
-        sha256: of the weights; a folder with others is refused. Filled in from the folder.
-        observe: what the director sees: ``"state"``, or ``"state+action"``, the victim's action beside it
-            (:func:`beside`).
+        sha256: hash of the weights; a folder with others is refused. Filled in from the folder.
+        observe: what the director observes: ``"state"``, or ``"state+action"``, with the victim's action appended
+            (:func:`append_actions`).
         victim: whom the actor looks at; None for the actor's own, or the one of the card.
         within, when: what a threat takes that gives no budget and no timing: those that the adversary was trained with
             (the action part of a hybrid: always its ``reach``). ``when="always"`` (or :class:`adv_wrappers.Always`)
@@ -89,14 +90,14 @@ class Learned(Perturbation):
                 if getattr(self, name) is None and card.get(name):
                     put(name, decode(card[name]))
             put("trained_on", (card.get("victim") or {}).get("sha256"))
-        put("observe", self.observe or VIEWS[0])
+        put("observe", self.observe or OBSERVE[0])
         if not callable(self.director) or not isinstance(self.actor, (Actor, Hybrid)):
             raise ThreatError(
-                f"learned needs a folder, card=FOLDER, or a director (a function from observations to steers) and an "
+                f"learned needs a folder, card=FOLDER, or a director (a function from observations to actions) and an "
                 f"actor; got {self.director!r:.40} and {self.actor!r:.40}"
             )
-        if self.observe not in VIEWS:
-            raise ThreatError(f"observe must be {' or '.join(map(repr, VIEWS))}, got {self.observe!r}")
+        if self.observe not in OBSERVE:
+            raise ThreatError(f"observe must be {' or '.join(map(repr, OBSERVE))}, got {self.observe!r}")
         expect_victim(self.name, self.victim)
         put("actor", self.actor if self.victim is None else self.actor.open().against(self.victim))
         put("victim", self.actor.victim)
@@ -108,7 +109,7 @@ class Learned(Perturbation):
             put("within", self.actor.reach)
         on: On = "action" if "action" in (self.part, getattr(self.actor, "on", None)) else "observation"
         put("on", on)
-        put("needs_victim", bool(self.actor.needs_victim or self.observe != VIEWS[0]))
+        put("needs_victim", bool(self.actor.needs_victim or self.observe != OBSERVE[0]))
         put("search", on == "observation")
         put("shares", hybrid and on == "observation")
         put("reads", None if on == "observation" else "shared" if hybrid else "shown")
@@ -124,7 +125,7 @@ class Learned(Perturbation):
         if isinstance(self.actor, Hybrid) and self.part is None:
             raise OrderError("a hybrid adversary is two layers: wrap(env, it) or evaluate(..., [it]), or give part=")
         if isinstance(self.director, Director) and self.victim is not None:
-            self.director.check(self.victim.observation_space, self.actor.steer_space(field.shape), str(self.observe))
+            self.director.check(self.victim.observation_space, self.actor.action_space(field.shape), str(self.observe))
 
     def layers(self, threat: ThreatModel) -> list[ThreatModel]:
         """The threats that a threat with this adversary stands for, innermost first: two for a hybrid."""
@@ -188,47 +189,47 @@ class Learned(Perturbation):
         if self.observe != "state":
             alone = self.reads == "shown"  # then the action is the one that is perturbed
             bound = context.bind(self.victim)
-            action = x if alone else self.victim.mode(bound.params(None if self.on == "observation" else seen))
-            seen = beside(seen, action, self.victim.action_space)
+            victim_action = x if alone else self.victim.mode(bound.params(None if self.on == "observation" else seen))
+            seen = append_actions(seen, victim_action, self.victim.action_space)
         memory = self.initial_memory(len(x)) if context.memory is None else context.memory
-        steer = self.director(seen) if memory is None else self._advance(seen, memory)
-        if not isinstance(steer, Tensor):
-            raise ThreatError(f"a director must return a tensor of one steer a row, got {type(steer).__name__}")
+        action = self.director(seen) if memory is None else self._advance(seen, memory)
+        if not isinstance(action, Tensor):
+            raise ThreatError(f"a director must return a tensor of one action a row, got {type(action).__name__}")
         own = self.director if isinstance(self.director, Director) else None
         if own is None or not (own.discrete or own.clip):  # else it fits: its spaces were checked beforehand
             whole = x if self.on == "observation" else context.observation
-            fitting = check_steers(
-                steer, self.actor.steer_space(tuple(whole.shape[1:])), len(x), direction=self.actor.direction
+            fitting = check_actions(
+                action, self.actor.action_space(tuple(whole.shape[1:])), len(x), direction=self.actor.direction
             )
-            self._tell(steer, fitting)
-            steer = fitting
-        return actor(x, steer, context)  # type: ignore[no-any-return]
+            self._warn_if_clipped(action, fitting)
+            action = fitting
+        return actor(x, action, context)  # type: ignore[no-any-return]
 
     def _advance(self, seen: Tensor, memory: dict[str, Tensor]) -> Any:
-        """The steers at ``seen``; the next state takes the place of the one in ``memory``."""
+        """The actions at ``seen``; the next state takes the place of the one in ``memory``."""
         state = tuple(leaf.to(seen.device) for leaf in memory.values())
         answer = self.director(seen, state[0] if _ONE in memory else state)
         leaves = _named(answer[1]) if isinstance(answer, tuple) and len(answer) == 2 else None
         shapes = {name: tuple(leaf.shape) for name, leaf in memory.items()}
         if leaves is None or {name: tuple(leaf.shape) for name, leaf in leaves.items()} != shapes:
             raise ThreatError(
-                f"a director with initial_state must return (steer, state), the state as it came, {shapes}, got "
+                f"a director with initial_state must return (action, state), the state as it came, {shapes}, got "
                 f"{answer!r:.80}"
             )
         memory.update({name: leaf.detach().to(memory[name]) for name, leaf in leaves.items()})
         return answer[0]
 
-    def _tell(self, steer: Tensor, fitting: Tensor) -> None:
-        """Warn, once, where values were clipped; on the processor only, as elsewhere."""
-        if self.actor.direction or "_told" in vars(self) or steer.device.type != "cpu" or not steer.is_floating_point():
+    def _warn_if_clipped(self, action: Tensor, fitting: Tensor) -> None:
+        """Warn, once, where values were clipped; on the CPU only, as :func:`check_actions` checks them."""
+        if self.actor.direction or "_warned" in vars(self):
             return
-        if torch.equal(steer, fitting):
+        if action.device.type != "cpu" or not action.is_floating_point() or torch.equal(action, fitting):
             return
-        object.__setattr__(self, "_told", True)
+        object.__setattr__(self, "_warned", True)
         warnings.warn(
-            f"the director of {self.label(Valid())} gives steers beyond [-1, 1], up to {float(steer.abs().max()):.3g}; "
-            f"{self.actor.name} reads values, so they are clipped. Where that is meant, let the director clip them "
-            f"itself: Director(..., clip=True)",
+            f"the director of {self.label(Valid())} gives actions beyond [-1, 1], up to "
+            f"{float(action.abs().max()):.3g}; {self.actor.name} takes values, so they are clipped. Where that is "
+            f"meant, let the director clip them itself: Director(..., clip=True)",
             RuntimeWarning, stacklevel=2,
         )  # fmt: skip
 
@@ -249,8 +250,8 @@ def _named(state: Any) -> dict[str, Tensor] | None:
     return {f"{_ONE}.{i}": leaf for i, leaf in enumerate(state)}
 
 
-def beside(x: Tensor, action: Tensor, space: spaces.Space[Any]) -> Tensor:
-    """Observations ``[B, n]`` with native actions ``[B, ...]`` beside them, discrete ones as one of ``space.n``."""
+def append_actions(x: Tensor, action: Tensor, space: spaces.Space[Any]) -> Tensor:
+    """Observations ``[B, n]`` with native actions ``[B, ...]`` of ``space`` appended, discrete ones one-hot."""
     if isinstance(space, spaces.Discrete):
         action = functional.one_hot(action.long().view(-1) - int(space.start), int(space.n))
     return torch.cat([x.flatten(1), action.flatten(1).to(x.dtype)], -1)

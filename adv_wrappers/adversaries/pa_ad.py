@@ -1,40 +1,37 @@
-"""What an actor maximises: changes of a policy, losses ``[B, K] -> [B]`` with their gradients in closed form.
-
-``delta`` below is the change of the policy from the true state, of probabilities or of the mean of continuous actions.
-
-PA-AD (Sun et al. 2022, "Who Is the Strongest Enemy?", section 4): a director steers the policy, an actor the state.
+"""PA-AD (Sun et al. 2022, "Who Is the Strongest Enemy?", section 4): a director chooses, an actor attacks.
 
 The director proposes in which direction the victim's policy should change; the actor finds, by gradient ascent inside
-the budget, a state at which it does (equation G of the paper). The four forms:
+the budget, a state at which it does (equation G of the paper). The four forms of the adversary's action:
 
-- ``direction`` of a stochastic policy over n actions: d has n numbers with sum zero, the steer is its n - 1 coordinates
-  in that plane; maximised is ``||pi(s~) - pi(s)|| + weight cos(pi(s~) - pi(s), d)``. The released code takes the first
-  n - 1 numbers of d itself, as ``variant="released"`` does. Noise on those is longer along one line of the plane than
-  across it, and the mean of a director that samples settles some degrees from the best direction: 10 to 15 on the
-  paper's process of two states, where with coordinates it comes to the optimum (``tests/adversaries``).
-- ``target`` of a deterministic policy over n actions (DQN): the steer is an action, whose lead is maximised.
-- ``direction`` of continuous actions: the same with the mean instead of pi, the steer is d.
-- ``target`` of continuous actions: the mean is brought to the steer, scaled to three times the range of actions, since
-  the means of trained agents lie far outside it; with ``variance`` (the C-PAMDP) the policy is brought to a Normal
-  whose log standard deviations are steered too.
+- ``direction`` of a stochastic policy over n actions: d has n numbers with sum zero, the action is its n - 1
+  coordinates in that plane; maximised is ``||pi(s~) - pi(s)|| + weight cos(pi(s~) - pi(s), d)``. The released code
+  takes the first n - 1 numbers of d itself, as ``variant="released"`` does. Noise on those is longer along one line of
+  the plane than across it, and the mean of a director that samples settles some degrees from the best direction: 10 to
+  15 on the paper's process of two states, where with coordinates it comes to the optimum (``tests/adversaries``).
+- ``target`` of a deterministic policy over n actions (DQN): the action is one of the victim's, whose lead is maximised.
+- ``direction`` of continuous actions: the same with the mean instead of pi, the action is d.
+- ``target`` of continuous actions: the mean is brought to the adversary's action, scaled to three times the range of
+  actions, since the means of trained agents lie far outside it; with ``variance`` (the C-PAMDP) the policy is brought
+  to a Normal whose log standard deviations are part of the adversary's action too.
 
 Taken literally the first objective degenerates: from a small random start the norm pushes wherever the start happened
-to point, and with two actions the cosine has no gradient, so that the steer is ignored. So the first step here climbs
-``d . (pi(s~) - pi(s))`` from the true state, and those after it the objective. ``variant="literal"`` starts at random
-as the paper has it; ``variant="released"`` takes the released code's single step from noise of a tenth of the radius,
-which by an error of sign descends.
+to point, and with two actions the cosine has no gradient, so that the adversary's action is ignored. So the first step
+here climbs ``d . (pi(s~) - pi(s))`` from the true state, and those after it the objective. ``variant="literal"`` starts
+at random as the paper has it; ``variant="released"`` takes the released code's single step from noise of a tenth of the
+radius, which by an error of sign descends.
 
-PA-AD on actions (Sun et al. 2022, appendix A).
+On actions (appendix A) the director proposes how the policy should change, and the actor changes the action
+accordingly. The paper leaves the rest open; here:
 
-The director proposes how the policy should change, and the actor changes the action accordingly. The paper leaves the
-rest open; here:
+- ``direction`` (continuous actions): the action is moved in that direction as far as the budget goes, so that all of
+  the budget's boundary, where the optimum lies (Theorem 4), can be reached;
+- ``target``: the action that the adversary names, scaled to the range of actions, or as near to it as the budget
+  allows; of discrete actions the one that is taken.
 
-- ``direction`` (continuous actions): the action is moved along the steer as far as the budget goes, so that all of the
-  budget's boundary, where the optimum lies (Theorem 4), can be reached;
-- ``target``: the action that the steer names, scaled to the range of actions, or as near to it as the budget allows;
-  of discrete actions the one that is taken.
+No gradient is needed there: an action is the policy's own output.
 
-No gradient is needed: an action is the policy's own output.
+The objectives are losses ``[B, K] -> [B]`` of the victim's parameters, with their gradients in closed form; ``delta``
+is the change of the policy from the true state, of probabilities or of the mean of continuous actions.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.adversaries.actor import Actor, Steers, check_bounded, check_form, goal_of, unit_box
+from adv_wrappers.adversaries.actor import Actor, ActorSpace, check_bounded, check_form, scale_to_range, unit_box
 from adv_wrappers.attacks.gradient_attack import check_restarts, check_steps, pgd, search
 from adv_wrappers.attacks.objectives import Margin
 from adv_wrappers.core.context import Context
@@ -62,7 +59,7 @@ from adv_wrappers.victims.gradients import need_gradient
 _TINY = 1e-12
 
 
-class _Change:
+class _PolicyChange:
     """A function of the change of a victim's policy."""
 
     def __init__(self, victim: Any, params: Tensor, wanted: Tensor) -> None:
@@ -92,7 +89,7 @@ class _Change:
         return torch.cat([slope, torch.zeros_like(slope)], -1) if self.gaussian else slope
 
 
-class Along(_Change):
+class ChangeAlong(_PolicyChange):
     """``d . delta``: how far the policy went in the wanted direction ``d`` ``[B, K]`` of length one."""
 
     def _value(self, delta: Tensor) -> Tensor:
@@ -102,7 +99,7 @@ class Along(_Change):
         return self.wanted
 
 
-class Turned(_Change):
+class ChangeAndCosine(_PolicyChange):
     """``||delta|| + weight cos(delta, d)`` (PA-AD, equation G)."""
 
     def __init__(self, victim: Any, params: Tensor, wanted: Tensor, weight: float) -> None:
@@ -120,7 +117,7 @@ class Turned(_Change):
         return unit + self.weight * (self.wanted - cosine * unit) / length
 
 
-class Toward:
+class TowardMean:
     """``-||mean - goal||^2``: the mean of continuous actions is brought to ``goal`` ``[B, K]``."""
 
     def __init__(self, victim: Any, goal: Tensor) -> None:
@@ -152,10 +149,10 @@ VARIANTS = ("linear-first", "literal", "released")
 
 @dataclass(frozen=True)
 class PAAD(Actor):
-    """The steer is a direction in the space of policies, or a policy to bring the victim to.
+    """The adversary's action is a direction in the space of policies, or a policy to bring the victim to.
 
     Args:
-        victim: of any kind but with one action at a time.
+        victim: a victim of any kind, with one action at a time.
         form: ``"direction"`` or ``"target"``; None takes the paper's for discrete actions (``target`` for Q-values,
             else ``direction``), and for continuous ones ``target``, the stronger against most agents that were
             measured (``docs/results/pa_ad.md``), unless the range of actions has no bounds.
@@ -163,7 +160,7 @@ class PAAD(Actor):
             FGSM, 30 steps of 0.1 its attack on robust agents.
         weight: of the cosine (lambda), at least 0.
         stretch: how far the targets of continuous actions go, in half-ranges of the action space.
-        variance: steer log standard deviations as well (continuous actions, ``target``).
+        variance: the adversary's action sets log standard deviations as well (continuous actions, ``target``).
         variant: see the head of this file.
         restarts, keep: number of ascents, and the point of each that counts, ``"last"`` or ``"best"``: the first is the
             variant's own, the others start at corners of the box, and the best result is kept (for a target: first one
@@ -207,15 +204,15 @@ class PAAD(Actor):
         need_gradient(self.name, self.victim)
         space = self.victim.action_space
         if not isinstance(space, (spaces.Discrete, spaces.Box)):
-            raise VictimError(f"pa-ad steers one discrete action or continuous ones, this victim acts in {space}")
-        if self.manner == "target":
+            raise VictimError(f"pa-ad takes one discrete action or continuous ones, this victim acts in {space}")
+        if self.resolved_form == "target":
             check_bounded(self.name, space)
-        if self.variance and (self.victim.kind != "gaussian" or self.manner != "target"):
+        if self.variance and (self.victim.kind != "gaussian" or self.resolved_form != "target"):
             raise ValueRangeError("variance goes with Gaussian policies and form='target'")
 
     @property
-    def manner(self) -> str:
-        """``direction`` or ``target``."""
+    def resolved_form(self) -> str:
+        """``direction`` or ``target``: the given form, or the default for this victim."""
         space = self.victim.action_space
         boundless = isinstance(space, spaces.Box) and not space.is_bounded()  # then no target lies within a range
         known = self.victim.kind == "logits" or (self.victim.kind != "q" and self.variant != VARIANTS[0])
@@ -223,39 +220,39 @@ class PAAD(Actor):
 
     @property
     def direction(self) -> bool:
-        return self.manner == "direction"
+        return self.resolved_form == "direction"
 
-    def steer_space(self, shape: tuple[int, ...]) -> Steers:
+    def action_space(self, shape: tuple[int, ...]) -> ActorSpace:
         expect_victim(self.name, self.victim)
         space = self.victim.action_space
         if isinstance(space, spaces.Discrete):
-            return spaces.Discrete(int(space.n)) if self.manner == "target" else unit_box(int(space.n) - 1)
+            return spaces.Discrete(int(space.n)) if self.resolved_form == "target" else unit_box(int(space.n) - 1)
         return unit_box(math.prod(space.shape) * (2 if self.variance else 1))
 
-    def __call__(self, x: Tensor, steer: Tensor, context: Context) -> Tensor:
+    def __call__(self, x: Tensor, action: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
-        if self.manner == "target":
-            toward = self._toward(steer.to(x.dtype) if steer.is_floating_point() else steer)
-            return self._climbed(context, bound, toward)
-        params, wanted = bound.params(x), self._wanted(steer).to(x.dtype)
-        turned = Turned(self.victim, params, wanted, self.weight)
+        if self.resolved_form == "target":
+            toward = self._target(action.to(x.dtype) if action.is_floating_point() else action)
+            return self._ascend(context, bound, toward)
+        params, wanted = bound.params(x), self._direction(action).to(x.dtype)
+        objective = ChangeAndCosine(self.victim, params, wanted, self.weight)
         if self.variant == "released":
             start = self._start(context)
-            return context.ascend(start, -bound.gradient(turned)(start), 1.0)
+            return context.ascend(start, -bound.gradient(objective)(start), 1.0)
         if self.variant == "literal":
-            return self._climbed(context, bound, turned)
-        start = context.ascend(x, bound.gradient(Along(self.victim, params, wanted))(x), self.step)
-        return self._climbed(context, bound, turned, start, self.steps - 1)
+            return self._ascend(context, bound, objective)
+        start = context.ascend(x, bound.gradient(ChangeAlong(self.victim, params, wanted))(x), self.step)
+        return self._ascend(context, bound, objective, start, self.steps - 1)
 
     @property
     def ascents(self) -> tuple[int, str]:
         """Number of ascents, and which point is kept."""
         space, seen = self.victim.action_space, self.victim.observation_space.shape
-        ours = self.variant == VARIANTS[0] and isinstance(space, spaces.Discrete) and self.manner == "target"
+        ours = self.variant == VARIANTS[0] and isinstance(space, spaces.Discrete) and self.resolved_form == "target"
         restarts, keep = (3, "best") if ours and seen is not None and len(seen) == 1 else (1, "last")
         return self.restarts or restarts, self.keep or keep
 
-    def _climbed(
+    def _ascend(
         self, context: Context, bound: Any, objective: Any, start: Tensor | None = None, steps: int | None = None
     ) -> Tensor:
         """Several ascents: the first from ``start``, the others from corners of the box.
@@ -287,26 +284,26 @@ class PAAD(Actor):
             return context.x
         return context.project(context.x + 0.1 * (context.draw() - context.x))
 
-    def _wanted(self, steer: Tensor) -> Tensor:
-        """The direction ``[B, K]`` of length one that a steer stands for."""
-        d = steer.flatten(1)
+    def _direction(self, action: Tensor) -> Tensor:
+        """The direction ``[B, K]`` of length one that the adversary's action stands for."""
+        d = action.flatten(1)
         if self.victim.kind in ("q", "logits"):
             released = self.variant == "released"
-            d = torch.cat([d, -d.sum(-1, keepdim=True)], -1) if released else d @ plane(d.shape[1] + 1).to(d)
+            d = torch.cat([d, -d.sum(-1, keepdim=True)], -1) if released else d @ zero_sum_basis(d.shape[1] + 1).to(d)
         return d / d.norm(dim=-1, keepdim=True).clamp(min=1e-12)  # type: ignore[no-any-return]
 
-    def _toward(self, steer: Tensor) -> Margin | Toward | TowardPolicy:
+    def _target(self, action: Tensor) -> Margin | TowardMean | TowardPolicy:
         if isinstance(self.victim.action_space, spaces.Discrete):
-            return Margin(steer, toward=True)
+            return Margin(action, toward=True)
         size = math.prod(self.victim.action_space.shape)
-        goal = goal_of(self.victim.action_space, steer[:, :size], self.stretch)
+        goal = scale_to_range(self.victim.action_space, action[:, :size], self.stretch)
         if not self.variance:
-            return Toward(self.victim, goal)
-        return TowardPolicy(self.victim, torch.cat([goal, steer[:, size:]], -1))  # log standard deviations in [-1, 1]
+            return TowardMean(self.victim, goal)
+        return TowardPolicy(self.victim, torch.cat([goal, action[:, size:]], -1))  # log standard deviations in [-1, 1]
 
 
 @functools.cache
-def plane(n: int) -> Tensor:
+def zero_sum_basis(n: int) -> Tensor:
     """An orthonormal basis ``[n - 1, n]`` of the vectors with sum zero (Helmert's), float64."""
     rows = torch.tril(torch.ones(n - 1, n, dtype=torch.float64))
     k = torch.arange(1, n, dtype=torch.float64)
@@ -316,10 +313,10 @@ def plane(n: int) -> Tensor:
 
 @dataclass(frozen=True)
 class ActionPAAD(Actor):
-    """The steer is a direction in the space of actions, or an action.
+    """The adversary's action is a direction in the space of the victim's actions, or one of them.
 
     Args:
-        victim: whose actions these are, one at a time.
+        victim: the victim, with one action at a time.
         form: ``"direction"`` or ``"target"``; None takes ``target`` for discrete actions and else ``direction``.
 
     Raises:
@@ -347,29 +344,29 @@ class ActionPAAD(Actor):
             check_bounded(self.name, space)
 
     @property
-    def manner(self) -> str:
-        """``direction`` or ``target``."""
+    def resolved_form(self) -> str:
+        """``direction`` or ``target``: the given form, or the default for this victim."""
         return self.form or ("target" if isinstance(self.victim.action_space, spaces.Discrete) else "direction")
 
     @property
     def direction(self) -> bool:
-        return self.manner == "direction"
+        return self.resolved_form == "direction"
 
-    def steer_space(self, shape: tuple[int, ...]) -> Steers:
+    def action_space(self, shape: tuple[int, ...]) -> ActorSpace:
         expect_victim(self.name, self.victim)
         space = self.victim.action_space
         if isinstance(space, spaces.Discrete):
             return spaces.Discrete(int(space.n))
         return unit_box(math.prod(space.shape))
 
-    def __call__(self, x: Tensor, steer: Tensor, context: Context) -> Tensor:
+    def __call__(self, x: Tensor, action: Tensor, context: Context) -> Tensor:
         space = self.victim.action_space
         if isinstance(space, spaces.Discrete):
-            return (steer + int(space.start)).to(x.dtype).view(x.shape)
-        if self.manner == "target":
-            return goal_of(space, steer.to(x.dtype)).view(x.shape)
-        steer = steer.to(x.dtype)
-        onto = steer / steer.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+            return (action + int(space.start)).to(x.dtype).view(x.shape)
+        if self.resolved_form == "target":
+            return scale_to_range(space, action.to(x.dtype)).view(x.shape)
+        action = action.to(x.dtype)
+        onto = action / action.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
         if not context.budget.bounded:
-            return goal_of(space, onto).view(x.shape)
+            return scale_to_range(space, onto).view(x.shape)
         return x + onto.view(x.shape) * context.budget.spread(x, context.low, context.high)

@@ -18,7 +18,7 @@ from adv_wrappers.evaluation.environments import spaces_of
 from adv_wrappers.presets import parse_threat, threat
 from adv_wrappers.training.sarsa import exploring_victim
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.adversary_config import actor_of
+from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.base import as_float
 
 # Attacks that need no training, as the texts of threats. MaxDiff is here in its published form and as a search for the
@@ -113,7 +113,7 @@ def against(name: str, victim: Victim, budget: Budget, seen: spaces.Space[Any], 
             if name == "sa-rl" and len(seen.shape) > 1:
                 size = " x ".join(map(str, seen.shape))
                 return f"on images it would choose {size} numbers a step, which PPO cannot learn"
-            actor_of(name, victim).steer_space(seen.shape)
+            as_actor(name, victim).action_space(seen.shape)
             from adv_wrappers.training.director_networks import policy_kwargs
 
             policy_kwargs(seen)

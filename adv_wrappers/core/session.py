@@ -77,7 +77,7 @@ class Session:
             OrderError: where no layer shares what it received.
         """
         if reads == "shared" and self.shared is None:
-            raise OrderError(f"{label} shares its steers with a layer around it, and there is none")
+            raise OrderError(f"{label} shares its actions with a layer around it, and there is none")
         return self.shared if reads == "shared" else self.shown
 
     def begin_step(self, engine: object) -> None:

@@ -38,7 +38,7 @@ from adv_wrappers.training.director_networks import minibatch, policy_kwargs
 from adv_wrappers.training.sb3_adapter import AgentVecEnv, Sb3Adapter
 from adv_wrappers.training.sb3_agents import MLPPolicy, load_weights, policy_kwargs_of
 from adv_wrappers.victims import Victim, from_sb3, load_victim
-from adv_wrappers.wrappers.adversary_config import actor_of
+from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
 ALGORITHMS: dict[str, type[PPO | A2C]] = {"ppo": PPO, "a2c": A2C}
@@ -229,7 +229,7 @@ def make_adversary(
     """
     if spec.actor is None or spec.within is None:
         return None
-    actor = actor_of(spec.actor, agent.victim)
+    actor = as_actor(spec.actor, agent.victim)
     assert isinstance(actor, Actor)
     within = spec.within.resolve(agent.victim)
     # float64: the adversary's reward is made of the victim's before that is rounded

@@ -54,7 +54,7 @@ from adv_wrappers.utils.files import holding, make_folder, write
 from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.wrappers.adversary_config import actor_of
+from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
 ALGORITHMS: dict[str, type[PPO | A2C]] = {"ppo": PPO, "a2c": A2C}
@@ -243,7 +243,7 @@ def train_adversary(
         raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
     victim = load_victim(victim)
     if form is not None:
-        actors = actors_by_form(actor_of(kind, victim), form)
+        actors = actors_by_form(as_actor(kind, victim), form)
         given = {
             "eps": eps, "steps": steps, "algorithm": algorithm, "num_envs": num_envs, "seed": seed, "scale": scale,
             "within": within, "when": when, "checks": checks, "episodes": episodes, "tensorboard": tensorboard,
@@ -257,7 +257,7 @@ def train_adversary(
     rows = (32 if flat else 8) if num_envs is None else num_envs
     for name, value in (("steps", steps), ("num_envs", rows), ("checks", checks), ("episodes", episodes)):
         check_integer(name, value, 1)
-    actor = actor_of(kind, victim)
+    actor = as_actor(kind, victim)
     if within is None and eps is None and getattr(actor, "on", None) == "action" and victim.discrete:
         within = Valid()
     if (eps is None) == (within is None):
@@ -339,7 +339,7 @@ def _train_forms(
 
 def _check_learnable(actor: Actor | Hybrid, victim: Victim) -> None:
     """Raise :class:`SpaceError` for actions of so many numbers that PPO's ratio of probabilities overflows."""
-    space = actor.steer_space(victim.observation_space.shape or ())
+    space = actor.action_space(victim.observation_space.shape or ())
     size = math.prod(space.shape or ())
     if size > MOST_NUMBERS:
         raise SpaceError(

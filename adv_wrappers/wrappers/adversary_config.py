@@ -1,38 +1,47 @@
-"""The seat of an adversary: who plays, what it sees and earns, and which threats its steers stand for."""
+"""What the three adversary environments share: their configuration, and the part of a step before the victim acts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.adversaries.actor import Actor, Steered, Steers, Unmoved
+from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, ActorSpace, Unperturbed, check_actions
 from adv_wrappers.adversaries.hybrid import Hybrid
-from adv_wrappers.adversaries.learned import VIEWS, beside
-from adv_wrappers.core.budgets import Valid
+from adv_wrappers.adversaries.learned import OBSERVE, append_actions
+from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, fits
+from adv_wrappers.core.types import Action, Array, Flags, Leaves, Observation, Space
 from adv_wrappers.core.values import Value, construct, decode
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.timing import Never
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.wrappers.base import Layer, floated
 
-Reward = Callable[..., Any]
+
+class Reward(Protocol):
+    """A function from what the victim earned to what the adversary earns."""
+
+    def __call__(
+        self, reward: Any, *, attacked: Any, terminated: Any, truncated: Any, return_: Any, spent: Any
+    ) -> Any: ...
 
 
-def minus_reward(reward: Any, **more: Any) -> Any:
-    """What the victim earned, negated: the adversary's reward in the papers."""
+def minus_reward(reward: Any, **_: object) -> Any:
+    """The victim's reward, negated: the adversary's reward in the papers."""
     return -reward
 
 
-def actor_of(actor: Actor | Hybrid | str | Mapping[str, Any], victim: Victim) -> Actor | Hybrid:
-    """An actor, its name or its dictionary, with an open victim filled in.
+def as_actor(actor: object, victim: Victim) -> Actor | Hybrid:
+    """An actor, its name or its dictionary, as an actor whose victim is filled in.
 
     Raises:
         ThreatError: for anything else.
@@ -52,39 +61,80 @@ def actor_of(actor: Actor | Hybrid | str | Mapping[str, Any], victim: Victim) ->
 
 
 @dataclass
-class Seat:
-    """Who plays, and what the adversary may do.
+class AdversaryConfig:
+    """Who plays an adversary environment, what the adversary observes and earns, and which threats its actions become.
 
     Attributes:
-        victim, actor: filled in.
-        threat: to the observations, with the present budget; of an adversary that acts on actions alone one that never
-            strikes.
-        hand: the threat to the actions, with the present budget, or None.
-        steers: space of one steer.
-        space: what the adversary sees, one row.
+        victim: the victim that acts.
+        actor: turns the adversary's action into a perturbation; its victim is filled in.
+        observation_threat: the threat to the observations; one that never attacks where the actor perturbs actions
+            alone.
+        action_threat: the threat to the actions, or None.
+        observation_space, action_space: the adversary's own spaces, of one row.
+        observe: ``"state"`` or ``"state+action"``.
+        reward: the adversary's reward function.
     """
 
     victim: Victim
     actor: Actor | Hybrid
-    threat: ThreatModel
-    hand: ThreatModel | None
-    steers: Steers
-    space: spaces.Space[Any]
+    observation_threat: ThreatModel
+    action_threat: ThreatModel | None
+    observation_space: Space
+    action_space: ActorSpace
     observe: str
     reward: Reward
 
+    @staticmethod
+    def create(
+        observation_space: Space, action_space: Space, victim: Victim | str, actor: object,
+        within: Budget | Mapping[str, Any] | None, when: Any, reward: Reward, observe: str,
+    ) -> AdversaryConfig:  # fmt: skip
+        """The configuration from the arguments of :class:`adv_wrappers.AdversaryEnv`.
+
+        Args:
+            observation_space, action_space: the environment's spaces, of one row.
+            victim, actor, within, when, reward, observe: as for :class:`adv_wrappers.AdversaryEnv`.
+
+        Raises:
+            AdvWrappersError: one of its kinds, for parts that do not fit together.
+        """
+        victim = load_victim(victim)
+        fits(victim, observation_space, action_space)
+        actor = as_actor(actor, victim)
+        if observe not in OBSERVE:
+            raise ThreatError(f"observe must be {' or '.join(map(repr, OBSERVE))}, got {observe!r}")
+        if not callable(reward):
+            raise ThreatError(f"reward must be a function, got {reward!r:.80}")
+        field = Field(observation_space, None, "observation")
+        own_space = actor.action_space(field.shape)
+        within, when = (decode(part) if isinstance(part, Mapping) else part for part in (within, when))
+        when = parse_when(when) if isinstance(when, str) else when
+        action_threat = None
+        if isinstance(actor, Hybrid) or actor.on == "action":
+            part, reach = (actor.action, actor.reach) if isinstance(actor, Hybrid) else (actor, within)
+            if reach is None and isinstance(action_space, spaces.Discrete):
+                reach = Valid()
+            action_threat = ThreatModel("action", ActorPerturbation(part, field.shape), reach, when).against(victim)
+        if isinstance(actor, Hybrid) or actor.on == "observation":
+            state = actor.state if isinstance(actor, Hybrid) else actor
+            threat = ThreatModel("observation", ActorPerturbation(state, field.shape), within, when).against(victim)
+        else:
+            threat = ThreatModel("observation", Unperturbed(), Valid(), Never())
+        seen = observation_space if observe == "state" else _with_actions(observation_space, victim)
+        return AdversaryConfig(victim, actor, threat, action_threat, seen, own_space, observe, reward)
+
     @property
-    def alone(self) -> bool:
-        """Whether the adversary acts on actions alone."""
+    def on_actions(self) -> bool:
+        """Whether the adversary perturbs actions alone."""
         return getattr(self.actor, "on", None) == "action"
 
-    def earned(self, reward: Any, **more: Any) -> Any:
+    def adversary_reward(self, reward: Any, **outcome: Any) -> Any:
         """The adversary's reward, of the shape of the victim's: a scalar, or ``[B]``.
 
         Raises:
             ValueRangeError: for a reward that is no number, not finite, or of another shape.
         """
-        own = self.reward(reward, **more)
+        own = self.reward(reward, **outcome)
         expected, got = tuple(np.shape(reward)), None
         try:
             got = tuple(np.shape(own))
@@ -98,57 +148,17 @@ class Seat:
             )
         return own
 
-    def pilot(self, rows: int) -> PolicyRunner:
-        """Who acts for the victim."""
-        return PolicyRunner(self.victim, rows)
-
-    def seen(self, pilot: PolicyRunner, true: Any) -> Any:
-        """What the adversary sees at true observations ``[B, *S]``."""
+    def adversary_observation(self, runner: PolicyRunner, true: Observation) -> Observation:
+        """What the adversary observes at true observations ``[B, *S]``."""
         if self.observe == "state":
             return true
-        # an adversary of actions alone sees the very one that it will perturb
-        action = torch.from_numpy(np.asarray(pilot.peek(true) if self.alone else pilot.mode(true)))
-        return beside(torch.from_numpy(np.array(true)), action, self.victim.action_space).numpy()
+        # an adversary of actions alone observes the very action that it will perturb
+        action = torch.from_numpy(np.asarray(runner.peek(true) if self.on_actions else runner.mode(true)))
+        return append_actions(torch.from_numpy(np.array(true)), action, self.victim.action_space).numpy()
 
 
-def seat(
-    space: spaces.Space[Any], acts: spaces.Space[Any], victim: Victim | str, actor: Any, within: Any, when: Any,
-    reward: Reward, observe: str,
-) -> Seat:  # fmt: skip
-    """The seat of an adversary in an environment with these spaces of one row.
-
-    Raises:
-        AdvWrappersError: one of its kinds, for parts that do not fit.
-    """
-    victim = load_victim(victim)
-    fits(victim, space, acts)
-    actor = actor_of(actor, victim)
-    if observe not in VIEWS:
-        raise ThreatError(f"observe must be {' or '.join(map(repr, VIEWS))}, got {observe!r}")
-    if not callable(reward):
-        raise ThreatError(f"reward must be a function, got {reward!r:.80}")
-    field = Field(space, None, "observation")
-    steers = actor.steer_space(field.shape)
-    within, when = (decode(part) if isinstance(part, Mapping) else part for part in (within, when))
-    when = parse_when(when) if isinstance(when, str) else when
-    hybrid = isinstance(actor, Hybrid)
-    hand = None
-    if hybrid or actor.on == "action":
-        own, reach = (actor.action, actor.reach) if hybrid else (actor, within)
-        if reach is None and isinstance(acts, spaces.Discrete):
-            reach = Valid()
-        hand = ThreatModel("action", Steered(own, field.shape), reach, when).against(victim)
-    if hybrid or actor.on == "observation":
-        state = actor.state if hybrid else actor
-        threat = ThreatModel("observation", Steered(state, field.shape), within, when).against(victim)
-    else:
-        threat = ThreatModel("observation", Unmoved(), Valid(), Never())
-    sees = space if observe == "state" else _beside(space, victim)
-    return Seat(victim, actor, threat, hand, steers, sees, observe, reward)
-
-
-def _beside(space: Any, victim: Victim) -> spaces.Box:
-    """The space of observations with the victim's action beside them."""
+def _with_actions(space: Space, victim: Victim) -> spaces.Box:
+    """The space of observations with the victim's action appended."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 1 or space.dtype.kind != "f":
         raise SpaceError(f"observe='state+action' is for flat observations of floats, got {space}")
     acts = victim.action_space
@@ -160,3 +170,103 @@ def _beside(space: Any, victim: Victim) -> spaces.Box:
         raise SpaceError(f"observe='state+action' takes one discrete action or continuous ones, got {acts}")
     low, high = np.concatenate([space.low, low]), np.concatenate([space.high, high])
     return spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype.type)
+
+
+class AdversaryLayer(Layer):
+    """Mixin of the adversary environments: the adversary's action attacks the victim, which then acts.
+
+    Attributes:
+        config: who plays, and what the adversary may do.
+        victim: the victim that acts.
+        runner: acts for the victim.
+    """
+
+    config: AdversaryConfig
+    victim: Victim
+    runner: PolicyRunner
+    quantize: bool
+    _true: Observation = None  # the newest true observation, which the adversary's next action perturbs
+
+    def _set_up(self, action_layer: Any, rows: int) -> None:
+        """Set what all classes have; ``action_layer`` is the layer on actions beneath, where there is one."""
+        self.victim, self.runner = self.config.victim, PolicyRunner(self.config.victim, rows)
+        self._action_layer: Layer | None = None if self.config.action_threat is None else action_layer
+        engines = [layer.engine for layer in (self, self._action_layer) if layer is not None]
+        self._acting_engines = [engine for engine in engines if engine.memory is not None]
+
+    def set_budget(self, within: Budget) -> None:
+        """Replace the budget, for curricula: that of the actions for an actor on actions, else of the observations.
+
+        It is the budget that ``within`` gave: a hybrid's actions keep their ``reach``. It holds from the adversary's
+        next action on, and the recorded spec follows.
+
+        Raises:
+            BudgetError: for a budget that makes no sense on this space; the old one then stays.
+        """
+        if not self.config.on_actions:
+            super().set_budget(within)
+            self.config.observation_threat = self.threat
+            return
+        assert self._action_layer is not None
+        self._action_layer.set_budget(within)
+        self.config.action_threat = self._action_layer.threat
+
+    def _attack(self, actions: Action, rows: int, moved: Flags = True) -> Observation:
+        """What the victim observes under the adversary's actions ``[rows, *A]``, in the rows of ``moved``."""
+        config = self.config
+        leaves = _as_memory(actions, config.action_space, rows, config.actor.direction)
+        for engine in self._acting_engines:
+            engine.set_memory(leaves)
+        return self.engine.observe(self._true if self.quantize else floated(self._true, None), moved)
+
+    def _attacked(self) -> Flags:
+        """Which rows were attacked, on observations or on actions; called once the victim has acted."""
+        attacked = self.engine.attacked
+        if self._action_layer is None:
+            return attacked
+        on_actions = self._action_layer.engine.attacked
+        if self.engine not in self._acting_engines:  # an adversary of actions alone spends its attacks there
+            self.engine.count_attacks(on_actions)
+        return attacked | on_actions
+
+    def _final_observations(self, obs: Observation, done: Array, final: Callable[[int], Any]) -> dict[int, Array]:
+        """Final observations by row, as the adversary observes them, before the rows begin their next episodes."""
+        whole, rows = np.array(obs), np.flatnonzero(done).tolist()
+        for row in rows:
+            whole[row] = final(row)
+        seen = self.config.adversary_observation(self.runner, whole)
+        return {row: seen[row] for row in rows}
+
+
+def _as_memory(actions: Action, space: ActorSpace, rows: int, direction: bool) -> Leaves:
+    """The adversary's actions ``[rows, *A]`` from outside as the actor's memory, int64 or float32.
+
+    Raises:
+        ValueRangeError: for anything but an array of numbers, and for what :func:`check_actions` refuses.
+    """
+    try:
+        array = np.asarray(actions)
+        given = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))  # a copy: the memory is ours
+    except (TypeError, ValueError) as error:
+        shape = (rows, *(space.shape or ()))
+        raise ValueRangeError(f"expected actions of shape {shape}, numbers, got {actions!r:.80}") from error
+    checked = check_actions(given, space, rows, direction)
+    return {"action": checked.float() if checked.is_floating_point() else checked}
+
+
+def recorded_arguments(config: AdversaryConfig, quantize: bool) -> dict[str, Any]:
+    """The arguments of :class:`adv_wrappers.AdversaryEnv` for a spec: as JSON, where they have such a form."""
+    main = config.action_threat if config.on_actions else config.observation_threat
+    assert main is not None
+    victim, within, when = config.victim, main.budget, main.when
+    arguments: dict[str, Any] = {"victim": victim.ref or victim, "actor": config.actor, "within": within, "when": when}
+    if victim.ref and config.actor.victim in (None, victim):
+        arguments |= {"actor": config.actor.to_dict(), "within": within.to_dict()}
+        arguments["when"] = when.to_dict() if isinstance(when, When) else when
+    if config.reward is not minus_reward:
+        arguments["reward"] = config.reward
+    if config.observe != "state":
+        arguments["observe"] = config.observe
+    if not quantize:
+        arguments["quantize"] = False
+    return arguments

@@ -1,4 +1,4 @@
-"""The adversary's chair around a Stable-Baselines3 ``VecEnv``, whose rows reset in the same step."""
+"""The adversary environment for a Stable-Baselines3 ``VecEnv``, whose rows reset in the same step."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from stable_baselines3.common.vec_env import VecEnv
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.adversary_config import Reward, minus_reward, seat
-from adv_wrappers.wrappers.adversary_env import Chaired
+from adv_wrappers.wrappers.adversary_config import AdversaryConfig, AdversaryLayer, Reward, minus_reward
 from adv_wrappers.wrappers.base import wrappers_of
 from adv_wrappers.wrappers.sb3 import VecLayer, VecPerturbAction
 
 
-class VecAdversaryEnv(Chaired, VecLayer):
+class VecAdversaryEnv(AdversaryLayer, VecLayer):
     """:class:`adv_wrappers.AdversaryEnv` for an SB3 ``VecEnv``: all rows are attacked as one batch.
 
     Put it around the bare environments (``DummyVecEnv``, ``SubprocVecEnv``), and ``VecNormalize`` around it: the victim
@@ -33,36 +32,38 @@ class VecAdversaryEnv(Chaired, VecLayer):
             raise SpaceError(f"expected an SB3 VecEnv, got {type(venv).__name__}")
         if any(type(each).__name__ == "VecNormalize" and each.norm_obs for each in wrappers_of(venv)):
             raise OrderError("VecNormalize goes around AdversaryEnv: the victim looks at raw observations")
-        self.seat = seat(venv.observation_space, venv.action_space, victim, actor, within, when, reward, observe)
-        hand = self.seat.hand
-        super().__init__(venv if hand is None else VecPerturbAction(venv, hand), self.seat.threat, quantize=quantize)
-        self._sit(self.venv, venv.num_envs)
-        self.observation_space, self.action_space = self.seat.space, self.seat.steers
-        self._earned = np.zeros(venv.num_envs)
-        self._returns = np.zeros(venv.num_envs)  # of the adversary, in the running episodes
+        self.config = config = AdversaryConfig.create(
+            venv.observation_space, venv.action_space, victim, actor, within, when, reward, observe
+        )
+        inner = venv if config.action_threat is None else VecPerturbAction(venv, config.action_threat)
+        super().__init__(inner, config.observation_threat, quantize=quantize)
+        self._set_up(self.venv, venv.num_envs)
+        self.observation_space, self.action_space = config.observation_space, config.action_space
+        self._victim_returns = np.zeros(venv.num_envs)
+        self._returns = np.zeros(venv.num_envs)  # of the adversary
 
     def reset(self) -> Any:
-        """Reset all rows; what the adversary sees, ``[B, *S]``."""
+        """Reset all rows; returns what the adversary observes, ``[B, *S]``."""
         obs, seeds = self._restart()
-        self.pilot.reset(seeds=seeds if any(seed is not None for seed in seeds) else None)
+        self.runner.reset(seeds=seeds if any(seed is not None for seed in seeds) else None)
         self._true = obs
-        self._earned[:] = self._returns[:] = 0.0
-        return self.seat.seen(self.pilot, obs)
+        self._victim_returns[:] = self._returns[:] = 0.0
+        return self.config.adversary_observation(self.runner, obs)
 
     def step_async(self, actions: Any) -> None:
-        """Steers ``[B, *A]`` attack, and the victim answers."""
+        """Attack with the adversary's actions ``[B, *A]``, and let the victim act."""
         shown = self._attack(actions, self.num_envs)
-        self.venv.step_async(self.engine.act(self.pilot.act(shown)))
+        self.venv.step_async(self.engine.act(self.runner.act(shown)))
 
     def step_wait(self) -> Any:
-        """What the adversary sees, its rewards, ``done`` and a dictionary a row."""
+        """What the adversary observes, its rewards, ``done`` and one dictionary a row."""
         engine = self.engine
         obs, rewards, dones, infos = self.venv.step_wait()
         attacked = np.array(np.broadcast_to(self._attacked(), (self.num_envs,)))
-        self._earned += rewards
+        self._victim_returns += rewards
         cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & dones
-        own = self.seat.earned(
-            rewards, attacked=attacked, terminated=dones & ~cut, truncated=cut, return_=self._earned.copy(),
+        own = self.config.adversary_reward(
+            rewards, attacked=attacked, terminated=dones & ~cut, truncated=cut, return_=self._victim_returns.copy(),
             spent=engine.spent,
         )  # fmt: skip
         self._returns += own
@@ -73,10 +74,12 @@ class VecAdversaryEnv(Chaired, VecLayer):
             for row in np.flatnonzero(dones).tolist():
                 if "episode" in infos[row]:  # a Monitor beneath counts what the victim earns
                     infos[row]["episode"] = {**infos[row]["episode"], "r": float(self._returns[row])}
-            if self.seat.observe != "state":
-                for row, seen in self._last_seen(obs, dones, lambda i: infos[i]["terminal_observation"]).items():
+            if self.config.observe != "state":
+                for row, seen in self._final_observations(
+                    obs, dones, lambda i: infos[i]["terminal_observation"]
+                ).items():
                     infos[row]["terminal_observation"] = seen
-            self.pilot.reset(dones)
-            self._earned[dones] = self._returns[dones] = 0.0
+            self.runner.reset(dones)
+            self._victim_returns[dones] = self._returns[dones] = 0.0
         self._true = obs
-        return self.seat.seen(self.pilot, obs), np.asarray(own, np.float32), dones, infos
+        return self.config.adversary_observation(self.runner, obs), np.asarray(own, np.float32), dones, infos

@@ -100,7 +100,7 @@ def panel(made: Figure, i: int, title: str, middle: Any, half: float) -> Any:
 
 def landed(victim: Any, actor: Any, x: Any, env: Any) -> Any:
     """Points of the picture where steers all around bring the policy, from one observation."""
-    axes = actor._wanted(torch.eye(2))
+    axes = actor._direction(torch.eye(2))
     steers = torch.linalg.lstsq(axes.T, torch.as_tensor(ROUND.T, dtype=torch.float32)).solution.T
     steers = steers / steers.abs().amax(-1, keepdim=True)
     rows = gym.vector.SyncVectorEnv([lambda: Still(x, env)] * len(steers))

@@ -10,7 +10,7 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director
-from adv_wrappers.adversaries.actor import within_box
+from adv_wrappers.adversaries.actor import fit_unit_box
 from adv_wrappers.errors import CardError, SpaceError, ThreatError, ValueRangeError
 from tests.core.helpers import context, randn
 
@@ -41,10 +41,10 @@ def test_a_report_names_the_folder(tmp_path):
 @pytest.mark.parametrize(
     ("victim", "steer", "match"),
     [
-        (A2C, torch.zeros(5, 7), r"steers of shape \(5, 1\), got \(5, 7\)"),
-        (A2C, torch.full((5, 1), torch.nan), "finite steers"),
-        (DQN, torch.zeros(5), "whole numbers below 2"),
-        (DQN, torch.full((5,), 9), "whole numbers below 2"),
+        (A2C, torch.zeros(5, 7), r"actions of shape \(5, 1\), got \(5, 7\)"),
+        (A2C, torch.full((5, 1), torch.nan), "finite actions"),
+        (DQN, torch.zeros(5), "integers below 2"),
+        (DQN, torch.full((5,), 9), "integers below 2"),
         (DQN, torch.zeros(3, dtype=torch.int64), r"shape \(5,\), got \(3,\)"),
     ],
 )
@@ -71,9 +71,9 @@ def moved(learned, on="observation"):
 
 @pytest.mark.parametrize("actor", VALUES, ids=["sa-rl", "target"])
 def test_values_beyond_their_box_are_clipped_and_told_of_once(actor):
-    size = actor.steer_space((11,)).shape[0]
+    size = actor.action_space((11,)).shape[0]
     far, near = (adv.Learned(constant(torch.full((size,), s)), actor) for s in (7.0, 1.0))
-    with pytest.warns(RuntimeWarning, match=rf"beyond \[-1, 1\], up to 7; {actor.name} reads values") as told:
+    with pytest.warns(RuntimeWarning, match=rf"beyond \[-1, 1\], up to 7; {actor.name} takes values") as told:
         first, second = moved(far), moved(far)
     assert len(told) == 1 and torch.equal(first, second) and torch.equal(first, moved(near))
 
@@ -82,7 +82,7 @@ def test_values_beyond_their_box_are_clipped_and_told_of_once(actor):
 def test_a_direction_beyond_its_box_keeps_where_it_points(actor):
     far, near, cut = (adv.Learned(constant(s), actor) for s in (FAR, FAR / 3, FAR.clamp(-1, 1)))
     assert torch.equal(moved(far), moved(near)) and not torch.equal(moved(far), moved(cut))
-    asked = actor._wanted(FAR[None])
+    asked = actor._direction(FAR[None])
     assert torch.allclose(torch.cosine_similarity(asked, FAR[None]), torch.ones(1))
     saved = Director(torch.nn.Sequential(torch.nn.Linear(11, 3)), discrete=False)
     saved.net[0].weight.data.zero_()
@@ -101,13 +101,13 @@ def test_a_direction_of_actions_keeps_where_it_points():
 
 
 @pytest.mark.parametrize("actor", [adv.PAAD(form="direction"), adv.SARL()], ids=["direction", "values"])
-def test_a_steer_beyond_the_box_of_the_chair(actor):
+def test_an_action_beyond_the_box(actor):
     def shown(steer):
         env = adv.AdversaryEnv(gym.make("Hopper-v5"), HOPPER, actor, adv.Linf(0.1))
         env.reset(seed=0)
         return env.step(steer)[0]
 
-    far = torch.zeros(actor.against(HOPPER).steer_space((11,)).shape).numpy()
+    far = torch.zeros(actor.against(HOPPER).action_space((11,)).shape).numpy()
     far[:3] = FAR
     drawn_back = far / 3 if actor.against(HOPPER).direction else far.clip(-1, 1)
     assert (shown(far) == shown(drawn_back)).all() and (shown(far) != shown(-drawn_back)).any()
@@ -115,10 +115,10 @@ def test_a_steer_beyond_the_box_of_the_chair(actor):
 
 def test_within_the_box_nothing_changes():
     steer = torch.rand(7, 3, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    assert torch.equal(within_box(steer, True), steer) and torch.equal(within_box(steer, False), steer)
-    out = within_box(5 * steer, True)
+    assert torch.equal(fit_unit_box(steer, True), steer) and torch.equal(fit_unit_box(steer, False), steer)
+    out = fit_unit_box(5 * steer, True)
     assert out.abs().amax() <= 1 and torch.allclose(torch.cosine_similarity(out, steer), torch.ones(7))
-    assert within_box(torch.zeros(4, 0), True).shape == (4, 0)
+    assert fit_unit_box(torch.zeros(4, 0), True).shape == (4, 0)
 
 
 def test_a_card_says_whether_its_director_clips(tmp_path):
@@ -186,17 +186,17 @@ def test_a_recurrent_director_takes_one_step_of_its_lstm_at_a_time(tmp_path):
 
 
 def test_a_recurrent_director_is_deployed_as_it_was_trained(tmp_path):
-    """In the chair it is asked by a loop of one's own, as a perturbation by the library: the same game."""
+    """In the environment it is asked by a loop of one's own, as a perturbation by the library: the same game."""
     torch.manual_seed(1)
     net = torch.nn.Sequential(torch.nn.LSTM(11, 8), torch.nn.Linear(8, 3))
     net[0].weight_hh_l0.data *= 4
     director, budget = Director(net, discrete=False), adv.Linf(0.05)
-    chair = adv.AdversaryEnv(gym.make("Hopper-v5"), HOPPER, DIRECTIONS[0], budget)
-    x, _ = chair.reset(seed=3)
+    game = adv.AdversaryEnv(gym.make("Hopper-v5"), HOPPER, DIRECTIONS[0], budget)
+    x, _ = game.reset(seed=3)
     state, earned, over = director.initial_state(1), 0.0, False
     while not over:
         steer, state = director(torch.as_tensor(x)[None], state)
-        x, reward, terminated, truncated, _ = chair.step(steer[0].numpy())
+        x, reward, terminated, truncated, _ = game.step(steer[0].numpy())
         earned, over = earned - reward, terminated or truncated
     learned = adv.Learned(director, DIRECTIONS[0]).save(tmp_path, budget)
     env = adv.PerturbObservation(gym.make("Hopper-v5"), learned)
@@ -227,10 +227,10 @@ class Odd(Counting):
         (Odd(start=torch.zeros(3, 1)), r"initial_state\(5\) must be a tensor \[5, ...\]"),
         (Odd(start={"h": torch.zeros(5)}), "or a tuple of them"),
         (Odd(start=()), "or a tuple of them"),
-        (Odd(answer=torch.zeros(5, 1)), "must return .steer, state."),
+        (Odd(answer=torch.zeros(5, 1)), "must return .action, state."),
         (Odd(answer=(torch.zeros(5, 1), torch.zeros(5, 2))), "the state as it came"),
         (Odd(answer=(torch.zeros(5, 1), (torch.zeros(5, 1),))), "the state as it came"),
-        (Odd(answer=(3, torch.zeros(5, 1))), "a tensor of one steer a row"),
+        (Odd(answer=(3, torch.zeros(5, 1))), "a tensor of one action a row"),
     ],
 )
 def test_recurrent_directors_of_ones_own_are_checked(director, match):

@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries.pa_ad import Turned
+from adv_wrappers.adversaries.pa_ad import ChangeAndCosine
 from adv_wrappers.errors import ValueRangeError
 from tests.core.helpers import chooser, context, randn
 
@@ -22,7 +22,9 @@ def acting_in(high: float) -> adv.Victim:
 
 
 def test_a_range_without_bounds_has_directions_only():
-    assert adv.PAAD(acting_in(1.0)).manner == "target" and adv.PAAD(acting_in(np.inf)).manner == "direction"
+    assert (
+        adv.PAAD(acting_in(1.0)).resolved_form == "target" and adv.PAAD(acting_in(np.inf)).resolved_form == "direction"
+    )
     for actor in (adv.PAAD, adv.ActionPAAD):
         with pytest.raises(ValueRangeError, match="form='target' needs bounded actions"):
             actor(acting_in(np.inf), form="target")
@@ -120,7 +122,7 @@ def test_several_ascents_of_a_direction_go_further_along_their_objective(variant
         around = context(x, adv.Linf(0.05))
         y = pad(x, steer, around)
         assert torch.equal(y, around.project(y))
-        values.append(Turned(DQN, DQN.params(x), pad._wanted(steer), 1.0)(DQN.params(y)))
+        values.append(ChangeAndCosine(DQN, DQN.params(x), pad._direction(steer), 1.0)(DQN.params(y)))
     last, best, several = values
     assert (best >= last - 1e-6).all() and (several >= best - 1e-6).all() and several.sum() > last.sum()
 
@@ -129,7 +131,9 @@ def test_the_form_that_is_taken_where_none_is_given():
     torch.manual_seed(0)
     made = {kind: adv.from_module(torch.nn.Linear(3, 2), SEEN, spaces.Discrete(2), kind) for kind in ("q", "logits")}
     for variant, continuous in (("linear-first", "target"), ("literal", "direction"), ("released", "direction")):
-        forms = [adv.PAAD(victim, variant=variant).manner for victim in (made["q"], made["logits"], acting_in(1.0))]
+        forms = [
+            adv.PAAD(victim, variant=variant).resolved_form for victim in (made["q"], made["logits"], acting_in(1.0))
+        ]
         assert forms == ["target", "direction", continuous]
 
 

@@ -144,7 +144,7 @@ def in_s1(x: Tensor, context: Context) -> Tensor:
 
 def steered(actor: adv.PAAD, direction: Any) -> adv.Learned:
     """An adversary that always steers in the direction ``[3]``, of sum zero."""
-    axes = actor._wanted(torch.eye(2, dtype=torch.float64))
+    axes = actor._direction(torch.eye(2, dtype=torch.float64))
     steer = torch.linalg.lstsq(axes.T, torch.as_tensor(direction)[:, None]).solution[:, 0]
     steer = steer / steer.abs().max()
     return adv.Learned(lambda x: steer.expand(len(x), -1), actor)

@@ -71,7 +71,7 @@ def arm(preset, victim):
         if victim.action_space.shape == (2,):  # several actions at once have no direction
             return None
         actor = PAAD(victim)
-        steers = actor.steer_space((4,))
+        steers = actor.action_space((4,))
         discrete = isinstance(steers, spaces.Discrete)
         size = int(steers.n) if discrete else steers.shape[0]
         return Learned(Director(nn.Sequential(nn.Linear(4, size)), discrete, clip=True), actor)

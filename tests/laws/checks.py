@@ -132,7 +132,7 @@ def adversary_of(rig: str, recurrent: bool = False) -> str:
 
 def adversary_for(space: Any, actor: Any, recurrent: bool = False) -> str:
     """The folder of an adversary with one random layer, for observations of ``space``."""
-    steers = actor.steer_space(space.shape)
+    steers = actor.action_space(space.shape)
     discrete = isinstance(steers, gym.spaces.Discrete)
     state = torch.random.get_rng_state()
     torch.manual_seed(11)

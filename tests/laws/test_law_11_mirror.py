@@ -53,7 +53,7 @@ def victim(kind: str = "logits", select: str = "sample"):
 
 def director(actor, inputs: int = 4) -> Director:
     torch.manual_seed(1)
-    space = actor.steer_space((inputs,))
+    space = actor.action_space((inputs,))
     discrete = isinstance(space, spaces.Discrete)
     outputs = int(space.n) if discrete else space.shape[0]
     net = spread(nn.Sequential(nn.Linear(inputs, 16), nn.Tanh(), nn.Linear(16, outputs)))
@@ -93,12 +93,12 @@ def test_single(kind, name):
     actor = ACTORS[name](agent)
     steering = director(actor)
     deployed = deploy(gym.make("CartPole-v1"), Learned(steering, actor), name)
-    chair = AdversaryEnv(gym.make("CartPole-v1"), agent, actor, budget_of(name), WHEN)
+    game = AdversaryEnv(gym.make("CartPole-v1"), agent, actor, budget_of(name), WHEN)
     runner = PolicyRunner(agent, 1)
     moved = False
     for seed in (3, None, 7, None):
         obs, _ = deployed.reset(seed=seed)
-        true, _ = chair.reset(seed=seed)
+        true, _ = game.reset(seed=seed)
         runner.reset(seeds=None if seed is None else [seed])
         moved = moved or name == "pa-ad-action" or not np.array_equal(obs, true)
         earned = lost = 0.0
@@ -110,7 +110,7 @@ def test_single(kind, name):
         over = False
         while not over:
             steer = steering(torch.from_numpy(np.array(true))[None])[0].numpy()
-            true, reward, terminated, truncated, _ = chair.step(steer)
+            true, reward, terminated, truncated, _ = game.step(steer)
             lost += reward
             over = terminated or truncated
         assert earned == -lost > 0
@@ -128,17 +128,17 @@ def test_vector(mode, kind, name):
         return SyncVectorEnv([lambda: gym.make("CartPole-v1", max_episode_steps=18)] * 3, autoreset_mode=mode)
 
     deployed = deploy(vector(), Learned(steering, actor), name)
-    chair = AdversaryEnv(vector(), agent, actor, budget_of(name), WHEN)
+    game = AdversaryEnv(vector(), agent, actor, budget_of(name), WHEN)
     runner = PolicyRunner(agent, 3)
     obs, _ = deployed.reset(seed=5)
-    true, _ = chair.reset(seed=5)
+    true, _ = game.reset(seed=5)
     runner.reset(seeds=5)
     assert name == "pa-ad-action" or not np.array_equal(obs, true)
     finished, ended = np.zeros(3, bool), 0
     for _ in range(40):
         obs, reward, terminated, truncated, _ = deployed.step(runner.act(obs))
         steers = steering(torch.from_numpy(np.array(true))).numpy()
-        true, minus, *over, _ = chair.step(steers)
+        true, minus, *over, _ = game.step(steers)
         np.testing.assert_array_equal(-minus, reward)
         np.testing.assert_array_equal(over, [terminated, truncated])
         done = terminated | truncated
@@ -151,7 +151,7 @@ def test_vector(mode, kind, name):
         finished = done
         if mode == AutoresetMode.DISABLED and done.any():
             obs, _ = deployed.reset(options={"reset_mask": done.copy()})
-            true, _ = chair.reset(options={"reset_mask": done.copy()})
+            true, _ = game.reset(options={"reset_mask": done.copy()})
             runner.reset(done)
     assert ended > 3
 
@@ -199,7 +199,7 @@ BOX = adv.Linf(0.3)
 def test_continuous_actions(shell, name, kind, observe):
     agent = pusher(kind, "sample" if kind == "gaussian" else "mode")
     actor, within = CONTINUOUS[name](agent)
-    steers = actor.steer_space((2,))
+    steers = actor.action_space((2,))
     torch.manual_seed(1)
     size = 2 if observe == "state" else 4
     steering = Director(nn.Sequential(nn.Linear(size, 8), nn.Tanh(), nn.Linear(8, steers.shape[0])), False, clip=True)
@@ -215,7 +215,7 @@ def test_continuous_actions(shell, name, kind, observe):
 
 
 def chair_losses(shell, sit, steering):
-    """Plays one episode a seed from the chair of a shell; what the adversary earns in each."""
+    """Plays one episode a seed in an adversary environment; what the adversary earns in each."""
 
     def steer(obs):
         return steering(torch.from_numpy(np.array(obs))).numpy()

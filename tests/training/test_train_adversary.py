@@ -234,11 +234,11 @@ def test_an_adversary_of_another_game_or_agent(tmp_path):
     assert not adv.evaluate(rig.victim(), rig.env, [text], episodes=1).threats[1]["transfer"]
     other = RIGS["q"].victim(torch.float64)
     assert adv.evaluate(other, rig.env, [text], episodes=1).threats[1]["transfer"]
-    with pytest.raises(SpaceError, match="this director gives 4 numbers, a steer is"):
+    with pytest.raises(SpaceError, match="this director gives 4 numbers, an action is"):
         wide = Learned(Learned(card=str(tmp_path)).director, adv.PAAD(rig.victim()))
         adv.wrap(rig.env(), adv.ThreatModel("observation", wide, adv.Linf(0.2)))
     env = adv.wrap(rig.env(), adv.ThreatModel("observation", Learned(lambda x: x.numpy(), adv.SARL()), adv.Linf(0.2)))
-    with pytest.raises(ThreatError, match="a tensor of one steer a row"):
+    with pytest.raises(ThreatError, match="a tensor of one action a row"):
         env.reset(seed=0)
 
 

@@ -1,4 +1,4 @@
-"""The adversary's chair: spaces, rewards, what the adversary sees, Gymnasium's checker, specs, and bad input."""
+"""The adversary environment: spaces, rewards, what the adversary sees, Gymnasium's checker, specs, and bad input."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def test_below_one_grey_level():
     env = adv.AdversaryEnv(rig.env(), rig.victim(), "pa-ad", adv.Linf(0.3), quantize=False)
     obs, _ = env.reset(seed=0)
     shown = []
-    act = env.pilot.act
-    env.pilot.act = lambda seen: shown.append(seen) or act(seen)
+    act = env.runner.act
+    env.runner.act = lambda seen: shown.append(seen) or act(seen)
     env.step(1)
     assert obs.dtype == np.uint8 and shown[0].dtype == np.float32
     gap = np.abs(shown[0][0] - obs.astype(np.float32))
@@ -167,7 +167,7 @@ BAD = [
     (dict(reward=3), ThreatError, "reward must be a function"),
     (dict(observe="everything"), ThreatError, "observe must be"),
     (dict(when="sometimes"), ThreatError, "cannot read the timing"),
-    (dict(actor=adv.Hybrid(adv.SARL(), adv.ActionPAAD(), adv.Valid())), ThreatError, "share their steers"),
+    (dict(actor=adv.Hybrid(adv.SARL(), adv.ActionPAAD(), adv.Valid())), ThreatError, "share one action"),
 ]
 
 
@@ -240,7 +240,7 @@ def test_a_hybrid_is_two_layers():
         adv.PerturbObservation(cart(), whole)
     action, observation = layers_of(whole)
     assert (action.on, observation.on) == ("action", "observation")
-    with pytest.raises(OrderError, match="shares its steers with a layer around it"):
+    with pytest.raises(OrderError, match="shares its actions with a layer around it"):
         alone = adv.PerturbAction(cart(), action)
         alone.reset(seed=0)
         alone.step(0)
@@ -254,7 +254,7 @@ def test_a_hybrid_is_two_layers():
     assert info["adv_wrappers"] == {key: {"attacked": True} for key in first["adv_wrappers"]}
 
 
-def test_sb3_trains_in_the_chair():
+def test_sb3_trains_in_it():
     from stable_baselines3 import PPO
     from stable_baselines3.common.env_util import make_vec_env
 

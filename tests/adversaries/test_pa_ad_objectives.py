@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries.actor import goal_of
-from adv_wrappers.adversaries.pa_ad import Along, Toward, TowardPolicy, Turned, plane
+from adv_wrappers.adversaries.actor import scale_to_range
+from adv_wrappers.adversaries.pa_ad import ChangeAlong, ChangeAndCosine, TowardMean, TowardPolicy, zero_sum_basis
 from adv_wrappers.attacks.objectives import Margin
 from tests.core.helpers import actor, chooser, context, mlp, randn
 
@@ -69,7 +69,7 @@ def turned(kind, own, wanted, weight):
 @pytest.mark.parametrize("size", [0.3, 3.0])
 def test_along(kind, size):
     own, wanted = points(kind, size, 1), unit(ROWS, ACTIONS, 2)
-    compare(Along(victim_of(kind), own, wanted), along(kind, own, wanted), points(kind, size, 3))
+    compare(ChangeAlong(victim_of(kind), own, wanted), along(kind, own, wanted), points(kind, size, 3))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,20 +80,20 @@ def test_turned(kind, weight, size):
     far = (policy_of(kind, params) - policy_of(kind, own)).norm(dim=-1) > 1e-2  # nearer, the root is rounded off
     assert far.sum() > 0.8 * ROWS
     own, params, wanted = own[far], params[far], wanted[far]
-    compare(Turned(victim_of(kind), own, wanted, weight), turned(kind, own, wanted, weight), params)
+    compare(ChangeAndCosine(victim_of(kind), own, wanted, weight), turned(kind, own, wanted, weight), params)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_turned_is_finite_where_nothing_changed(kind):
     own = points(kind, 1.0, 1)
-    objective = Turned(victim_of(kind), own, unit(ROWS, ACTIONS, 2), 1.0)
+    objective = ChangeAndCosine(victim_of(kind), own, unit(ROWS, ACTIONS, 2), 1.0)
     assert objective(own).abs().max() < 1e-5 and torch.isfinite(objective.gradient(own)).all()
 
 
 @pytest.mark.parametrize("kind", ["mean", "gaussian"])
 def test_toward(kind):
     goal = randn(ROWS, ACTIONS, seed=4)
-    objective = Toward(victim_of(kind), goal)
+    objective = TowardMean(victim_of(kind), goal)
     compare(objective, lambda params: -(policy_of(kind, params) - goal).norm(dim=-1).square(), points(kind, 2.0, 3))
     there = torch.cat([goal, goal], -1) if kind == "gaussian" else goal
     assert not objective(there).any() and not objective.gradient(there).any()
@@ -149,7 +149,7 @@ def wanted_of(kind, steer, released):
     elif released:
         d = torch.cat([steer, -steer.sum(-1, keepdim=True)], -1)
     else:
-        d = sum(steer[:, i : i + 1] * plane(ACTIONS)[i] for i in range(ACTIONS - 1))
+        d = sum(steer[:, i : i + 1] * zero_sum_basis(ACTIONS)[i] for i in range(ACTIONS - 1))
     return d / d.norm(dim=-1, keepdim=True)
 
 
@@ -159,7 +159,7 @@ def test_the_direction_form_climbs_its_objectives(kind, variant):
     victim, weight = victim_of(kind), 2.5
     pad = adv.PAAD(victim, form="direction", steps=3, step=0.4, weight=weight, variant=variant)
     steer = steers_of(kind, ACTIONS - (kind in ("q", "logits")))
-    assert pad.steer_space((FEATURES,)).shape == steer.shape[1:]
+    assert pad.action_space((FEATURES,)).shape == steer.shape[1:]
     own, wanted = victim.params(X), wanted_of(kind, steer, variant == "released")
     goal = turned(kind, own, wanted, weight)
     if variant == "linear-first":
@@ -178,7 +178,7 @@ def test_the_target_form_of_continuous_actions_nears_its_goal(kind, variant):
     victim, steer = victim_of(kind), steers_of(kind, ACTIONS)
     pad = adv.PAAD(victim, form="target", steps=3, step=0.4, stretch=2.0, variant=variant)
     goal = 2.0 * steer  # the range of actions is [-1, 1]
-    torch.testing.assert_close(goal_of(victim.action_space, steer, 2.0), goal)
+    torch.testing.assert_close(scale_to_range(victim.action_space, steer, 2.0), goal)
     start = X if variant == "linear-first" else random_start(context(X, BUDGET))
     expected = climbed(victim, lambda p: -(policy_of(kind, p) - goal).square().sum(-1), start, 3, 0.4)
     torch.testing.assert_close(pad(X, steer, context(X, BUDGET)), expected)
@@ -187,7 +187,7 @@ def test_the_target_form_of_continuous_actions_nears_its_goal(kind, variant):
 def test_the_target_form_steers_deviations_too():
     victim, steer = victim_of("gaussian"), steers_of("gaussian", 2 * ACTIONS)
     pad = adv.PAAD(victim, form="target", steps=3, step=0.4, stretch=2.0, variance=True)
-    assert pad.steer_space((FEATURES,)).shape == (2 * ACTIONS,)
+    assert pad.action_space((FEATURES,)).shape == (2 * ACTIONS,)
     goal = torch.cat([2.0 * steer[:, :ACTIONS], steer[:, ACTIONS:]], -1)
     expected = climbed(victim, toward_policy(goal), X, 3, 0.4)
     torch.testing.assert_close(pad(X, steer, context(X, BUDGET)), expected)
@@ -211,6 +211,6 @@ def test_the_target_form_of_discrete_actions_gives_the_target_the_lead(kind):
 
 @pytest.mark.parametrize("n", [2, 3, 7])
 def test_the_plane_is_an_orthonormal_basis_of_the_changes_of_a_policy(n):
-    basis = plane(n)
+    basis = zero_sum_basis(n)
     torch.testing.assert_close(basis @ basis.T, torch.eye(n - 1, dtype=torch.float64))
     assert basis.sum(-1).abs().max() < 1e-12

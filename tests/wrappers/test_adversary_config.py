@@ -1,4 +1,4 @@
-"""What is given to the adversary's chair once it stands: another budget, rewards of its own, steers."""
+"""The adversary environment once it is made: another budget, rewards of its own, the adversary's actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries.actor import check_steers, unit_box
+from adv_wrappers.adversaries.actor import check_actions, unit_box
 from adv_wrappers.errors import BudgetError, ValueRangeError
 from tests.rigs import same_bytes
 
@@ -44,8 +44,8 @@ def steer_of(env, shell, value=0.0):
 @pytest.mark.parametrize("shell", SHELLS)
 def test_another_budget_of_the_observations(shell):
     env = hopper(shell, "sa-rl", WIDE)
-    shown, act = [], env.pilot.act
-    env.pilot.act = lambda seen: shown.append(np.array(seen)) or act(seen)
+    shown, act = [], env.runner.act
+    env.runner.act = lambda seen: shown.append(np.array(seen)) or act(seen)
     env.reset(**({} if shell == "sb3" else {"seed": 0}))
     for within in (WIDE, NARROW):
         if within is NARROW:
@@ -53,10 +53,10 @@ def test_another_budget_of_the_observations(shell):
         true = np.array(env._true)
         env.step(steer_of(env, shell, 1.0))
         assert np.abs(shown[-1] - true).max() == pytest.approx(within.eps)
-        assert env.seat.threat.within == env.threat.within == env.engine.budget == within
+        assert env.config.observation_threat.within == env.threat.within == env.engine.budget == within
     with pytest.raises(BudgetError):
         env.set_budget(adv.Linf(1.0, scale=(1.0, 2.0)))
-    assert env.seat.threat.within == env.engine.budget == NARROW
+    assert env.config.observation_threat.within == env.engine.budget == NARROW
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -78,11 +78,11 @@ def test_another_budget_of_the_actions(shell):
             env.set_budget(within)
         env.step(steer_of(env, shell, 1.0))
         assert moved[-1] == pytest.approx(within.eps, abs=1e-5)
-        assert env.seat.hand.within == inner.threat.within == within
+        assert env.config.action_threat.within == inner.threat.within == within
     for bad in (adv.Linf(1.0, scale=(1.0, 2.0)), 0.3):
         with pytest.raises(BudgetError):
             env.set_budget(bad)
-    assert env.seat.hand.within == inner.engine.budget == WIDE
+    assert env.config.action_threat.within == inner.engine.budget == WIDE
     assert env.threat.within == adv.Valid()
 
 
@@ -104,17 +104,17 @@ def test_another_budget_of_a_hybrid():
     """That of the observations; the reach stays."""
     env = hopper("env", adv.Hybrid(adv.PAAD(), adv.ActionPAAD(), adv.Linf(0.2)), NARROW)
     env.set_budget(WIDE)
-    assert env.seat.threat.within == env.engine.budget == WIDE
-    assert env.seat.hand.within == env.env.engine.budget == adv.Linf(0.2)
+    assert env.config.observation_threat.within == env.engine.budget == WIDE
+    assert env.config.action_threat.within == env.env.engine.budget == adv.Linf(0.2)
     again = gym.make(EnvSpec.from_json(json.loads(json.dumps(env.spec.to_json()))))
-    assert again.threat.within == WIDE and again.seat.hand.within == adv.Linf(0.2)
+    assert again.threat.within == WIDE and again.config.action_threat.within == adv.Linf(0.2)
 
 
 def test_discrete_actions_take_no_distance():
     env = adv.AdversaryEnv(game("env"), "zoo:cartpole-a2c", "pa-ad-action")
     with pytest.raises(BudgetError, match="no distance"):
         env.set_budget(WIDE)
-    assert env.seat.hand.within == adv.Valid()
+    assert env.config.action_threat.within == adv.Valid()
 
 
 OWN = {
@@ -142,7 +142,7 @@ def test_rewards_of_another_shape(shell, own):
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64, torch.uint64])
 def test_choices(dtype):
-    checked = check_steers(torch.tensor([0, 2], dtype=dtype), spaces.Discrete(3), 2)
+    checked = check_actions(torch.tensor([0, 2], dtype=dtype), spaces.Discrete(3), 2)
     assert checked.dtype == torch.int64 and checked.tolist() == [0, 2]
 
 
@@ -151,7 +151,7 @@ def test_choices(dtype):
     [(torch.float64, torch.float64), (torch.float16, torch.float16), (torch.int64, torch.float32)],
 )
 def test_numbers_are_clipped(given, dtype):
-    checked = check_steers(torch.tensor([[-3, 1], [0, 2]], dtype=given), unit_box(2), 2)
+    checked = check_actions(torch.tensor([[-3, 1], [0, 2]], dtype=given), unit_box(2), 2)
     assert checked.dtype == dtype and checked.tolist() == [[-1, 1], [0, 1]]
 
 
@@ -159,11 +159,11 @@ BAD = [
     (torch.zeros(3, 7), unit_box(4), r"shape \(3, 4\), got \(3, 7\)"),
     (torch.zeros(4), unit_box(4), r"shape \(3, 4\), got \(4,\)"),
     (torch.zeros(3, 1, dtype=torch.int64), spaces.Discrete(2), r"shape \(3,\), got \(3, 1\)"),
-    (torch.zeros(3), spaces.Discrete(2), "whole numbers below 2"),
-    (torch.zeros(3, dtype=torch.bool), spaces.Discrete(2), "whole numbers below 2"),
-    (torch.tensor([0, 9, 1]), spaces.Discrete(2), "whole numbers below 2"),
-    (torch.tensor([0, -1, 1]), spaces.Discrete(2), "whole numbers below 2"),
-    (torch.tensor([0, 2**63 + 5, 1], dtype=torch.uint64), spaces.Discrete(2), "whole numbers below 2"),
+    (torch.zeros(3), spaces.Discrete(2), "integers below 2"),
+    (torch.zeros(3, dtype=torch.bool), spaces.Discrete(2), "integers below 2"),
+    (torch.tensor([0, 9, 1]), spaces.Discrete(2), "integers below 2"),
+    (torch.tensor([0, -1, 1]), spaces.Discrete(2), "integers below 2"),
+    (torch.tensor([0, 2**63 + 5, 1], dtype=torch.uint64), spaces.Discrete(2), "integers below 2"),
     (torch.full((3, 4), torch.nan), unit_box(4), "finite"),
     (torch.full((3, 4), torch.inf), unit_box(4), "finite"),
     (torch.zeros(3, 4, dtype=torch.complex64), unit_box(4), "finite"),
@@ -171,22 +171,22 @@ BAD = [
 
 
 @pytest.mark.parametrize(("steer", "space", "match"), BAD, ids=lambda value: str(value)[:40])
-def test_steers_that_are_none(steer, space, match):
+def test_actions_that_are_none(steer, space, match):
     with pytest.raises(ValueRangeError, match=match):
-        check_steers(steer, space, 3)
+        check_actions(steer, space, 3)
 
 
 def test_other_devices_are_not_waited_for():
     """A meta tensor has a shape and a dtype but no values: looking at one would raise."""
-    choices = check_steers(torch.zeros(3, dtype=torch.int32, device="meta"), spaces.Discrete(2), 3)
-    numbers = check_steers(torch.zeros(3, 4, device="meta"), unit_box(4), 3)
+    choices = check_actions(torch.zeros(3, dtype=torch.int32, device="meta"), spaces.Discrete(2), 3)
+    numbers = check_actions(torch.zeros(3, 4, device="meta"), unit_box(4), 3)
     assert choices.dtype == torch.int64 and numbers.shape == (3, 4)
     for steer, space in (
         (torch.zeros(3, device="meta"), spaces.Discrete(2)),
         (torch.zeros(2, 4, device="meta"), unit_box(4)),
     ):
         with pytest.raises(ValueRangeError):
-            check_steers(steer, space, 3)
+            check_actions(steer, space, 3)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -196,11 +196,11 @@ def test_steers_from_outside_that_are_none(shell, actor):
     env = adv.AdversaryEnv(game(shell), "zoo:cartpole-a2c", actor, within)
     env.reset()
     for steer in (None, "left", np.array([None] * 3)):
-        with pytest.raises(ValueRangeError, match="expected steers of shape"):
+        with pytest.raises(ValueRangeError, match="expected actions of shape"):
             env.step(steer)
 
 
-def test_steers_that_numpy_keeps_otherwise():
+def test_actions_that_numpy_keeps_otherwise():
     """Bytes swapped, read only, reversed, or of another precision: what counts is the numbers."""
     env = adv.AdversaryEnv(game("env"), "zoo:cartpole-a2c", "sa-rl", NARROW)
     plain = np.array([0.5, -2.0, 1.0, 0.0], np.float32)
@@ -211,4 +211,4 @@ def test_steers_that_numpy_keeps_otherwise():
     for steer in (plain.astype(">f4"), locked, plain[::-1].copy()[::-1], plain.astype(np.float64), plain.tolist()):
         env.reset(seed=1)
         same_bytes(env.step(steer)[0], expected, "step")
-        assert env.engine.memory["steer"].dtype == torch.float32
+        assert env.engine.memory["action"].dtype == torch.float32
