@@ -103,7 +103,7 @@ def atari_vec(
     not the maximum of greys, and whole stacks of screens are slow.
 
     Args:
-        id: the game, as for :func:`atari`; its sticky actions are kept.
+        id: the game, as for :func:`atari`, with its sticky actions.
         num_envs: number of rows, at least 1.
         raw, frame, stack, victim: as for :func:`atari`.
         **kwargs: ``autoreset_mode``, and others of ``AtariVectorEnv`` such as ``num_threads``, ``noop_max`` or

@@ -104,7 +104,7 @@ def evaluate(
             the same victim, environment (a function is known by its name), episodes, layers (trained adversaries and
             critics by their hashes), distances (by name), ``num_envs``, ``quantize``, device and versions; never where
             the victim has no weights or a layer no JSON form. No row is lost: a ``report.json`` with rows of other
-            runs is kept as ``report-1.json``, ..., from which rows are taken over as well.
+            runs becomes ``report-1.json``, ..., from which rows are taken over as well.
 
     Raises:
         AdvWrappersError: one of its kinds, before any episode is played, for arguments that cannot work: a victim that

@@ -81,7 +81,7 @@ def play_episodes(
         run.returns[which], run.lengths[which] = score[over], length[over]
         run.attacked_steps[which] = monitor.attacked_steps[over]
         if not np.isfinite(score[over]).all():
-            raise ValueRangeError(f"the environment handed out a reward that is not finite: return {score[over]}")
+            raise ValueRangeError(f"the environment returned a reward that is not finite: return {score[over]}")
         finished += len(which)
         if on_episode is not None and len(which):
             on_episode(finished)

@@ -200,5 +200,5 @@ def _played(env: AnyEnv, victim: Victim | None, step: int, seed: int, raw: bool)
                 runner.reset()
     seen = np.array(screen() if raw and screen is not None else obs)
     if seen.dtype.kind == "f" and not np.isfinite(seen).all():
-        raise ValueRangeError("the environment handed out an observation that is not finite")
+        raise ValueRangeError("the environment returned an observation that is not finite")
     return seen

@@ -32,11 +32,11 @@ X, Y = (1.26, 1.86), (3.26, 3.72)  # what is enlarged of the polytope
 def landed() -> dict[str, Any]:
     """The policy at s1 under each attack, as a wrapper hands it out."""
     victim = paper.victim()
-    by_seed = [paper.struck(adv.MaxDiff(victim, steps=300), seed) for seed in range(12)]
+    by_seed = [paper.attacked(adv.MaxDiff(victim, steps=300), seed) for seed in range(12)]
     furthest = max(by_seed, key=lambda p: float((paper.POLICY[0] * np.log(paper.POLICY[0] / p)).sum()))
     return {
-        "MinBest": paper.struck(adv.MinBest(victim)), "MaxWorst": paper.struck(adv.MaxWorst(victim)),
-        "MAD": furthest, "PA-AD": paper.struck(paper.trained(0)),
+        "MinBest": paper.attacked(adv.MinBest(victim)), "MaxWorst": paper.attacked(adv.MaxWorst(victim)),
+        "MAD": furthest, "PA-AD": paper.attacked(paper.trained(0)),
     }  # fmt: skip
 
 

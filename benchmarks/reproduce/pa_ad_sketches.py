@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyBboxPatch, Polygon
 
 import adv_wrappers as adv
+from adv_wrappers.evaluation.side_by_side import ConstantEnv
 from adv_wrappers.rendering.figures import new_figure, save_png
 from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, INK, MUTED
 from adv_wrappers.victims.runner import PolicyRunner
@@ -47,7 +48,7 @@ def plain(axes: Any) -> None:
 
 
 def reach(path: Path) -> None:
-    """Where actors go, steered all around: in the paper's example, and against an agent of the zoo."""
+    """Where actors go for actions in all directions: in the paper's example, and against an agent of the zoo."""
     made = figure(1400, 610)
     victim = paper.victim()
     clean = flat(paper.POLICY[0])
@@ -58,7 +59,7 @@ def reach(path: Path) -> None:
         axes = panel(made, i, title, clean, 0.27)
         axes.add_patch(Circle(clean, paper.RADIUS, fc="#dcfce7", ec="#16a34a", lw=1.8, zorder=1))
         for j, d in enumerate(ROUND):
-            asked, found = flat(paper.towards(d)), flat(paper.struck(paper.steered(actor, d), j))
+            asked, found = flat(paper.towards(d)), flat(paper.attacked(paper.steered(actor, d), j))
             axes.plot(*np.stack([asked, found]).T, color=MUTED, lw=1.2, zorder=3)
             axes.scatter(*asked, s=90, fc="white", ec=INK, lw=1.8, zorder=4)
             axes.scatter(*found, s=34, c=ATTACKED, zorder=5)
@@ -99,25 +100,15 @@ def panel(made: Figure, i: int, title: str, middle: Any, half: float) -> Any:
 
 
 def landed(victim: Any, actor: Any, x: Any, env: Any) -> Any:
-    """Points of the picture where steers all around bring the policy, from one observation."""
+    """Points of the picture to which actions in all directions move the policy, from one observation."""
     axes = actor._direction(torch.eye(2))
-    steers = torch.linalg.lstsq(axes.T, torch.as_tensor(ROUND.T, dtype=torch.float32)).solution.T
-    steers = steers / steers.abs().amax(-1, keepdim=True)
-    rows = gym.vector.SyncVectorEnv([lambda: Still(x, env)] * len(steers))
-    layer = adv.PerturbObservation(rows, adv.Learned(lambda _: steers, actor), adv.Linf(EPS, scale=HALF))
+    actions = torch.linalg.lstsq(axes.T, torch.as_tensor(ROUND.T, dtype=torch.float32)).solution.T
+    actions = actions / actions.abs().amax(-1, keepdim=True)
+    rows = gym.vector.SyncVectorEnv(
+        [lambda: ConstantEnv(x.numpy(), env.observation_space, env.action_space)] * len(actions)
+    )
+    layer = adv.PerturbObservation(rows, adv.Learned(lambda _: actions, actor), adv.Linf(EPS, scale=HALF))
     return flat(victim.params(torch.as_tensor(layer.reset(seed=0)[0])).softmax(-1).numpy())
-
-
-class Still(gym.Env[Any, Any]):
-    """An environment that shows one observation."""
-
-    def __init__(self, x: Any, like: Any) -> None:
-        self.observation_space, self.action_space, self.x = like.observation_space, like.action_space, x.numpy()
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        """That observation."""
-        super().reset(seed=seed)
-        return self.x, {}
 
 
 def box(axes: Any, x: float, y: float, text: str, about: str, colour: str, width: float = 2.5) -> None:
