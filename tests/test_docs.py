@@ -75,3 +75,17 @@ def test_every_citation_is_in_the_bibliography():
                     cited.add(f"{who} {year}")
     assert len(known) > 20
     assert sorted(cited - set(known)) == []
+
+
+METAPHORS = r"\b(?:struck|unstruck|strikes?|steer\w*|chairs?|seats?|pilots?|handed|gentl[ey]|settle[sd]?|toss(?:es)?)\b"
+
+
+def test_pages_use_the_words_of_the_field():
+    pages = [*(ROOT / "docs").rglob("*.rst"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    pages += [ROOT / "CONTRIBUTING.md", ROOT / "tests" / "README.md"]
+    found = {}
+    for path in pages:
+        if "_generated" not in path.parts and "_build" not in path.parts:
+            words = re.findall(METAPHORS, path.read_text(encoding="utf-8"), re.IGNORECASE)
+            found |= {str(path.relative_to(ROOT)): words} if words else {}
+    assert found == {}
