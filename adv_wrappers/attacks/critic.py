@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ThreatError, VictimError
-from adv_wrappers.networks.card import Weights, digest, read_card, write_card
+from adv_wrappers.networks.card import Section, Weights, digest, read_card, section, write_card
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.networks.spec import clip_of
 from adv_wrappers.victims.card_kinds import mlp
+from adv_wrappers.victims.victim import Victim
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,12 @@ class Critic(Value):
         weights.finish()
         self._fill(folder=where, sha256=card.sha256, card=card.about, net=net)
 
-    def _fill(self, **values: Any) -> None:
+    def _fill(self, **values: object) -> None:
         for name, value in {**values, "_nets": {}}.items():
             object.__setattr__(self, name, value)
 
     @classmethod
-    def of(cls, net: ActionValue, card: dict[str, Any]) -> Critic:
+    def of(cls, net: ActionValue, card: Section) -> Critic:
         """A critic that is in no folder yet, around ``net`` itself; it has no JSON form before :meth:`save`."""
         critic = object.__new__(cls)
         critic._fill(folder=None, sha256=digest([net]), card=card, net=net.eval().requires_grad_(False))
@@ -91,19 +93,19 @@ class Critic(Value):
 
     def __call__(self, obs: Tensor, act: Tensor) -> Tensor:
         """Q ``[B]``, in the units of the environment's return, in the dtype and on the device of ``act``."""
-        nets: dict[Any, nn.Module] = self.__dict__["_nets"]
+        nets: dict[tuple[torch.dtype, torch.device], nn.Module] = self.__dict__["_nets"]
         key = act.dtype, act.device
         if key not in nets:
             nets[key] = copy.deepcopy(self.net).to(dtype=act.dtype, device=act.device)
         return nets[key](obs, act)  # type: ignore[no-any-return]
 
-    def check(self, victim: Any) -> None:
+    def check(self, victim: Victim) -> None:
         """Raise :class:`VictimError` unless a victim's observations and actions are as long as this critic's."""
-        network = self.card["network"]
+        network = section(self.card, "network", "the critic")
         own = (network["features"],), (network["actions"],)
         shapes = victim.observation_space.shape, victim.action_space.shape
         if own != shapes:
             raise VictimError(f"the critic takes observations and actions of shapes {own}, this victim has {shapes}")
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Critic:
+    def __deepcopy__(self, memo: dict[int, object]) -> Critic:
         return self  # as a victim: a frozen value

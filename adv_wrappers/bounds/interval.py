@@ -10,9 +10,10 @@ pass itself. A point (``low == high``) gives the forward pass to the bit.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,13 +24,14 @@ from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normal
 from adv_wrappers.networks.tracing import layers_of
 
 Box = tuple[Tensor, Tensor]
-Rule = Callable[[Any, Any, Any], Box]
+Ends = Tensor | tuple[Tensor, ...]  # of a box, for a module of one input or of several
+Rule = Callable[[Any, Any, Any], Box]  # a layer of its own type, and both ends
 R = TypeVar("R", bound=Rule)
 
 _RULES: dict[type[nn.Module], Rule] = {}
 
 
-def interval(module: nn.Module, low: Any, high: Any) -> Box:
+def interval(module: nn.Module, low: Ends, high: Ends) -> Box:
     """Bounds ``(low, high)`` on ``module(x)`` for every ``x`` with ``low <= x <= high``.
 
     Args:
@@ -93,14 +95,12 @@ def joined(*parts: Box | Tensor) -> Box:
     return torch.cat([low for low, _ in pairs], -1), torch.cat([high for _, high in pairs], -1)
 
 
-def _check(low: Any, high: Any) -> None:
+def _check(low: object, high: object) -> None:
     if isinstance(low, tuple) and isinstance(high, tuple) and len(low) == len(high):
         for pair in zip(low, high, strict=True):
             _check(*pair)
         return
-    for end in (low, high):
-        if not isinstance(end, Tensor) or not end.is_floating_point():
-            raise ValueRangeError(f"a box has two float tensors as ends, got {getattr(end, 'dtype', type(end))}")
+    low, high = _float_tensor(low), _float_tensor(high)
     if low.shape != high.shape or low.dtype != high.dtype:
         shapes = f"{low.dtype} {tuple(low.shape)} and {high.dtype} {tuple(high.shape)}"
         raise ValueRangeError(f"the ends of a box have one shape and dtype, got {shapes}")
@@ -108,19 +108,25 @@ def _check(low: Any, high: Any) -> None:
         raise ValueRangeError("a box has low <= high everywhere, and no NaN")
 
 
-def _through(module: nn.Module, low: Any, high: Any, path: str) -> Box:
+def _float_tensor(end: object) -> Tensor:
+    if not isinstance(end, Tensor) or not end.is_floating_point():
+        raise ValueRangeError(f"a box has two float tensors as ends, got {getattr(end, 'dtype', type(end))}")
+    return end
+
+
+def _through(module: nn.Module, low: Ends, high: Ends, path: str) -> Box:
     plain = not (module._forward_hooks or module._forward_pre_hooks)
     if plain and _is(module, nn.Sequential):
         for name, child in module._modules.items():  # children() leaves out the second use of a shared layer
             assert child is not None
             low, high = _through(child, low, high, f"{path}.{name}" if path else name)
-        return low, high
+        return cast(Box, (low, high))  # a Sequential takes one tensor
     kind = next((kind for kind in type(module).__mro__ if kind in _RULES and _is(module, kind)), None)
     layers = layers_of(module) if kind is None and plain and isinstance(low, Tensor) else None
     if layers is not None and layers != [module]:
         for i, layer in enumerate(layers):
             low, high = _through(layer, low, high, f"{path}[{i}]")
-        return low, high
+        return cast(Box, (low, high))
     if kind is None or not plain:
         what = f"layer {path} ({module})" if path else str(module)
         why = f"known: {', '.join(known())}" if plain else "a hook may change what it answers"
@@ -128,7 +134,7 @@ def _through(module: nn.Module, low: Any, high: Any, path: str) -> Box:
     return _RULES[kind](module, low, high)
 
 
-def _is(module: Any, kind: type[nn.Module]) -> bool:
+def _is(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Whether a module runs the forward of ``kind``, as subclasses do that add nothing to it."""
     return isinstance(module, kind) and getattr(module.forward, "__func__", None) is kind.forward
 
@@ -146,7 +152,7 @@ monotone(
 
 
 @rule(nn.LeakyReLU, nn.ELU)
-def _bent(layer: Any, low: Tensor, high: Tensor) -> Box:
+def _bent(layer: nn.LeakyReLU | nn.ELU, low: Tensor, high: Tensor) -> Box:
     slope = layer.negative_slope if isinstance(layer, nn.LeakyReLU) else layer.alpha
     if slope < 0:
         raise VictimError(f"interval bounds have no rule for {layer}: it falls below 0, expected a slope of at least 0")
@@ -177,9 +183,11 @@ def _linear(layer: nn.Linear, low: Tensor, high: Tensor) -> Box:
 def _conv2d(layer: nn.Conv2d, low: Tensor, high: Tensor) -> Box:
     if layer.padding_mode != "zeros":
         raise VictimError(f"interval bounds have no rule for {layer}: expected padding_mode='zeros'")
-    how: Any = layer.stride, layer.padding, layer.dilation, layer.groups
-    centre = functional.conv2d((low + high) / 2, layer.weight, layer.bias, *how)
-    radius = functional.conv2d((high - low) / 2, layer.weight.abs(), None, *how)
+    conv = functools.partial(
+        functional.conv2d, stride=layer.stride, padding=layer.padding, dilation=layer.dilation, groups=layer.groups
+    )
+    centre = conv((low + high) / 2, layer.weight, layer.bias)
+    radius = conv((high - low) / 2, layer.weight.abs())
     return centre - radius, centre + radius
 
 

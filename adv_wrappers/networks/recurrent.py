@@ -7,7 +7,6 @@ in evaluation mode, and attacking a victim is differentiating one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -72,5 +71,6 @@ class LSTMValue(nn.Module):
         super().__init__()
         self.normalise, self.path = normalise, path
 
-    def forward(self, obs: Tensor, state: Leaves) -> Any:
-        return self.path.head(self.path.step(self.normalise(obs), *state[2:])[0])
+    def forward(self, obs: Tensor, state: Leaves) -> Tensor:
+        value: Tensor = self.path.head(self.path.step(self.normalise(obs), *state[2:])[0])
+        return value

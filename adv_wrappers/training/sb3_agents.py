@@ -16,34 +16,34 @@ from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.input_gradient import sequence_of
 from adv_wrappers.networks.layers import AppendLogStd, Normalize
+from adv_wrappers.networks.tracing import layers_of
 from adv_wrappers.victims import Victim, from_sb3, save_card
+from adv_wrappers.victims.card_kinds import ACTIVATIONS, MLP, mlp_of
 
-_ACTIVATIONS: set[type[nn.Module]] = {nn.Tanh, nn.ReLU}
 
-
-@dataclass
+@dataclass(frozen=True)
 class MLPPolicy:
-    """The parts of an agent whose networks are MLPs.
+    """The networks of an agent that are MLPs.
 
     Attributes:
-        normalise: the normaliser of observations, or None.
-        activation: the activation between the linear layers.
-        policy, value: the linear layers of the two networks; ``value`` is empty where there is none.
-        log_std: log standard deviations of the actions, or None.
+        policy: the network of the actions, with the normaliser of observations and the log standard deviation.
+        value: the network of the state value, or None.
     """
 
-    normalise: Normalize | None
-    activation: type[nn.Module]
-    policy: list[nn.Linear]
-    value: list[nn.Linear]
-    log_std: Tensor | None
+    policy: MLP
+    value: MLP | None
 
-    @staticmethod
-    def sizes(layers: list[nn.Linear]) -> list[int]:
-        """Widths of the hidden layers."""
-        return [layer.out_features for layer in layers[:-1]]
+    @property
+    def normalise(self) -> Normalize | None:
+        """The normaliser of observations."""
+        return self.policy.normalize
+
+    @property
+    def log_std(self) -> Tensor | None:
+        """Log standard deviations of the actions ``[D]``; None for discrete ones."""
+        end = self.policy.end
+        return end.log_std.detach().reshape(-1) if isinstance(end, AppendLogStd) else None
 
 
 def mlp_policy_of(victim: Victim) -> MLPPolicy:
@@ -56,47 +56,38 @@ def mlp_policy_of(victim: Victim) -> MLPPolicy:
     if victim.recurrent or not isinstance(space, spaces.Box) or len(space.shape) != 1 or not isinstance(net, nn.Module):
         what = "a recurrent victim" if victim.recurrent else f"one on {space}"
         raise VictimError(f"expected a feed-forward network on observations [n], got {what}")
-    normalise, policy, activation, log_std = _parts(net)
     valued = getattr(victim, "value_net", None)
-    value = _parts(valued)[1] if isinstance(valued, nn.Module) else []
-    return MLPPolicy(normalise, activation, policy, value, log_std)
+    return MLPPolicy(_mlp(net), _mlp(valued) if isinstance(valued, nn.Module) else None)
 
 
-def _parts(net: nn.Module) -> tuple[Normalize | None, list[nn.Linear], type[nn.Module], Tensor | None]:
-    chain = sequence_of(net)
-    layers = [] if chain is None else [layer for layer in chain.layers if not isinstance(layer, nn.Flatten)]
-    first, last = (layers[0], layers[-1]) if layers else (None, None)
-    normalise = first if isinstance(first, Normalize) else None
-    log_std = last.log_std.detach() if isinstance(last, AppendLogStd) else None
-    layers = [layer for layer in layers if not isinstance(layer, (Normalize, AppendLogStd))]
-    between = {type(layer) for layer in layers[1::2]}
-    linear = [layer for layer in layers[::2] if isinstance(layer, nn.Linear) and layer.bias is not None]
-    if not linear or 2 * len(linear) - 1 != len(layers) or len(between) > 1 or not between <= _ACTIVATIONS:
+def _mlp(net: nn.Module) -> MLP:
+    found = mlp_of(layers_of(net, pairs=True) or [])
+    if found is None or isinstance(found.end, nn.Tanh):
         raise VictimError(f"expected linear layers with tanh or ReLU between them, got {net}")
-    return normalise, linear, next(iter(between), nn.Tanh), log_std
+    return found
 
 
 def policy_kwargs_of(parts: MLPPolicy) -> dict[str, Any]:
     """The ``policy_kwargs`` of SB3's actor-critic policies for networks of the same sizes."""
-    hidden = MLPPolicy.sizes(parts.policy)
-    value = MLPPolicy.sizes(parts.value) if parts.value else hidden
-    return {"net_arch": {"pi": hidden, "vf": value}, "activation_fn": parts.activation}
+    hidden, value = parts.policy.hidden, parts.policy if parts.value is None else parts.value
+    activation = ACTIVATIONS[parts.policy.activation or "tanh"]
+    return {"net_arch": {"pi": hidden, "vf": value.hidden}, "activation_fn": activation}
 
 
 @torch.no_grad()
 def load_weights(policy: ActorCriticPolicy, parts: MLPPolicy) -> None:
     """Write the weights of a victim into an SB3 actor-critic policy made with :func:`policy_kwargs_of`."""
     extractor: Any = policy.mlp_extractor
-    pairs: list[tuple[Any, Any, list[nn.Linear]]] = [(extractor.policy_net, policy.action_net, parts.policy)]
-    if parts.value:
+    pairs: list[tuple[Any, Any, MLP]] = [(extractor.policy_net, policy.action_net, parts.policy)]
+    if parts.value is not None:
         pairs.append((extractor.value_net, policy.value_net, parts.value))
-    for hidden, last, layers in pairs:
+    for hidden, last, mlp in pairs:
         own = [*(layer for layer in hidden if isinstance(layer, nn.Linear)), last]
-        for mine, theirs in zip(own, layers, strict=True):
+        for mine, theirs in zip(own, mlp.linear, strict=True):
             mine.weight.copy_(theirs.weight)
             mine.bias.copy_(theirs.bias)
     if parts.log_std is not None:
-        policy.log_std.copy_(parts.log_std.reshape(-1))
+        policy.log_std.copy_(parts.log_std)
 
 
 def update_normaliser(victim: Victim, normal: VecNormalize) -> None:

@@ -153,7 +153,7 @@ def _stated_shape(card: Section, where: str, most: int) -> tuple[int, ...]:
     return found
 
 
-def _spaces(card: Section, nets: VictimNetworks, where: str) -> tuple[spaces.Box, spaces.Space[Any]]:
+def _spaces(card: Section, nets: VictimNetworks, where: str) -> tuple[spaces.Box, spaces.Space[object]]:
     """Spaces of one row: from the sizes of the network, with bounds from the optional entry ``spaces``."""
     pixels, entry = len(nets.shape) == 3, _entry(card, "observation", where)
     box: spaces.Box = spaces.Box(0, 255, nets.shape, np.uint8)

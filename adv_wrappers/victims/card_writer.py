@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
@@ -24,7 +24,7 @@ from adv_wrappers.networks.tracing import layers_of
 from adv_wrappers.victims.card_kinds import STRIDES, mlp_of
 from adv_wrappers.victims.card_reader import load_card, victim_of
 from adv_wrappers.victims.module import from_module
-from adv_wrappers.victims.victim import Victim
+from adv_wrappers.victims.victim import Kind, Select, Victim
 
 _KINDS = {"logits": "categorical-mlp", "gaussian": "gaussian-mlp", "q": "q-mlp", "mean": "tanh-mlp"}
 _OWN = ("format", "environment", "network", "observation", "action", "attack", "spaces", "weights_sha256")
@@ -32,10 +32,10 @@ _SHAPE = (4, 84, 84)  # of images, where a card says nothing
 
 
 def save_card(
-    folder: str | Path, victim: Victim | nn.Module, observation_space: spaces.Space[Any] | None = None,
-    action_space: spaces.Space[Any] | None = None, kind: Any = None, *,
-    environment: str | tuple[str, Mapping[str, Any]], observation: Mapping[str, Any] | None = None, select: Any = None,
-    clip: bool = False, value: nn.Module | None = None, **about: Any,
+    folder: str | Path, victim: Victim | nn.Module, observation_space: spaces.Space[object] | None = None,
+    action_space: spaces.Space[object] | None = None, kind: Kind | Literal["distribution"] | None = None, *,
+    environment: str | tuple[str, Mapping[str, object]], observation: Mapping[str, Any] | None = None,
+    select: Select | None = None, clip: bool = False, value: nn.Module | None = None, **about: object,
 ) -> Victim:  # fmt: skip
     """Write a victim as a card, and return it as ``load_victim("card:FOLDER")`` reads it: the same, to the bit.
 
@@ -75,8 +75,9 @@ def save_card(
 
 
 def _victim(
-    module: Any, observed: Any, acted: Any, kind: Any, observation: Mapping[str, Any] | None, select: Any, clip: bool,
-    value: Any,
+    module: object, observed: spaces.Space[object] | None, acted: spaces.Space[object] | None,
+    kind: Kind | Literal["distribution"] | None, observation: Mapping[str, Any] | None, select: Select | None,
+    clip: bool, value: nn.Module | None,
 ) -> Victim:  # fmt: skip
     if not isinstance(module, nn.Module) or observed is None or acted is None:
         raise VictimError(f"expected a victim, or a module and its spaces, got {module!r:.80}")
@@ -88,7 +89,7 @@ def _victim(
         try:
             mean, std = (torch.as_tensor(observation[key], dtype=torch.float64) for key in ("mean", "std"))
             std = std + float(observation.get("epsilon", 0.0))
-            scale = std.expand(observed.shape).clone()
+            scale = std.expand(observed.shape or ()).clone()
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise CardError(f"observation: {error}") from error
         dtype = next((p.dtype for p in module.parameters()), torch.float32)

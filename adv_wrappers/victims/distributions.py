@@ -6,7 +6,7 @@ form, which is what an attack spends its time on.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -243,7 +243,7 @@ class DeterministicFamily(Family):
         return params
 
 
-def params_of(distribution: Any) -> tuple[str, Tensor]:
+def params_of(distribution: Distribution) -> tuple[Literal["logits", "gaussian"], Tensor]:
     """Kind and parameters ``[B, K]`` of a torch distribution; a TypeError for one that is of no known family."""
     while isinstance(distribution, Independent):
         distribution = distribution.base_dist

@@ -1,17 +1,16 @@
-"""Lower precision for the gradients of attacks: which there is, how it is switched on, and which actions it flips.
+"""The gradient of a loss with respect to a victim's observation: written out, by autograd, or by compiled code.
 
-An attack needs the sign of a gradient more than its digits. ``bf16`` computes layers in bfloat16 (fast on GPUs, and on
-processors with matrix units for it); ``tf32`` lets a GPU's float32 products round their factors to 10 bits of mantissa,
-and does nothing elsewhere. The loss, the step and the projection stay exact, and so does the agent: what is evaluated
-is always the policy in full precision.
+Where the victim's network is a sequence of known layers, its gradient is written out
+(:mod:`adv_wrappers.networks.input_gradient`); anything else is differentiated by autograd. A victim that was made with
+``compile=True`` is differentiated by ``torch.compile``: what is compiled is the gradient, not the network, since that a
+forward and a backward pass become one piece of code is where small networks gain (``benchmarks/options.py``). It takes
+a C++ compiler on a processor, Triton on a GPU; without one, or where tracing fails, a warning is given once and the
+gradient is computed as usual.
 
-What can be said of a victim from its networks alone: the gradient of a loss at an observation, a hash of weights.
-
-Gradients through ``torch.compile``, for networks that are not walked by hand: one compiled function a victim.
-
-What is compiled is the gradient, not the network: that a forward and a backward pass become one piece of code is where
-small networks gain (``benchmarks/options.py``). It takes a C++ compiler on a processor, Triton on a GPU; without one,
-or where tracing fails, a warning is given once and the gradient is computed as usual.
+Precision: an attack needs the sign of a gradient more than its digits. ``bf16`` computes layers in bfloat16 (fast on
+GPUs, and on processors with matrix units for it); ``tf32`` lets a GPU's float32 products round their factors to 10 bits
+of mantissa, and does nothing elsewhere. The loss, the step and the projection stay exact, and so does the agent: what
+is evaluated is always the policy in full precision.
 """
 
 from __future__ import annotations
@@ -19,78 +18,37 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.networks.input_gradient import LayerSequence
 
 PRECISIONS = ("bf16", "tf32")
-
-
-def check_precision(precision: str | None) -> None:
-    """Raise :class:`ValueRangeError` unless this is ``"bf16"``, ``"tf32"``, or None for the victim's own."""
-    if precision is not None and precision not in PRECISIONS:
-        raise ValueRangeError(f"precision must be one of {', '.join(PRECISIONS)}, or None for full, got {precision!r}")
-
-
-@contextlib.contextmanager
-def lowered(precision: str | None, device: torch.device) -> Iterator[None]:
-    """Networks that run in here do so in ``precision``; what was set before is set again afterwards."""
-    if precision == "bf16":
-        with torch.autocast(device.type, torch.bfloat16):
-            yield
-    elif precision == "tf32":
-        products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-        torch.set_float32_matmul_precision("high")
-        torch.backends.cudnn.allow_tf32 = True
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(products)
-            torch.backends.cudnn.allow_tf32 = convolutions
-    else:
-        yield
-
-
-@torch.no_grad()
-def flipped(victim: Any, obs: Any, precision: str | None, state: Any = None) -> Tensor:
-    """Observations at which the victim would do something else in lower precision, bool ``[B]``.
-
-    Args:
-        victim: of any kind.
-        obs: ``[B, *S]`` in the victim's dtype and on its device (a dictionary of them for a Dict space).
-        precision: see :func:`check_precision`.
-        state: of a recurrent victim.
-
-    Returns:
-        For discrete actions whether the most likely one differs; for continuous ones whether any element of it moves by
-        more than a hundredth of the action's range (0.01 where that is infinite).
-    """
-    check_precision(precision)
-    exact = victim.mode(victim.params(obs, state))
-    with lowered(precision, victim.device):
-        params = victim.params(obs, state).to(victim.dtype)
-    rough = victim.mode(params)
-    if exact.dtype.is_floating_point:
-        space = victim.action_space
-        low, high = (
-            torch.as_tensor(bound, dtype=exact.dtype, device=exact.device) for bound in (space.low, space.high)
-        )
-        width = torch.where(torch.isfinite(high - low), high - low, 1.0)
-        differ: Tensor = (exact - rough).abs() > width / 100
-    else:
-        differ = exact != rough
-    return differ.reshape(len(differ), -1).any(1)
-
-
 Loss = Callable[[Tensor], Tensor]
-
+Gradient = Callable[[Tensor], Tensor]
+CompiledGradient = Callable[[Tensor, Loss], Tensor]
+Fill = Callable[[Tensor], object]  # what an attack perturbs to a whole observation
 _INSTEAD = "attack it by its scores alone with square, or by its decisions alone with hop-skip-jump"
 
 
-def need_gradient(attack: str, victim: Any) -> None:
+class Differentiable(Protocol):
+    """What the gradient needs to know of a victim; see :class:`adv_wrappers.victims.victim.Victim`."""
+
+    compile: bool
+    device: torch.device
+    _compiled: CompiledGradient | None  # None where compiling failed
+
+    def params(self, obs: Any, state: object = None) -> Tensor:
+        """Parameters of the action distribution ``[B, K]``."""
+
+    def layer_sequence(self) -> LayerSequence | None:
+        """The layers that compute them, where their gradient is written out."""
+
+
+def need_gradient(attack: str, victim: object) -> None:
     """Raise :class:`VictimError` for a victim that is known to have no gradient; None is one that is still open."""
     if not getattr(victim, "differentiable", True):
         raise VictimError(
@@ -99,21 +57,22 @@ def need_gradient(attack: str, victim: Any) -> None:
         )
 
 
-def gradient(victim: Any, loss: Loss, state: Any, fill: Any, precision: str | None) -> Callable[[Tensor], Tensor]:
+def gradient(
+    victim: Differentiable, loss: Loss, state: object, fill: Fill | None, precision: str | None
+) -> Callable[[Tensor], Tensor]:
     """``x -> d loss(params(x)).sum() / dx``; see :meth:`adv_wrappers.victims.victim.Victim.gradient`.
 
-    A chain is walked by hand; anything else, and what is recurrent or part of a larger observation, is differentiated,
-    by compiled code where the victim was made with ``compile=True``.
+    What is recurrent, or part of a larger observation, is differentiated by autograd.
 
     Raises:
-        VictimError: at once for a victim that has no gradient, or when the gradient is asked for.
+        VictimError: at once for a victim that has no gradient, or when the gradient is computed.
     """
     need_gradient("this attack", victim)
     sequence = victim.layer_sequence() if fill is None and state is None and precision != "tf32" else None
     if sequence is not None:
         dtype = torch.bfloat16 if precision == "bf16" else None
         output_gradient = getattr(loss, "gradient", None) or _output_gradient(loss)
-        return sequence.input_gradient(output_gradient, dtype)  # type: ignore[no-any-return]
+        return sequence.input_gradient(output_gradient, dtype)
 
     def differentiate(x: Tensor) -> Tensor:
         with torch.enable_grad():
@@ -146,10 +105,7 @@ def _output_gradient(loss: Loss) -> Callable[[Tensor], Tensor]:
     return output_gradient
 
 
-Gradient = Callable[[Tensor], Tensor]
-
-
-def compiled(victim: Any, loss: Any, plain: Gradient) -> Gradient:
+def compiled(victim: Differentiable, loss: Loss, plain: Gradient) -> Gradient:
     """``x -> d loss(params(x)).sum() / dx`` by the victim's compiled function; ``plain`` is what it falls back to."""
     if "_compiled" not in vars(victim):
         victim._compiled = torch.compile(_gradient_of(victim), fullgraph=True)
@@ -158,7 +114,7 @@ def compiled(victim: Any, loss: Any, plain: Gradient) -> Gradient:
         if victim._compiled is None:
             return plain(x)
         try:
-            return victim._compiled(x, loss)  # type: ignore[no-any-return]
+            return victim._compiled(x, loss)
         except Exception as error:  # whatever a tracer, a compiler or a linker raises
             victim._compiled = None
             warnings.warn(f"{victim!r} is not compiled: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
@@ -167,8 +123,64 @@ def compiled(victim: Any, loss: Any, plain: Gradient) -> Gradient:
     return gradient
 
 
-def _gradient_of(victim: Any) -> Callable[[Tensor, Any], Tensor]:
-    def gradient(x: Tensor, loss: Any) -> Tensor:
+def _gradient_of(victim: Differentiable) -> CompiledGradient:
+    def gradient(x: Tensor, loss: Loss) -> Tensor:
         return torch.func.grad(lambda y: loss(victim.params(y)).sum())(x)  # type: ignore[no-any-return]
 
     return gradient
+
+
+def check_precision(precision: str | None) -> None:
+    """Raise :class:`ValueRangeError` unless this is ``"bf16"``, ``"tf32"``, or None for the victim's own."""
+    if precision is not None and precision not in PRECISIONS:
+        raise ValueRangeError(f"precision must be one of {', '.join(PRECISIONS)}, or None for full, got {precision!r}")
+
+
+@contextlib.contextmanager
+def lowered(precision: str | None, device: torch.device) -> Iterator[None]:
+    """Networks that run in here do so in ``precision``; what was set before is set again afterwards."""
+    if precision == "bf16":
+        with torch.autocast(device.type, torch.bfloat16):
+            yield
+    elif precision == "tf32":
+        products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32 = True
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(products)
+            torch.backends.cudnn.allow_tf32 = convolutions
+    else:
+        yield
+
+
+@torch.no_grad()
+def flipped(victim: Any, obs: object, precision: str | None, state: object = None) -> Tensor:
+    """Observations at which the victim would do something else in lower precision, bool ``[B]``.
+
+    Args:
+        victim: a victim of any kind.
+        obs: observations ``[B, *S]`` in the victim's dtype and on its device (a dictionary of them for a Dict space).
+        precision: see :func:`check_precision`.
+        state: the hidden state of a recurrent victim.
+
+    Returns:
+        For discrete actions whether the most likely one differs; for continuous ones whether any element of it moves by
+        more than a hundredth of the action's range (0.01 where that is infinite).
+    """
+    check_precision(precision)
+    exact = victim.mode(victim.params(obs, state))
+    with lowered(precision, victim.device):
+        params = victim.params(obs, state).to(victim.dtype)
+    rough = victim.mode(params)
+    if exact.dtype.is_floating_point:
+        space = victim.action_space
+        low, high = (
+            torch.as_tensor(bound, dtype=exact.dtype, device=exact.device) for bound in (space.low, space.high)
+        )
+        width = torch.where(torch.isfinite(high - low), high - low, 1.0)
+        differ: Tensor = (exact - rough).abs() > width / 100
+    else:
+        differ = exact != rough
+    return differ.reshape(len(differ), -1).any(1)

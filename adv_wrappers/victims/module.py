@@ -1,6 +1,6 @@
-"""What a module takes and returns: it is asked, with two rows of zeros, before anything is built on it.
+"""Victims from any torch module or function, on tensors or numpy arrays: a CleanRL agent, code of one's own.
 
-Victims made from any torch module or function, on tensors or numpy arrays: a CleanRL agent, code of your own.
+What a module takes and returns is found out by calling it with two rows of zeros, before a victim is made of it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from adv_wrappers.networks.input_gradient import LayerSequence, sequence_of
 from adv_wrappers.utils.trees import clone, tensors
 from adv_wrappers.victims.distributions import params_of
 from adv_wrappers.victims.numpy_functions import ArrayFunction, ArrayStart, answers_arrays, to_arrays
-from adv_wrappers.victims.victim import Select, State, Victim
+from adv_wrappers.victims.victim import Observation, Select, State, Victim
 
-Net = nn.Module | Callable[..., Any]
+Net = nn.Module | Callable[..., Any]  # a function may return anything; what it does is checked
+InitialState = Callable[[int], State]  # rows to a hidden state with leaves [rows, ...]
 
 
-def width(space: spaces.Space[Any]) -> int:
-    """Numbers a row that describe an action of this space (a mean, or logits of every choice)."""
+def action_width(space: spaces.Space[object]) -> int:
+    """How many numbers per row describe an action of this space: a mean, or logits of every choice."""
     if isinstance(space, spaces.Discrete):
         return int(space.n)
     if isinstance(space, spaces.MultiDiscrete):
@@ -40,7 +41,7 @@ def width(space: spaces.Space[Any]) -> int:
     raise VictimError(f"expected Discrete, MultiDiscrete, MultiBinary or one-dimensional Box actions, got {space}")
 
 
-def _zeros(space: spaces.Space[Any], device: torch.device, dtype: torch.dtype, top: bool = True) -> Any:
+def _zeros(space: spaces.Space[object], device: torch.device, dtype: torch.dtype, top: bool = True) -> Any:
     if isinstance(space, spaces.Dict):
         return {key: _zeros(value, device, dtype, False) for key, value in space.spaces.items()}
     if not top:
@@ -60,32 +61,32 @@ def _zeros(space: spaces.Space[Any], device: torch.device, dtype: torch.dtype, t
     return torch.zeros(2, *space.shape, device=device, dtype=dtype)
 
 
-def reads(
-    net: Net, space: spaces.Space[Any], start: Any, device: torch.device, dtype: torch.dtype
+def input_form(
+    net: Net, space: spaces.Space[object], start: InitialState | None, device: torch.device, dtype: torch.dtype
 ) -> Literal["gradients", "tensors", "arrays"]:
     """Whether a module or function works on tensors, with or without gradients, or on numpy arrays.
 
-    A function is tried on tensors that ask for a gradient, then on arrays (numpy's own functions take tensors too, and
-    answer them without a gradient), then on plain tensors. Of modules nobody expects arrays, unless they answer them.
+    A function is tried on tensors that require a gradient, then on arrays (NumPy's own functions take tensors too, and
+    return them without a gradient), then on plain tensors. A module is expected to take tensors.
 
     Raises:
         VictimError: for a function that takes none of them.
     """
 
-    def ask(arrays: bool, gradient: bool) -> Any:
+    def call(arrays: bool, gradient: bool) -> object:
         obs, state = _zeros(space, device, dtype), (start(2),) if start else ()
         if arrays:
             return net(to_arrays(obs), *to_arrays(state))
         with torch.set_grad_enabled(gradient):
-            return net(_asking(obs) if gradient else obs, *state)
+            return net(_requiring_gradient(obs) if gradient else obs, *state)
 
     faults: list[Exception] = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of numpy, when it is handed tensors
+        warnings.simplefilter("ignore")  # of NumPy, when it gets tensors
         plain = isinstance(net, nn.Module)
         for arrays, gradient in [(False, False)] if plain else [(False, True), (True, False), (False, False)]:
             try:
-                out = ask(arrays, gradient)
+                out = call(arrays, gradient)
             except Exception as error:
                 faults.append(error)
                 continue
@@ -94,7 +95,7 @@ def reads(
             if not arrays:
                 return "gradients" if plain or (gradient and _differentiable(out)) else "tensors"
     if plain:
-        return "gradients"  # what is wrong with it, the probe says
+        return "gradients"  # inspect_output says what is wrong with it
     raise VictimError(
         f"the module does not take observations of {space}: as tensors {faults[0]}; as numpy arrays {faults[1]}"
         if len(faults) > 1
@@ -102,51 +103,52 @@ def reads(
     )
 
 
-def _asking(obs: Any) -> Any:
-    """Observations that ask for a gradient; copies, because a function may well scale its input in place."""
+def _requiring_gradient(obs: object) -> object:
+    """Observations that require a gradient; copies, because a function may well scale its input in place."""
     if isinstance(obs, dict):
-        return {key: _asking(value) for key, value in obs.items()}
+        return {key: _requiring_gradient(value) for key, value in obs.items()}
     return obs.requires_grad_().clone() if isinstance(obs, Tensor) and obs.is_floating_point() else obs
 
 
-def _differentiable(out: Any) -> bool:
+def _differentiable(out: object) -> bool:
     out = out[0] if isinstance(out, tuple) and out else out
     if isinstance(out, torch.distributions.Distribution):
         try:
             out = params_of(out)[1]
-        except TypeError:  # of which the probe says more
+        except TypeError:  # inspect_output raises for it
             return True
     return not isinstance(out, Tensor) or out.requires_grad
 
 
 @dataclass(frozen=True)
-class Answer:
+class ModuleOutput:
     """What a module was found to return.
 
     Attributes:
         form: "tensor", "pair" (a mean and a log-std), "distribution" or "first" (a tensor, and beside it something
-            else such as a hidden state, which is not looked at).
-        kind: of a distribution; None otherwise.
-        width: numbers a row, of a pair both halves.
+            else such as a hidden state, which is ignored).
+        kind: the kind of a distribution; None otherwise.
+        width: how many numbers a row has, in both halves of a pair together.
         writes: whether the module writes to its input.
     """
 
     form: str
-    kind: str | None
+    kind: Literal["logits", "gaussian"] | None
     width: int
     writes: bool
 
 
-def probe(
-    net: Net, space: spaces.Space[Any], start: Any, device: torch.device, dtype: torch.dtype, kind: str | None = None
-) -> Answer:  # fmt: skip
+def inspect_output(
+    net: Net, space: spaces.Space[object], start: InitialState | None, device: torch.device, dtype: torch.dtype,
+    kind: str | None = None,
+) -> ModuleOutput:  # fmt: skip
     """What the module returns for two rows of zeros.
 
     Args:
-        net: observations (and a hidden state, with ``start``) to what it returns.
-        space: of one observation.
-        start: rows to a hidden state, or None.
-        kind: what the user said; two tensors are a mean and a log-std unless this is a kind that has no log-std.
+        net: the module, which takes observations, and with ``start`` a hidden state.
+        space: the space of one observation.
+        start: the function from rows to a hidden state, or None.
+        kind: the kind that the user gave; two tensors are a mean and a log-std unless it has no log-std.
 
     Raises:
         VictimError: for a module that fails on such observations, or returns what no victim can be made of.
@@ -165,21 +167,21 @@ def probe(
             found, params = params_of(out)
         except TypeError as error:
             raise VictimError(str(error)) from error
-        return Answer("distribution", found, int(_checked(params).shape[-1]), writes)
+        return ModuleOutput("distribution", found, int(_checked(params).shape[-1]), writes)
     if isinstance(out, tuple) and len(out) == 2 and isinstance(out[0], Tensor):
         if not isinstance(out[1], Tensor) or kind not in (None, "gaussian"):
-            return Answer("first", None, int(_checked(out[0]).shape[-1]), writes)
+            return ModuleOutput("first", None, int(_checked(out[0]).shape[-1]), writes)
         _checked(out[1], rows=False)
-        return Answer("pair", None, 2 * int(_checked(out[0]).shape[-1]), writes)
+        return ModuleOutput("pair", None, 2 * int(_checked(out[0]).shape[-1]), writes)
     if isinstance(out, tuple) and len(out) == 2 and isinstance(out[0], tuple):
         raise VictimError(
             "the module returns a pair within a pair, and whether that is a mean with a standard deviation or with its "
             "logarithm nothing says: give a function that returns (mean, log_std)"
         )
-    return Answer("tensor", None, int(_checked(out).shape[-1]), writes)
+    return ModuleOutput("tensor", None, int(_checked(out).shape[-1]), writes)
 
 
-def _checked(out: Any, rows: bool = True) -> Tensor:
+def _checked(out: object, rows: bool = True) -> Tensor:
     """``out``, if it is a batch of floats of two rows."""
     if not isinstance(out, Tensor) or (rows and (out.dim() != 2 or len(out) != 2)):
         raise VictimError(
@@ -195,7 +197,7 @@ def _checked(out: Any, rows: bool = True) -> Tensor:
 
 
 def from_module(
-    module: Net, observation_space: spaces.Space[Any], action_space: spaces.Space[Any],
+    module: Net, observation_space: spaces.Space[object], action_space: spaces.Space[object],
     kind: Literal["q", "logits", "mean", "gaussian", "distribution"] | None = None, *,
     value: Net | None = None, critic: Net | None = None, robust_sarsa: Net | None = None,
     initial_state: Callable[[int], State] | None = None, select: Select = "mode", clip: bool = False,
@@ -208,23 +210,23 @@ def from_module(
         module: observations to Q-values ``[B, A]`` (``q``), ``logits``, an action (``mean``), mean and log-std as a
             pair or side by side (``gaussian``), or a torch ``Distribution`` (``distribution``). A recurrent one takes
             ``(obs, state)`` and returns ``(output, state)``; if it has a method ``advance(obs, state) -> state``,
-            that one makes the new state, and the returned one is not looked at. One that is not recurrent may return
+            that one makes the new state, and the returned one is ignored. One that is not recurrent may return
             ``(output, state)`` too, as Tianshou's networks do: the output is taken where ``kind`` is ``q``,
             ``logits`` or ``mean``, or the state is no tensor. Outputs are cast to ``dtype``. A function may also take
             and return numpy arrays (of ``dtype``): it is tried on both. Such a victim has no gradient, and is attacked
             by its scores (``square``) or its decisions (``hop-skip-jump``) alone; functions beside it take arrays too.
-        kind: see above; None looks at what the module returns, and asks where that is not enough.
+        kind: what the module returns, as above; None finds it out, and raises where it is ambiguous.
         value: observations (and the state, of a recurrent one) to state values ``[B]`` or ``[B, 1]``.
         critic: observations and native actions to Q-values ``[B]`` or ``[B, 1]``.
         robust_sarsa: the same, for the attack of that name.
         initial_state: rows to a hidden state with leaves ``[rows, ...]``; makes the victim recurrent.
         clip: clip continuous actions to the action box, as most agents do when they act.
-        scale: the victim's own unit of every feature, for ``Linf(eps, scale="victim")``.
+        scale: the victim's own unit of every feature ``[*S]``, for ``Linf(eps, scale="victim")``.
         dtype: what the victim computes in, float32 or float64; None takes that of the weights, and float32 for
             narrower ones, which a frozen copy is cast to.
         live: follow the module's weights as they are trained, instead of a frozen copy.
-        compile: gradients of networks that are not walked by hand (see :mod:`.networks.input_gradient`) go through
-            ``torch.compile``, where a compiler is there: seconds at the first attack, then faster for small networks.
+        compile: compute gradients that are not written out (see :mod:`adv_wrappers.networks.input_gradient`) by
+            ``torch.compile``, where there is a compiler: seconds at the first attack, then faster for small networks.
 
     Raises:
         VictimError: if the output does not have the shape that the action space asks for or is not made of floats, and
@@ -249,8 +251,8 @@ def from_module(
         return copy.deepcopy(net).to(device=device, dtype=dtype).eval().requires_grad_(False)
 
     module, value, critic, robust_sarsa = _some(keep(module)), keep(value), keep(critic), keep(robust_sarsa)
-    taken = reads(module, observation_space, initial_state, device, dtype)
-    if taken == "arrays":
+    accepts = input_form(module, observation_space, initial_state, device, dtype)
+    if accepts == "arrays":
         stateful = initial_state is not None
         initial_state = None if initial_state is None else ArrayStart(initial_state, device)
         module = ArrayFunction(module, stateful, device, dtype)
@@ -258,30 +260,28 @@ def from_module(
             net if net is None or isinstance(net, nn.Module) else ArrayFunction(net, False, device, dtype)
             for net in (value, critic, robust_sarsa)
         )
-    answer = probe(module, observation_space, initial_state, device, dtype, kind)
+    output = inspect_output(module, observation_space, initial_state, device, dtype, kind)
     if kind is None:
-        if answer.form not in ("pair", "distribution"):
+        if output.form not in ("pair", "distribution"):
             raise VictimError("say what the module returns: kind='q', 'logits', 'mean', 'gaussian' or 'distribution'")
-        kind = "gaussian" if answer.form == "pair" else "distribution"
-    final: Any = kind
-    if kind == "distribution":
-        if answer.kind is None:
-            raise VictimError("kind='distribution' takes a module that returns a torch Distribution")
-        final = answer.kind
-    elif answer.form == "distribution":
+        kind = "gaussian" if output.form == "pair" else "distribution"
+    if output.form == "distribution" and kind != "distribution":
         raise VictimError(f"the module returns a Distribution, so kind must be 'distribution', got {kind!r}")
+    final = output.kind if kind == "distribution" else kind
+    if final is None:
+        raise VictimError("kind='distribution' takes a module that returns a torch Distribution")
     victim = ModuleVictim(
         observation_space, action_space, final, select=select, device=device, dtype=dtype, ref=ref, scale=scale
     )
-    expected = width(action_space) * (2 if final == "gaussian" else 1)
-    if answer.width != expected:
+    expected = action_width(action_space) * (2 if final == "gaussian" else 1)
+    if output.width != expected:
         raise VictimError(
-            f"the module returns {answer.width} numbers a row; {final} over {action_space} needs {expected}"
+            f"the module returns {output.width} numbers a row; {final} over {action_space} needs {expected}"
         )
     victim.net, victim.value_net, victim.critic, victim.robust_sarsa = module, value, critic, robust_sarsa
     victim.start, victim.recurrent, victim.live, victim.clip = initial_state, initial_state is not None, live, clip
-    victim.compile, victim.differentiable = compile, taken == "gradients"
-    victim.first, victim.writes, victim.unstable = answer.form == "first", answer.writes, unstable
+    victim.compile, victim.differentiable = compile, accepts == "gradients"
+    victim.first, victim.writes, victim.unstable = output.form == "first", output.writes, unstable
     if isinstance(module, nn.Module) and initial_state is None and not isinstance(observation_space, spaces.Dict):
         victim.sequence = sequence_of(module, frozen=not live)
     return victim
@@ -291,7 +291,7 @@ _UNSTABLE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
 
 
 def unstable_of(nets: Iterable[nn.Module]) -> tuple[nn.Module, ...]:
-    """The layers that change, or are random, when they are evaluated in training mode."""
+    """The layers of networks that change, or are random, when they are evaluated in training mode."""
     return tuple(m for net in nets for m in net.modules() if isinstance(m, _UNSTABLE))
 
 
@@ -327,7 +327,7 @@ class ModuleVictim(Victim):
     writes = False  # whether the module writes to its input, and so is given copies
     unstable: tuple[nn.Module, ...] = ()  # layers of a live victim that must not be in training mode
 
-    def _taken(self, obs: Any) -> Any:
+    def _taken(self, obs: Observation) -> Any:
         """Observations as the networks take them: in the victim's dtype, on its device, and theirs to write to."""
         if self.unstable:
             check_live(self.unstable)
@@ -339,7 +339,7 @@ class ModuleVictim(Victim):
             obs = to_victim(obs, self.dtype, self.device, True, space=space)
         return clone(obs) if self.writes else obs
 
-    def _run(self, obs: Any, state: State) -> tuple[Tensor, State]:
+    def _run(self, obs: Observation, state: State) -> tuple[Tensor, State]:
         obs = self._taken(obs)
         out, state = self.net(obs, clone(state) if self.writes else state) if self.recurrent else (self.net(obs), None)
         if isinstance(out, torch.distributions.Distribution):
@@ -348,10 +348,10 @@ class ModuleVictim(Victim):
             out = out[0] if self.first else torch.cat([out[0], out[1].expand_as(out[0])], -1)
         return (out if out.dtype == self.dtype else out.to(self.dtype)), state
 
-    def params(self, obs: Any, state: State = None) -> Tensor:
+    def params(self, obs: Observation, state: State = None) -> Tensor:
         return self._run(obs, state)[0]
 
-    def q(self, obs: Any, act: Tensor | None = None, state: State = None) -> Tensor | None:
+    def q(self, obs: Observation, act: Tensor | None = None, state: State = None) -> Tensor | None:
         if self.critic is None or act is None:
             return super().q(obs, act, state)
         return self.critic(self._taken(obs), act).reshape(len(act))  # type: ignore[no-any-return]
@@ -360,7 +360,7 @@ class ModuleVictim(Victim):
     def has_value(self) -> bool:
         return self.value_net is not None or super().has_value
 
-    def value(self, obs: Any, state: State = None) -> Tensor | None:
+    def value(self, obs: Observation, state: State = None) -> Tensor | None:
         if self.value_net is None:
             return super().value(obs, state)
         obs = self._taken(obs)
@@ -383,7 +383,7 @@ class ModuleVictim(Victim):
     def initial_state(self, rows: int) -> State:
         return None if self.start is None else self.start(rows)
 
-    def advance(self, obs: Any, state: State) -> State:
+    def advance(self, obs: Observation, state: State) -> State:
         step = getattr(self.net, "advance", None)
         if step is None:
             return self._run(obs, state)[1]

@@ -15,25 +15,25 @@ from torch import Tensor
 from adv_wrappers.utils.trees import map_leaves
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Whether this is a numpy array, or what turns into one, and no tensor."""
     return not isinstance(value, Tensor) and hasattr(value, "__array__")
 
 
-def answers_arrays(answer: Any) -> bool:
+def answers_arrays(answer: object) -> bool:
     """Whether an answer is an array, or a tuple that begins with one: a mean, or an output beside a state."""
     return is_array(answer[0] if isinstance(answer, tuple) and answer else answer)
 
 
-def to_arrays(tree: Any) -> Any:
+def to_arrays(tree: object) -> Any:
     """Tensors of a tree as arrays of their own memory, which may be written to."""
     return map_leaves(lambda leaf: leaf.detach().cpu().numpy().copy() if isinstance(leaf, Tensor) else leaf, tree)
 
 
-def to_tensors(tree: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
+def to_tensors(tree: object, device: torch.device, dtype: torch.dtype | None = None) -> Any:
     """Arrays of a tree as tensors of ``dtype``, by default their own."""
 
-    def tensor(leaf: Any) -> Any:
+    def tensor(leaf: object) -> Any:
         return torch.tensor(np.asarray(leaf), dtype=dtype, device=device) if is_array(leaf) else leaf
 
     return map_leaves(tensor, tree)
@@ -48,10 +48,12 @@ class ArrayFunction:
         device, dtype: of the output. The leaves of a state keep their own dtype.
     """
 
-    def __init__(self, function: Callable[..., Any], recurrent: bool, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, function: Callable[..., object], recurrent: bool, device: torch.device, dtype: torch.dtype
+    ) -> None:
         self.function, self.recurrent, self.device, self.dtype = function, recurrent, device, dtype
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: object) -> Any:
         answer = self.function(*map(to_arrays, inputs))
         if self.recurrent and isinstance(answer, tuple) and len(answer) == 2:
             return to_tensors(answer[0], self.device, self.dtype), to_tensors(answer[1], self.device)
@@ -61,7 +63,7 @@ class ArrayFunction:
 class ArrayStart:
     """The initial state of a recurrent function on arrays, as tensors."""
 
-    def __init__(self, start: Callable[[int], Any], device: torch.device) -> None:
+    def __init__(self, start: Callable[[int], object], device: torch.device) -> None:
         self.start, self.device = start, device
 
     def __call__(self, rows: int) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -11,7 +10,7 @@ from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.utils.untrusted import check_max_bytes
 from adv_wrappers.victims.card_reader import load_card
-from adv_wrappers.victims.sb3 import load_sb3
+from adv_wrappers.victims.sb3 import Stats, load_sb3
 from adv_wrappers.victims.victim import Select, Victim
 
 _ZOO = Path(__file__).parent.parent / "zoo"
@@ -22,7 +21,7 @@ def zoo_names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in _ZOO.glob("*/card.json")))
 
 
-def device_of(device: Any) -> torch.device:
+def device_of(device: torch.device | str) -> torch.device:
     """The device that a text names, after trying it; :class:`VictimError` if this machine has none of it."""
     try:
         return torch.zeros((), device=device).device
@@ -31,8 +30,8 @@ def device_of(device: Any) -> torch.device:
 
 
 def load_victim(
-    ref: Any, *, trust: bool = False, select: Select | None = None, device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32, stats: Any = None, max_bytes: int | None = None,
+    ref: Victim | str, *, trust: bool = False, select: Select | None = None, device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32, stats: Stats = None, max_bytes: int | None = None,
 ) -> Victim:  # fmt: skip
     """The victim that a text names; a victim is returned as it is.
 

@@ -1,6 +1,6 @@
-"""Which of SB3's policies an object is, told by the names of its classes, so that SB3 need not be imported.
+"""Victims from Stable-Baselines3 and sb3-contrib: DQN, QR-DQN, PPO, A2C, SAC, TD3, DDPG and RecurrentPPO.
 
-Victims from Stable-Baselines3 and sb3-contrib: DQN, QR-DQN, PPO, A2C, SAC, TD3, DDPG and RecurrentPPO.
+SB3 is imported only where a file is read; a policy is recognised by the names of its classes.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import copy
 import functools
 import importlib
 import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
@@ -36,11 +37,13 @@ from adv_wrappers.victims.sb3_statistics import read_statistics, statistics_besi
 from adv_wrappers.victims.sb3_zip import Contents, read_zip
 from adv_wrappers.victims.victim import Select
 
+Stats = str | Path | Literal[False] | None  # a file of a VecNormalize's statistics; False for none at all
+
 
 def from_sb3(
-    model_or_policy: Any, *, vec_normalize: Any = None, stats: Any = None, select: Select = "mode",
+    model_or_policy: Any, *, vec_normalize: Any = None, stats: Stats = None, select: Select = "mode",
     device: torch.device | str | None = None, live: bool = False, ref: str | None = None,
-    observation_space: spaces.Space[Any] | None = None, action_space: spaces.Space[Any] | None = None,
+    observation_space: spaces.Space[object] | None = None, action_space: spaces.Space[object] | None = None,
 ) -> Sb3Victim:  # fmt: skip
     """A victim from an SB3 model or policy; observations enter as the environment gives them, before ``VecNormalize``.
 
@@ -103,7 +106,7 @@ def from_sb3(
 
 def load_sb3(
     path: str | Path, *, trust: bool = False, device: torch.device | str = "cpu", vec_normalize: Any = None,
-    stats: Any = None, select: Select = "mode", max_bytes: int | None = None, ref: str | None = None,
+    stats: Stats = None, select: Select = "mode", max_bytes: int | None = None, ref: str | None = None,
 ) -> Sb3Victim:  # fmt: skip
     """The victim in an SB3 ``.zip``.
 
@@ -141,7 +144,7 @@ def load_sb3(
     return from_sb3(policy, vec_normalize=normalizer, select=select, device=device, ref=ref or f"sb3:{path}")
 
 
-def _normalizer(given: Any, stats: Any, trust: bool = False, max_bytes: int | None = None) -> Any:
+def _normalizer(given: Any, stats: Stats, trust: bool = False, max_bytes: int | None = None) -> Any:
     """The normaliser from either argument: None where neither is given, False for none at all."""
     if given is not None and stats is not None:
         raise VictimError("give vec_normalize= or stats=, not both")
@@ -216,7 +219,13 @@ def _sb3(module: str) -> Any:
 class _Weightless(TorchFunctionMode):
     """Under it and ``torch.device("meta")`` layers have shapes and no memory, whatever device they are moved to."""
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         if function is Tensor.to and args[0].is_meta:
             return args[0]
         return function(*args, **(kwargs or {}))

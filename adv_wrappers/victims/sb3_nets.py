@@ -119,14 +119,14 @@ _LAYERS = "stable_baselines3.common.torch_layers."
 Statistics = dict[str | None, tuple[Tensor, Tensor, float]]  # a key (None: all): mean, sqrt(var + epsilon), clip
 
 
-def is_image(space: spaces.Space[Any]) -> bool:
+def is_image(space: spaces.Space[object]) -> bool:
     """What SB3 divides by 255: three dimensions of uint8 from 0 to 255."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 3 or space.dtype != "uint8":
         return False
     return bool((space.low == 0).all() and (space.high == 255).all())
 
 
-def statistics_of(normalizer: Any, space: spaces.Space[Any]) -> tuple[Statistics, spaces.Space[Any]]:
+def statistics_of(normalizer: Any, space: spaces.Space[object]) -> tuple[Statistics, spaces.Space[object]]:
     """Mean, divisor and clip by key (None: all) of a ``VecNormalize``, and the space before it."""
     if normalizer is None or not normalizer.norm_obs:
         return {}, space
@@ -145,14 +145,16 @@ def statistics_of(normalizer: Any, space: spaces.Space[Any]) -> tuple[Statistics
     return statistics, _before(getattr(vars(normalizer).get("venv"), "observation_space", None), space)
 
 
-def _before(inner: Any, space: spaces.Space[Any]) -> spaces.Space[Any]:
+def _before(inner: Any, space: spaces.Space[object]) -> spaces.Space[object]:
     """``space`` with the bounds that images have before ``VecNormalize``, except behind a transposition of axes."""
     if isinstance(space, spaces.Dict) and isinstance(inner, spaces.Dict):
         return spaces.Dict([(key, _before(inner.spaces.get(key), leaf)) for key, leaf in space.spaces.items()])
     return inner if isinstance(inner, spaces.Box) and inner.shape == space.shape else space
 
 
-def _leaf(space: spaces.Space[Any], images: bool, statistics: tuple[Tensor, Tensor, float] | None) -> list[nn.Module]:
+def _leaf(
+    space: spaces.Space[object], images: bool, statistics: tuple[Tensor, Tensor, float] | None
+) -> list[nn.Module]:
     if isinstance(space, spaces.Discrete):
         return [OneHot((int(space.n),))]
     if isinstance(space, spaces.MultiDiscrete):

@@ -200,7 +200,7 @@ def _arguments(data: dict[str, Any], weights: dict[str, Tensor], path: Path, alg
     return out
 
 
-def _space(entry: Any, path: Path, what: str, most: int) -> spaces.Space[Any]:
+def _space(entry: Any, path: Path, what: str, most: int) -> spaces.Space[object]:
     """A space of at most ``most`` elements from the text beside its pickle."""
     kind = str(entry.get(":type:", "")).removesuffix("'>").split(".")[-1] if isinstance(entry, dict) else ""
     try:
@@ -257,7 +257,7 @@ def _box(low: str, high: str, shape: tuple[int, ...], dtype: str, most: int) -> 
 
 def _dict(text: str, most: int) -> spaces.Dict:
     """A dictionary such as ``{'a': Box(-1.0, 1.0, (3,), float32), 'b': Discrete(3)}``, read from left to right."""
-    leaves: dict[str, spaces.Space[Any]] = {}
+    leaves: dict[str, spaces.Space[object]] = {}
     start, end = 1, len(text) - 1
     if text[:1] != "{" or text[-1:] != "}":
         raise ValueError(f"cannot read {text!r:.60}")
@@ -269,7 +269,7 @@ def _dict(text: str, most: int) -> spaces.Dict:
             shape, start = _until(text, start, "), ")
             dtype, start = _until(text, start, ")")
             low, high, rest = bounds.split(", ")  # arrays are printed without commas
-            leaf: spaces.Space[Any] = _box(low, high, tuple(_whole(shape)), dtype, most)
+            leaf: spaces.Space[object] = _box(low, high, tuple(_whole(shape)), dtype, most)
             most -= math.prod(_whole(shape))
         else:
             n, start = _until(text, start, ")")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -23,11 +23,13 @@ from adv_wrappers.victims.distributions import (
     GaussianFamily,
     MultiCategoricalFamily,
 )
-from adv_wrappers.victims.gradients import Loss, gradient
+from adv_wrappers.victims.gradients import CompiledGradient, Fill, Loss, gradient
 
 Kind = Literal["q", "logits", "mean", "gaussian"]
 Select = Literal["mode", "sample"]
-State = Any
+State = object  # of a recurrent victim: a tree of tensors that only its networks look into
+Observation = Tensor | Mapping[str, object]  # a dictionary for a Dict space
+CriticFunction = Callable[..., Tensor]  # observations [B, *S] and native actions [B, D] to Q-values [B]
 
 
 class Victim:
@@ -52,13 +54,14 @@ class Victim:
 
     recurrent = False
     differentiable = True
-    compile = False  # whether gradients that are not walked by hand are compiled
+    compile = False  # whether gradients that are not written out are compiled
+    _compiled: CompiledGradient | None
     card: dict[str, Any] | None = None
-    critic: Any = None  # (obs, native actions) -> Q of continuous actions, where the victim has one
-    robust_sarsa: Any = None  # the same, trained for the attack of that name
+    critic: CriticFunction | None = None  # of continuous actions, where the victim has one
+    robust_sarsa: CriticFunction | None = None  # the same, trained for the attack of that name
 
     def __init__(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], kind: Kind, *,
+        self, observation_space: spaces.Space[object], action_space: spaces.Space[object], kind: Kind, *,
         select: Select = "mode", device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
         ref: str | None = None, scale: Tensor | None = None,
     ) -> None:  # fmt: skip
@@ -97,18 +100,18 @@ class Victim:
 
     # what a kind of victim implements
 
-    def params(self, obs: Any, state: State = None) -> Tensor:
+    def params(self, obs: Observation, state: State = None) -> Tensor:
         """Parameters of the action distribution, ``[B, K]``: Q-values, logits, a mean, or mean and log-std."""
         raise NotImplementedError
 
-    def q(self, obs: Any, act: Tensor | None = None, state: State = None) -> Tensor | None:
+    def q(self, obs: Observation, act: Tensor | None = None, state: State = None) -> Tensor | None:
         """Q-values ``[B, A]``, or ``[B]`` of the native actions ``act``; None where there are none."""
         if self.kind != "q":
             return None
         values = self.params(obs, state)
         return values if act is None else values.gather(-1, (act - self._start)[..., None]).squeeze(-1)
 
-    def value(self, obs: Any, state: State = None) -> Tensor | None:
+    def value(self, obs: Observation, state: State = None) -> Tensor | None:
         """State value ``[B]``; None where there is none."""
         values = self.q(obs, None, state)
         return None if values is None or values.dim() < 2 else values.amax(-1)
@@ -125,7 +128,7 @@ class Victim:
         """Hidden state at the start of an episode, leaves ``[rows, ...]``; None for feed-forward victims."""
         return None
 
-    def advance(self, obs: Any, state: State) -> State:
+    def advance(self, obs: Observation, state: State) -> State:
         """Hidden state after acting on ``obs``."""
         return state
 
@@ -136,7 +139,7 @@ class Victim:
     # what follows from it
 
     @property
-    def _start(self) -> Any:
+    def _start(self) -> int | Tensor:
         if isinstance(self.action_space, spaces.MultiDiscrete):
             return torch.as_tensor(self.action_space.start.reshape(-1), device=self.device)
         return int(self.action_space.start) if isinstance(self.action_space, spaces.Discrete) else 0
@@ -156,7 +159,7 @@ class Victim:
         """Whether :meth:`value` answers."""
         return self.kind == "q"
 
-    def policy(self, obs: Any, state: State = None) -> Distribution:
+    def policy(self, obs: Observation, state: State = None) -> Distribution:
         """Action distribution at ``obs``."""
         return self.family.policy(self.params(obs, state))
 
@@ -217,7 +220,7 @@ class Victim:
             return action
         return action.cpu().numpy().astype(np.int64 if self.discrete else self.action_space.dtype, copy=False)
 
-    def check_params(self, params: Any, rows: int | None = None, look: bool = True) -> None:
+    def check_params(self, params: object, rows: int | None = None, look: bool = True) -> None:
         """Raise :class:`VictimError` unless ``params`` is what was promised: finite numbers ``[B, K]``.
 
         Logits may be minus infinity where a mask rules a choice out, as long as a choice is left.
@@ -227,8 +230,8 @@ class Victim:
             rows: B, where it is known.
             look: False looks at the shape alone, and waits for no device.
         """
-        wrong = not isinstance(params, Tensor) or params.dim() != 2 or params.shape[1] != self.width
-        if wrong or (rows is not None and len(params) != rows):
+        fits = isinstance(params, Tensor) and params.dim() == 2 and params.shape[1] == self.width
+        if not isinstance(params, Tensor) or not fits or (rows is not None and len(params) != rows):
             raise VictimError(
                 f"{self!r} must answer with [{'B' if rows is None else rows}, {self.width}], got {_form(params)}"
             )
@@ -242,7 +245,7 @@ class Victim:
                 )
 
     def gradient(
-        self, loss: Loss, state: State = None, fill: Any = None, precision: str | None = None
+        self, loss: Loss, state: State = None, fill: Fill | None = None, precision: str | None = None
     ) -> Callable[[Tensor], Tensor]:
         """``x -> d loss(params(x)).sum() / dx``: the sum, so that a row does not depend on its batch.
 
@@ -258,10 +261,10 @@ class Victim:
             self._fingerprint = digest(self.modules())
         return self._fingerprint
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_compiled"}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Victim:
+    def __deepcopy__(self, memo: dict[int, object]) -> Victim:
         return self  # Gymnasium's spec machinery copies arguments; a victim is a frozen value
 
     def __repr__(self) -> str:
@@ -269,7 +272,7 @@ class Victim:
         return f"<{who}, {self.kind} by its {self.select}, {self.observation_space} -> {self.action_space}>"
 
 
-def _expect_batch(obs: Any, space: spaces.Space[Any]) -> Any:
+def _expect_batch(obs: Any, space: spaces.Space[object]) -> Any:
     """A leaf of ``obs``, after checking that it is a batch of observations of ``space``."""
     if isinstance(space, spaces.Dict):
         if not isinstance(obs, dict) or set(obs) != set(space.spaces):
@@ -286,6 +289,6 @@ def _expect_batch(obs: Any, space: spaces.Space[Any]) -> Any:
     return obs
 
 
-def _form(value: Any) -> str:
+def _form(value: object) -> str:
     shape = getattr(value, "shape", None)
     return type(value).__name__ if shape is None else f"{type(value).__name__} of shape {tuple(shape)}"
