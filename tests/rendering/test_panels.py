@@ -1,4 +1,4 @@
-"""What a view renders: the pixels of the true and the handed observation, what changed, and the captions."""
+"""What a view draws, through AttackView: panels of pixels, what changed, charts of vectors, and the captions."""
 
 from __future__ import annotations
 
