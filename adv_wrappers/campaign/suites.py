@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from adv_wrappers.campaign.entries import LEARNED, READY, SARSA, asked, check_training, reasons
+from adv_wrappers.campaign.entries import LEARNED, SARSA, UNTRAINED, check_training, exclusions, select_attacks
 from adv_wrappers.campaign.suite_report import SuiteReport, strongest_of
-from adv_wrappers.campaign.trainers import Makers, Progress
+from adv_wrappers.campaign.trainers import AttackTrainer, SuiteProgress
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
@@ -35,7 +35,8 @@ from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
-_SAME = ("victim", "environment", "within", "seed", "quantize")  # in the suite of a folder and one that goes on there
+# settings that a suite shares with the one in its folder
+_IDENTITY = ("victim", "environment", "within", "seed", "quantize")
 
 
 @holding
@@ -45,7 +46,7 @@ def standard(
     critics: Sequence[Mapping[str, Any]] = SMALL, num_envs: int | None = None,
     training: Mapping[str, Any] | None = None, attacks: Sequence[str] | None = None,
     env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None, quantize: bool = True,
-    out: str | Path | None = None, progress: Progress | None = None,
+    out: str | Path | None = None, progress: SuiteProgress | None = None,
 ) -> SuiteReport:  # fmt: skip
     """Attack an agent's observations with everything that applies, and report the worst case.
 
@@ -58,21 +59,21 @@ def standard(
 
     Args:
         victim, env, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`.
-        eps, scale: of a budget ``Linf``; or ``within``, the budget itself.
-        episodes: that every attack is scored on, and how many fresh ones the strongest is.
-        seed: of the scored episodes; trainings take ``seed + 1``, fresh episodes ``fresh_seed(seed)``.
-        steps: of the training of each adversary that learns.
-        critics: settings for :func:`scan_critics`, which is run where the victim's card brings no critic.
-        num_envs: side by side, in the evaluation and in the training of adversaries; None takes 32, or 8 for images.
-        training: what else :func:`train_adversary` takes: ``algorithm``, ``checks``, ``episodes``, and the algorithm's
-            own settings.
-        attacks: names of those to run; None runs all that apply.
+        eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself.
+        episodes: the number of episodes that every attack is scored on, and of fresh ones for the strongest.
+        seed: seeds the scored episodes; trainings take ``seed + 1``, fresh episodes ``fresh_seed(seed)``.
+        steps: training steps of each adversary that learns.
+        critics: settings for :func:`scan_critics`, which is run where the victim's card has no critic.
+        num_envs: the number of environments of evaluations and trainings; None takes 32, or 8 for images.
+        training: further arguments of :func:`train_adversary`: ``algorithm``, ``checks``, ``episodes``, and the
+            algorithm's own settings.
+        attacks: names of the attacks to run; None runs all that apply.
         out: a folder for everything: ``report.json``, adversaries and critics in folders of their own, and in
             ``evaluation`` and ``fresh`` the rows as they come. The same call goes on after an interruption, or reads
             the result; with more ``steps`` or attacks it does only what is missing, and with more ``episodes`` it
             trains nothing anew but scores all attacks on them. Rows that this leaves behind are kept in
             ``evaluation/report-1.json``, ... No other process gets it meanwhile.
-        progress: called as ``progress(what, done, of how many)``.
+        progress: called as ``progress(what, done, total)``.
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work;
@@ -86,13 +87,13 @@ def standard(
         integer(what, value, least)
     if (eps is None) == (within is None):
         raise ThreatError("the suite needs a budget: eps=, or within=")
-    names, training, critics = asked(attacks), dict(training or {}), [*critics]
+    names, training, critics = select_attacks(attacks), dict(training or {}), [*critics]
     budget = within if within is not None else Linf(0.0 if eps is None else eps, scale)
     victim = load_victim(victim)
     if any(name in LEARNED for name in names):
         check_training(training)
-    one, kind, kwargs = environment_factory(env, victim, env_kwargs, make)
-    left_out = reasons(names, victim, one, budget.resolve(victim), quantize)
+    make_env, kind, kwargs = environment_factory(env, victim, env_kwargs, make)
+    left_out = exclusions(names, victim, make_env, budget.resolve(victim), quantize)
     names = tuple(name for name in names if name not in left_out)
     scan = SARSA in names and victim.robust_sarsa is None
     if scan:
@@ -106,27 +107,27 @@ def standard(
     }  # fmt: skip
     settings = json.loads(json.dumps(settings, default=repr))
     folder = None if out is None else Path(out)
-    finished = None if folder is None else _open(folder, settings)
+    finished = None if folder is None else _finished_suite(folder, settings)
     if finished is not None:
         return finished
-    there: dict[str, Any] = {"env_kwargs": env_kwargs, "make": make}
-    makers = Makers(victim, env, budget, int(seed) + 1, folder, progress, **there)
+    env_arguments: dict[str, Any] = {"env_kwargs": env_kwargs, "make": make}
+    trainer = AttackTrainer(victim, env, budget, int(seed) + 1, folder, progress, **env_arguments)
     training |= {"num_envs": num_envs, "quantize": quantize}
-    threats = {name: makers.make(name, int(steps), critics, training) for name in names}
+    threats = {name: trainer.make(name, int(steps), critics, training) for name in names}
 
-    def scored(attacks: Mapping[str, ThreatModel], seed: int, into: str, on: str) -> Report:
+    def evaluate_all(attacks: Mapping[str, ThreatModel], seed: int, name: str, on: str) -> Report:
         return evaluate(
             victim, env, [*attacks.values()], int(episodes), seed, num_envs, distances=(), quantize=quantize,
-            progress=None if progress is None else _scores(progress, [*attacks], on),
-            out=None if folder is None else folder / into, resume=folder is not None, **there,
+            progress=None if progress is None else _report_scores(progress, [*attacks], on),
+            out=None if folder is None else folder / name, resume=folder is not None, **env_arguments,
         )  # fmt: skip
 
-    report = scored(threats, int(seed), "evaluation", "")
+    report = evaluate_all(threats, int(seed), "evaluation", "")
     strongest = strongest_of(_named(report, names))["threat"]
-    fresh = scored({strongest: threats[strongest]}, fresh_seed(int(seed)), "fresh", " on fresh episodes")
+    fresh = evaluate_all({strongest: threats[strongest]}, fresh_seed(int(seed)), "fresh", " on fresh episodes")
     done = SuiteReport(
-        "standard", settings, _named(report, names), _named(fresh, [strongest]), makers.protocol, left_out,
-        (*_judged(report, names), *makers.warnings),
+        "standard", settings, _named(report, names), _named(fresh, [strongest]), trainer.protocol, left_out,
+        (*_with_advice(report, names), *trainer.warnings),
     )  # fmt: skip
     if folder is not None:
         try:
@@ -140,17 +141,17 @@ def standard(
 
 
 def fresh_seed(seed: int) -> int:
-    """The seed of the episodes that a suite's worst case is reported on: none of its own, nor of its trainings."""
+    """The seed of the fresh episodes that a suite's worst case is reported on, apart from all its other seeds."""
     return int(np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(1)[0])
 
 
 def _named(report: Report, names: Sequence[str]) -> Report:
-    """A report whose rows have the names of the suite: two adversaries that learn have one text."""
+    """A report whose rows are named as in the suite: the texts of two adversaries that learn are equal."""
     rows = zip(("none", *names), report.threats, strict=True)
     return replace(report, threats=tuple({**row, "threat": name} for name, row in rows))
 
 
-def _open(folder: Path, settings: dict[str, Any]) -> SuiteReport | None:
+def _finished_suite(folder: Path, settings: dict[str, Any]) -> SuiteReport | None:
     """The finished suite of a folder, or None where there is more to do.
 
     Raises:
@@ -159,12 +160,12 @@ def _open(folder: Path, settings: dict[str, Any]) -> SuiteReport | None:
     about, done = folder / "suite.json", folder / "report.json"
     try:
         found = json.loads(about.read_text(encoding="utf-8")) if about.exists() else settings
-        theirs, mine = ({key: suite[key] for key in _SAME} for suite in (found, settings))
+        theirs, mine = ({key: suite[key] for key in _IDENTITY} for suite in (found, settings))
         check_same(folder, theirs, mine, "suite")
         if done.exists():
             known = json.loads(done.read_text(encoding="utf-8"))
             if known["settings"] != settings:
-                _refuse_less(folder, known["settings"], settings)
+                _check_no_less(folder, known["settings"], settings)
             elif "fresh" in known:  # one of an older release had no fresh episodes: they are played now
                 return SuiteReport.from_json(done)
         write(about, (json.dumps(settings, indent=1) + "\n").encode())
@@ -175,7 +176,7 @@ def _open(folder: Path, settings: dict[str, Any]) -> SuiteReport | None:
     return None
 
 
-def _refuse_less(folder: Path, found: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+def _check_no_less(folder: Path, found: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
     """Raise :class:`ValueRangeError` where a finished suite would be replaced by one that says less."""
     names = [name for name in found["attacks"] if name in LEARNED]
     fewer = mine["episodes"] < found["episodes"] or (names and mine["steps"] < found["steps"])
@@ -185,7 +186,7 @@ def _refuse_less(folder: Path, found: Mapping[str, Any], mine: Mapping[str, Any]
         raise ValueRangeError(f"{folder} holds the finished suite of {what}: ask for no less, or give another folder")
 
 
-def _scores(progress: Progress, names: Sequence[str], on: str) -> Progress:
+def _report_scores(progress: SuiteProgress, names: Sequence[str], on: str) -> SuiteProgress:
     """Progress by the names of the suite, as :func:`_named`; ``on`` says on which episodes."""
     coming, now = iter(("none", *names)), ["none"]
 
@@ -197,15 +198,15 @@ def _scores(progress: Progress, names: Sequence[str], on: str) -> Progress:
     return tell
 
 
-def _judged(report: Report, names: Sequence[str]) -> list[str]:
-    """The report's warnings, and what to do about trained attacks that take no more than noise."""
+def _with_advice(report: Report, names: Sequence[str]) -> list[str]:
+    """The report's warnings, with advice on trained attacks that are no stronger than noise."""
     rows = dict(zip(names, report.threats[1:], strict=True))
-    trained = [name for name in rows if name not in READY]
+    trained = [name for name in rows if name not in UNTRAINED]
     doubled = tuple(f"{rows[name]['threat']} is weaker than " for name in trained)
     found = [warning for warning in report.warnings if not warning.startswith(doubled)]
 
     def less(one: str, other: str) -> bool:
-        """Whether an attack leaves less than another, beyond the interval of the paired difference."""
+        """Whether one attack's mean return is lower than another's, beyond the interval of the paired difference."""
         return interval(np.subtract(rows[other]["returns"], rows[one]["returns"]))[0] > 0
 
     best = min(names, key=lambda name: float(rows[name]["mean_return"]))

@@ -1,4 +1,4 @@
-"""The attacks of a suite, made: presets are filled in, critics scanned, adversaries trained."""
+"""Making the attacks of a suite: presets get the budget, critics are scanned, adversaries are trained."""
 
 from __future__ import annotations
 
@@ -9,50 +9,53 @@ from typing import Any
 
 from gymnasium import spaces
 
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
-from adv_wrappers.campaign.entries import LEARNED, READY, checkpoints, ready, trainer
+from adv_wrappers.campaign.entries import LEARNED, UNTRAINED, import_train_adversary, untrained_threat
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import MakeEnv
 from adv_wrappers.training.pa_ad_forms import FORMS
 from adv_wrappers.training.train_critic import scan_critics
+from adv_wrappers.training.training_folder import read_record
 from adv_wrappers.victims.victim import Victim
 
-Progress = Callable[[str, int, int], None]
+SuiteProgress = Callable[[str, int, int], None]
 
 
-class Makers:
-    """Makes attacks on one victim, and remembers how each came about.
+class AttackTrainer:
+    """Makes the attacks on one victim, and records how each came about.
 
     Args:
-        victim, env: who is attacked, and where.
-        budget: of every attack.
-        seed: of all trainings.
-        out: a folder, in which every training has one of its own; or None.
-        progress: called as ``progress(what, done, of how many)``.
-        **there: ``env_kwargs`` and ``make``.
+        victim: the victim under attack.
+        env: the environment's id, or a function that makes one.
+        budget: the budget of every attack.
+        seed: seeds all trainings.
+        out: a folder, in which every training gets a folder of its own; or None.
+        progress: called as ``progress(what, done, total)``.
+        **env_arguments: ``env_kwargs`` and ``make``.
 
     Attributes:
-        protocol: by attack, of how many runs, settings and checkpoints it is the best.
+        protocol: by attack, the number of runs, settings and checkpoints that it is the best of.
         warnings: signs that an attack could be stronger.
     """
 
     def __init__(
         self, victim: Victim, env: str | MakeEnv, budget: Budget, seed: int, out: Path | None,
-        progress: Progress | None, **there: Any,
+        progress: SuiteProgress | None, **env_arguments: Any,
     ) -> None:  # fmt: skip
         self.victim, self.env, self.budget, self.seed, self.out = victim, env, budget, seed, out
-        self.progress, self.there = progress, there
+        self.progress, self.env_arguments = progress, env_arguments
         self.protocol: dict[str, str] = {}
         self.warnings: list[str] = []
 
     def make(
         self, name: str, steps: int, critics: Sequence[Mapping[str, Any]], training: Mapping[str, Any]
     ) -> ThreatModel:
-        """The attack of a name; what is trained takes minutes to hours."""
-        if name in READY:
+        """The attack with this name; trained ones take minutes to hours."""
+        if name in UNTRAINED:
             self.protocol[name] = "one setting, one run"
-            return ready(name, self.budget)
+            return untrained_threat(name, self.budget)
         how = self._learned(name, steps, training) if name in LEARNED else self._sarsa(name, critics)
         return ThreatModel("observation", how, self.budget)
 
@@ -63,52 +66,52 @@ class Makers:
         if self.victim.robust_sarsa is not None:
             self.protocol[name] = "one run, through the critic of the victim's card"
             return RobustSarsa(self.victim)
-        tell = self.progress
+        progress = self.progress
 
-        def told(what: str, done: int, whole: int) -> None:
-            if tell is not None:
-                tell(f"{name}: {what}", done, whole)
+        def report(what: str, done: int, total: int) -> None:
+            if progress is not None:
+                progress(f"{name}: {what}", done, total)
 
         scan = scan_critics(
             self.victim, self.env, within=self.budget, settings=critics, seed=self.seed, out=self._folder(name),
-            progress=told, **self.there,
+            progress=report, **self.env_arguments,
         )  # fmt: skip
         chosen = f"chosen by mean return over {scan.chosen.episodes} other episodes"
         self.protocol[name] = f"best of {_count(scan.critics, 'critic')}, {chosen}"
         return RobustSarsa(self.victim, critic=scan.critic)
 
-    def _learned(self, name: str, steps: int, training: Mapping[str, Any]) -> Any:
+    def _learned(self, name: str, steps: int, training: Mapping[str, Any]) -> Learned:
         """One training; of PA-AD against continuous actions the stronger of two, since victims differ in its forms."""
         several = name == "pa-ad" and isinstance(self.victim.action_space, spaces.Box)
         whats = [f"{name} {form}" for form in FORMS] if several else [name]
-        left: list[list[float]] = [[] for _ in whats]  # what the checkpoints of each training left
-        folder, tell = self._folder(name), self.progress
+        returns: list[list[float]] = [[] for _ in whats]  # mean returns at the checkpoints of each training
+        folder, progress = self._folder(name), self.progress
 
-        def told(done: int, mean: float) -> None:
+        def report(done: int, mean: float) -> None:
             i = min(max(done - 1, 0) // steps, len(whats) - 1)  # the second training's steps come after the first's
-            left[i].append(mean)
-            if tell is not None:
-                tell(whats[i], min(done - i * steps, steps), steps)
+            returns[i].append(mean)
+            if progress is not None:
+                progress(whats[i], min(done - i * steps, steps), steps)
 
-        if tell is not None:
+        if progress is not None:
             for what in whats:
-                tell(what, 0, steps)
-        learned = trainer()(
+                progress(what, 0, steps)
+        learned = import_train_adversary()(
             name, self.env, self.victim, within=self.budget, form="both" if several else None, steps=steps,
-            seed=self.seed, out=folder, progress=told, **self.there, **training,
+            seed=self.seed, out=folder, progress=report, **self.env_arguments, **training,
         )  # fmt: skip
-        if folder is not None:  # a training that went on was told only of what was missing
-            places = [folder / form for form in FORMS] if several else [folder]
-            left = [[float(row["mean_return"]) for row in checkpoints(place)] for place in places]
-        if tell is not None:
+        if folder is not None:  # a training that was resumed reports only what was missing
+            folders = [folder / form for form in FORMS] if several else [folder]
+            returns = [[float(row["mean_return"]) for row in read_record(place)] for place in folders]
+        if progress is not None:
             for what in whats:
-                tell(what, steps, steps)
-        others = training.get("episodes", inspect.signature(trainer()).parameters["episodes"].default)
+                progress(what, steps, steps)
+        others = training.get("episodes", inspect.signature(import_train_adversary()).parameters["episodes"].default)
         chosen = f"chosen by mean return over {others} other episodes"
         what, each = ("two trainings (direction and target)", " each") if several else ("one training", "")
-        count = _count(left[0], "checkpoint")
+        count = _count(returns[0], "checkpoint")
         self.protocol[name] = f"{what} of {steps} steps{each}, best of {count}{each}, {chosen}"
-        best = min(left, key=min)
+        best = min(returns, key=min)
         if len(best) > 1 and best[-1] < min(best[:-1]):
             self.warnings.append(f"the best of {len(best)} checkpoints of {name} is its last: train it longer")
         return learned

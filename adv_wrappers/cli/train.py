@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.campaign.entries import checkpoints, trainer
+from adv_wrappers.campaign.entries import import_train_adversary
 from adv_wrappers.cli.main import (
     FOLDER,
     POSITIVE,
@@ -33,6 +33,7 @@ from adv_wrappers.parsing import parse_value, split_arguments
 from adv_wrappers.training.pa_ad_forms import BOTH, FORMS
 from adv_wrappers.training.train_critic import GRID, SMALL, check_scan_folder, default_budget, scan_critics
 from adv_wrappers.training.train_one_critic import train_one_critic
+from adv_wrappers.training.training_folder import read_record
 from adv_wrappers.victims import load_victim
 
 
@@ -79,7 +80,7 @@ def train_adversary_(
     select: Select | None, no_quantize: bool, tensorboard: Path | None, out: Path,
 ) -> None:  # fmt: skip
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
-    train, agent = trainer(), load_victim(victim, select=select, stats=stats)
+    train, agent = import_train_adversary(), load_victim(victim, select=select, stats=stats)
     if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
         raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
     with progress_bars() as move, resumable(out):
@@ -92,9 +93,9 @@ def train_adversary_(
             progress=lambda at, _: move(kind, min(at, whole), whole),
         )  # fmt: skip
     if form == BOTH:
-        rows = [{"form": one, **row} for one in FORMS for row in checkpoints(out / one)]
+        rows = [{"form": one, **row} for one in FORMS for row in read_record(out / one)]
     else:
-        rows = checkpoints(out)
+        rows = read_record(out)
     best = min(rows, key=lambda row: float(row["mean_return"]))
     table = make_table("steps", "victim's return", "std", "median", "in training", "seconds")
     for column in table.columns:

@@ -16,10 +16,11 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import SuiteReport, standard
-from adv_wrappers.campaign.entries import ATTACKS, against, checkpoints, ready
-from adv_wrappers.campaign.suites import _judged, _refuse_less, fresh_seed
+from adv_wrappers.campaign.entries import ATTACKS, untrained_threat, why_excluded
+from adv_wrappers.campaign.suites import _check_no_less, _with_advice, fresh_seed
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.training.train_critic import check_settings
+from adv_wrappers.training.training_folder import read_record
 from tests.evaluation.agents import Film, balancing, short, watcher
 from tests.training.test_train_one_critic import Toy, toy_victim
 
@@ -79,7 +80,7 @@ def test_the_worst_case_and_the_shares(suite):
 def test_how_figures_came_about(suite):
     report, out = suite
     kept = "one training of 256 steps, best of 2 checkpoints, chosen by mean return over 3 other episodes"
-    assert report.protocol["sa-rl"] == report.protocol["pa-ad"] == kept and len(checkpoints(out / "pa-ad")) == 2
+    assert report.protocol["sa-rl"] == report.protocol["pa-ad"] == kept and len(read_record(out / "pa-ad")) == 2
     assert {report.protocol[name] for name in ("noise", "pgd", "strong-max-diff")} == {"one setting, one run"}
     assert {*report.protocol} == {*report.attacks}
 
@@ -95,7 +96,7 @@ def test_the_same_episodes_as_an_evaluation_plays(suite):
 def test_the_worst_case_is_that_of_other_episodes(suite):
     report, out = suite
     name = report.chosen["threat"]
-    how = f"learned:card={out / name}" if name in ("sa-rl", "pa-ad") else ready(name, adv.Linf(0.05))
+    how = f"learned:card={out / name}" if name in ("sa-rl", "pa-ad") else untrained_threat(name, adv.Linf(0.05))
     rows = adv.evaluate("zoo:cartpole-a2c", short, [how], episodes=4, seed=fresh_seed(0), num_envs=4).threats
     assert [row["returns"] for row in rows] == [row["returns"] for row in report.fresh.threats]
     assert report.fresh.threats[1]["threat"] == report.worst["threat"] == name
@@ -158,13 +159,13 @@ def test_an_interrupted_suite_goes_on(suite, tmp_path):
 
     with pytest.raises(Stopped):
         standard("zoo:cartpole-a2c", short, 0.05, progress=stop, **how)
-    before = checkpoints(tmp_path / "sa-rl"), checkpoints(tmp_path / "pa-ad")
+    before = read_record(tmp_path / "sa-rl"), read_record(tmp_path / "pa-ad")
     assert [len(record) for record in before] == [2, 1] and not (tmp_path / "report.json").exists()
     told.clear()
     report = standard("zoo:cartpole-a2c", short, 0.05, progress=lambda *at: told.append(at), **how)
     trained = [at for at in told if not at[0].startswith("scoring")]
     assert trained == [("sa-rl", 0, 256), ("sa-rl", 256, 256), *(("pa-ad", done, 256) for done in (0, 256, 256))]
-    assert checkpoints(tmp_path / "sa-rl") == before[0] and checkpoints(tmp_path / "pa-ad")[:1] == before[1]
+    assert read_record(tmp_path / "sa-rl") == before[0] and read_record(tmp_path / "pa-ad")[:1] == before[1]
     assert report.protocol.items() <= suite[0].protocol.items()
     mine, others = ({row["threat"]: row["returns"] for row in r.report.threats} for r in (report, suite[0]))
     assert len(mine) == 5 and {**mine, "pa-ad": None}.items() <= {**others, "pa-ad": None}.items()
@@ -302,7 +303,7 @@ def test_a_finished_suite_is_not_replaced_by_less(tmp_path):
     assert standard("zoo:cartpole-dqn", short, 0.05, **how, steps=1).settings["steps"] == 1  # of no training
     with pytest.raises(ValueRangeError, match="over 4 episodes and 256 steps of training: ask for no less"):
         found = {"attacks": ["sa-rl"], "episodes": 4, "steps": 256}
-        _refuse_less(tmp_path, found, {**found, "steps": 255})
+        _check_no_less(tmp_path, found, {**found, "steps": 255})
 
 
 def test_trainings_and_choices_share_no_episode_with_the_score():
@@ -339,7 +340,7 @@ def test_continuous_actions_and_a_scan_of_critics(tmp_path):
 def test_both_forms_of_pa_ad_against_continuous_actions(tmp_path):
     report = standard(toy_victim(), Toy, 1.0, out=tmp_path, attacks=("pa-ad",), **QUICK)
     assert report.protocol["pa-ad"].startswith("two trainings (direction and target) of 256 steps each")
-    left = {f: min(c["mean_return"] for c in checkpoints(tmp_path / "pa-ad" / f)) for f in ("direction", "target")}
+    left = {f: min(c["mean_return"] for c in read_record(tmp_path / "pa-ad" / f)) for f in ("direction", "target")}
     best = min(left, key=left.__getitem__)
     mine = adv.threat("learned", toy_victim(), card=str(tmp_path / "pa-ad" / best))
     again = adv.evaluate(toy_victim(), Toy, [mine], episodes=4, num_envs=4)
@@ -357,16 +358,16 @@ def test_images_leave_sa_rl_out():
     seen, acted = spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(2)
     victim = adv.from_module(lambda x: x.flatten(1)[:, :2], seen, acted, "q")
     budget = adv.Linf(2.0)
-    assert "4 x 84 x 84 numbers a step" in str(against("sa-rl", victim, budget, seen, acted))
-    assert against("pa-ad", victim, budget, seen, acted) is None
+    assert "4 x 84 x 84 numbers a step" in str(why_excluded("sa-rl", victim, budget, seen, acted))
+    assert why_excluded("pa-ad", victim, budget, seen, acted) is None
     names = ("pgd", "strong-max-diff", "apgd", "multi-targeted")
-    found = [against(name, victim, budget, seen, acted) for name in names]
+    found = [why_excluded(name, victim, budget, seen, acted) for name in names]
     assert found == [None, None, *2 * ["on images it takes too long: evaluate it by itself"]]
     moves = spaces.Box(-1.0, 1.0, (2,), np.float32)
     driver = adv.from_module(lambda x: x.flatten(1)[:, :2], seen, moves, "mean")
-    assert "one dimension" in str(against("robust-sarsa", driver, budget, seen, moves))
+    assert "one dimension" in str(why_excluded("robust-sarsa", driver, budget, seen, moves))
     film = Film()
-    reason = against("pa-ad", watcher(film), budget, film.observation_space, film.action_space)
+    reason = why_excluded("pa-ad", watcher(film), budget, film.observation_space, film.action_space)
     assert "stacks of frames" in str(reason)
 
 
@@ -390,15 +391,15 @@ def test_trained_attacks_that_are_weaker_than_noise_are_told_what_to_do(victim):
     report = adv.evaluate(victim, "CartPole-v1", threats, episodes=10)
     assert any(warning.startswith("<nothing>:eps=0.4 is weaker than noise") for warning in report.warnings)
     clean, noise = (f"{row['mean_return']:.1f}" for row in report.threats[:2])
-    found = _judged(report, ("noise", "pa-ad", "max-diff"))
+    found = _with_advice(report, ("noise", "pa-ad", "max-diff"))
     assert found[-1] == f"pa-ad is weaker than noise ({clean} against {noise}): train it longer"
     assert not any("weaker than noise" in warning for warning in found[:-1])
-    assert "more critics" in _judged(report, ("noise", "robust-sarsa", "max-diff"))[-1]
+    assert "more critics" in _with_advice(report, ("noise", "robust-sarsa", "max-diff"))[-1]
     idle = replace(report, threats=(report.threats[0], report.threats[0], *report.threats[2:]))
-    found = _judged(idle, ("noise", "pa-ad", "max-diff"))
+    found = _with_advice(idle, ("noise", "pa-ad", "max-diff"))
     assert found[-1] == f"pa-ad is no stronger than noise ({clean} against {clean}), as max-diff is: train it longer"
     robust = replace(idle, threats=(report.threats[0],) * 4, warnings=())
-    assert not any("noise" in warning for warning in _judged(robust, ("noise", "pa-ad", "max-diff")))
+    assert not any("noise" in warning for warning in _with_advice(robust, ("noise", "pa-ad", "max-diff")))
 
 
 def test_a_last_checkpoint_that_is_the_best_calls_for_more_steps(suite, tmp_path):
