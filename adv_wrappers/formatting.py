@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,13 @@ from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.parsing import parse_value, parse_when, split, split_arguments, unquote
 from adv_wrappers.presets import TEXTS, Preset, presets
 from adv_wrappers.timing import Timing
+from adv_wrappers.victims.victim import Victim
 
 _MOST = 256  # numbers of a scale that a text holds; an image has tens of thousands
 _FEW = 4  # that a caption holds
 
 
-def text_of(threat: ThreatModel, victim: Any = None) -> str:
+def text_of(threat: ThreatModel, victim: Victim | None = None) -> str:
     """The text of a threat, from which ``parse_threat`` makes an equal one.
 
     The preset is the one that leaves the fewest arguments to be written, and of several that leave none the one with
@@ -63,7 +64,7 @@ def name_and_arguments(threat: ThreatModel, when: bool = True) -> tuple[str, lis
     >>> name_and_arguments(ThreatModel("observation", Daylight("Pong", "shift")))
     ('shift', ['dx=2', 'dy=1'])
     """
-    how: Any = threat.how
+    how: object = threat.how
     if isinstance(how, Daylight):
         threat = dataclasses.replace(threat, how=transform_of(how.game, how.transform, how.layout))
     name, parts = _name_and_arguments(threat, next(iter(threat.victims), None), short=True)
@@ -95,7 +96,7 @@ def without_number(text: str) -> str:
     return re.sub(r" #\d+$", "", text.strip())
 
 
-def _name_and_arguments(threat: ThreatModel, victim: Any, short: bool) -> tuple[str, list[str]]:
+def _name_and_arguments(threat: ThreatModel, victim: Victim | None, short: bool) -> tuple[str, list[str]]:
     how, owner = threat.how, next(iter(threat.victims), None)
     name, arguments = _preset_of(how) or (f"<{_bare_name(how)}>", {})
     parts = [f"{key}={_argument_text(key, value)}" for key, value in arguments.items()]
@@ -115,7 +116,7 @@ def _name_and_arguments(threat: ThreatModel, victim: Any, short: bool) -> tuple[
 # the attack
 
 
-def _preset_of(how: Any) -> tuple[str, dict[str, Any]] | None:
+def _preset_of(how: object) -> tuple[str, dict[str, Any]] | None:
     """The preset's name and the arguments beside it; None for what has no preset or no dictionary."""
     if not isinstance(how, Perturbation):
         return None
@@ -137,19 +138,19 @@ def _preset_of(how: Any) -> tuple[str, dict[str, Any]] | None:
     return best, {key: getattr(how, key) for key in names if key in stated[best] or key in ranged}
 
 
-def _not_in_preset(how: Any, preset: Preset, names: Sequence[str]) -> list[str]:
+def _not_in_preset(how: Perturbation, preset: Preset, names: Sequence[str]) -> list[str]:
     """The arguments whose values are neither those of the preset nor the class's defaults."""
-    defaults = {field.name: field.default for field in dataclasses.fields(how)}
+    defaults = {field.name: field.default for field in dataclasses.fields(how)}  # type: ignore[arg-type]
     return [key for key in names if not same(getattr(how, key), preset.arguments.get(key, defaults[key]))]
 
 
-def _bare_name(thing: Any) -> str:
+def _bare_name(thing: object) -> str:
     """The name, to be put in angle brackets, of what has no text."""
     name = thing.name if isinstance(thing, Value) else getattr(thing, "__name__", type(thing).__name__)
     return re.sub(r"[^\w .-]", "", str(name)) or "unnamed"
 
 
-def _argument_text(key: str, value: Any) -> str:
+def _argument_text(key: str, value: object) -> str:
     """A value as ``parse_threat`` reads it, or ``<...>``."""
     if isinstance(value, Critic):
         value = value.folder
@@ -159,7 +160,7 @@ def _argument_text(key: str, value: Any) -> str:
     return f"<{_bare_name(value)}>" if found is None else found
 
 
-def _value_text(value: Any, text: bool = False) -> str | None:
+def _value_text(value: object, text: bool = False) -> str | None:
     if isinstance(value, str):
         return _string_text(value, unquote if text else parse_value)
     if value is None or isinstance(value, bool):
@@ -181,7 +182,7 @@ def _number_text(value: float) -> str:
     return str(int(value)) if whole else repr(float(value))
 
 
-def _string_text(value: str, read: Any) -> str | None:
+def _string_text(value: str, read: Callable[[str], object]) -> str | None:
     """A text as it stands, or in the quotes that it does not hold itself."""
     try:
         alone = split_arguments(value) == [value] == split(value, " + ")
@@ -196,7 +197,7 @@ def _string_text(value: str, read: Any) -> str | None:
 # the budget
 
 
-def _budget_arguments(threat: ThreatModel, victim: Any, short: bool) -> list[str]:
+def _budget_arguments(threat: ThreatModel, victim: Victim | None, short: bool) -> list[str]:
     own, budget = getattr(threat.how, "within", None), threat.budget
     if own == budget:
         return []
@@ -209,7 +210,7 @@ def _budget_arguments(threat: ThreatModel, victim: Any, short: bool) -> list[str
     return [*_ball_arguments(inner, victim, short), *parts]
 
 
-def _ball_arguments(budget: Budget, victim: Any, short: bool) -> list[str]:
+def _ball_arguments(budget: Budget, victim: Victim | None, short: bool) -> list[str]:
     if type(budget) is Valid:
         return ["norm=valid"]
     if type(budget) is L0:
@@ -221,7 +222,7 @@ def _ball_arguments(budget: Budget, victim: Any, short: bool) -> list[str]:
     return [f"eps={_number_text(budget.eps)}", *_scale_arguments(budget, victim, short)]
 
 
-def _scale_arguments(budget: Linf, victim: Any, short: bool) -> list[str]:
+def _scale_arguments(budget: Linf, victim: Victim | None, short: bool) -> list[str]:
     scale = budget.scale
     if scale is None:
         return []
@@ -232,7 +233,7 @@ def _scale_arguments(budget: Linf, victim: Any, short: bool) -> list[str]:
     return [f"scale={_value_text(scale)}"]
 
 
-def _unit_of(victim: Any) -> Any:
+def _unit_of(victim: Victim | None) -> Any:
     """The victim's own unit as ``scale="victim"`` has it, or None."""
     try:
         return Linf(1.0, "victim").resolve(victim).scale
@@ -240,19 +241,21 @@ def _unit_of(victim: Any) -> Any:
         return None
 
 
-def _hash(value: Any) -> str:
+def _hash(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()[:8]
 
 
 # victims and timings
 
 
-def _same_victim(a: Any, b: Any) -> bool:
+def _same_victim(a: Victim | None, b: Victim | None) -> bool:
     """Whether two victims are one, by their weights where they have some."""
-    return a is b or (None not in (a, b) and bool(a.modules()) and a.fingerprint() == b.fingerprint())
+    if a is b or a is None or b is None:
+        return a is b
+    return bool(a.modules()) and a.fingerprint() == b.fingerprint()
 
 
-def _victim_fields(value: Any) -> Iterator[Any]:
+def _victim_fields(value: object) -> Iterator[Any]:
     """The values of all ``victim`` fields of a value, at any depth."""
     if isinstance(value, Value):
         for field in dataclasses.fields(value):  # type: ignore[arg-type]
@@ -263,7 +266,7 @@ def _victim_fields(value: Any) -> Iterator[Any]:
                 yield from _victim_fields(inner)
 
 
-def _victim_text(how: Any, owner: Any) -> str:
+def _victim_text(how: object, owner: Victim) -> str:
     if not all(_same_victim(slot, owner) for slot in _victim_fields(how)):
         return "<several>"
     if not owner.ref:
@@ -271,7 +274,7 @@ def _victim_text(how: Any, owner: Any) -> str:
     return _string_text(owner.ref, unquote) or f"<{_bare_name(owner)}>"
 
 
-def _timing_text(when: Any, victim: Any, open_too: bool) -> str:
+def _timing_text(when: object, victim: Victim | None, open_too: bool) -> str:
     """The text of a timing, without victims: the parser fills in the threat's own.
 
     Args:
@@ -290,7 +293,7 @@ def _timing_text(when: Any, victim: Any, open_too: bool) -> str:
         return f"<{_bare_name(when)}>"
 
 
-def _is_readable(when: Any) -> bool:
+def _is_readable(when: object) -> bool:
     """Whether every part of a timing is of a kind that texts know."""
     if not isinstance(when, Timing) or Value.kinds.get(getattr(when, "name", "")) is not type(when):
         return False
@@ -298,7 +301,7 @@ def _is_readable(when: Any) -> bool:
     return all(_is_readable(part) for part in parts if isinstance(part, Value) or callable(part))
 
 
-def _without_victims(value: Any) -> Any:
+def _without_victims(value: object) -> Any:
     """A timing with every ``victim`` left open."""
     if not isinstance(value, Value):
         return value

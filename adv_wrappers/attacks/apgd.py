@@ -25,9 +25,11 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import Gradient, GradientAttack, TrackedGradient
 from adv_wrappers.attacks.objectives import CrossEntropy, LogitRatio, Margin, check_weights, divergence_of
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.victims.gradients import Loss
 
 LOSSES = ("cross-entropy", "margin", "dlr", "divergence")
 
@@ -79,7 +81,7 @@ class APGD(GradientAttack):
             return self.loss
         return "margin" if isinstance(self.victim.action_space, spaces.Discrete) else "divergence"
 
-    def objective(self, x: Tensor, bound: Any) -> Any:
+    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
         params, loss = bound.params(x), self._loss()
         if loss == "divergence":
             return divergence_of(self.victim, params, self.weights)

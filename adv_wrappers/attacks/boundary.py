@@ -31,6 +31,7 @@ from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.utils.numbers import check_integer
+from adv_wrappers.victims.victim import Victim
 
 _BISECTIONS, _HALVINGS, _LEAST_PROBES = 6, 3, 4  # of a round; a change that is 64 times as short counts as none
 _FARTHER = 8  # starts from outside of the budget are up to 2 ** _FARTHER radii away
@@ -97,7 +98,7 @@ class BoundarySearch:
         answer: the best point within the budget so far; one that changes the action in ``done`` rows.
     """
 
-    def __init__(self, victim: Any, context: Context) -> None:
+    def __init__(self, victim: Victim, context: Context) -> None:
         self.victim, self.context, self.bound = victim, context, context.bind(victim)
         self.x, self.low, self.high = context.x, context.low, context.high
         self.round = isinstance(context.budget, L2)

@@ -18,12 +18,13 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import MOST_STEPS, check_steps
 from adv_wrappers.attacks.objectives import Margin, need_discrete
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.numbers import check_integer, check_number, is_integer
-from adv_wrappers.victims.gradients import need_gradient
+from adv_wrappers.victims.gradients import Loss, need_gradient
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class CarliniWagner(Perturbation):
         if isinstance(self.target, int) and actions is not None and not 0 <= self.target < actions:
             raise ValueRangeError(f"target must be an action from 0 to {actions - 1}, got {self.target}")
 
-    def objective(self, x: Tensor, bound: Any) -> Any:
+    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
         """What is maximised: the lead of the wanted action, a loss on parameters ``[B, K] -> [B]``."""
         params = bound.params(x)
         if self.target is None:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.numbers import check_integer, check_number
-from adv_wrappers.victims.gradients import check_precision, need_gradient
+from adv_wrappers.victims.gradients import Loss, check_precision, need_gradient
+from adv_wrappers.victims.victim import Victim
 
 MOST_STEPS = 10**6
 Gradient = Callable[[Tensor], Tensor]
@@ -63,11 +65,11 @@ class GradientAttack(Perturbation):
         if self.schedule not in ("constant", "linear"):
             raise ValueRangeError(f"schedule must be 'constant' or 'linear', got {self.schedule!r}")
 
-    def objective(self, x: Tensor, bound: Any) -> Any:
+    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
         """The loss on parameters, ``[B, K] -> [B]``, that is maximised; ``bound`` is the victim at this step."""
         raise NotImplementedError
 
-    def losses(self, x: Tensor, bound: Any, objective: Any) -> list[Any]:
+    def losses(self, x: Tensor, bound: BoundVictim, objective: Loss) -> Sequence[Loss]:
         """The losses that the ascents maximise, one each: the objective, unless a subclass chooses others."""
         return [objective] * self.restarts
 
@@ -94,13 +96,13 @@ class GradientAttack(Perturbation):
             return self.step, self.schedule
         return (0.5, "linear") if self.keep == "best" else (0.1, self.schedule)
 
-    def outputs(self, bound: Any, x: Tensor) -> Tensor:
+    def outputs(self, bound: BoundVictim, x: Tensor) -> Tensor:
         """The input of the objective: the parameters ``[B, K]`` of the victim's policy at ``x``."""
-        return bound.params(x)  # type: ignore[no-any-return]
+        return bound.params(x)
 
-    def gradient(self, bound: Any, loss: Any) -> Gradient:
+    def gradient(self, bound: BoundVictim, loss: Loss) -> Gradient:
         """``x -> d loss(outputs(x)).sum() / dx``."""
-        return bound.gradient(loss, self.precision)  # type: ignore[no-any-return]
+        return bound.gradient(loss, self.precision)
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
@@ -117,7 +119,7 @@ class GradientAttack(Perturbation):
             gradient=self.gradient, outputs=self.outputs, rearrange=True,
         )  # fmt: skip
 
-    def _last_iterate(self, x: Tensor, context: Context, bound: Any, loss: Any) -> Tensor:
+    def _last_iterate(self, x: Tensor, context: Context, bound: BoundVictim, loss: Loss) -> Tensor:
         """The last iterate of one ascent: the published form of most attacks."""
         gradient = self.gradient(bound, loss)
         rearranged = _rearranged(gradient, x, context)
@@ -135,10 +137,10 @@ def _rearranged(gradient: Any, x: Tensor, context: Context) -> tuple[Any, Gradie
 
 
 def search(
-    context: Context, bound: Any, objective: Any, losses: Sequence[Any],
+    context: Context, bound: BoundVictim, objective: Loss, losses: Sequence[Loss],
     run: Callable[[Context, Gradient, int, Tensor | None], Tensor], *, restarts: int, keep: str,
-    gradient: Callable[[Any, Any], Gradient] = lambda bound, loss: bound.gradient(loss),
-    outputs: Callable[[Any, Tensor], Tensor] = lambda bound, x: bound.params(x), rearrange: bool = False,
+    gradient: Callable[[BoundVictim, Loss], Gradient] = lambda bound, loss: bound.gradient(loss),
+    outputs: Callable[[BoundVictim, Tensor], Tensor] = lambda bound, x: bound.params(x), rearrange: bool = False,
     first: bool = True,
 ) -> Tensor:  # fmt: skip
     """The best point of several ascents, ``[B, *S]``.
@@ -190,18 +192,19 @@ class TrackedLoss:
         params: the parameters of the last call, ``[B, K]``.
     """
 
-    def __init__(self, loss: Any) -> None:
-        self.loss, self.params = loss, None  # type: Any, Tensor | None
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+        self.params: Tensor | None = None
         if hasattr(loss, "gradient"):
             self.gradient = self._gradient
 
     def __call__(self, params: Tensor) -> Tensor:
         self.params = params.detach()
-        return self.loss(params)  # type: ignore[no-any-return]
+        return self.loss(params)
 
     def _gradient(self, params: Tensor) -> Tensor:
         self.params = params  # memory that the next step overwrites; it is read before
-        return self.loss.gradient(params)  # type: ignore[no-any-return]
+        return self.loss.gradient(params)  # type: ignore[attr-defined,no-any-return]  # it has one, see __init__
 
 
 class BestPoints:
@@ -217,8 +220,9 @@ class BestPoints:
         back: converts points from the layout in which they are offered to that of ``outputs`` and of the result.
     """
 
-    def __init__(self, objective: Any, victim: Any, outputs: Callable[[Tensor], Tensor]) -> None:
-        self.objective, self.outputs, self.back = objective, outputs, lambda y: y  # type: Any, Any, Any
+    def __init__(self, objective: Loss, victim: Victim, outputs: Callable[[Tensor], Tensor]) -> None:
+        self.objective, self.outputs = objective, outputs
+        self.back: Callable[[Tensor], Tensor] = lambda y: y
         self.success = getattr(objective, "success", None) if victim.select == "mode" else None
         self.point: Tensor | None = None
         self.rank: tuple[Tensor | None, Tensor] | None = None
@@ -251,7 +255,7 @@ class BestPoints:
     def result(self) -> Tensor:
         """The best points, in the layout of the observations."""
         assert self.point is not None
-        return self.back(self.point)  # type: ignore[no-any-return]
+        return self.back(self.point)
 
 
 class TrackedGradient:

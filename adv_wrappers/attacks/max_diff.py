@@ -24,9 +24,11 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import Gradient, GradientAttack, langevin
 from adv_wrappers.attacks.objectives import check_temperature, check_weights, divergence_of
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.utils.numbers import check_number
+from adv_wrappers.victims.gradients import Loss
 
 
 @dataclass(frozen=True)
@@ -74,5 +76,5 @@ class MaxDiff(GradientAttack):
         step, schedule = self.lengths
         return langevin(context, gradient, self.steps, step, noise, start, schedule)
 
-    def objective(self, x: Tensor, bound: Any) -> Any:
+    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
         return divergence_of(self.victim, bound.params(x), self.weights, self.temperature)

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import classifier, need_discrete
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.victims.gradients import Loss
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class MaxWorst(GradientAttack):
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError("max-worst by='q' needs Q-values, and this victim has none: use by='policy'")
 
-    def objective(self, x: Tensor, bound: Any) -> Any:
+    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
         by_q = self.by == "q" or (self.by is None and self.victim.has_q)
         params = bound.q(x) if by_q else bound.params(x)
+        assert params is not None  # the victim has Q-values, or the attack was refused
         return classifier(self.loss, self.victim.kind)(params.argmin(-1), toward=True)

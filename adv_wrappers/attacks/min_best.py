@@ -11,14 +11,17 @@ little, does not (``docs/results/strength.md``, Pong).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack
-from adv_wrappers.attacks.objectives import CrossEntropy, classifier, leave_best, need_discrete
+from adv_wrappers.attacks.objectives import CrossEntropy, Margin, classifier, leave_best, need_discrete
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.perturbation import Variants
+from adv_wrappers.victims.gradients import Loss
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class MinBest(GradientAttack):
         classifier(self.loss, "")
         need_discrete(self.name, self.victim, "use max-diff")
 
-    def objective(self, x: Tensor, bound: Any) -> Any:
+    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
         return leave_best("margin" if self._flips else self.loss, self.victim, bound.params(x))
 
     @property
@@ -64,8 +67,9 @@ class MinBest(GradientAttack):
         """Whether this is a search for another action to be played, and free to choose its loss."""
         return self.loss is None and self.keep == "best" and self.victim.select == "mode"
 
-    def losses(self, x: Tensor, bound: Any, objective: Any) -> list[Any]:
+    def losses(self, x: Tensor, bound: BoundVictim, objective: Loss) -> Sequence[Loss]:
         found = super().losses(x, bound, objective)
-        if self._flips and self.victim.kind != "q":
-            found[0] = CrossEntropy(objective.target)
-        return found
+        if not self._flips or self.victim.kind == "q":
+            return found
+        assert isinstance(objective, Margin)
+        return [CrossEntropy(objective.target), *found[1:]]

@@ -16,8 +16,10 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import CriticOfMode, ExpectedQ, MarginOfQ, check_temperature, temperature_of
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.victims.gradients import Loss
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,13 @@ class MinQ(GradientAttack):
             value = ", or min-value" if self.victim.has_value else ""
             raise VictimError(f"min-q needs Q-values, and this victim has none: use {instead}{value}")
 
-    def objective(self, x: Tensor, bound: Any) -> Any:
+    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
         if not self.victim.discrete:
-            return CriticOfMode(self.victim, lambda _, act: bound.q(x, act), None, bound.look)
-        q = bound.q(x)
+            return CriticOfMode(self.victim, lambda _, act: _present(bound.q(x, act)), None, bound.look)
+        q = _present(bound.q(x))
         return MarginOfQ(q) if self.loss == "margin" else ExpectedQ(q, temperature_of(self.temperature, self.victim, q))
+
+
+def _present(q: Tensor | None) -> Tensor:
+    assert q is not None  # the victim has Q-values, or the attack was refused
+    return q

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import Gradient, GradientAttack
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
+from adv_wrappers.victims.gradients import Loss
 
 
 class NegativeValue:
@@ -53,18 +55,20 @@ class MinValue(GradientAttack):
         if self.precision is not None:
             raise VictimError(f"min-value computes in the victim's own precision, not in {self.precision}")
 
-    def objective(self, x: Tensor, bound: Any) -> Any:
+    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
         return NegativeValue()
 
-    def outputs(self, bound: Any, x: Tensor) -> Tensor:
+    def outputs(self, bound: BoundVictim, x: Tensor) -> Tensor:
         """State values ``[B]``."""
-        return bound.value(x)  # type: ignore[no-any-return]
+        values = bound.value(x)
+        assert values is not None  # the victim has a state value, or the attack was refused
+        return values
 
-    def gradient(self, bound: Any, loss: Any) -> Gradient:
+    def gradient(self, bound: BoundVictim, loss: Loss) -> Gradient:
         def slope(x: Tensor) -> Tensor:
             with torch.enable_grad():
                 x = x.detach().requires_grad_()
-                total = loss(bound.value(x)).sum()
+                total = loss(self.outputs(bound, x)).sum()
                 if not total.requires_grad:
                     raise VictimError("the victim's value carries no gradient to the observation")
                 return torch.autograd.grad(total, x)[0]

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import Gradient, GradientAttack, momentum
 from adv_wrappers.attacks.objectives import classifier, leave_best, need_discrete
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.utils.numbers import check_number
+from adv_wrappers.victims.gradients import Loss
 
 
 @dataclass(frozen=True)
@@ -52,5 +54,5 @@ class Momentum(GradientAttack):
         step, schedule = self.lengths
         return momentum(context, gradient, self.steps, step, self.decay, self.nesterov, start, schedule)
 
-    def objective(self, x: Tensor, bound: Any) -> Any:
+    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
         return leave_best(self.loss, self.victim, bound.params(x))

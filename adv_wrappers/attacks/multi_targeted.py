@@ -13,6 +13,7 @@ the best are targets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,9 +21,11 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.perturbation import Variants
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.numbers import check_integer
+from adv_wrappers.victims.gradients import Loss
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,15 @@ class MultiTargeted(GradientAttack):
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError("multi-targeted by='q' needs Q-values, and this victim has none: use by='margin'")
 
-    def objective(self, x: Tensor, bound: Any) -> Any:
-        return MarginOfQ(bound.q(x)) if self.by == "q" else Margin(bound.params(x).argmax(-1))
+    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
+        if self.by != "q":
+            return Margin(bound.params(x).argmax(-1))
+        q = bound.q(x)
+        assert q is not None  # the victim has Q-values, or the attack was refused
+        return MarginOfQ(q)
 
-    def losses(self, x: Tensor, bound: Any, objective: Any) -> list[Any]:
+    def losses(self, x: Tensor, bound: BoundVictim, objective: Loss) -> Sequence[Loss]:
+        assert isinstance(objective, Margin)
         near = self.by == "margin"  # the nearest targets come first, by Q the worst
         order = bound.params(x).argsort(dim=-1, descending=near, stable=True)
         count = min(self.targets, order.shape[-1] - 1)

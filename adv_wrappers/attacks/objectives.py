@@ -11,15 +11,16 @@ point compares that before the objective, which may go on rising where no action
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.core.types import Observation
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.numbers import check_number
+from adv_wrappers.victims.victim import Victim
 
 _WIDEST = 10.0  # widest gap between Q-values that a softmax is taken of; e^-10 is still told from nothing
 
@@ -146,7 +147,9 @@ class Divergence:
         temperature: ``[B]``, divides logits and Q-values first; None for one.
     """
 
-    def __init__(self, victim: Any, params: Tensor, averaged: bool = False, temperature: Tensor | None = None) -> None:
+    def __init__(
+        self, victim: Victim, params: Tensor, averaged: bool = False, temperature: Tensor | None = None
+    ) -> None:
         self.family, self.temperature = victim.family, None if temperature is None else temperature[:, None]
         self.clean = self._divided(params)
         self._from = victim.family.divergence(self.clean, averaged)
@@ -157,7 +160,7 @@ class Divergence:
         return params if self.temperature is None else params / self.temperature
 
     def __call__(self, params: Tensor) -> Tensor:
-        return self._from(self._divided(params))  # type: ignore[no-any-return]
+        return self._from(self._divided(params))
 
     def _success(self, params: Tensor) -> Tensor:
         """How many of the actions that are played are others than at the true observation."""
@@ -167,8 +170,8 @@ class Divergence:
     def gradient(self, params: Tensor) -> Tensor:
         """In closed form from the family of distributions."""
         if self.temperature is None:
-            return self._from.gradient(params)  # type: ignore[no-any-return]
-        return self._from.gradient(params / self.temperature) / self.temperature  # type: ignore[no-any-return]
+            return self._from.gradient(params)
+        return self._from.gradient(params / self.temperature) / self.temperature
 
 
 class SquaredDistance:
@@ -177,7 +180,7 @@ class SquaredDistance:
     MaxDiff's objective for agents that play their mean, as released: twice the divergence of Normals of variance one.
     """
 
-    def __init__(self, victim: Any, params: Tensor) -> None:
+    def __init__(self, victim: Victim, params: Tensor) -> None:
         self.gaussian = victim.kind == "gaussian"
         self.mean = self._mean(params)
 
@@ -240,7 +243,8 @@ class CriticOfMode:
     """``-Q(true observation, most likely action here)`` for continuous actions, Q a critic."""
 
     def __init__(
-        self, victim: Any, critic: Callable[[Any, Tensor], Tensor], observation: Any, look: bool = False
+        self, victim: Victim, critic: Callable[[Observation, Tensor], Tensor], observation: Observation,
+        look: bool = False,
     ) -> None:  # fmt: skip
         self.victim, self.critic, self.observation = victim, critic, observation
         self._look = look  # whether the first parameters are looked at: nothing else asks for them
@@ -259,12 +263,12 @@ def classifier(loss: str | None, kind: str) -> type[CrossEntropy] | type[Margin]
     return Margin if loss == "margin" or (loss is None and kind == "q") else CrossEntropy
 
 
-def leave_best(loss: str | None, victim: Any, params: Tensor) -> CrossEntropy | Margin:
+def leave_best(loss: str | None, victim: Victim, params: Tensor) -> CrossEntropy | Margin:
     """The objective of MinBest: the action that is best by ``params`` ``[B, A]`` becomes unlikely."""
     return classifier(loss, victim.kind)(params.argmax(-1))
 
 
-def temperature_of(given: float | None, victim: Any, params: Tensor) -> Tensor | None:
+def temperature_of(given: float | None, victim: Victim, params: Tensor) -> Tensor | None:
     """Temperatures ``[B]`` of a softmax over ``params`` ``[B, A]``; None for one.
 
     None takes one for policies, whose softmax is how they act, and for Q-values one as long as the best and the worst
@@ -278,14 +282,14 @@ def temperature_of(given: float | None, victim: Any, params: Tensor) -> Tensor |
     return ((params.amax(-1) - params.amin(-1)) / _WIDEST).clamp(min=1.0)
 
 
-def check_temperature(temperature: Any) -> None:
+def check_temperature(temperature: object) -> None:
     """Raise :class:`ValueRangeError` unless this is None or a finite number above zero."""
     if temperature is not None:
         check_number("temperature", temperature, 0, above=True)
 
 
 def divergence_of(
-    victim: Any, params: Tensor, weights: str | None = None, temperature: float | None = None
+    victim: Victim, params: Tensor, weights: str | None = None, temperature: float | None = None
 ) -> Divergence | SquaredDistance:
     """MaxDiff's objective at the true parameters ``[B, K]``; see :class:`adv_wrappers.attacks.max_diff.MaxDiff`."""
     if victim.kind == "gaussian":
@@ -296,13 +300,13 @@ def divergence_of(
     return Divergence(victim, params, temperature=temperature_of(temperature, victim, params) if discrete else None)
 
 
-def check_weights(weights: Any) -> None:
+def check_weights(weights: object) -> None:
     """Raise :class:`ValueRangeError` unless this is ``"one"``, ``"std"`` or None."""
     if weights not in (None, "one", "std"):
         raise ValueRangeError(f"weights must be 'one' or 'std', got {weights!r}")
 
 
-def need_discrete(attack: str, victim: Any, instead: str) -> None:
+def need_discrete(attack: str, victim: Victim | None, instead: str) -> None:
     """Raise :class:`VictimError` unless the victim (if there is one yet) chooses one of ``n`` actions."""
     expect_victim(attack, victim)
     if victim is not None and not isinstance(victim.action_space, spaces.Discrete):

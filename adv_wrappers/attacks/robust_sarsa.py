@@ -17,8 +17,10 @@ from torch import Tensor
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import CriticOfMode
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
+from adv_wrappers.victims.gradients import Loss
 
 
 @dataclass(frozen=True)
@@ -62,5 +64,5 @@ class RobustSarsa(GradientAttack):
         if isinstance(self.critic, Critic):
             self.critic.check(self.victim)
 
-    def objective(self, x: Tensor, bound: Any) -> Any:
+    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
         return CriticOfMode(self.victim, self.critic or self.victim.robust_sarsa, bound.full(x), bound.look)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.attacks.objectives import Divergence, Margin
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import L0, L2
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import Perturbation
@@ -29,6 +30,7 @@ from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.numbers import check_integer, check_number
+from adv_wrappers.victims.gradients import Loss
 
 _HALVED = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: where the share is halved
 MOST_QUERIES = 10**7
@@ -64,7 +66,7 @@ class Square(Perturbation):
         if self.share is not None:
             check_number("share", self.share, 0, 1, above=True)
 
-    def score(self, x: Tensor, bound: Any) -> Any:
+    def score(self, x: Tensor, bound: BoundVictim) -> Loss:
         """What is maximised, a loss on parameters ``[B, K] -> [B]``; ``bound`` is the victim at this step."""
         params = bound.params(x)
         return Margin(params.argmax(-1)) if self.victim.discrete else Divergence(self.victim, params)
