@@ -13,7 +13,7 @@ from adv_wrappers.errors import BudgetError, ThreatError
 from adv_wrappers.timing import And, Not, Or, Pair, Strategic, Timing
 
 
-def _timings() -> dict[str, Any]:
+def _timings() -> dict[str, type[Timing]]:
     """The timings that a text may name, those of users included."""
     kinds: dict[str, type[Value]] = {Strategic.name: Strategic, **Value.kinds}
     return {n: k for n, k in kinds.items() if issubclass(k, Timing) and not issubclass(k, (Pair, Not))}
@@ -45,7 +45,7 @@ def _build(node: ast.expr, text: str) -> When:
     if isinstance(call.func, ast.Name):
         kind = _timings().get(call.func.id.lower())
         if kind is not None:
-            names = [field.name for field in fields(kind)]
+            names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
             if len(call.args) > len(names):
                 takes = ", ".join(names) or "nothing"
                 raise ThreatError(f"{kind.name} takes {takes}, got {len(call.args)} arguments in {text!r}")
@@ -54,12 +54,12 @@ def _build(node: ast.expr, text: str) -> When:
                 if keyword.arg in given:
                     raise ThreatError(f"{keyword.arg} is given twice in {text!r}")
                 given[str(keyword.arg)] = _literal(keyword.value, text)
-            return construct(kind, **given)  # type: ignore[no-any-return]
+            return construct(kind, **given)
     known = ", ".join(sorted(_timings()))
     raise ThreatError(f"cannot read the timing {text!r}: known are {known}, combined with &, | and ~")
 
 
-def _literal(node: ast.expr, text: str) -> Any:
+def _literal(node: ast.expr, text: str) -> object:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
@@ -140,7 +140,7 @@ def parse_value(text: str) -> Any:
     return value if isinstance(value, (int, float, str)) else text
 
 
-def parse_budget(name: str, how: Any, eps: float | None, norm: str | None, scale: Any) -> Budget:
+def parse_budget(name: str, how: object, eps: float | None, norm: str | None, scale: Any) -> Budget:
     """The budget of ``eps``, ``norm`` and ``scale``: Linf by default, the perturbation's own where none is given.
 
     Raises:

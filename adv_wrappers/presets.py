@@ -122,7 +122,7 @@ def threat(
 
 
 @contextmanager
-def preset_in_errors(text: Any) -> Iterator[None]:
+def preset_in_errors(text: object) -> Iterator[None]:
     """Errors raised inside name the preset that a user typed (``fgsm``), not the class behind it (``min-best``).
 
     Args:
@@ -224,7 +224,7 @@ def as_threat(
     return ThreatModel(target, how, within, when, at)
 
 
-def _ball(how: Any, given: Mapping[str, Any]) -> Budget:
+def _ball(how: object, given: Mapping[str, Any]) -> Budget:
     """The budget of ``eps``, ``norm`` and ``scale``; those that are missing are taken from the threat's own ball."""
     old = how.budget if isinstance(how, ThreatModel) else None
     inner = None if old is None else frame_budget(old)

@@ -117,7 +117,7 @@ class GraphCache:
             stacklevel=3,
         )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "graphs": OrderedDict()}  # a graph is memory of this process
 
 
@@ -257,7 +257,7 @@ class CaptureCheck(TorchDispatchMode):
         self._made: set[int] = set()  # addresses of storages; one that is freed comes again for another made within
         self._known: set[int] = set()
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name, inputs = function.name().removeprefix("aten::"), list(tensors((args, kwargs)))
         if _waits(function, name, args):
@@ -286,7 +286,7 @@ class HostCopyCheck(TorchFunctionMode):
     That is a copy which :class:`CaptureCheck` does not see.
     """
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         out = function(*args, **(kwargs or {}))
         if function in _MAKERS and out.device.type != "cpu" and not any(isinstance(a, Tensor) for a in args[-1:]):
             raise ThreatError(f"{function.__name__} moves numbers from the host to {out.device}")

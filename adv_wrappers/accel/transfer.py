@@ -8,11 +8,10 @@ the result, and by then everything that was sent has long arrived.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 
@@ -60,7 +59,7 @@ class Transfer:
         self._taken.append(buffer)
         return buffer[:size].view(dtype).view(shape)
 
-    def up(self, array: Any, rows: NDArray[np.intp] | None = None) -> Tensor:
+    def up(self, array: ArrayLike, rows: NDArray[np.intp] | None = None) -> Tensor:
         """An array, or some of its rows, as a new tensor of the same dtype on the device; the host does not wait."""
         array = np.asarray(array)
         kind = torch.from_numpy(np.empty(0, array.dtype)).dtype
@@ -71,7 +70,7 @@ class Transfer:
             np.take(array, rows, 0, buffer.numpy(), mode="clip")
         return torch.empty(buffer.shape, dtype=kind, device=self.device).copy_(buffer, non_blocking=True)
 
-    def down(self, *tensors: Tensor) -> list[NDArray[Any]]:
+    def down(self, *tensors: Tensor) -> list[NDArray[np.generic]]:
         """Tensors as arrays, in memory that the next :meth:`up` may take; waits for them once."""
         out = []
         for tensor in tensors:
@@ -90,7 +89,7 @@ class Transfer:
         """Begin to copy a tensor into a buffer, which holds it at the next fence."""
         buffer.copy_(tensor, non_blocking=True)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_wait": None, "_free": {}, "_taken": []}
 
 

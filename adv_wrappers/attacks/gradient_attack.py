@@ -126,8 +126,7 @@ class GradientAttack(Perturbation):
         if rearranged is None:
             return self.run_once(context, gradient, None)
         layout, gradient = rearranged
-        y: Tensor = layout.inverse(self.run_once(context.laid_out(layout), gradient, None))
-        return y
+        return layout.inverse(self.run_once(context.laid_out(layout), gradient, None))  # type: ignore[no-any-return]
 
 
 def _rearranged(gradient: Any, x: Tensor, context: Context) -> tuple[Any, Gradient] | None:
@@ -185,16 +184,13 @@ def search(
 
 
 class TrackedLoss:
-    """A loss that keeps the parameters of its last call: those of the victim at the last iterate.
+    """A loss that keeps the parameters of its last call, ``[B, K]``: those of the victim at the last iterate.
 
-    Attributes:
-        loss: the loss; exchanged between two ascents, which so share one gradient function and its memory.
-        params: the parameters of the last call, ``[B, K]``.
+    ``loss`` is exchanged between two ascents, which so share one gradient function and its memory.
     """
 
     def __init__(self, loss: Loss) -> None:
-        self.loss = loss
-        self.params: Tensor | None = None
+        self.loss, self.params = loss, None  # type: Loss, Tensor | None
         if hasattr(loss, "gradient"):
             self.gradient = self._gradient
 
@@ -412,13 +408,13 @@ def _mark_nonfinite(y: Tensor, gradient: Tensor, own: bool) -> Tensor:
 
 
 def check_restarts(restarts: int, keep: str) -> None:
-    """Raise :class:`ValueRangeError` unless there is at least one ascent, and ``keep`` is ``"last"`` or ``"best"``."""
+    """Raise :class:`ValueRangeError` for less than one ascent, and other words than ``"last"`` and ``"best"``."""
     check_integer("restarts", restarts, 1, MOST_STEPS)
     if keep not in ("last", "best"):
         raise ValueRangeError(f"keep must be 'last' or 'best', got {keep!r}")
 
 
 def check_steps(steps: int, step: float) -> None:
-    """Raise :class:`ValueRangeError` unless there is at least one step, of positive finite length."""
+    """Raise :class:`ValueRangeError` for less than one step, and a length that is not positive and finite."""
     check_integer("steps", steps, 1, MOST_STEPS)
     check_number("step, a fraction of the budget's radius,", step, 0, 1e9, above=True)

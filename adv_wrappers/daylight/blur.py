@@ -104,7 +104,7 @@ class MedianBlur(Transform):
     fusible: ClassVar[bool] = True
     k: WholeRange = 3
 
-    def validate(self, **parameter: Any) -> None:
+    def validate(self, **parameter: object) -> None:
         _size(parameter["k"])
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:

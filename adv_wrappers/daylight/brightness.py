@@ -137,7 +137,7 @@ class Brightness(Transform):
         choice("rule", self.rule, _RULES)
         super().__post_init__()
 
-    def validate(self, **parameter: Any) -> None:
+    def validate(self, **parameter: object) -> None:
         for name, value in parameter.items():
             number(name, value, -_MOST, _MOST)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -64,5 +64,5 @@ class Daylight(Transform):
     def without_ranges(self) -> Transform:
         return transform_of(self.game, self.transform, self.layout)
 
-    def validate(self, **parameter: Any) -> None:
+    def validate(self, **parameter: object) -> None:
         """Nothing is ranged here."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import torch
@@ -82,14 +81,14 @@ def _together(x: Tensor, steps: tuple[Transform, ...], layout: str) -> Tensor | 
 @functools.lru_cache(maxsize=64)
 def _calls(
     steps: tuple[Transform, ...], height: int, width: int, device: torch.device
-) -> list[tuple[str, str, tuple[Any, ...]]]:
+) -> list[tuple[str, str, tuple[object, ...]]]:
     """The kernels that make the passes, and what they take besides images."""
     found = kernel_passes([one for step in steps for one in step.kernel_steps(height, width)])
     return [_call(one, device) for one in found]
 
 
-def _call(one: KernelPass, device: torch.device) -> tuple[str, str, tuple[Any, ...]]:
-    def on(array: NDArray[Any] | None) -> Tensor | None:
+def _call(one: KernelPass, device: torch.device) -> tuple[str, str, tuple[object, ...]]:
+    def on(array: NDArray[np.generic] | None) -> Tensor | None:
         return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
     codes, before, after = one.before.codes, on(one.before.table), on(one.after.table)

@@ -126,7 +126,7 @@ class JPEG(Transform):
         choice("order", self.order, _ORDERS)
         super().__post_init__()
 
-    def validate(self, **parameter: Any) -> None:
+    def validate(self, **parameter: object) -> None:
         integer("quality", parameter["quality"], 1, 100, floats=True)
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:

@@ -218,7 +218,7 @@ class Perspective(Transform):
             object.__setattr__(self, "corners", check_corners(self.corners))
         super().__post_init__()
 
-    def validate(self, **parameter: Any) -> None:
+    def validate(self, **parameter: object) -> None:
         number("distance", parameter["distance"], 0.0, 1e9)
 
     def check(self, field: Field, within: Budget) -> None:

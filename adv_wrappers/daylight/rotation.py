@@ -101,7 +101,7 @@ class Rotation(Transform):
         choice("interpolation", self.interpolation, INTERPOLATIONS)
         super().__post_init__()
 
-    def validate(self, **parameter: Any) -> None:
+    def validate(self, **parameter: object) -> None:
         number("degrees", parameter["degrees"], -1e9, 1e9)
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:

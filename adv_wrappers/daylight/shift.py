@@ -128,7 +128,7 @@ class Shift(Transform):
         choice("border", self.border, BORDERS)
         super().__post_init__()
 
-    def validate(self, **parameter: Any) -> None:
+    def validate(self, **parameter: object) -> None:
         for name, value in parameter.items():
             integer(name, value, -_FAR, _FAR, floats=True)
 

@@ -70,7 +70,7 @@ class Transform(Perturbation):
                     f"got {value!r}"
                 )
 
-    def validate(self, **parameter: Any) -> None:
+    def validate(self, **parameter: object) -> None:
         """Raise :class:`ValueRangeError` for a parameter out of its range."""
         raise NotImplementedError
 
@@ -124,7 +124,7 @@ class Transform(Perturbation):
         if rows is None:
             return self.change(x, layout, limits, **self.numbers())
         out = torch.empty_like(x)
-        groups: dict[tuple[Any, ...], list[int]] = {}  # rows of equal parameters together
+        groups: dict[tuple[tuple[str, Any], ...], list[int]] = {}  # rows of equal parameters together
         for i, row in enumerate(rows):
             groups.setdefault(tuple(row.items()), []).append(i)
         for given, members in groups.items():

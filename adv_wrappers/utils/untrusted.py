@@ -37,7 +37,7 @@ _DAMAGE = (
 )  # fmt: skip
 
 
-def check_max_bytes(max_bytes: Any) -> int | None:
+def check_max_bytes(max_bytes: object) -> int | None:
     """``max_bytes`` if it is None or a positive integer; else :class:`CardError`."""
     if max_bytes is not None and not (is_integer(max_bytes) and max_bytes >= 1):
         raise CardError(f"max_bytes must be a positive integer or None, got {max_bytes!r:.40}")
