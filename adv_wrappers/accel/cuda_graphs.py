@@ -21,7 +21,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -177,6 +179,12 @@ def signature(tree: Tree) -> Hashable:
         # its value would be that of the capture for ever
         raise TypeError(f"expected tensors, got {type(tree).__name__}")
     return tree is None
+
+
+def padded(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
+    """Rows with the first one repeated up to a power of two, or to ``most``: a handful of shapes for all counts."""
+    size = min(1 << (len(rows) - 1).bit_length(), most)
+    return np.concatenate([rows, np.full(size - len(rows), rows[0])])
 
 
 def settings() -> Hashable:

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.accel import cuda_graphs, transfer
@@ -126,8 +125,7 @@ class Engine:
         self.home = device if device is not None and device.type == "cuda" else None
         self.transfer = transfer.between(device) if host and device is not None else None
         self.look = host and self.transfer is None  # whether the answers of victims are checked
-        able = getattr(self.how, "capturable", False) and self.memory is None and not self.unbounded
-        able = able and (self.transfer is not None or not host)
+        able = self.writes_nothing and self.memory is None and not self.unbounded and not self.look
         able = able and not any(getattr(v, "compile", False) for v in self.victims)  # cannot be watched
         record = cuda_graphs.recorder_for(device) if able and device is not None else None
         self.graphs = None if record is None else cuda_graphs.GraphCache(record, self.threat.label, self.victims)
@@ -138,9 +136,7 @@ class Engine:
     def add_gate(self, gate: When, root: int | None = None) -> None:
         """Let this layer attack only where a timing agrees that looks at nothing but the clock and draws.
 
-        Args:
-            gate: the timing.
-            root: key of the row's draws until a reset has a seed, for a layer inside one row of a vector.
+        ``root`` is the key of draws until a reset has a seed, for a layer inside one row of a vector.
         """
         self._gates.append(gate)
         if root is not None:
@@ -180,9 +176,11 @@ class Engine:
             return action
         over = self._over if self.autoreset == "next step" else False
         attacked = self.decide(action, True if over is False else ~over)
+        if attacked is False:
+            self.true, self.attacked = action, False
+            return action
         action = self.apply(action, attacked, mask=mask)
-        if attacked is not False:
-            self.clock.count(attacked)
+        self.clock.count(attacked)
         return action
 
     def end_step(self, done: Flags, final: Observation = None) -> Observation:
@@ -196,6 +194,12 @@ class Engine:
         Returns:
             ``final`` as the layer hands it on: attacked under the clock of the episode that ends, and for nothing.
         """
+        if not self.batched:
+            if self.session.listening:
+                self.session.end_step()
+            self.clock.tick()
+            self._over, self._fresh = done, True
+            return final
         turned: Flags = self._over if self.autoreset == "next step" else False
         moved = None if turned is False else ~turned
         if self.session.listening:
@@ -312,11 +316,14 @@ class Engine:
         if self._shares and not final:
             self.session.shared = value
         if self._history is None:
-            if self._gates or not (self._blind or self.when is None):
-                attacked = self.decide(value, eligible, final)
+            plain = eligible is True and not self._gates  # asked here: a step that is not attacked does little else
+            if plain and self._blind:
+                attacked = self.when.decide(self)
             else:
-                attacked = eligible if self.when is None else self.when.decide(self)
-                attacked = attacked if eligible is True or self.when is None else eligible & attacked
+                attacked = True if plain and self.when is None else self.decide(value, eligible, final)
+            if attacked is False:
+                self.true, self.attacked = value, False
+                return value, False
             return self.apply(value, attacked, final), attacked
         part = self.field.take(value, self.batched)
         stack, self.free = self._history.recall(true := tensor_of(part))
@@ -364,8 +371,7 @@ class Engine:
             if len(rows) == 0:
                 return value
             rows = None if len(rows) == len(attacked) else rows
-        chosen = True if self.clock.device is None else attacked  # on the host by the numbers of the rows
-        out, part = self._attack(value, chosen, rows, final, mask)
+        out, part = self._attack(value, True if self.clock.device is None else attacked, rows, final, mask)
         if rows is not None:
             whole = part.astype(out.dtype)
             whole[rows] = out
@@ -392,7 +398,7 @@ class Engine:
                 if memory is not None:
                     self._remember(memory, attacked if rows is None else rows)
             else:
-                rows = None if rows is None else padded(rows, self.rows or 1)
+                rows = None if rows is None else cuda_graphs.padded(rows, self.rows or 1)
                 context = Context(self, value, part, rows, final, mask)
                 # attacked rows are chosen into new memory, or copied to the host; else the result is handed out
                 keep = self.clock.device is not None and attacked is True
@@ -490,12 +496,6 @@ class Engine:
             return self.transfer.up(leaf.numpy() if isinstance(leaf, Tensor) else leaf, rows)
         leaf = select(leaf, rows)
         return leaf if self.home is None or leaf is None else leaf.to(self.home)
-
-
-def padded(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
-    """Rows with the first one repeated up to a power of two, or to ``most``: a handful of shapes for all counts."""
-    size = min(1 << (len(rows) - 1).bit_length(), most)
-    return np.concatenate([rows, np.full(size - len(rows), rows[0])])
 
 
 def tensor_of(part: Batch, device: torch.device | None = None) -> Tensor:

@@ -83,4 +83,5 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         entry: Info = {"attacked": bool(engine.attacked)}
         if self.keep_true and engine.true is not None:
             entry["true"] = engine.true
-        return obs, {**info, "adv_wrappers": {**info.get("adv_wrappers", {}), self.key: entry}}
+        beneath = info.get("adv_wrappers")
+        return obs, {**info, "adv_wrappers": {self.key: entry} if beneath is None else {**beneath, self.key: entry}}
