@@ -2,7 +2,7 @@
 
 Every card says of which kind it is: a ``victim``, the ``director`` of an adversary, or a ``critic``. Its files may come
 from a stranger: limits are checked before what they limit is allocated (see :mod:`adv_wrappers.utils.untrusted`), and
-:class:`Weights` hands out every tensor by its name, after checking its shape.
+:class:`Weights` gives every tensor by its name, after checking its shape.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def read_card(folder: str | Path, kind: CardKind, max_bytes: int | None = None) 
     """The card of a folder.
 
     Args:
-        folder: holds both files.
-        kind: what the card must be of.
+        folder: the folder with both files.
+        kind: the kind that the card must be of.
         max_bytes: limit on the length of either file; None is 256 MiB.
 
     Raises:
@@ -76,8 +76,8 @@ def write_card(
     """Write ``card.json`` and ``weights.safetensors``, each all at once or not at all.
 
     Args:
-        folder: is made if it is not there.
-        kind: what the card is of.
+        folder: the folder, which is created if it does not exist.
+        kind: the kind of the card.
         about: what the card says beside its format and kind.
         tensors: the weights by name.
         hashed: put the hash of the weights into the card, so that files of two different moments are refused.

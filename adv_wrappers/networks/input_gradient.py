@@ -1,6 +1,6 @@
 """Gradients of a loss with respect to a network's input, written out layer by layer, without autograd.
 
-An attack asks K times for the gradient of one loss at inputs of one shape. No graph is built for that, no gradient of
+An attack computes K times the gradient of one loss at inputs of one shape. No graph is built for that, no gradient of
 a weight is considered, and what one step wrote, the next writes over: activations and inner gradients are allocated
 once an attack. Small networks spend half the time (``benchmarks/attacks.py``). The kernels are those of autograd, but
 for the last linear layer, whose output is computed as its transpose ``[K, B]``: a softmax over the first axis of that
@@ -88,11 +88,11 @@ class InputGradient:
     """``x -> d loss(params(x)).sum() / dx``, for the steps of one attack.
 
     Args:
-        layers: of a :class:`LayerSequence`.
+        layers: the layers of a :class:`LayerSequence`.
         output_gradient: parameters ``[B, K]`` to the gradient of the loss with respect to them.
-        layout: how the input is rearranged, where it is.
+        layout: how the input is rearranged; None where it is not.
         dtype: what the layers compute in, by default that of their weights. Input and result keep theirs.
-        cached: key and function to a tensor that is made of weights.
+        cached: takes a key and a function, and returns what the function makes of the weights.
 
     Attributes:
         overwritable: whether what a call returns is memory of its own, which the attack may write over.
@@ -118,7 +118,7 @@ class InputGradient:
         return layout, InputGradient(self.layers, self.output_gradient, layout, self.dtype, self.cached)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if torch.is_grad_enabled():  # asked, because leaving a context costs as much as a small layer
+        if torch.is_grad_enabled():  # checked first, because leaving a context costs as much as a small layer
             with torch.no_grad():
                 return self(x)
         y = x if self.dtype is None else x.to(self.dtype)
@@ -221,7 +221,7 @@ class _LinearPass(_Pass):
         if x.dim() != 2:
             out = functional.linear(x, self.weight, self.bias.view(-1))
             if self.activated:
-                self.kept = out.tanh_() if self.tanh else out.relu_()
+                self.activated_out = out.tanh_() if self.tanh else out.relu_()
             return out
         if len(x) != self.rows:
             self.rows = len(x)
@@ -234,16 +234,16 @@ class _LinearPass(_Pass):
             return self.out_transposed
         out = torch.addmm(self.bias, x, self.transposed, out=self.out)
         if self.activated:
-            self.kept = out.tanh_() if self.tanh else out.relu_()
+            self.activated_out = out.tanh_() if self.tanh else out.relu_()
         return out
 
     def backward(self, g: Tensor) -> Tensor:
         if self.activated:
             into = g if self.overwrites else torch.empty_like(g)
             if self.tanh:
-                g = _tanh_backward(g, self.kept, grad_input=into)
+                g = _tanh_backward(g, self.activated_out, grad_input=into)
             else:
-                g = _relu_backward(g, self.kept, 0, grad_input=into)
+                g = _relu_backward(g, self.activated_out, 0, grad_input=into)
         # the first one's gradient goes out to the attack, and so is new memory every time
         return g @ self.weight if self.first or g.dim() != 2 else torch.mm(g, self.weight, out=self.gradient)
 

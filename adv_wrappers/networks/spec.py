@@ -3,7 +3,7 @@
 ``[{"kind": "conv", "stride": 4}, {"kind": "relu"}, {"kind": "flatten"}, {"kind": "linear"}]`` says what a network
 computes; the sizes follow from the weights ``PREFIX.I.NAME``, where ``I`` is the place of the layer in the list.
 Settings that are torch's defaults are left out. :func:`describe` writes a network down, :func:`build` makes it from
-what was written, and checks every shape and every number before it is used, since a file may come from a stranger.
+what was written, and checks every shape and every number before it is used, since a file may come from anybody.
 """
 
 from __future__ import annotations
@@ -316,7 +316,7 @@ _ELEMENTWISE = (
 
 
 def _outputs(layer: nn.Module, inputs: int | None) -> int | None:
-    """How many numbers, or channels, a layer hands on; None where that does not follow from the layers."""
+    """How many numbers, or channels, a layer gives to the next; None where that does not follow from the layers."""
     if isinstance(layer, nn.LSTM):
         if inputs is not None and layer.input_size != inputs:
             raise CardError(f"an LSTM takes {layer.input_size} numbers, the layer before it gives {inputs}")

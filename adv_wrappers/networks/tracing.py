@@ -73,7 +73,7 @@ def _traced(module: nn.Module, pairs: bool) -> list[nn.Module] | None:
         shared += [*module.parameters(), *module.buffers()]
         own = copy.deepcopy(module, {id(part): part for part in shared})  # what is in the memo is not copied
         graph = _Tracer().trace(own)
-    except Exception:  # whatever a stranger's forward raises when it is given something that is no tensor
+    except Exception:  # a forward may raise anything when its input is no tensor
         return None
     return _Sequence(own, graph).layers(pairs)
 

@@ -16,7 +16,7 @@ from adv_wrappers.core import rng
 
 
 class Family:
-    """One kind of distribution; ``discrete`` says whether an action is one of ``n``."""
+    """A family of distributions; ``discrete`` says whether an action is one of ``n``."""
 
     discrete = False
 
@@ -33,7 +33,7 @@ class Family:
         raise NotImplementedError
 
     def divergence(self, p: Tensor, averaged: bool = False) -> KLDivergence:
-        """KL(p || q) as a function of q, and its gradient: what is made of ``p`` is made once.
+        """KL(p || q) as a function of q, and its gradient: what depends on ``p`` alone is computed once.
 
         ``averaged`` is for families with a standard deviation: times twice the square of its average.
         """
@@ -44,13 +44,13 @@ class Family:
         raise NotImplementedError
 
     def sample(self, params: Tensor, key: Tensor) -> Tensor:
-        """One action a row, drawn with the row's int64 key."""
+        """One action per row, drawn with the row's int64 key."""
         raise NotImplementedError
 
     def possible(self, params: Tensor, masks: bool = False) -> Tensor:
         """Whether the parameters of every row are those of a distribution, bool ``[B]``: finite numbers.
 
-        ``masks`` allows logits of minus infinity, for choices that are ruled out, where another is left.
+        ``masks`` allows logits of minus infinity, for choices that are ruled out, as long as one is left.
         """
         return torch.isfinite(params).all(-1)
 

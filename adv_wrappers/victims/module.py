@@ -231,7 +231,7 @@ def from_module(
     Raises:
         VictimError: if the output does not have the shape that the action space asks for or is not made of floats, and
             for a ``live`` module in training mode with dropout or batch normalisation (attacking it would change it),
-            here and whenever it is asked later.
+            here and whenever it is called later.
     """
     nets = [net for net in (module, value, critic, robust_sarsa) if isinstance(net, nn.Module)]
     tensors = [t for net in nets for t in [*net.parameters(), *net.buffers()] if t.is_floating_point()]
@@ -322,7 +322,7 @@ class ModuleVictim(Victim):
     live = False
     clip = False
     sequence: LayerSequence | None = None
-    first = False  # whether the module returns something beside its output that is not looked at
+    first = False  # whether the module returns something beside its output that is ignored
     integers = True  # whether Discrete leaves of a dictionary come as integers, or as floats as all others
     writes = False  # whether the module writes to its input, and so is given copies
     unstable: tuple[nn.Module, ...] = ()  # layers of a live victim that must not be in training mode

@@ -1,6 +1,6 @@
 """Functions on numpy arrays as victims: tensors are copied to arrays on the way in, and what they answer to tensors.
 
-Such a victim can be asked and not differentiated, so it is attacked by its answers alone.
+Such a victim has outputs and no gradients, so it is attacked by its outputs alone.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def load_victim(
     """The victim that a text names; a victim is returned as it is.
 
     Args:
-        ref: ``zoo:NAME`` (shipped, see :func:`zoo_names`), ``card:FOLDER``, ``sb3:FILE.zip`` or
+        ref: a victim, or ``zoo:NAME`` (shipped, see :func:`zoo_names`), ``card:FOLDER``, ``sb3:FILE.zip`` or
             ``sb3:FILE.zip?stats=FILE``.
         trust: allow an SB3 file to run the code that is pickled in it.
         select: play the mode or a sample; None does as the card says (an SB3 agent: the mode).
@@ -73,10 +73,10 @@ def load_victim(
     if kind == "sb3" and rest:
         if dtype != torch.float32:
             raise VictimError(f"SB3 agents compute in float32, got dtype={dtype}")
-        path, asked, stated = rest.rpartition("?stats=")
-        if asked and stats is None:
+        path, marker, stated = rest.rpartition("?stats=")
+        if marker and stats is None:
             stats = False if stated == "none" else stated
-        path = path if asked else rest
+        path = path if marker else rest
         # in the reference, so that a dictionary finds it again
         named = "" if stats is None else f"?stats={'none' if stats is False else stats}"
         return load_sb3(

@@ -253,7 +253,7 @@ def _rebuild(contents: Contents, where: str) -> Any:
         _, extra = policy.load_state_dict(weights, strict=False, assign=True)
     except CardError:
         raise
-    except Exception as error:  # the arguments are a stranger's: their errors are of any kind
+    except Exception as error:  # arguments from a file may raise errors of any kind
         raise CardError(f"{where}: the weights are not {about}: {error!s:.300}") from error
     # files of SB3 < 1.8 name a shared extractor once, so what is missing is what has no values
     missing = [key for key, value in policy.state_dict().items() if value.is_meta]

@@ -1,6 +1,6 @@
 """The networks inside a Stable-Baselines3 policy, as plain modules from raw observations. Imports nothing of SB3.
 
-Policies are told apart by the names of their classes, and their own forward functions are not called: those cut the
+Policies are recognised by the names of their classes, and their own forward functions are not called: those cut the
 gradient with respect to the observation (``q1_forward``, shared feature extractors), keep a distribution on the policy,
 or cannot be differentiated by hand.
 """
@@ -22,8 +22,8 @@ from adv_wrappers.victims.card_kinds import VictimNetworks
 from adv_wrappers.victims.sb3_statistics import check_statistics
 
 
-class EveryKey(nn.Module):
-    """One module a key of a dictionary of observations."""
+class PerKey(nn.Module):
+    """One module per key of a dictionary of observations."""
 
     def __init__(self, parts: Mapping[str, nn.Module]) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class EveryKey(nn.Module):
         return {key: part(obs[key]) for key, part in zip(self.keys, self.parts, strict=True)}
 
 
-class Method(nn.Module):
+class MethodModule(nn.Module):
     """A method of a module, as a module."""
 
     def __init__(self, owner: nn.Module, name: str) -> None:
@@ -168,11 +168,11 @@ def _is(module: nn.Module, name: str) -> bool:
 
 
 def features(policy: Any, extractor: Any, statistics: Statistics) -> list[nn.Module]:
-    """Layers from raw observations to features; those of plain extractors are listed, so that a chain can be made."""
+    """Layers from raw observations to features; those of plain extractors one by one, so that they are known."""
     space, images = policy.observation_space, bool(policy.normalize_images)
     if isinstance(space, spaces.Dict):
         parts = {k: nn.Sequential(*_leaf(s, images, statistics.get(k))) for k, s in space.spaces.items()}
-        return [EveryKey(parts), extractor]
+        return [PerKey(parts), extractor]
     before = _leaf(space, images, statistics.get(None))
     if _is(extractor, "FlattenExtractor"):
         return [*before, nn.Flatten()]
@@ -186,7 +186,7 @@ def q_nets(policy: Any, statistics: Statistics, live: bool) -> VictimNetworks:
     layers = list(owner.quantile_net if quantile else owner.q_net)
     if quantile and not live and isinstance(layers[-1], nn.Linear):
         layers[-1] = mean_over_quantiles(layers[-1], owner.n_quantiles)
-    elif quantile:  # a folded layer would not follow the weights
+    elif quantile:  # a layer of means would not follow the weights
         layers.append(QuantileMean(owner.n_quantiles))
     return VictimNetworks(nn.Sequential(*features(policy, owner.features_extractor, statistics), *layers), "q")
 
@@ -215,8 +215,8 @@ def actor_critic_nets(policy: Any, statistics: Statistics) -> VictimNetworks:
         raise VictimError(f"no victim for a policy with {kind}: use from_module with a function of your own")
     mlp = policy.mlp_extractor
     plain = _is(mlp, "MlpExtractor")
-    pi = nn.Sequential(*(mlp.policy_net if plain else [Method(mlp, "forward_actor")]), *tail)
-    vf = nn.Sequential(*(mlp.value_net if plain else [Method(mlp, "forward_critic")]), policy.value_net)
+    pi = nn.Sequential(*(mlp.policy_net if plain else [MethodModule(mlp, "forward_actor")]), *tail)
+    vf = nn.Sequential(*(mlp.value_net if plain else [MethodModule(mlp, "forward_critic")]), policy.value_net)
     seen, valued = (
         features(policy, e, statistics) for e in (policy.pi_features_extractor, policy.vf_features_extractor)
     )

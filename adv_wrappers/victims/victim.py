@@ -33,23 +33,23 @@ CriticFunction = Callable[..., Tensor]  # observations [B, *S] and native action
 
 
 class Victim:
-    """A frozen policy with everything an adversary may ask of it.
+    """A frozen policy, with what an adversary may compute from it.
 
     Observations enter in the units of the environment, ``[B, *S]``, as float tensors of ``dtype`` on ``device`` (a
     dictionary of them for a Dict space): scaling, normalising and channel order are the victim's own affair, so a
-    gradient is always with respect to what the environment hands out.
+    gradient is always with respect to what the environment returns.
 
     Attributes:
-        observation_space, action_space: of one row.
+        observation_space, action_space: the spaces of one environment.
         kind: ``q`` (Q-values of discrete actions), ``logits``, ``mean`` (a deterministic actor) or ``gaussian`` (mean
             and log standard deviation side by side).
         select: whether the agent plays the mode or a sample.
         ref: what :func:`load_victim` takes, or None.
         scale: the victim's unit of every feature (its normaliser's standard deviation), or None.
-        recurrent: whether it has a hidden state.
-        differentiable: whether it has gradients; a function on numpy arrays has none.
-        width: numbers a row of its parameters, the K of ``[B, K]``.
-        card: the parsed ``card.json`` that it came from, or None.
+        recurrent: whether the victim has a hidden state.
+        differentiable: whether the victim has gradients; a function on numpy arrays has none.
+        width: how many parameters a row has, the K of ``[B, K]``.
+        card: the parsed ``card.json`` that the victim came from, or None.
     """
 
     recurrent = False
@@ -98,7 +98,7 @@ class Victim:
             return int(space.nvec.sum())
         return int(np.prod(space.shape or ())) * (1 if self.kind == "mean" else 2)  # of a bit: of 0 and of 1
 
-    # what a kind of victim implements
+    # implemented by subclasses
 
     def params(self, obs: Observation, state: State = None) -> Tensor:
         """Parameters of the action distribution, ``[B, K]``: Q-values, logits, a mean, or mean and log-std."""
@@ -136,7 +136,7 @@ class Victim:
         """The action a family chose, in the units of the environment; differentiable for continuous actions."""
         return action if isinstance(self.action_space, spaces.Box) else action + self._start
 
-    # what follows from it
+    # derived from these
 
     @property
     def _start(self) -> int | Tensor:
@@ -177,7 +177,7 @@ class Victim:
         ``params`` are what :meth:`params` returns, and not an observation: :meth:`act_on` takes those.
 
         Raises:
-            VictimError: for anything but a tensor ``[B, K]``, and for a sampling victim without a key.
+            VictimError: for anything but a tensor ``[B, K]``, and for a victim that samples without a key.
         """
         if not isinstance(params, Tensor) or params.dim() != 2 or params.shape[1] != self.width:
             raise VictimError(
@@ -187,16 +187,16 @@ class Victim:
         if self.select == "mode":
             return self.mode(params)
         if key is None:
-            raise VictimError("this victim samples its actions: act needs a key a row")
+            raise VictimError("this victim samples its actions: act needs one key per row")
         return self.native(self.family.sample(params, key))
 
     def act_on(self, observations: Any, state: State = None, key: Tensor | None = None) -> Any:
         """Native actions at observations ``[B, *S]``, as the agent plays them.
 
         Args:
-            observations: numbers of any dtype, as an array, a tensor or a dictionary of them.
-            state: of a recurrent victim, as :meth:`initial_state` and :meth:`advance` make it.
-            key: int64 ``[B]``, for a victim that samples.
+            observations: observations of any dtype, as an array, a tensor or a dictionary of them.
+            state: the hidden state of a recurrent victim, as :meth:`initial_state` and :meth:`advance` make it.
+            key: int64 keys ``[B]``, for a victim that samples.
 
         Returns:
             Actions ``[B, ...]``: an array in the dtype of the action space where the observations are arrays, else a
@@ -227,15 +227,15 @@ class Victim:
 
         Args:
             params: what :meth:`params` returned.
-            rows: B, where it is known.
-            look: False looks at the shape alone, and waits for no device.
+            rows: the expected B; None for any.
+            look: whether values are checked too; False checks the shape alone, and waits for no device.
         """
         fits = isinstance(params, Tensor) and params.dim() == 2 and params.shape[1] == self.width
         if not isinstance(params, Tensor) or not fits or (rows is not None and len(params) != rows):
             raise VictimError(
                 f"{self!r} must answer with [{'B' if rows is None else rows}, {self.width}], got {_form(params)}"
             )
-        # a sum of finite numbers is finite but for overflow, which the second look settles
+        # a sum of finite numbers is finite but for overflow, which the second check rules out
         if look and not math.isfinite(float(params.detach().sum())):
             possible = self.family.possible(params.detach(), masks=self.kind == "logits")
             if not bool(possible.all()):

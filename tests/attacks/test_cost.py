@@ -22,7 +22,7 @@ FORBIDDEN = ("_local_scalar_dense", "nonzero", "_to_cpu", "masked_select", "item
 
 
 class Untaped(nn.Module):
-    """A layer that no chain knows: its victims are differentiated by autograd."""
+    """A layer whose gradient is not written out: its victims are differentiated by autograd."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
