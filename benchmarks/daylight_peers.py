@@ -54,7 +54,7 @@ def albumentations(transform: str, layout: str, shape: tuple[int, ...]) -> Call 
     import albumentations as a
 
     edge, grey = {"border_mode": cv2.BORDER_REPLICATE}, layout != "HWC"
-    makers: dict[str, Callable[[], Any]] = {
+    calls: dict[str, Callable[[], Any]] = {
         "brightness": lambda: a.RandomBrightnessContrast((BETA / 255,) * 2, (ALPHA - 1,) * 2, p=1),
         "median 3": lambda: a.MedianBlur((3, 3), p=1),
         "median 5": lambda: a.MedianBlur((5, 5), p=1),
@@ -62,9 +62,9 @@ def albumentations(transform: str, layout: str, shape: tuple[int, ...]) -> Call 
         "shift": lambda: a.Affine(translate_px={"x": (DX, DX), "y": (DY, DY)}, p=1, **edge),
         "JPEG 30": lambda: a.ImageCompression("jpeg", (QUALITY, QUALITY), p=1),
     }
-    if transform not in makers:
+    if transform not in calls:
         return None
-    apply = makers[transform]()
+    apply = calls[transform]()
     one = lambda image: apply(image=image)["image"]  # noqa: E731
     if layout == "FHW":
         return lambda x: np.stack([one(f[..., None]) for f in x.reshape(-1, *shape[1:])]).reshape(x.shape)

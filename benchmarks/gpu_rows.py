@@ -152,15 +152,15 @@ def kornia(kind: str, x: Tensor) -> Call:
 
 def peers(row: Row, given: tuple[Tensor, ...]) -> tuple[dict[str, Call], list[str]]:
     """Calls of other libraries, launched as they launch themselves, and those that are not installed."""
-    makers: dict[str, Callable[[], Call]] = {}
+    builders: dict[str, Callable[[], Call]] = {}
     if row.kind in TRANSFORMS:
-        makers["kornia"] = lambda: kornia(row.kind, given[0])
+        builders["kornia"] = lambda: kornia(row.kind, given[0])
     elif row.precision is None:
         net = network(row.kind).to(given[0].device)
-        makers["torchattacks"] = lambda: torchattacks(copy.deepcopy(net), *given)
-        makers["foolbox"] = lambda: foolbox(copy.deepcopy(net), *given)
+        builders["torchattacks"] = lambda: torchattacks(copy.deepcopy(net), *given)
+        builders["foolbox"] = lambda: foolbox(copy.deepcopy(net), *given)
     calls, missing = {}, []
-    for name, make in makers.items():
+    for name, make in builders.items():
         try:
             calls[name] = make()
         except ImportError as error:

@@ -60,7 +60,7 @@ Rows = list[dict[str, Any]]
 
 
 class Agent:
-    """A victim, and states that it meets; attacks on them are strikes of the engine that wrappers use.
+    """A victim, and states that it meets; they are attacked by the engine that wrappers use.
 
     Args:
         victim: whose policy.
@@ -103,15 +103,15 @@ class Agent:
             return torch.cat([self.victim.params(torch.as_tensor(part).to(self.victim.dtype)) for part in parts])
 
     def attack(self, text: str, seed: int = 0, **budget: Any) -> Callable[[], NDArray[Any]]:
-        """A strike of the threat that a text and a budget describe, on all states."""
+        """A function that attacks all states by the threat that a text and a budget describe."""
         threat = parse_threat(text, victim=self.victim, **budget)
         engine = Engine(threat, self.seen, self.acted, len(self.x))
 
-        def strike() -> NDArray[Any]:
+        def attacked() -> NDArray[Any]:
             engine.begin_episode(seed)
             return np.asarray(engine.apply(self.x, True))
 
-        return strike
+        return attacked
 
     def flips(self, y: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether another action is played, bool ``[n]``."""

@@ -119,15 +119,15 @@ def by_hand(victim: adv.Victim, env: SyncVectorEnv, eps: float) -> Callable[[], 
 
 def wrapped(victim: adv.Victim, env: SyncVectorEnv, eps: float) -> Callable[[], float]:
     """One episode in every row through the wrapper."""
-    shell = adv.PerturbObservation(env, adv.MaxDiff(victim, STEPS, STEP), within=adv.Linf(eps, scale="victim"))
+    attacked = adv.PerturbObservation(env, adv.MaxDiff(victim, STEPS, STEP), within=adv.Linf(eps, scale="victim"))
 
     def call() -> float:
         started = time.process_time()
-        obs, _ = shell.reset(seed=0)
+        obs, _ = attacked.reset(seed=0)
         for _ in range(LENGTH):
             with torch.no_grad():
                 actions = victim.act(victim.params(torch.from_numpy(obs).float())).numpy()
-            obs = shell.step(actions)[0]
+            obs = attacked.step(actions)[0]
         return time.process_time() - started
 
     return call

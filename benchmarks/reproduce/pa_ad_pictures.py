@@ -30,7 +30,7 @@ X, Y = (1.26, 1.86), (3.26, 3.72)  # what is enlarged of the polytope
 
 
 def landed() -> dict[str, Any]:
-    """The policy at s1 under each attack, as a wrapper hands it out."""
+    """The policy at s1 under each attack, as a wrapper returns it."""
     victim = paper.victim()
     by_seed = [paper.attacked(adv.MaxDiff(victim, steps=300), seed) for seed in range(12)]
     furthest = max(by_seed, key=lambda p: float((paper.POLICY[0] * np.log(paper.POLICY[0] / p)).sum()))
