@@ -17,6 +17,7 @@ from torch import Tensor
 
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import On, Perturbation
+from adv_wrappers.core.types import Space
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError
 
@@ -64,7 +65,7 @@ def check_form(form: Any) -> None:
         raise ValueRangeError(f"form must be 'direction' or 'target', got {form!r}")
 
 
-def check_bounded(name: str, space: spaces.Space[Any]) -> None:
+def check_bounded(name: str, space: Space) -> None:
     """Raise :class:`ValueRangeError` for a range of actions without bounds, in which no target can be named."""
     if isinstance(space, spaces.Box) and not space.is_bounded():
         raise ValueRangeError(f"{name} with form='target' needs bounded actions, got {space}: take form='direction'")

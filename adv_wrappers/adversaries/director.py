@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from adv_wrappers.core.types import Space
 from adv_wrappers.errors import CardError, SpaceError
 from adv_wrappers.networks.card import Weights, digest, read_card, write_card
 from adv_wrappers.networks.recurrent import lstm_step
@@ -90,7 +91,7 @@ class Director(nn.Module):
             self._elsewhere[device] = copy.deepcopy(self.net).to(device)
         return self._elsewhere[device]
 
-    def check(self, space: spaces.Space[Any], actions: spaces.Space[Any], observe: str) -> None:
+    def check(self, space: Space, actions: Space, observe: str) -> None:
         """Raise :class:`SpaceError` unless this director takes observations of ``space`` to ``actions``."""
         first, last = (
             next((m for m in layers if isinstance(m, (nn.Linear, nn.Conv2d, nn.LSTM))), None)

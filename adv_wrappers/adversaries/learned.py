@@ -20,6 +20,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import On, Perturbation, When
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, expect_victim
+from adv_wrappers.core.types import Space
 from adv_wrappers.core.values import decode, encode
 from adv_wrappers.errors import CardError, OrderError, ThreatError
 
@@ -250,7 +251,7 @@ def _named(state: Any) -> dict[str, Tensor] | None:
     return {f"{_ONE}.{i}": leaf for i, leaf in enumerate(state)}
 
 
-def append_actions(x: Tensor, action: Tensor, space: spaces.Space[Any]) -> Tensor:
+def append_actions(x: Tensor, action: Tensor, space: Space) -> Tensor:
     """Observations ``[B, n]`` with native actions ``[B, ...]`` of ``space`` appended, discrete ones one-hot."""
     if isinstance(space, spaces.Discrete):
         action = functional.one_hot(action.long().view(-1) - int(space.start), int(space.n))

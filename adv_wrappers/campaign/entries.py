@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import gymnasium as gym
 from gymnasium import spaces
@@ -13,7 +12,7 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Space
+from adv_wrappers.core.types import Action, Observation, Space
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, VictimError
 from adv_wrappers.evaluation.environments import spaces_of
 from adv_wrappers.presets import parse_threat, threat
@@ -57,7 +56,11 @@ def untrained_threat(name: str, budget: Budget) -> ThreatModel:
 
 
 def exclusions(
-    names: Sequence[str], victim: Victim, make_env: Callable[[], gym.Env[Any, Any]], budget: Budget, quantize: bool
+    names: Sequence[str],
+    victim: Victim,
+    make_env: Callable[[], gym.Env[Observation, Action]],
+    budget: Budget,
+    quantize: bool,
 ) -> dict[str, str]:
     """The reasons why attacks are left out, by name.
 
@@ -128,7 +131,7 @@ def import_train_adversary() -> Callable[..., Learned]:
     return train_adversary
 
 
-def check_training(training: Mapping[str, Any]) -> None:
+def check_training(training: Mapping[str, object]) -> None:
     """Raise :class:`ThreatError` for arguments that :func:`train_adversary` does not take, or that the suite sets."""
     train = import_train_adversary()
     from adv_wrappers.training.train_adversary import ALGORITHMS

@@ -50,7 +50,7 @@ class AttackTrainer:
         self.warnings: list[str] = []
 
     def make(
-        self, name: str, steps: int, critics: Sequence[Mapping[str, Any]], training: Mapping[str, Any]
+        self, name: str, steps: int, critics: Sequence[Mapping[str, object]], training: Mapping[str, object]
     ) -> ThreatModel:
         """The attack with this name; trained ones take minutes to hours."""
         if name in UNTRAINED:
@@ -62,7 +62,7 @@ class AttackTrainer:
     def _folder(self, name: str) -> Path | None:
         return None if self.out is None else self.out / name
 
-    def _sarsa(self, name: str, critics: Sequence[Mapping[str, Any]]) -> RobustSarsa:
+    def _sarsa(self, name: str, critics: Sequence[Mapping[str, object]]) -> RobustSarsa:
         if self.victim.robust_sarsa is not None:
             self.protocol[name] = "one run, through the critic of the victim's card"
             return RobustSarsa(self.victim)
@@ -80,7 +80,7 @@ class AttackTrainer:
         self.protocol[name] = f"best of {_count(scan.critics, 'critic')}, {chosen}"
         return RobustSarsa(self.victim, critic=scan.critic)
 
-    def _learned(self, name: str, steps: int, training: Mapping[str, Any]) -> Learned:
+    def _learned(self, name: str, steps: int, training: Mapping[str, object]) -> Learned:
         """One training; of PA-AD against continuous actions the stronger of two, since victims differ in its forms."""
         several = name == "pa-ad" and isinstance(self.victim.action_space, spaces.Box)
         whats = [f"{name} {form}" for form in FORMS] if several else [name]

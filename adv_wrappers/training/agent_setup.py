@@ -22,6 +22,7 @@ from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, fits
+from adv_wrappers.core.types import Action, Observation
 from adv_wrappers.core.values import Value, construct
 from adv_wrappers.errors import SpaceError, ThreatError, VictimError
 from adv_wrappers.parsing import parse_when
@@ -129,7 +130,7 @@ def initial_victim(victim: Any) -> Victim | None:
     return found
 
 
-def check_spaces(make_env: Callable[[], gym.Env[Any, Any]], initial: Victim | None) -> None:
+def check_spaces(make_env: Callable[[], gym.Env[Observation, Action]], initial: Victim | None) -> None:
     """Raise :class:`SpaceError` unless an agent, or the ``initial`` one, can be trained in this environment."""
     env = make_env()
     observations, actions = env.observation_space, env.action_space

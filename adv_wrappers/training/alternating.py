@@ -31,6 +31,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import Array
 from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, AgentProgress, CheckpointEvaluator
 from adv_wrappers.training.director_networks import director_of
 from adv_wrappers.training.sb3_adapter import AgentVecEnv
@@ -48,10 +49,10 @@ class HeldStatistics(RunningMeanStd):
 
     fixed = False
 
-    def update(self, arr: np.ndarray[Any, Any]) -> None:
+    def update(self, arr: Array) -> None:
         """Do nothing: ``VecNormalize`` calls this at every step, with perturbed observations."""
 
-    def take_in(self, observations: list[np.ndarray[Any, Any]]) -> None:
+    def take_in(self, observations: list[Array]) -> None:
         """Update with batches ``[N, n]`` of true observations."""
         if observations and not self.fixed:
             super().update(np.concatenate(observations))

@@ -27,6 +27,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import Action, Observation
 from adv_wrappers.errors import CardError
 from adv_wrappers.evaluation.rollout import play_episodes
 from adv_wrappers.training.sb3_agents import save_agent
@@ -53,7 +54,7 @@ class CheckpointEvaluator:
     """
 
     def __init__(
-        self, make_env: Callable[[], gym.Env[Any, Any]], episodes: int, seed: int, quantize: bool = True
+        self, make_env: Callable[[], gym.Env[Observation, Action]], episodes: int, seed: int, quantize: bool = True
     ) -> None:
         self.seeds = [int(s) for s in np.random.SeedSequence(SEED_OFFSET + seed).generate_state(episodes)]
         self.quantize = quantize
@@ -190,7 +191,7 @@ class AgentCheckpoints:
         ValueRangeError: for the folder of another training.
     """
 
-    def __init__(self, out: Path | None, about: dict[str, Any], environment: tuple[str, Mapping[str, Any]]) -> None:
+    def __init__(self, out: Path | None, about: dict[str, Any], environment: tuple[str, Mapping[str, object]]) -> None:
         self.out, self.about, self.environment = out, about if out is None else as_json(about), environment
         self.record: list[dict[str, Any]] = []
         self.best = -1

@@ -15,6 +15,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, Flatten
 from torch import Tensor, nn
 
 from adv_wrappers.adversaries.director import Director
+from adv_wrappers.core.types import Space
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.networks.spec import copy_of
@@ -39,7 +40,7 @@ class Frames(BaseFeaturesExtractor):
         return out
 
 
-def policy_kwargs(space: spaces.Space[Any]) -> dict[str, Any]:
+def policy_kwargs(space: Space) -> dict[str, Any]:
     """What SB3's policies take for a director that sees this space.
 
     Raises:

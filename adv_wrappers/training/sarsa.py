@@ -19,26 +19,25 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import smooth_l1_loss
 
 from adv_wrappers.bounds.interval import interval
 from adv_wrappers.core import rng
 from adv_wrappers.core.threat import fits
+from adv_wrappers.core.types import Action, Array, Observation
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.distributions import DeterministicFamily
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 
-Array = NDArray[Any]
+Array = Array
 
 
 class _Noisy(DeterministicFamily):
@@ -115,7 +114,7 @@ class TransitionCollector:
     """
 
     def __init__(
-        self, make_env: Callable[[], gym.Env[Any, Any]], victim: Victim, rows: int, entropy: tuple[int, ...]
+        self, make_env: Callable[[], gym.Env[Observation, Action]], victim: Victim, rows: int, entropy: tuple[int, ...]
     ) -> None:
         self.venv = SyncVectorEnv([make_env] * rows, autoreset_mode=AutoresetMode.DISABLED)
         try:
@@ -198,10 +197,10 @@ class ReturnStatistics:
 
     def __init__(self, gamma: float, moments: Tensor | None = None) -> None:
         self.gamma = gamma
-        self.running: NDArray[Any] | None = None
+        self.running: Array | None = None
         self.moments = torch.zeros(3, dtype=torch.float64) if moments is None else moments  # count, mean, squares
 
-    def update(self, reward: NDArray[Any], over: NDArray[Any]) -> None:
+    def update(self, reward: Array, over: Array) -> None:
         """Update with rewards ``[T, N]``, and with ``over`` bool ``[T, N]`` where episodes were finished."""
         running, seen = np.zeros(reward.shape[1]) if self.running is None else self.running, []
         for r, o in zip(reward, over, strict=True):

@@ -12,11 +12,12 @@ from typing import Any, NoReturn
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import Action, Array, Observation
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.base import Layer, autoreset_mode, layers
@@ -39,14 +40,14 @@ class Sb3Adapter(VecEnv):
         SpaceError: for a vector environment in another autoreset mode.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], reward_dtype: DTypeLike = np.float32) -> None:
+    def __init__(self, env: VectorEnv[Observation, Action, Array], reward_dtype: DTypeLike = np.float32) -> None:
         mode = autoreset_mode(env)
         if mode != AutoresetMode.SAME_STEP:
             raise SpaceError(f"expected a vector environment in SAME_STEP mode, got {mode}")
         self.env, self.reward_dtype = env, reward_dtype  # before SB3 asks for attributes of the environments
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self._returns, self._lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
-        self._actions: NDArray[Any] | None = None
+        self._actions: Array | None = None
 
     def reset(self) -> VecEnvObs:
         seeds = [None if seed is None else int(seed) for seed in self._seeds]
@@ -56,7 +57,7 @@ class Sb3Adapter(VecEnv):
         self._returns[:], self._lengths[:] = 0.0, 0
         return np.array(obs)
 
-    def step_async(self, actions: NDArray[Any]) -> None:
+    def step_async(self, actions: Array) -> None:
         self._actions = actions
 
     def step_wait(self) -> VecEnvStepReturn:
@@ -89,7 +90,7 @@ class Sb3Adapter(VecEnv):
         raise SpaceError(f"rows of a batch have no method of their own: {method_name}")
 
     def env_is_wrapped(
-        self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
+        self, wrapper_class: type[gym.Wrapper[Observation, Action, Observation, Action]], indices: VecEnvIndices = None
     ) -> list[bool]:
         return [False] * len(list(self._get_indices(indices)))
 
@@ -101,10 +102,10 @@ class AgentVecEnv(Sb3Adapter):
         true_observations: the true observations ``[N, n]``, one batch a step, since :meth:`take_true_observations`.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+    def __init__(self, env: VectorEnv[Observation, Action, Array]) -> None:
         self.recorder = VectorActionRecorder(env)
         super().__init__(self.recorder)
-        self.true_observations: list[NDArray[Any]] = []
+        self.true_observations: list[Array] = []
 
     def attack(self, threat: ThreatModel, victim: Victim) -> list[Layer]:
         """Put a threat between the environments and the agent; returns its layers.

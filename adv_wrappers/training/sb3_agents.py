@@ -114,7 +114,7 @@ def live_victim(model: OnPolicyAlgorithm, select: Literal["mode", "sample"]) -> 
 
 
 def save_agent(
-    folder: str | Path, victim: Victim, environment: tuple[str, Mapping[str, Any]], **about: Any
+    folder: str | Path, victim: Victim, environment: tuple[str, Mapping[str, object]], **about: Any
 ) -> None:  # fmt: skip
     """Write a victim as a card: ``load_victim("card:FOLDER")`` is the same policy, to the bit.
 

@@ -189,12 +189,13 @@ class AdversaryCheckpoints(BaseCallback):
 
 @holding
 def train_adversary(
-    kind: str | Actor | Hybrid | Mapping[str, Any], env: str | MakeEnv, victim: Victim | str, eps: float | None = None,
-    steps: int = 100_000, algorithm: str = "ppo", num_envs: int | None = None, seed: int = 0, *, scale: Any = None,
-    within: Budget | None = None, when: Any = None, form: str | None = None, checks: int = 10, episodes: int = 30,
-    out: str | Path | None = None, tensorboard: str | Path | None = None, progress: AdversaryProgress | None = None,
-    env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None, observe: str = "state",
-    quantize: bool = True, device: str | torch.device | None = None, **settings: Any,
+    kind: str | Actor | Hybrid | Mapping[str, object], env: str | MakeEnv, victim: Victim | str,
+    eps: float | None = None, steps: int = 100_000, algorithm: str = "ppo", num_envs: int | None = None,
+    seed: int = 0, *, scale: Any = None, within: Budget | None = None, when: Any = None, form: str | None = None,
+    checks: int = 10, episodes: int = 30, out: str | Path | None = None, tensorboard: str | Path | None = None,
+    progress: AdversaryProgress | None = None, env_kwargs: Mapping[str, object] | None = None,
+    make: MakeEnv | None = None, observe: str = "state", quantize: bool = True,
+    device: str | torch.device | None = None, **settings: Any,
 ) -> Learned:  # fmt: skip
     """Train an adversary against a victim: the director of SA-RL, PA-AD or another actor.
 

@@ -94,8 +94,8 @@ def train_agent(
     scale: Any = None, within: Budget | None = None, when: Any = None, phase: int = 8192, ratio: float = 1.0,
     sampled: bool = True, checks: int = 10, episodes: int = 20, out: str | Path | None = None,
     tensorboard: str | Path | None = None, progress: AgentProgress | None = None,
-    env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None,
-    settings: Mapping[str, Any] | None = None, adversary_settings: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None,
+    settings: Mapping[str, object] | None = None, adversary_settings: Mapping[str, object] | None = None,
 ) -> Hardened:  # fmt: skip
     """Train an agent, against an adversary or without one.
 

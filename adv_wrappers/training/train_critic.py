@@ -35,7 +35,7 @@ from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
-Setting = Mapping[str, Any]
+Setting = Mapping[str, object]
 
 # the 6 x 5 settings of the released scan (its box is around observation and action), of which papers report the minimum
 GRID: tuple[Setting, ...] = tuple(
@@ -130,7 +130,7 @@ def setting_text(setting: Setting) -> str:
 def train_critic(
     victim: Victim | str, env: str | MakeEnv, *, within: Budget | None = None,
     settings: Sequence[Setting] | None = None, episodes: int = 20, attack_steps: int = 10, seed: int = 0,
-    env_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None, out: str | Path | None = None, progress: Callable[[int, int], None] | None = None,
     **training: Any,
 ) -> Critic:  # fmt: skip
@@ -224,7 +224,7 @@ def default_budget(victim: Victim) -> Linf:
 @holding
 def scan_critics(
     victim: Victim | str, env: str | MakeEnv, *, within: Budget, settings: Sequence[Setting] = SMALL,
-    episodes: int = 20, attack_steps: int = 10, seed: int = 0, env_kwargs: Mapping[str, Any] | None = None,
+    episodes: int = 20, attack_steps: int = 10, seed: int = 0, env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None,
     out: str | Path | None = None, progress: Callable[[str, int, int], None] | None = None, **training: Any,
 ) -> CriticScan:  # fmt: skip

@@ -24,6 +24,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from adv_wrappers.attacks.critic import Critic
+from adv_wrappers.core.types import Action, Observation
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
 from adv_wrappers.evaluation.provenance import revision, versions
@@ -62,8 +63,8 @@ class CriticTrainingState:
     """
 
     def __init__(
-        self, victim: Victim, player: Victim, make_env: Callable[[], gym.Env[Any, Any]], card: dict[str, Any],
-        settings: SarsaSettings, saved: dict[str, Any] | None,
+        self, victim: Victim, player: Victim, make_env: Callable[[], gym.Env[Observation, Action]],
+        card: dict[str, Any], settings: SarsaSettings, saved: dict[str, Any] | None,
     ) -> None:  # fmt: skip
         self.victim, self.card, self.settings, self.how = victim, card, settings, card["training"]
         self.losses: list[dict[str, Any]] = [] if saved is None else saved["losses"]
@@ -221,7 +222,7 @@ def _other_content(folder: Path) -> str | None:
     return None if kind == "critic" else "an adversary" if kind == "director" else "a card.json of something else"
 
 
-def _identity(card: Mapping[str, Any]) -> dict[str, Any]:
+def _identity(card: Mapping[str, object]) -> dict[str, Any]:
     """The parts of a card that distinguish one training from another."""
     return {part: card.get(part) for part in ("environment", "victim", "training")}
 
@@ -238,7 +239,7 @@ def train_one_critic(
     victim: Victim | str, env: str | MakeEnv, *, steps: int = 30 * ROUND, robust: str | None = "interval",
     eps: float = 0.02, weight: float = 0.1, box: str = "both", successor: str = "next", gamma: float = 0.99,
     lr: float = 3e-4, noise: float = 0.2, hidden: Sequence[int] = (64, 64), seed: int = 0, num_envs: int = 8,
-    env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None, out: str | Path | None = None,
+    env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None, out: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Critic:  # fmt: skip
     """Train one critic of a victim's policy, with one setting, for :class:`adv_wrappers.RobustSarsa`.
@@ -298,8 +299,8 @@ class CriticTraining:
     """
 
     def __init__(
-        self, victim: Victim | str, env: str | MakeEnv, setting: Mapping[str, Any],
-        env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None, out: str | Path | None = None,
+        self, victim: Victim | str, env: str | MakeEnv, setting: Mapping[str, object],
+        env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None, out: str | Path | None = None,
     ) -> None:  # fmt: skip
         how = check_setting(setting)
         self.settings = SarsaSettings(**{field.name: how[field.name] for field in dataclasses.fields(SarsaSettings)})
@@ -336,7 +337,7 @@ class CriticTraining:
         return rounds.critic() if self.folder is None else Critic(str(self.folder))
 
 
-def check_setting(setting: Mapping[str, Any]) -> dict[str, Any]:
+def check_setting(setting: Mapping[str, object]) -> dict[str, Any]:
     """A setting with plain numbers, completed with the defaults of :func:`train_one_critic`.
 
     Raises:

@@ -22,7 +22,9 @@ def check_seed(seed: object) -> None:
     integer("seed", seed, 0, MOST_SEED)
 
 
-def check_same(folder: Path, found: Mapping[str, Any], expected: Mapping[str, Any], what: str = "training") -> None:
+def check_same(
+    folder: Path, found: Mapping[str, object], expected: Mapping[str, object], what: str = "training"
+) -> None:
     """Raise :class:`ValueRangeError`, naming what differs, unless two descriptions are equal as JSON.
 
     Args:
@@ -39,7 +41,7 @@ def check_same(folder: Path, found: Mapping[str, Any], expected: Mapping[str, An
         raise ValueRangeError(f"{folder} holds another {what}, with {said}: give another folder, or what it has")
 
 
-def check_no_other_card(folder: Path, expected: Mapping[str, Any]) -> None:
+def check_no_other_card(folder: Path, expected: Mapping[str, object]) -> None:
     """Raise :class:`ValueRangeError` for a folder with a card that this training did not write.
 
     Args:
@@ -59,7 +61,7 @@ def check_no_other_card(folder: Path, expected: Mapping[str, Any]) -> None:
         raise ValueRangeError(f"{path} belongs to something else, which a training would write over: give another out=")
 
 
-def as_json(about: Mapping[str, Any]) -> dict[str, Any]:
+def as_json(about: Mapping[str, object]) -> dict[str, Any]:
     """The description of a training as a JSON file returns it.
 
     Raises:

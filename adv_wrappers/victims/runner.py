@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
+from adv_wrappers.core.types import Array, Observation, State
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.trees import is_text, merge, select
 from adv_wrappers.victims.victim import Victim
@@ -32,7 +32,7 @@ class PolicyRunner:
 
     def __init__(self, victim: Victim, rows: int) -> None:
         self.victim, self.rows = victim, rows
-        self.state: Any = victim.initial_state(rows)
+        self.state: State = victim.initial_state(rows)
         self._roots = rng.roots([rng.fold(rng.root(row), _STREAM) for row in range(rows)])
         self._t = np.zeros(rows, np.int64)
         space = victim.action_space
@@ -56,7 +56,7 @@ class PolicyRunner:
         if self.victim.recurrent:
             self.state = merge(torch.as_tensor(mask), self.victim.initial_state(self.rows), self.state)
 
-    def act(self, obs: Any) -> NDArray[Any]:
+    def act(self, obs: Observation) -> Array:
         """Act at observations, and advance by one step.
 
         Args:
@@ -77,20 +77,20 @@ class PolicyRunner:
         self._t += 1
         return action
 
-    def peek(self, obs: Any, rows: NDArray[np.intp] | None = None) -> NDArray[Any]:
+    def peek(self, obs: Observation, rows: NDArray[np.intp] | None = None) -> Array:
         """The actions that :meth:`act` would return at ``obs``, for some rows (None for all); nothing advances."""
         return self._select_action(self._to_victim(select(obs, rows)), select(self.state, rows), rows)
 
-    def mode(self, obs: Any) -> NDArray[Any]:
+    def mode(self, obs: Observation) -> Array:
         """The most likely native actions ``[rows, ...]`` at ``obs``; nothing advances."""
         with torch.no_grad():
             return self._to_native(self.victim.mode(self._params(self._to_victim(obs), self.state)))
 
-    def _to_victim(self, obs: Any) -> Any:
+    def _to_victim(self, obs: Observation) -> Observation:
         self._check_finite(obs)
         return to_victim(obs, self.victim.dtype, self.victim.device, True, space=self.victim.observation_space)
 
-    def _check_finite(self, obs: Any) -> None:
+    def _check_finite(self, obs: Observation) -> None:
         for leaf in obs.values() if isinstance(obs, dict) else (obs,):
             if isinstance(leaf, dict):
                 self._check_finite(leaf)
@@ -101,7 +101,7 @@ class PolicyRunner:
             if leaf.dtype.kind == "f" and not math.isfinite(float(leaf.sum())) and not np.isfinite(leaf).all():
                 raise ValueRangeError(f"the environment handed out an observation that is not finite: {leaf}")
 
-    def _select_action(self, inputs: Any, state: Any, rows: NDArray[np.intp] | None) -> NDArray[Any]:
+    def _select_action(self, inputs: Observation, state: State, rows: NDArray[np.intp] | None) -> Array:
         key = None
         if self.victim.select == "sample":
             roots, t = (self._roots, self._t) if rows is None else (self._roots[rows], self._t[rows])
@@ -109,13 +109,13 @@ class PolicyRunner:
         with torch.no_grad():
             return self._to_native(self.victim.act(self._params(inputs, state), key))
 
-    def _params(self, inputs: Any, state: Any) -> torch.Tensor:
+    def _params(self, inputs: Observation, state: State) -> torch.Tensor:
         leaf = next(iter(inputs.values())) if isinstance(inputs, dict) else inputs
         params = self.victim.params(inputs, state)
         self.victim.check_params(params, len(leaf))
         return params
 
-    def _to_native(self, action: torch.Tensor) -> NDArray[Any]:
+    def _to_native(self, action: torch.Tensor) -> Array:
         out = action.cpu().numpy().astype(self._dtype, copy=False)
         # finite parameters make other numbers where a standard deviation overflows
         if out.dtype.kind == "f" and not np.isfinite(out).all():

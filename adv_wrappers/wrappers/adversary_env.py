@@ -8,16 +8,20 @@ here, for the same seed. :mod:`adv_wrappers.wrappers.sb3_adversary_env` has the 
 from __future__ import annotations
 
 import inspect
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.hybrid import Hybrid
+from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.clock import row_seeds
-from adv_wrappers.core.perturbation import On
-from adv_wrappers.core.types import Array
+from adv_wrappers.core.perturbation import On, When
+from adv_wrappers.core.types import Action, Array, Info, Observation
 from adv_wrappers.errors import SpaceError, VictimError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
@@ -40,8 +44,10 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
     on: ClassVar[On] = "observation"
 
     def __init__(
-        self, env: VectorEnv[Any, Any, Any], victim: Victim | str, actor: Any, within: Any = None, when: Any = None, *,
-        reward: Reward = minus_reward, observe: str = "state", quantize: bool = True,
+        self, env: VectorEnv[Observation, Action, Array], victim: Victim | str,
+        actor: Actor | Hybrid | str | Mapping[str, object], within: Budget | Info | None = None,
+        when: When | str | None = None, *, reward: Reward = minus_reward, observe: str = "state",
+        quantize: bool = True,
     ) -> None:  # fmt: skip
         if not isinstance(env, VectorEnv):
             raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
@@ -59,8 +65,8 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         self._victim_returns, self._finished = np.zeros(rows), np.zeros(rows, bool)
 
     def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | list[int | None] | None = None, options: Info | None = None
+    ) -> tuple[Observation, Info]:
         """Reset all rows, or those of ``options["reset_mask"]``; returns what the adversary observes ``[B, *S]``."""
         mask, seeds, obs, info = self._reset(seed, options)
         self._victim_returns[... if mask is None else mask] = 0.0
@@ -69,11 +75,11 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         self._true = obs
         return self.config.adversary_observation(self.runner, obs), info
 
-    def _find_device(self, obs: Any) -> None:
+    def _find_device(self, obs: Observation) -> None:
         if trees.device(obs) is not None:
             raise SpaceError("an adversary's environment is played on the host: this one hands out tensors")
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Action) -> tuple[Observation, Array, Array, Array, Info]:
         """Attack with the adversary's actions ``[B, *A]``, let the victim act, and step every row."""
         engine, mode = self.engine, self.mode
         dummy: Any = self._finished if mode == AutoresetMode.NEXT_STEP else False
@@ -97,7 +103,7 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         self._true = obs
         return self.config.adversary_observation(self.runner, obs), reward, terminated, truncated, info
 
-    def _final_obs(self, final: Any, obs: Any, done: Any) -> Any:
+    def _final_obs(self, final: Array, obs: Observation, done: Array) -> Array:
         """SAME_STEP's final observations, as the adversary observes them."""
         out = np.full(len(final), None, dtype=object)
         for row, seen in self._final_observations(obs, done, final.__getitem__).items():
@@ -153,8 +159,9 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
         return super().__new__(cls)
 
     def __init__(
-        self, env: Any, victim: Victim | str, actor: Any, within: Any = None, when: Any = None, *,
-        reward: Reward = minus_reward, observe: str = "state", quantize: bool = True,
+        self, env: Any, victim: Victim | str, actor: Actor | Hybrid | str | Mapping[str, object],
+        within: Budget | Info | None = None, when: When | str | None = None, *, reward: Reward = minus_reward,
+        observe: str = "state", quantize: bool = True,
     ) -> None:  # fmt: skip
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env or VectorEnv, or an SB3 VecEnv, got {type(env).__name__}")
@@ -182,7 +189,7 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
         finally:
             self.env = inner
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
         """Reset; returns what the adversary observes."""
         row_seeds(seed)
         obs, info = self.env.reset(seed=seed, options=options)
@@ -191,10 +198,10 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
         self._true, self._victim_returns = obs, 0.0
         return self._own_observation(obs), info
 
-    def _own_observation(self, obs: Any) -> Any:
+    def _own_observation(self, obs: Observation) -> Observation:
         return obs if self.config.observe == "state" else self.config.adversary_observation(self.runner, obs[None])[0]
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Action) -> tuple[Observation, SupportsFloat, bool, bool, Info]:
         """Attack with the adversary's action, let the victim act, and step the environment."""
         engine = self.engine
         if self._true is None:

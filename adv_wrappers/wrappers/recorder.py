@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, SupportsFloat, TypeVar
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv, VectorWrapper
 
+from adv_wrappers.core.types import Action, Array, Info, Observation
 from adv_wrappers.errors import OrderError
 from adv_wrappers.wrappers.base import LAYERS, Layer, counts, layers
 
 INSIDE = "put AttackView around each environment, outside its layers, and then side by side"
 
 
-class ActionRecorder(gym.Wrapper[Any, Any, Any, Any]):
+class ActionRecorder(gym.Wrapper[Observation, Action, Observation, Action]):
     """Remembers the newest action that an environment is given. Specs do not name this wrapper.
 
     Attributes:
         action: the newest action, as the environment received it; None before the first step.
     """
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
+    def __init__(self, env: gym.Env[Observation, Action]) -> None:
         super().__init__(env)
-        self.action: Any = None
+        self.action: Action = None
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
         """The spec of the environment."""
         return self.env.spec
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Action) -> tuple[Observation, SupportsFloat, bool, bool, Info]:
         self.action = action
         return self.env.step(action)
 
@@ -43,18 +44,18 @@ class VectorActionRecorder(VectorWrapper):
         observation: the newest true observations ``[B, *S]``, as the environment returned them.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+    def __init__(self, env: VectorEnv[Observation, Action, Array]) -> None:
         super().__init__(env)
-        self.action: Any = None
-        self.observation: Any = None
+        self.action: Action = None
+        self.observation: Observation = None
 
     def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | list[int | None] | None = None, options: Info | None = None
+    ) -> tuple[Observation, Info]:
         self.observation, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         return self.observation, info
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Action) -> tuple[Observation, Array, Array, Array, Info]:
         self.action = actions
         self.observation, rewards, terminated, truncated, info = self.env.step(actions)
         return self.observation, rewards, terminated, truncated, info
@@ -63,7 +64,9 @@ class VectorActionRecorder(VectorWrapper):
 R = TypeVar("R", ActionRecorder, VectorActionRecorder)
 
 
-def record_actions(env: Any, kind: type[R]) -> tuple[list[Layer], R | None]:
+def record_actions(
+    env: gym.Env[Observation, Action] | VectorEnv[Observation, Action, Array], kind: type[R]
+) -> tuple[list[Layer], R | None]:
     """The layers of a stack, innermost first, and a recorder beneath those that perturb actions.
 
     Args:
