@@ -46,7 +46,7 @@ def test_arguments_of_ids():
     moved = np.abs(obs - entry["true"]) if entry["attacked"] else np.array([0.5])
     assert moved.max() == pytest.approx(0.5)
     for wrong in ({"steps": 3}, {"eps": -1}, {"name": "x"}):
-        with pytest.raises(adv.AdvWrappersError):
+        with pytest.raises(adv.AdvWrappersError, match=next(iter(wrong))):
             gym.make("adv_wrappers:adv/noise-v0", env="CartPole-v1", **{"eps": 0.5, **wrong})
     with pytest.raises(ThreatError, match="which environment"):
         gym.make("adv_wrappers:adv/noise-v0", eps=0.5)
@@ -75,8 +75,15 @@ def test_register(fresh):
 
 
 def test_a_stack_that_cannot_work_is_refused_at_registration(fresh):
-    for threats in (["noise:eps=-1"], ["pgd:eps=0.1"], ["nothing"], ["noise:norm=valid"], [3], "noise:eps=0.1"):
-        with pytest.raises(adv.AdvWrappersError):
+    for threats, message in (
+        (["noise:eps=-1"], "eps must be .*-1"),
+        (["pgd:eps=0.1"], "needs a victim"),
+        (["nothing"], "unknown preset 'nothing'"),
+        (["noise:norm=valid"], "valid is unbounded"),
+        ([3], "expected a threat, .*got 3"),
+        ("noise:eps=0.1", "threats is a list"),
+    ):
+        with pytest.raises(adv.AdvWrappersError, match=message):
             adv.register("lab/Wrong-v0", env="CartPole-v1", threats=threats)
         assert "lab/Wrong-v0" not in gym.registry
     with pytest.raises(ThreatError, match="JSON"):

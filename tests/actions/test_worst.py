@@ -78,6 +78,6 @@ def test_what_is_not_defined():
     assert worst(free, np.zeros((2, 3)), Linf(0.5)).shape == (2, 3)
     with pytest.raises(VictimError, match="by='policy'"):
         WorstAction(free, by="q")
-    for arguments in ({"by": "value"}, {"steps": 0}, {"steps": True}):
-        with pytest.raises(ValueRangeError):
-            WorstAction(**arguments)
+    for name, value in (("by", "value"), ("steps", 0), ("steps", True)):
+        with pytest.raises(ValueRangeError, match=f"{name} must be .*{value}"):
+            WorstAction(**{name: value})

@@ -120,6 +120,6 @@ def test_where_it_is_not_defined():
             APGD(actor(mlp(4, 3)), loss=loss)
     with pytest.raises(ValueRangeError, match="three"):
         APGD(chooser(mlp(4, 2), actions=2), loss="dlr")
-    for bad in ({"loss": "hinge"}, {"keep": "last"}, {"schedule": "linear"}, {"weights": "two"}, {"steps": 0}):
-        with pytest.raises(ValueRangeError):
-            APGD(**bad)
+    for name, value in {"loss": "hinge", "keep": "last", "schedule": "linear", "weights": "two", "steps": 0}.items():
+        with pytest.raises(ValueRangeError, match=rf"{name} must be .*{value}|leave .*{name}"):
+            APGD(**{name: value})

@@ -82,7 +82,7 @@ def test_where_it_is_not_defined():
     for target in (3, -1, "best", True, 1.5):
         with pytest.raises(ValueRangeError, match="target"):
             CarliniWagner(VICTIM, target=target)
-    with pytest.raises(ValueRangeError):
+    with pytest.raises(ValueRangeError, match=r"searches must be .*got 0"):
         CarliniWagner(VICTIM, searches=0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -170,7 +171,7 @@ def test_uniform_draws_are_uniform_in_the_box(budget):
 
 def test_a_value_that_is_no_number_is_refused():
     for value in (-1, float("nan"), float("inf"), True, "1", None, [1]):
-        with pytest.raises(BudgetError):
+        with pytest.raises(BudgetError, match=r"eps must be a finite number .* got " + re.escape(repr(value))):
             Linf(value)
     assert Linf(np.float32(0.5)).eps == 0.5 and Linf(np.int64(2)).eps == 2.0
 

@@ -124,7 +124,7 @@ def test_clocks_without_a_seed_differ():
 def test_bad_seeds(seed):
     with pytest.raises(ValueRangeError, match="seed"):
         Clock(2).reset(seed)
-    with pytest.raises(ValueRangeError):
+    with pytest.raises(ValueRangeError, match="seed"):
         Clock(None).reset(seed)
 
 

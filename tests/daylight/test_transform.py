@@ -56,14 +56,18 @@ def test_an_ambiguous_shape_with_its_layout():
         assert torch.equal(y.flatten(0, 1), frames), name
 
 
-@pytest.mark.parametrize("make", [
-    lambda: Rotation((5, -5)), lambda: Rotation((1, 2, 3)), lambda: Rotation((float("nan"), 1)), lambda: Rotation(()),
-    lambda: Rotation(("a", 1)), lambda: Rotation((0, "b")), lambda: Rotation((0, float("inf"))),
-    lambda: Brightness((1, 2), (3, 1)), lambda: MedianBlur((3, 6)), lambda: MedianBlur((2, 7)), lambda: Shift((0, 0.5)),
-    lambda: JPEG((0, 50)), lambda: Perspective((-1, 1)), lambda: Rotation(3, per="day"), lambda: Rotation(None),
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: Rotation((5, -5)), r"degrees .*\(5, -5\)"), (lambda: Rotation((1, 2, 3)), r"degrees .*\(1, 2, 3\)"),
+    (lambda: Rotation((float("nan"), 1)), "degrees .*nan"), (lambda: Rotation(()), r"degrees .*\(\)"),
+    (lambda: Rotation(("a", 1)), "degrees .*'a'"), (lambda: Rotation((0, "b")), "degrees .*'b'"),
+    (lambda: Rotation((0, float("inf"))), "degrees .*inf"), (lambda: Brightness((1, 2), (3, 1)), r"beta .*\(3, 1\)"),
+    (lambda: MedianBlur((3, 6)), "k must be .*6"), (lambda: MedianBlur((2, 7)), "k must be .*2"),
+    (lambda: Shift((0, 0.5)), "dx must be .*0.5"), (lambda: JPEG((0, 50)), "quality must be .*0"),
+    (lambda: Perspective((-1, 1)), "distance must be .*-1"), (lambda: Rotation(3, per="day"), "per must be .*'day'"),
+    (lambda: Rotation(None), "degrees .*None"),
 ])  # fmt: skip
-def test_wrong_ranges(make):
-    with pytest.raises(ValueRangeError):
+def test_wrong_ranges(make, message):
+    with pytest.raises(ValueRangeError, match=message):
         make()
 
 

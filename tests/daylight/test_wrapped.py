@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
 from adv_wrappers.daylight import Rotation
-from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.errors import SpaceError
 from tests.daylight.helpers import FIXED, LENGTH, PICTURE, RANGED, Still, X, episodes
 
 
@@ -72,15 +72,17 @@ def test_a_row_is_what_a_single_environment_is(name, per):
     assert shown == single
 
 
-@pytest.mark.parametrize("space", [
-    spaces.Box(-np.inf, np.inf, (16, 20, 3), np.float32), spaces.Box(0, 255, (16, 20, 3), np.int32),
-    spaces.Box(0, 1, (17,), np.float32), spaces.Box(0, 255, (8, 8, 8), np.uint8), spaces.Discrete(4),
+@pytest.mark.parametrize(("space", "message"), [
+    (spaces.Box(-np.inf, np.inf, (16, 20, 3), np.float32), "finite bounds"),
+    (spaces.Box(0, 255, (16, 20, 3), np.int32), "got int32"),
+    (spaces.Box(0, 1, (17,), np.float32), "layout"), (spaces.Box(0, 255, (8, 8, 8), np.uint8), "layout"),
+    (spaces.Discrete(4), r"Discrete\(4\): expected a Box"),
 ])  # fmt: skip
-def test_spaces_without_pictures_are_refused_at_wrapping(space):
+def test_spaces_without_pictures_are_refused_at_wrapping(space, message):
     env = Still()
     env.observation_space = space
     for how, _ in FIXED.values():
-        with pytest.raises(AdvWrappersError):
+        with pytest.raises(SpaceError, match=message):
             adv.PerturbObservation(env, how)
 
 

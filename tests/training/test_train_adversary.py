@@ -261,7 +261,7 @@ def test_images(tmp_path):
     assert kinds[:2] == ["normalize", "conv"] and kinds[-1] == "linear"
     report = adv.evaluate(victim, make, [learned], episodes=2, quantize=False)
     assert 0 < report.threats[1]["linf"] <= 0.3 + 1e-4
-    with pytest.raises(BudgetError):
+    with pytest.raises(BudgetError, match="below one grey level"):
         train_adversary("pa-ad", make, victim, 0.3, 32, num_envs=2)
     with pytest.raises(SpaceError, match="would choose 28224 numbers a step"):
         train_adversary("sa-rl", make, victim, 3.0, 32, num_envs=2)

@@ -407,7 +407,7 @@ def test_where_it_is_not_defined():
         train_one_critic(from_module(lambda x: x[:, 0, :1], picture, ACTED, "mean", dtype=torch.float64), Toy, steps=64)
     with pytest.raises(VictimError, match="observation space"):
         train_one_critic(actor(mlp(4, 1), actions=1), Toy, steps=64)
-    with pytest.raises(SpaceError):
+    with pytest.raises(SpaceError, match="id of an environment or a function that makes one, got 3"):
         train_one_critic(toy_victim(), 3, steps=64)
 
 

@@ -288,7 +288,7 @@ def test_critics_and_directors(name, tmp_path):
     for text in ("[" * 10**5, '{"network": ' + "9" * 400 + "}", "[]", "{}", '{"weights_sha256": {}}'):
         card(tmp_path)
         (tmp_path / "card.json").write_text(text)
-        with pytest.raises(CardError):
+        with pytest.raises(CardError, match=str(tmp_path)):
             read()
 
 

@@ -54,7 +54,7 @@ def test_another_budget_of_the_observations(shell):
         env.step(steer_of(env, shell, 1.0))
         assert np.abs(shown[-1] - true).max() == pytest.approx(within.eps)
         assert env.config.observation_threat.within == env.threat.within == env.engine.budget == within
-    with pytest.raises(BudgetError):
+    with pytest.raises(BudgetError, match="scale has 2 numbers"):
         env.set_budget(adv.Linf(1.0, scale=(1.0, 2.0)))
     assert env.config.observation_threat.within == env.engine.budget == NARROW
 
@@ -79,8 +79,8 @@ def test_another_budget_of_the_actions(shell):
         env.step(steer_of(env, shell, 1.0))
         assert moved[-1] == pytest.approx(within.eps, abs=1e-5)
         assert env.config.action_threat.within == inner.threat.within == within
-    for bad in (adv.Linf(1.0, scale=(1.0, 2.0)), 0.3):
-        with pytest.raises(BudgetError):
+    for bad, message in ((adv.Linf(1.0, scale=(1.0, 2.0)), "scale has 2 numbers"), (0.3, "must be a budget .*got 0.3")):
+        with pytest.raises(BudgetError, match=message):
             env.set_budget(bad)
     assert env.config.action_threat.within == inner.engine.budget == WIDE
     assert env.threat.within == adv.Valid()
@@ -181,11 +181,11 @@ def test_other_devices_are_not_waited_for():
     choices = check_actions(torch.zeros(3, dtype=torch.int32, device="meta"), spaces.Discrete(2), 3)
     numbers = check_actions(torch.zeros(3, 4, device="meta"), unit_box(4), 3)
     assert choices.dtype == torch.int64 and numbers.shape == (3, 4)
-    for steer, space in (
-        (torch.zeros(3, device="meta"), spaces.Discrete(2)),
-        (torch.zeros(2, 4, device="meta"), unit_box(4)),
+    for steer, space, message in (
+        (torch.zeros(3, device="meta"), spaces.Discrete(2), "integers below 2"),
+        (torch.zeros(2, 4, device="meta"), unit_box(4), r"of shape \(3, 4\), got \(2, 4\)"),
     ):
-        with pytest.raises(ValueRangeError):
+        with pytest.raises(ValueRangeError, match=message):
             check_actions(steer, space, 3)
 
 

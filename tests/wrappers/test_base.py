@@ -26,7 +26,7 @@ def test_set_budget():
     env.set_budget(adv.Linf(0.5))
     true = _still().reset(seed=0)[0]
     np.testing.assert_allclose(env.reset(seed=0)[0] - true, (first - true) / 2, atol=1e-12)
-    with pytest.raises(BudgetError):
+    with pytest.raises(BudgetError, match="scale has 2 numbers for a space of 6"):
         env.set_budget(adv.Linf(1.0, scale=(1.0, 2.0)))
     assert env.threat.within == adv.Linf(0.5)
 

@@ -50,7 +50,7 @@ def test_vec_normalize_outside_a_layer():
     venv = vec_env.VecNormalize(adv.wrap(vector("sb3", RIGS["mean"], 2), "noise:eps=0.1"))
     obs = venv.reset()
     assert obs.shape == (2, 6)
-    with pytest.raises(SpaceError):
+    with pytest.raises(SpaceError, match="expected an SB3 VecEnv, got ReplayEnv"):
         VecPerturbObservation(RIGS["q"].env(), "noise:eps=0.1")
 
 
