@@ -1,1 +1,1 @@
-"""Helpers that know nothing of reinforcement learning: files, threads, trees of arrays."""
+"""Helpers that know nothing of reinforcement learning: files, threads, checks of numbers, trees of arrays."""

@@ -62,23 +62,19 @@ def select(tree: Any, rows: Rows | None) -> Any:
     return tree[rows]
 
 
-def merge(mask: Tensor | NDArray[np.bool_], new: T, old: T) -> T:
+def merge(mask: Tensor | NDArray[np.bool_], new: Any, old: Any) -> Any:
     """Rows of ``new`` where ``mask`` (bool ``[B]``), of ``old`` elsewhere; never in place."""
-    return _merge(mask, new, old)  # type: ignore[no-any-return]
-
-
-def _merge(mask: Any, new: Any, old: Any) -> Any:
     if isinstance(new, dict):
-        return {key: _merge(mask, new[key], old[key]) for key in new}
+        return {key: merge(mask, new[key], old[key]) for key in new}
     if isinstance(new, tuple) and not (new and is_text(new)):
-        return tuple(_merge(mask, n, o) for n, o in zip(new, old, strict=True))
+        return tuple(merge(mask, n, o) for n, o in zip(new, old, strict=True))
     if isinstance(new, Tensor):
         wide = torch.as_tensor(mask, device=new.device).view(-1, *[1] * (new.dim() - 1))
         return torch.where(wide, new, old)
-    mask = np.asarray(mask)
+    chosen = np.asarray(mask)
     if is_text(new):
-        return np.where(mask, np.array(new, dtype=object), np.array(old, dtype=object))
-    return np.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+        return np.where(chosen, np.array(new, dtype=object), np.array(old, dtype=object))
+    return np.where(chosen.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
 
 def row(tree: Any, i: int) -> Any:

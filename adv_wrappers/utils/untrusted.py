@@ -1,4 +1,4 @@
-"""Reading files that strangers wrote: every limit is checked before what it limits is allocated.
+"""Reading untrusted files: every limit is checked before what it limits is allocated.
 
 A file of a few kilobytes can claim gigabytes: by compression, by sizes that it only states, by nesting. Whatever is
 read here is a regular file of at most ``max_bytes``, and so is what it unpacks to. JSON may have a
