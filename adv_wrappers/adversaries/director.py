@@ -117,7 +117,7 @@ def save_director(folder: str | Path, director: Director, about: Mapping[str, An
     """Write ``card.json`` and ``weights.safetensors``, each at once or not at all.
 
     Args:
-        about: what the card says beside the network: ``actor``, ``within``, ``victim``, ``training``.
+        about: further sections of the card: ``actor``, ``within``, ``victim``, ``training``.
     """
     layers, tensors = stored(director)
     card = {"discrete": director.discrete, "clip": director.clip, "network": layers, **about}

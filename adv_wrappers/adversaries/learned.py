@@ -48,7 +48,7 @@ class Learned(Perturbation):
         sha256: hash of the weights; a folder with others is refused. Filled in from the folder.
         observe: what the director observes: ``"state"``, or ``"state+action"``, with the victim's action appended
             (:func:`append_actions`).
-        victim: whom the actor looks at; None for the actor's own, or the one of the card.
+        victim: the victim that the actor uses; None for the actor's own, or the one of the card.
         within, when: what a threat takes that gives no budget and no timing: those that the adversary was trained with
             (the action part of a hybrid: always its ``reach``). ``when="always"`` (or :class:`adv_wrappers.Always`)
             takes a timing away.
@@ -70,7 +70,7 @@ class Learned(Perturbation):
     victim: Any = None
     within: Budget | None = None  # type: ignore[misc]  # a perturbation's own budget is its class's elsewhere
     when: Any = None
-    _weights: Any = field(default=None, init=False, repr=False)  # what tells two directors apart
+    _weights: Any = field(default=None, init=False, repr=False)  # distinguishes two directors
 
     def __post_init__(self) -> None:
         put: Any = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731

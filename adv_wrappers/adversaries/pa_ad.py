@@ -6,8 +6,8 @@ the budget, a state at which it does (equation G of the paper). The four forms o
 - ``direction`` of a stochastic policy over n actions: d has n numbers with sum zero, the action is its n - 1
   coordinates in that plane; maximised is ``||pi(s~) - pi(s)|| + weight cos(pi(s~) - pi(s), d)``. The released code
   takes the first n - 1 numbers of d itself, as ``variant="released"`` does. Noise on those is longer along one line of
-  the plane than across it, and the mean of a director that samples settles some degrees from the best direction: 10 to
-  15 on the paper's process of two states, where with coordinates it comes to the optimum (``tests/adversaries``).
+  the plane than across it, and the mean of a director that samples converges some degrees from the best direction: 10
+  to 15 on the paper's process of two states, where with coordinates it comes to the optimum (``tests/adversaries``).
 - ``target`` of a deterministic policy over n actions (DQN): the action is one of the victim's, whose lead is maximised.
 - ``direction`` of continuous actions: the same with the mean instead of pi, the action is d.
 - ``target`` of continuous actions: the mean is brought to the adversary's action, scaled to three times the range of
@@ -246,7 +246,7 @@ class PAAD(Actor):
 
     @property
     def ascents(self) -> tuple[int, str]:
-        """Number of ascents, and which point is kept."""
+        """Number of ascents, and which point of each counts."""
         space, seen = self.victim.action_space, self.victim.observation_space.shape
         ours = self.variant == VARIANTS[0] and isinstance(space, spaces.Discrete) and self.resolved_form == "target"
         restarts, keep = (3, "best") if ours and seen is not None and len(seen) == 1 else (1, "last")

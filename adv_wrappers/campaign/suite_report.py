@@ -159,7 +159,7 @@ class SuiteReport:
         )
 
     def notes(self) -> list[str]:
-        """What belongs beside the figures: marks, the verdict, the protocol, what was left out; warnings apart."""
+        """Notes to print below the figures: marks, the verdict, the protocol, what was left out; warnings apart."""
         left_out = {name: f"left out: {reason}" for name, reason in self.left_out.items()}
         groups: dict[str, list[str]] = {}
         for name, how in (*self.protocol.items(), *left_out.items()):

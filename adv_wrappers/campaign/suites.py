@@ -190,12 +190,12 @@ def _report_scores(progress: SuiteProgress, names: Sequence[str], on: str) -> Su
     """Progress by the names of the suite, as :func:`_named`; ``on`` says on which episodes."""
     coming, now = iter(("none", *names)), ["none"]
 
-    def tell(what: str, done: int, whole: int) -> None:
+    def report(what: str, done: int, total: int) -> None:
         if done == 0:
             now[0] = next(coming, what)
-        progress(f"scoring {now[0]}{on}", done, whole)
+        progress(f"scoring {now[0]}{on}", done, total)
 
-    return tell
+    return report
 
 
 def _with_advice(report: Report, names: Sequence[str]) -> list[str]:

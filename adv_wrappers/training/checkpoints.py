@@ -81,9 +81,9 @@ _COUNTS = ("num_timesteps", "_n_updates")
 
 def save_model(model: BaseAlgorithm, weights: Path, statistics: Path) -> None:
     """Write a model and the statistics of its ``VecNormalize``, each file at once or not at all."""
-    beside = weights.with_name(f"part.{weights.name}")
-    model.save(beside)
-    os.replace(beside, weights)
+    part = weights.with_name(f"part.{weights.name}")
+    model.save(part)
+    os.replace(part, weights)
     normal = model.get_vec_normalize_env()
     assert normal is not None
     moments: dict[str, Any] = {"observation": normal.obs_rms if normal.norm_obs else None, "reward": normal.ret_rms}

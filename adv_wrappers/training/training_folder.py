@@ -92,7 +92,7 @@ def describe_settings(value: Any) -> Any:
 
 
 def read_record(folder: Path) -> list[dict[str, Any]]:
-    """The checkpoints in the folder of a training: each with ``steps`` and the figures that it was judged by.
+    """The checkpoints in the folder of a training: each with ``steps`` and the figures of its evaluation.
 
     Raises:
         CardError: for a folder without a training.

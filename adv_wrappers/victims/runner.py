@@ -97,7 +97,7 @@ class PolicyRunner:
                 continue
             if is_text(leaf):
                 continue
-            # the sum of finite numbers is finite but for overflow, which the second look settles
+            # the sum of finite numbers is finite but for overflow, which the second check finds
             if leaf.dtype.kind == "f" and not math.isfinite(float(leaf.sum())) and not np.isfinite(leaf).all():
                 raise ValueRangeError(f"the environment handed out an observation that is not finite: {leaf}")
 

@@ -62,7 +62,7 @@ def as_actor(actor: object, victim: Victim) -> Actor | Hybrid:
 
 @dataclass
 class AdversaryConfig:
-    """Who plays an adversary environment, what the adversary observes and earns, and which threats its actions become.
+    """The configuration of an adversary environment: both sides, the adversary's spaces and reward, its threats.
 
     Attributes:
         victim: the victim that acts.
@@ -176,7 +176,7 @@ class AdversaryLayer(Layer):
     """Mixin of the adversary environments: the adversary's action attacks the victim, which then acts.
 
     Attributes:
-        config: who plays, and what the adversary may do.
+        config: the configuration.
         victim: the victim that acts.
         runner: acts for the victim.
     """

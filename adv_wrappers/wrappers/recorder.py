@@ -1,4 +1,4 @@
-"""Recorders of what an environment was told: placed beneath the layers, read by evaluations, training and captions."""
+"""Recorders of the actions that an environment is given, for evaluations, training and captions."""
 
 from __future__ import annotations
 
