@@ -303,6 +303,9 @@ def test_all_of_them_in_little_memory(good, tmp_path):
     (tmp_path / "bomb.zip").write_bytes((tmp_path / "bomb.zip").read_bytes().replace(*stated))
     cnn = {"network": {"kind": "categorical-cnn"}, "spaces": {"observation": {"shape": [4, 4_000_000_000, 84]}}}
     card(tmp_path / "card", cnn, **trunk(84, 84, 98))
+    wide = {"kind": "layers", "output": "logits", "policy": [{"kind": "conv", "stride": 1}, {"kind": "flatten"}]}
+    about = {"network": wide, "spaces": {"observation": {"shape": [4, 1000, 1000]}}}
+    card(tmp_path / "wide", about, **{"policy.0.weight": torch.ones(999, 4, 1, 1), "policy.0.bias": torch.ones(999)})
     (tmp_path / "a.pkl").write_bytes(b"\x80\x04]r\xff\xff\xff\x7f.")
     code = """
         import resource, sys, glob
@@ -323,7 +326,7 @@ def test_all_of_them_in_little_memory(good, tmp_path):
     """
     out = python(textwrap.dedent(code), str(tmp_path))
     assert out.returncode == 0, out.stderr
-    assert len(out.stdout.split()) == len(DATA) + 3
+    assert len(out.stdout.split()) == len(DATA) + 4
 
 
 def test_what_is_large_and_good_is_read(tmp_path):
