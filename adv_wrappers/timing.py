@@ -1,14 +1,12 @@
-"""How timings combine: ``&``, ``|`` and ``~``, and the text of the result.
+"""When a layer attacks: timings, and how they combine with ``&``, ``|`` and ``~``.
 
-When a layer strikes. Timings are values and combine with ``&``, ``|`` and ``~``.
-
-A timing is decided a row at a time from the step ``t``, the strikes ``spent`` so far and the row's own random key, so
+A timing is decided a row at a time from the step ``t``, the attacks ``spent`` so far and the row's own random key, so
 that nothing depends on how many environments run side by side. Steps at which it says no cost no attack.
 
 >>> Bernoulli(0.1) & ~AtMost(7)
 And(a=Bernoulli(p=0.1, stream=None), b=Not(a=AtMost(n=7)))
 
-Strategically timed attacks (Lin et al. 2017): strike when it matters to the victim what it does.
+``Strategic`` is the timing of Lin et al. 2017: attack when it matters to the victim what it does.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ class Timing(When):
         return f"{self.name}({','.join(given)})"
 
 
-def _look(when: When, x: Tensor, context: Context, step: Step, path: int) -> Any:
+def _look(when: When, x: Tensor, context: Context, step: Step, path: int) -> Flags:
     seen = when.decide(step, path) if when.blind else when.look(x, context, step, path)
     return seen.cpu().numpy() if isinstance(seen, Tensor) and step.on_host else seen
 
@@ -77,11 +75,11 @@ class Pair(Timing):
         """Whether neither operand looks at the observation."""
         return self.a.blind and self.b.blind
 
-    def join(self, a: Any, b: Any) -> Any:
+    def join(self, a: Flags, b: Flags) -> Flags:
         """Both decisions as one."""
         raise NotImplementedError
 
-    def settled(self, first: Any) -> bool:
+    def decided(self, first: Flags) -> bool:
         """Whether the first decision is already that of both."""
         return False
 
@@ -90,7 +88,7 @@ class Pair(Timing):
 
     def look(self, x: Tensor, context: Context, step: Step, path: int = 0) -> Flags:
         first = _look(self.a, x, context, step, 4 * path + 1)
-        if not isinstance(first, Tensor) and self.settled(first):
+        if not isinstance(first, Tensor) and self.decided(first):
             return first  # the second may cost a pass through the victim
         return self.join(first, _look(self.b, x, context, step, 4 * path + 2))
 
@@ -103,10 +101,10 @@ class And(Pair):
     a: When
     b: When
 
-    def join(self, a: Any, b: Any) -> Any:
+    def join(self, a: Flags, b: Flags) -> Flags:
         return a & b
 
-    def settled(self, first: Any) -> bool:
+    def decided(self, first: Flags) -> bool:
         return not np.any(first)
 
     def __str__(self) -> str:
@@ -121,7 +119,7 @@ class Or(Pair):
     a: When
     b: When
 
-    def join(self, a: Any, b: Any) -> Any:
+    def join(self, a: Flags, b: Flags) -> Flags:
         return a | b
 
     def __str__(self) -> str:
@@ -159,7 +157,7 @@ _LARGEST = 2**63 - 1  # steps: what a tensor of integers holds
 
 @dataclass(frozen=True)
 class Always(Timing):
-    """Strike at every step."""
+    """Attack at every step."""
 
     name: ClassVar[str] = "always"
 
@@ -169,7 +167,7 @@ class Always(Timing):
 
 @dataclass(frozen=True)
 class Never(Timing):
-    """Do not strike."""
+    """Do not attack."""
 
     name: ClassVar[str] = "never"
 
@@ -179,7 +177,7 @@ class Never(Timing):
 
 @dataclass(frozen=True)
 class Every(Timing):
-    """Strike at t = 0, k, 2k, ..."""
+    """Attack at t = 0, k, 2k, ..."""
 
     name: ClassVar[str] = "every"
     k: int
@@ -193,7 +191,7 @@ class Every(Timing):
 
 @dataclass(frozen=True)
 class Window(Timing):
-    """Strike while a <= t < b."""
+    """Attack while a <= t < b."""
 
     name: ClassVar[str] = "window"
     a: int
@@ -209,7 +207,7 @@ class Window(Timing):
 
 @dataclass(frozen=True)
 class Bernoulli(Timing):
-    """Strike with probability p, independently at every step.
+    """Attack with probability p, independently at every step.
 
     ``stream`` names a stream of draws shared by several layers (what ``ProbabilisticTiming`` does); None is the
     layer's own.
@@ -230,7 +228,7 @@ class Bernoulli(Timing):
 
 @dataclass(frozen=True)
 class AtMost(Timing):
-    """Strike while fewer than n strikes were spent in this episode."""
+    """Attack while fewer than n attacks were spent in this episode."""
 
     name: ClassVar[str] = "atmost"
     n: int
@@ -244,7 +242,7 @@ class AtMost(Timing):
 
 @dataclass(frozen=True)
 class Strategic(Timing):
-    """Strike when the victim cares: its most and its least preferred action differ by more than beta.
+    """Attack when the victim cares: its most and its least preferred action differ by more than beta.
 
     Source: Lin et al. 2017, "Tactics of Adversarial Attack on Deep Reinforcement Learning Agents", equation 6. The gap
     is one of probabilities, in [0, 1]; Q-values pass through a softmax (temperature 1).

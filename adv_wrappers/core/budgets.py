@@ -16,13 +16,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from adv_wrappers.core.spaces import around, distance
+from adv_wrappers.core.types import Array, VictimLike
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.numbers import integer, number
@@ -48,11 +49,11 @@ class Budget(Value):
         """Whether an element's part of every function depends on that element alone, and not on where it stands."""
         return False
 
-    def resolve(self, victim: Any) -> Budget:
+    def resolve(self, victim: VictimLike | None) -> Budget:
         """This budget with what it borrows from the victim (its unit) filled in."""
         return self
 
-    def check(self, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], grid: bool) -> None:
+    def check(self, low: Array, high: Array, grid: bool) -> None:
         """Raise :class:`BudgetError` if the budget makes no sense on a space with these bounds."""
 
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,7 +207,7 @@ class L2(Budget):
     def __post_init__(self) -> None:
         object.__setattr__(self, "eps", _size("eps", self.eps))
 
-    def check(self, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], grid: bool) -> None:
+    def check(self, low: Array, high: Array, grid: bool) -> None:
         if grid and 0 < self.eps < 1:
             raise below_one_level(self.eps)
 
@@ -298,7 +299,7 @@ Scale = float | tuple[float, ...] | str | None
 
 
 @functools.lru_cache(maxsize=256)
-def _radius(eps: float, scale: Any, shape: tuple[int, ...], dtype: torch.dtype, device: Any) -> Tensor:
+def _radius(eps: float, scale: Scale, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """``eps * scale`` to the nearest number of a dtype: ``[]``, or ``shape`` for a scale of every feature."""
     exact = torch.tensor(1.0 if scale is None else scale, dtype=torch.float64) * eps  # numbers would cost more
     return (exact.view(shape) if isinstance(scale, tuple) else exact).to(device, dtype)
@@ -339,7 +340,7 @@ class Linf(Budget):
         elif scale is not None:
             object.__setattr__(self, "scale", _size("scale", scale))
 
-    def resolve(self, victim: Any) -> Linf:
+    def resolve(self, victim: VictimLike | None) -> Linf:
         """Replace ``scale="victim"`` by the victim's own standard deviations."""
         if self.scale != "victim" or victim is None:
             return self
@@ -350,7 +351,7 @@ class Linf(Budget):
             return replace(self, scale=float(scale[0]))
         return replace(self, scale=tuple(scale.tolist()))
 
-    def check(self, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], grid: bool) -> None:
+    def check(self, low: Array, high: Array, grid: bool) -> None:
         if self.scale == "victim":
             raise BudgetError("scale='victim' needs a victim: give one to the attack, or call threat.against(victim)")
         size = int(np.prod(low.shape))

@@ -27,7 +27,7 @@ from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.spaces import WHOLE, finite
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Action, Batch, Counter, Flags, Leaves, Observation, Rows, Space, State
+from adv_wrappers.core.types import Action, Batch, Counter, Flags, Leaves, Observation, Rows, Space, State, VictimLike
 from adv_wrappers.errors import OrderError, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.utils import trees
 from adv_wrappers.utils.trees import merge, select
@@ -61,27 +61,27 @@ class Engine:
 
     def __init__(
         self, threat: ThreatModel, observation_space: Space, action_space: Space, rows: int | None = None, *,
-        victim: Any = None, beneath: Engine | None = None, stream: int = 0, device: torch.device | None = None,
-        autoreset: Autoreset = "disabled",
+        victim: VictimLike | None = None, beneath: Engine | None = None, stream: int = 0,
+        device: torch.device | None = None, autoreset: Autoreset = "disabled",
     ) -> None:  # fmt: skip
         self.observation_space, self.action_space = observation_space, action_space
         self.rows, self.batched, self.stream, self.autoreset = rows, rows is not None, stream, autoreset
         self.session: Session = Session(rows) if beneath is None else beneath.session
         self.clock = Clock(rows, device, self.session.roots)
         self.attacked: Flags = False
-        self.true: Any = None
+        self.true: Observation = None
         self._gates: list[When] = []
         self._fresh: Flags = True  # rows whose newest observation is new: after a partial reset only some
         self._over: Flags = False  # rows whose newest observation ends their episode: nobody acts on it
-        self._shown: Observation = None  # what was handed out last
+        self._shown: Observation = None  # the newest observation as the agent got it
         self.graphs: cuda_graphs.GraphCache | None = None
-        self._graphed: Any = None
+        self._graphed: object = None  # the perturbation that they were made for
         self.set_threat(threat, victim)
         self.session.add(self, self.victims, self.on_action and (bool(self.victims) or self.reads is not None))
 
     # what does not change between steps
 
-    def set_threat(self, threat: ThreatModel, victim: Any = None) -> None:
+    def set_threat(self, threat: ThreatModel, victim: VictimLike | None = None) -> None:
         """Take a threat, after checking that it can work here; it holds from the next attack on.
 
         ``victim`` fills in what it leaves open; without one, the victim that the rest of it has does.
@@ -95,8 +95,7 @@ class Engine:
         self.how, self.victims, self.on_action = how, threat.victims, threat.on == "action"
         self.when: Any = threat.when
         self._blind = isinstance(self.when, When) and self.when.blind
-        self.budget = frame_budget(within)
-        self._shape = (self.rows or 1, *field.shape)
+        self.budget, self._shape = frame_budget(within), (self.rows or 1, *field.shape)
         self._history = FrameHistory(within, field.shape) if isinstance(within, Newest) else None
         self.free: Tensor | None = None  # elements that are shown for the first time, under Newest
         first = self.victims[0] if self.victims else None
@@ -144,7 +143,7 @@ class Engine:
 
     # the four calls of a wrapper
 
-    def begin_episode(self, seeds: Seeds = None, mask: Any = None) -> None:
+    def begin_episode(self, seeds: Seeds = None, mask: Flags | None = None) -> None:
         """The environment was reset: episodes begin.
 
         Args:
@@ -164,7 +163,7 @@ class Engine:
                 self._over = self._over & ~mask
 
     def act(self, action: Action, mask: Tensor | None = None) -> Action:
-        """The action as the environment is told it; a step begins. Not to be called for a step that is not played.
+        """The action that the environment gets; a step begins.
 
         Args:
             action: of the agent.
@@ -192,7 +191,7 @@ class Engine:
                 the same step; what the other rows hold is not looked at.
 
         Returns:
-            ``final`` as the layer hands it on: attacked under the clock of the episode that ends, and for nothing.
+            ``final`` attacked, under the clock of the episode that ends; it counts against no budget.
         """
         if not self.batched:
             if self.session.listening:
@@ -218,12 +217,12 @@ class Engine:
         return final
 
     def observe(self, observation: Observation, rows: Flags | None = None) -> Observation:
-        """An observation as this layer hands it on.
+        """An observation as the next layer, or the agent, gets it.
 
         Args:
             observation: what came in, ``[*S]`` or ``[B, *S]``.
             rows: bool ``[B]``, the rows that may be attacked; None for all that are new. After a partial reset the
-                others are handed on as they were last.
+                others stay as they were shown last.
         """
         fresh = self._fresh if rows is None else rows
         shown = observation
@@ -261,16 +260,14 @@ class Engine:
         """Keys of the rows that no reset has given a seed."""
         return self.session.roots
 
-    def hidden_state(self, victim: Any, rows: Rows = None) -> State:
+    def hidden_state(self, victim: VictimLike, rows: Rows = None) -> State:
         """Hidden state of a recurrent victim for some rows; None for a feed-forward one."""
         return self.session.state(victim, rows)
 
     def chance(self, path: int, stream: int | None = None) -> Any:
         """Uniform number in [0, 1) a row, from the layer's stream or from a gate's."""
-        key = self.clock.key()
-        if stream is not None:
-            return rng.uniform_of(rng.fold(key, _GATES + stream))
-        return rng.uniform_of(rng.fold(rng.fold(key, self.stream), _TIMING + path))
+        key = rng.fold(self.clock.key(), self.stream if stream is None else _GATES + stream)
+        return rng.uniform_of(rng.fold(key, _TIMING + path) if stream is None else key)
 
     def count_attacks(self, attacked: Flags) -> None:
         """Count attacks that another layer made against the budget of this one's episode."""
@@ -284,11 +281,11 @@ class Engine:
         """Put leaves ``[rows, ...]`` in the place of what the perturbation remembers: an adversary's own actions."""
         self.memory = leaves
 
-    def _begin_memory(self, mask: Any = None) -> None:
+    def _begin_memory(self, mask: Flags | None = None) -> None:
         fresh = self.how.initial_memory(self.rows or 1) if isinstance(self.how, Perturbation) else None
         self.memory = fresh if mask is None or fresh is None else merge(torch.as_tensor(mask), fresh, self.memory)
 
-    def _remember(self, new: Leaves, attacked: Any) -> None:
+    def _remember(self, new: Leaves, attacked: Flags) -> None:
         """Keep the memory of the attacked rows: True for all, bool ``[rows]`` tensor, or their numbers."""
         assert self.memory is not None
         if attacked is True:
@@ -299,7 +296,7 @@ class Engine:
             rows = torch.as_tensor(attacked)
             self.memory = {k: old.index_copy(0, rows.to(old.device), new[k]) for k, old in self.memory.items()}
 
-    def _forget(self, mask: Any = None) -> None:
+    def _forget(self, mask: Flags | None = None) -> None:
         """Begin memory, hidden states and frames anew in the rows of ``mask``; None for all."""
         self._begin_memory(mask)
         if self._history is not None:
@@ -309,7 +306,7 @@ class Engine:
     # one attack
 
     def _look_at(self, value: Observation, eligible: Flags, final: bool) -> tuple[Observation, Flags]:
-        """An observation as it is handed on, and which rows were attacked.
+        """An observation as the agent gets it, and which rows were attacked.
 
         Under Newest the frames of the past come out as they were shown, whether a row is attacked or not.
         """
@@ -360,7 +357,9 @@ class Engine:
             raise ThreatError(f"a timing must return a bool, or one a row ({len(context.x)}), got {seen!r:.80}")
         return attacked & (seen if self.batched else bool(seen[0]))
 
-    def apply(self, value: Any, attacked: Flags = True, final: bool = False, mask: Tensor | None = None) -> Any:
+    def apply(
+        self, value: Observation, attacked: Flags = True, final: bool = False, mask: Tensor | None = None
+    ) -> Observation:  # fmt: skip
         """``value`` with the attacked rows perturbed; what came in is not written to."""
         self.true, self.attacked = value, attacked
         if attacked is False:
@@ -380,7 +379,9 @@ class Engine:
             out = torch.where(attacked.view(-1, *[1] * (out.dim() - 1)), out, part)
         return self.field.give(value, out, self.batched)
 
-    def _attack(self, value: Any, attacked: Flags, rows: Rows, final: bool, mask: Tensor | None) -> tuple[Any, Any]:
+    def _attack(
+        self, value: Observation, attacked: Flags, rows: Rows, final: bool, mask: Tensor | None
+    ) -> tuple[Batch, Batch]:  # fmt: skip
         """The attacked rows perturbed, and all rows as they came in; both in the kind and dtype of ``value``."""
         if self.device is not None and self.device.type == "cuda" and torch.cuda._is_in_bad_fork():
             raise OrderError(
@@ -400,7 +401,7 @@ class Engine:
             else:
                 rows = None if rows is None else cuda_graphs.padded(rows, self.rows or 1)
                 context = Context(self, value, part, rows, final, mask)
-                # attacked rows are chosen into new memory, or copied to the host; else the result is handed out
+                # attacked rows are chosen into new memory, or copied to the host; else the result leaves the engine
                 keep = self.clock.device is not None and attacked is True
                 y, top = self.graphs(self._replay, context.inputs(), lambda: self._perturb(context.again())[:2], keep)
             if self.transfer is not None and top is not None:
@@ -412,11 +413,11 @@ class Engine:
                 y = self.field.native(y, part)
         return y, part
 
-    def _replay(self, inputs: dict[str, Any]) -> tuple[Any, Tensor | None]:
+    def _replay(self, inputs: dict[str, Any]) -> tuple[Batch, Tensor | None]:
         """What a graph records: an attack as a function of everything that differs from step to step."""
         return self._perturb(RecordedContext(self, inputs))[:2]
 
-    def _perturb(self, context: Context) -> tuple[Any, Tensor | None, Leaves | None]:
+    def _perturb(self, context: Context) -> tuple[Batch, Tensor | None, Leaves | None]:
         """The perturbed rows, their largest absolute value where it has to be looked at later, and the new memory."""
         exact, x = context.exact, context.x
         trusted = x is exact
@@ -441,14 +442,13 @@ class Engine:
         if y.dtype.itemsize > exact.dtype.itemsize:  # beyond its range lies no infinity
             most = torch.finfo(exact.dtype).max
             y = y.clamp(-most, most)
-        y = y.to(device=exact.device, dtype=exact.dtype)
-        y = self.budget.project(y, exact, low, high, self.field.grid)
+        y = self.budget.project(y.to(exact.device, exact.dtype), exact, low, high, self.field.grid)
         del low, high
         return self.field.native(y, part), top, memory
 
     def _transform(
-        self, value: Any, part: Batch, attacked: Flags, rows: Rows, final: bool, mask: Tensor | None
-    ) -> Any:  # fmt: skip
+        self, value: Observation, part: Batch, attacked: Flags, rows: Rows, final: bool, mask: Tensor | None
+    ) -> Batch:  # fmt: skip
         """An attack on whole images, in their own dtype from end to end."""
         x = tensor_of(part if rows is None else part[rows], self.device)
         context = Context(self, value, part, rows, final, mask)
@@ -473,7 +473,7 @@ class Engine:
             f"use a victim in float64, or an attack that needs no gradient"
         )
 
-    def check_finite(self, values: Any) -> None:
+    def check_finite(self, values: Batch) -> None:
         """Raise :class:`ValueRangeError` unless the values of a host environment are finite; no device is asked.
 
         And unless floats hold integers with all their neighbours.
@@ -490,7 +490,7 @@ class Engine:
                 f"are more than one apart: {values}"
             )
 
-    def lift(self, leaf: Any, rows: Rows = None) -> Any:
+    def lift(self, leaf: Batch | None, rows: Rows = None) -> Batch:
         """Rows of a batch, on the device where the attack is computed."""
         if self.transfer is not None and leaf is not None:
             return self.transfer.up(leaf.numpy() if isinstance(leaf, Tensor) else leaf, rows)

@@ -7,13 +7,13 @@ present. Under ``Newest`` a frame may be changed when it is shown first, and is 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.types import Array, Flags, VictimLike
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.numbers import check_integer
 
@@ -52,7 +52,7 @@ class Newest(Budget):
         """As the budget of a frame is."""
         return self.within.bounded
 
-    def resolve(self, victim: Any) -> Newest:
+    def resolve(self, victim: VictimLike | None) -> Newest:
         inner = self.within.resolve(victim)
         return self if inner is self.within else replace(self, within=inner)
 
@@ -71,7 +71,7 @@ class Newest(Budget):
             )
         return axis
 
-    def check(self, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], grid: bool) -> None:
+    def check(self, low: Array, high: Array, grid: bool) -> None:
         shape = low.shape
         axis = self.along(shape)
         length = shape[axis] if -len(shape) <= axis < len(shape) else 0
@@ -127,7 +127,7 @@ class FrameHistory:
         wide = wide.expand_as(stack)
         return torch.where(wide, torch.roll(self._shown, -self._size, axis), stack), ~wide
 
-    def remember(self, true: Tensor, shown: Tensor, rows: Any = True) -> None:
+    def remember(self, true: Tensor, shown: Tensor, rows: Flags = True) -> None:
         """Keep both stacks in the rows of a mask (bool ``[B]``; True for all)."""
         if rows is True or self._true is None or self._shown is None or self._known is None:
             self._true, self._shown = true.clone(), shown.clone()
@@ -140,7 +140,7 @@ class FrameHistory:
         self._true, self._shown = torch.where(wide, true, self._true), torch.where(wide, shown, self._shown)
         self._known = self._known | mask
 
-    def forget(self, rows: Any = None) -> None:
+    def forget(self, rows: Flags | None = None) -> None:
         """A new episode begins in the rows of a mask; None for all."""
         if rows is None:
             self._true = self._shown = self._known = None

@@ -128,7 +128,7 @@ def check_when(when: Any) -> None:
     if not callable(when):
         raise ThreatError(f"when must be a timing such as Bernoulli(0.5), got {when!r} (wrappers and texts read texts)")
     if not _takes_two(when):
-        raise ThreatError(f"{_name(when)} must take (x, context) and return bool [B], to say when to strike")
+        raise ThreatError(f"{_name(when)} must take (x, context) and return bool [B], to say when to attack")
 
 
 def _name(function: Any) -> str:

@@ -15,14 +15,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
-from numpy.typing import NDArray
 from torch import Tensor
 
+from adv_wrappers.core.types import Array, Batch, DType, Observation, Space
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.trees import is_text
 
@@ -90,7 +89,7 @@ _KINDS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 _ARRAYS = {kind: np.dtype(name) for name, kind in _FLOATS.items() if name != "bfloat16"}
 
 
-def _bounds(space: spaces.Space[Any]) -> tuple[NDArray[Any], NDArray[Any], np.dtype[Any]] | None:
+def _bounds(space: Space) -> tuple[Array, Array, np.dtype[np.generic]] | None:
     if isinstance(space, spaces.Box):
         return space.low, space.high, np.dtype(space.dtype)
     if isinstance(space, spaces.Discrete):
@@ -114,7 +113,7 @@ class Field:
         SpaceError: for a space or key that cannot be perturbed.
     """
 
-    def __init__(self, space: spaces.Space[Any], at: At, what: str) -> None:
+    def __init__(self, space: Space, at: At, what: str) -> None:
         self.at, self.keys = at, (at,) if isinstance(at, str) else at
         if at is not None and (
             not isinstance(at, (str, tuple))
@@ -130,7 +129,8 @@ class Field:
             raise SpaceError(f"at={at!r} must name keys of the {what} space: it has {', '.join(space.spaces)}")
         else:
             leaves = [space.spaces[key] for key in self.keys]
-        bounds, self.discrete = list[tuple[NDArray[Any], NDArray[Any], np.dtype[Any]]](), False
+        bounds: list[tuple[Array, Array, np.dtype[np.generic]]] = []
+        self.discrete = False
         for key, leaf in zip(self.keys or (None,), leaves, strict=True):
             found = _bounds(leaf)
             if found is None or (what == "observation" and not isinstance(leaf, spaces.Box)):
@@ -155,9 +155,9 @@ class Field:
         self.shape: tuple[int, ...] = self.low.shape
         if self.low.size == 0:
             raise SpaceError(f"cannot perturb the {what} space {leaves[0]}: it has no elements")
-        self._exact: dict[Any, torch.dtype] = {}
+        self._exact: dict[DType, torch.dtype] = {}
         self.exact = self.exact_for(self.dtype)
-        self._on: dict[Any, tuple[Tensor, Tensor]] = {}
+        self._on: dict[tuple[torch.device, DType | None], tuple[Tensor, Tensor]] = {}
         # whether the space is all values of its dtype: full uint8 images
         self.whole = self.dtype == np.uint8 and bool((self.low == 0).all() and (self.high == 255).all())
         finite = np.isfinite(np.stack([self.low, self.high]).astype(np.float64))
@@ -166,14 +166,14 @@ class Field:
         self.vast = largest > WHOLE  # has integers that no float holds
         self.wide = self.grid and not self.discrete and self.exact == torch.float64  # may hold some beside its bounds
 
-    def widened(self, exact: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
+    def widened(self, exact: Tensor, dtype: DType) -> tuple[Tensor, Tensor]:
         """:meth:`bounds`, widened to contain the true values ``[B, *S]``, which came in ``dtype``."""
         low, high = self._on.get((exact.device, dtype)) or self.bounds(exact.device, dtype)
         if self._open or (self.whole and dtype in (np.uint8, torch.uint8)):  # nothing can lie outside
             return low, high
         return torch.minimum(low, exact), torch.maximum(high, exact)
 
-    def exact_for(self, dtype: Any) -> torch.dtype:
+    def exact_for(self, dtype: DType) -> torch.dtype:
         """The float dtype in which values of a dtype (numpy's or torch's) are projected.
 
         Raises:
@@ -184,7 +184,7 @@ class Field:
             found = self._exact[dtype] = self._exactly(dtype)
         return found
 
-    def _exactly(self, dtype: Any) -> torch.dtype:
+    def _exactly(self, dtype: DType) -> torch.dtype:
         name = str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else np.dtype(dtype).name
         known = _FLOATS.get(name)
         if known is not None and not self.grid:
@@ -197,7 +197,7 @@ class Field:
             return _FLOATS[self.dtype.name]
         return torch.float64 if max(np.dtype(name).itemsize, self.dtype.itemsize) > 2 else torch.float32
 
-    def bounds(self, device: torch.device, dtype: Any = None) -> tuple[Tensor, Tensor]:
+    def bounds(self, device: torch.device, dtype: DType | None = None) -> tuple[Tensor, Tensor]:
         """Bounds for values of a dtype (None for the space's own), in the dtype that these are projected in.
 
         ``[*S]`` twice: the space's, rounded inwards, and of integers those that the dtype and its float both hold.
@@ -207,7 +207,7 @@ class Field:
             self._on[key] = self._sides(device, self.dtype if dtype is None else dtype)
         return self._on[key]
 
-    def _sides(self, device: torch.device, dtype: Any) -> tuple[Tensor, Tensor]:
+    def _sides(self, device: torch.device, dtype: DType) -> tuple[Tensor, Tensor]:
         exact, low, high = self.exact_for(dtype), self.low.astype(np.float64), self.high.astype(np.float64)
         if self.grid:
             kind = np.dtype(str(dtype).removeprefix("torch."))
@@ -216,7 +216,7 @@ class Field:
         lower, upper = (torch.from_numpy(np.array(side)) for side in (low, high))
         return at_least(lower, exact).to(device), at_most(upper, exact).to(device)
 
-    def take(self, value: Any, batched: bool) -> Any:
+    def take(self, value: Observation, batched: bool) -> Batch:
         """The perturbed part of a native value as one array or tensor ``[B, *S]`` (no copy for a whole space)."""
         if type(value) is np.ndarray and self.keys is None:
             return value if batched else value[None]
@@ -233,7 +233,7 @@ class Field:
             return part if isinstance(part, Tensor) else _array(part)
         return _row(part)
 
-    def give(self, value: Any, part: Any, batched: bool) -> Any:
+    def give(self, value: Observation, part: Batch, batched: bool) -> Observation:
         """``value`` with its perturbed part replaced by ``part`` ``[B, *S]``; type, dtype and shape as they came in."""
         if self.keys is None:
             if batched:
@@ -249,14 +249,14 @@ class Field:
             out[key], start = (piece if batched else _single(value[key], piece[0])), start + size
         return out
 
-    def exactly(self, part: Any) -> Tensor:
+    def exactly(self, part: Batch) -> Tensor:
         """A fresh tensor of the part in the dtype that it is projected in, on its own device."""
         exact = self._exact.get(part.dtype) or self.exact_for(part.dtype)
         if isinstance(part, Tensor):
             return part.to(exact, copy=True)
         return torch.from_numpy(np.array(part, dtype=_ARRAYS[exact], order="C"))
 
-    def native(self, y: Tensor, like: Any) -> Any:
+    def native(self, y: Tensor, like: Batch) -> Batch:
         """``y`` (already on the grid of an integer space) in the kind and dtype of ``like``.
 
         Where ``like`` holds integers in a space of floats, the dtype is that of ``y``.
@@ -267,7 +267,7 @@ class Field:
         return y.numpy().astype(like.dtype, copy=False) if self.grid or like.dtype.kind == "f" else y.numpy()
 
 
-def _unfit(what: str, leaf: spaces.Space[Any], key: str | None) -> SpaceError:
+def _unfit(what: str, leaf: Space, key: str | None) -> SpaceError:
     """The error of a space that cannot be perturbed; says what can be done about it."""
     if what == "observation":
         wanted, cure = "a Box", "gymnasium.wrappers.FlattenObservation makes one of it"
@@ -284,7 +284,7 @@ def _unfit(what: str, leaf: spaces.Space[Any], key: str | None) -> SpaceError:
     return SpaceError(f"cannot perturb {where}, {leaf}: expected {wanted}; {cure}")
 
 
-def advice(space: spaces.Space[Any]) -> str:
+def advice(space: Space) -> str:
     """What to do about observations that are no Box (nor a Dict with one), with the line that does it."""
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Tuple)):
         return (
@@ -296,19 +296,19 @@ def advice(space: spaces.Space[Any]) -> str:
     )
 
 
-def _row(part: Any) -> Any:
+def _row(part: Batch) -> Batch:
     """One row as a batch of one."""
     return part[None] if isinstance(part, Tensor) else _array(part)[None]
 
 
-def _array(part: Any) -> NDArray[Any]:
+def _array(part: Batch) -> Array:
     try:
         return np.asarray(part)
     except ValueError as error:
         raise SpaceError(f"expected an array, got {part!r:.80}") from error
 
 
-def _single(like: Any, value: Any) -> Any:
+def _single(like: Observation, value: Batch) -> Observation:
     """One row in the Python type that came in: integers stay integers, numpy scalars numpy scalars."""
     if isinstance(like, Tensor):
         return value
@@ -320,10 +320,10 @@ def _single(like: Any, value: Any) -> Any:
 
 
 def to_victim(
-    obs: Any, dtype: torch.dtype, device: torch.device, batched: bool,
-    lift: Callable[[Any], Tensor] = lambda array: torch.from_numpy(np.array(array, order="C")),
-    space: spaces.Space[Any] | None = None,
-) -> Any:  # fmt: skip
+    obs: Observation, dtype: torch.dtype, device: torch.device, batched: bool,
+    lift: Callable[[Array], Tensor] = lambda array: torch.from_numpy(np.array(array, order="C")),
+    space: Space | None = None,
+) -> Observation:  # fmt: skip
     """An observation (or Dict of them) as tensors ``[B, *S]`` in a victim's dtype and on its device.
 
     Where ``space`` is given, its Discrete, MultiDiscrete and MultiBinary leaves keep their integers. Texts become
@@ -369,7 +369,7 @@ def at_least(values: Tensor, dtype: torch.dtype) -> Tensor:
 @functools.lru_cache(maxsize=256)
 def distance(
     eps: float, scale: float | tuple[float, ...] | None, whole: bool, shape: tuple[int, ...], dtype: torch.dtype,
-    device: Any,
+    device: torch.device,
 ) -> Tensor:  # fmt: skip
     """``eps * scale`` rounded down to a dtype, or to whole levels: ``[]``, or ``shape`` for a scale of every feature.
 

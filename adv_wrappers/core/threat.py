@@ -15,11 +15,12 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import How, On, Perturbation, When, check_how, check_when
 from adv_wrappers.core.spaces import At, Field
+from adv_wrappers.core.types import JSON, Space, VictimLike
 from adv_wrappers.core.values import Value, decode
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, VictimError
 
 
-def _shapes(space: spaces.Space[Any]) -> Any:
+def _shapes(space: Space) -> object:
     if isinstance(space, spaces.Dict):
         return {key: _shapes(value) for key, value in space.spaces.items()}
     if isinstance(space, spaces.Discrete):
@@ -29,7 +30,7 @@ def _shapes(space: spaces.Space[Any]) -> Any:
     return space.shape
 
 
-def fits(victim: Any, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+def fits(victim: VictimLike, observation_space: Space, action_space: Space) -> None:
     """Raise :class:`VictimError` unless the victim's spaces have the kinds and shapes of these."""
     for what, own, other in (
         ("observation", victim.observation_space, observation_space),
@@ -42,7 +43,7 @@ def fits(victim: Any, observation_space: spaces.Space[Any], action_space: spaces
             )
 
 
-def _made(victim: Any) -> str:
+def _made(victim: VictimLike) -> str:
     """How the card of a victim says that its environment is made, where that takes keyword arguments."""
     about = (getattr(victim, "card", None) or {}).get("environment")
     kwargs = about.get("kwargs") if isinstance(about, dict) else None
@@ -52,7 +53,7 @@ def _made(victim: Any) -> str:
     return f". Its card says how its own is made: gymnasium.make({about.get('id')!r}, {words})"
 
 
-def turned(own: spaces.Space[Any], other: spaces.Space[Any]) -> str:
+def turned(own: Space, other: Space) -> str:
     """What to do where images differ in the order of their axes alone."""
     if isinstance(own, spaces.Dict) and isinstance(other, spaces.Dict):
         return next((found for key in own if key in other.spaces and (found := turned(own[key], other[key]))), "")
@@ -68,7 +69,7 @@ def turned(own: spaces.Space[Any], other: spaces.Space[Any]) -> str:
     )
 
 
-def expect_victim(label: str, victim: Any) -> None:
+def expect_victim(label: str, victim: object) -> None:
     """Raise :class:`VictimError` unless this is a victim, or None for one that is still open."""
     if victim is not None and not hasattr(victim, "fingerprint"):
         raise VictimError(
@@ -76,9 +77,9 @@ def expect_victim(label: str, victim: Any) -> None:
         )
 
 
-def victims_in(value: object) -> list[Any]:
+def victims_in(value: object) -> list[VictimLike]:
     """Every victim that a value holds, at any depth, in the order of its fields."""
-    found, waiting = list[Any](), [value]
+    found, waiting = list[VictimLike](), [value]
     while waiting:
         item: Any = waiting.pop()
         if hasattr(item, "fingerprint"):
@@ -113,7 +114,7 @@ class ThreatModel(Value):
         on: ``"observation"`` or ``"action"``.
         how: a perturbation, or any function ``(x, context) -> x'`` (which then has no JSON form).
         within: the budget; None takes the perturbation's own.
-        when: the timing; None strikes at every step.
+        when: the timing; None attacks at every step.
         at: a key, or a tuple of keys under one budget, of a Dict space.
 
     Raises:
@@ -166,12 +167,12 @@ class ThreatModel(Value):
     @cached_property
     def victims(self) -> list[Any]:
         """The victims that this threat looks at."""
-        found: dict[int, Any] = {}
+        found: dict[int, VictimLike] = {}
         for victim in victims_in((self.how, self.when)):
             found[id(victim)] = victim
         return list(found.values())
 
-    def against(self, victim: Any) -> ThreatModel:
+    def against(self, victim: VictimLike | None) -> ThreatModel:
         """This threat with ``victim`` wherever one was left open, in the attack, the timing and the budget's unit."""
         if victim is not None and not hasattr(victim, "fingerprint"):
             expect_victim(self.label, victim)
@@ -182,14 +183,14 @@ class ThreatModel(Value):
             return self
         return replace(self, how=how, when=when, within=within)
 
-    def resolve(self, victim: Any = None) -> ThreatModel:
+    def resolve(self, victim: VictimLike | None = None) -> ThreatModel:
         """This threat as it is applied: what is left open takes ``victim``, or the one that the rest of it has."""
         if victim is None and self.victims:
             victim = self.victims[0]
         return self.against(victim)
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any], victims: Mapping[str, Any] | None = None) -> ThreatModel:
+    def from_dict(data: Mapping[str, JSON], victims: Mapping[str, VictimLike] | None = None) -> ThreatModel:
         """Inverse of ``to_dict``; victims without a reference are looked up in ``victims`` by reference or hash."""
         try:
             threat = decode(data, victims)
@@ -199,7 +200,7 @@ class ThreatModel(Value):
             raise ThreatError(f"expected the dictionary of a threat, got {type(threat).__name__} from {data!r:.80}")
         return threat
 
-    def check(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Field:
+    def check(self, observation_space: Space, action_space: Space) -> Field:
         """The field this threat perturbs in an environment with these spaces; raises if it cannot."""
         field = Field(observation_space if self.on == "observation" else action_space, self.at, self.on)
         budget = self.budget

@@ -12,6 +12,7 @@ from torch import Tensor
 
 Space: TypeAlias = spaces.Space[Any]
 Array: TypeAlias = NDArray[Any]
+DType: TypeAlias = np.dtype[Any] | torch.dtype
 Batch: TypeAlias = Any  # Array | Tensor, [B, *S]
 
 Observation: TypeAlias = Any  # an array or tensor, [*S] or [B, *S], or a (nested) dictionary of them

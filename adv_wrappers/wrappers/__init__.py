@@ -1,1 +1,1 @@
-"""Thin shells that let Gymnasium, vector and Stable-Baselines3 environments call the engine."""
+"""Thin wrappers that let Gymnasium, vector and Stable-Baselines3 environments call the engine."""

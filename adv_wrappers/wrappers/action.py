@@ -20,14 +20,14 @@ class VectorPerturbAction(VectorLayer):
 
 
 class PerturbAction(EnvLayer):
-    """Hands the environment perturbed actions.
+    """Perturbs the actions that the environment gets.
 
     Args:
-        env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``; the shell that fits is returned.
+        env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``; the wrapper that fits is returned.
         how: a perturbation of actions, a :class:`ThreatModel`, a text such as ``"action-noise:eps=0.1"``, a threat's
             dictionary, or any function ``(a, context) -> a'`` on float tensors ``[B, *A]``.
         within: the budget; discrete actions take ``Valid()`` (or ``L0(k)`` for several of them).
-        when: the timing; None strikes at every step. The t of an action is that of the observation it answers.
+        when: the timing; None attacks at every step. The t of an action is that of the observation it answers.
         at: key, or tuple of keys, of a Dict action space.
         victim: fills in a victim that ``how`` leaves open; a reference such as ``"zoo:hopper-ppo"`` will do.
         eps, norm, scale: the budget in words, instead of ``within``, as for :func:`adv_wrappers.threat`.

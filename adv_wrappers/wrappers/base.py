@@ -18,7 +18,7 @@ from adv_wrappers.core.engine import Autoreset, Engine
 from adv_wrappers.core.perturbation import How, On, When
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Info, Space
+from adv_wrappers.core.types import Flags, Info, Observation, Space
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError
 from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.timing import Bernoulli
@@ -27,10 +27,11 @@ from adv_wrappers.victims import Victim, load_victim
 
 AnyEnv: TypeAlias = gym.Env[Any, Any]
 AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
+Environment: TypeAlias = Any  # a Gymnasium Env or VectorEnv, an SB3 VecEnv, or a wrapper around one
 LAYERS, GATES = "adv_wrappers.layers", "adv_wrappers.gates"  # counts, carried by metadata through any wrapper
 
 
-def wrappers_of(env: Any) -> list[Any]:
+def wrappers_of(env: Environment) -> list[Environment]:
     """Wrappers from the outermost in, the environment itself last."""
     found = [env]
     while hasattr(found[-1], "env") or hasattr(found[-1], "venv"):
@@ -41,7 +42,7 @@ def wrappers_of(env: Any) -> list[Any]:
     return found
 
 
-def layers(env: Any) -> list[Layer]:
+def layers(env: Environment) -> list[Layer]:
     """Perturbing layers of one stack, innermost first."""
     found = list[Layer]()
     for wrapper in reversed(wrappers_of(env)):
@@ -50,15 +51,15 @@ def layers(env: Any) -> list[Layer]:
     return found
 
 
-def is_vec_env(env: Any) -> bool:
-    """Whether this is an SB3 ``VecEnv``, told without importing SB3."""
+def is_vec_env(env: Environment) -> bool:
+    """Whether this is an SB3 ``VecEnv``, found without importing SB3."""
     for kind in type(env).__mro__:
         if kind.__name__ == "VecEnv" and kind.__module__.startswith("stable_baselines3."):
             return True
     return False
 
 
-def counts(env: Any) -> dict[str, int]:
+def counts(env: Environment) -> dict[str, int]:
     """How many layers and gates lie beneath, also inside the workers of a vector environment.
 
     Gymnasium's wrappers pass metadata on and its vector environments copy it from their environments; SB3's do not,
@@ -78,7 +79,7 @@ def counts(env: Any) -> dict[str, int]:
     return {LAYERS: int(metadata.get(LAYERS, 0)), GATES: int(metadata.get(GATES, 0))}
 
 
-def gate(env: Any, p: float) -> None:
+def gate(env: Environment, p: float) -> None:
     """Put one coin of probability ``p`` in front of every layer of the stack.
 
     Raises:
@@ -104,19 +105,19 @@ def gate(env: Any, p: float) -> None:
             layer.engine.add_gate(coin, root)
 
 
-def inner_layers(env: Any) -> list[list[Layer]]:
+def inner_layers(env: Environment) -> list[list[Layer]]:
     """Row by row, the layers inside the environments of a vector that runs in this process."""
     inner = getattr(wrappers_of(env)[-1], "envs", None) or []
     return [layers(one) for one in inner if isinstance(one, gym.Env)]
 
 
-def autoreset_mode(env: Any) -> AutoresetMode:
+def autoreset_mode(env: Environment) -> AutoresetMode:
     """The mode of a vector environment, from the environment itself: ``AtariVectorEnv`` shares its metadata."""
     mode = getattr(env.unwrapped, "autoreset_mode", None) or (env.metadata or {}).get("autoreset_mode")
     return AutoresetMode(mode) if mode is not None else AutoresetMode.NEXT_STEP
 
 
-def understood(obs: Any) -> None:
+def understood(obs: Observation) -> None:
     """Raise :class:`SpaceError` for the arrays of other libraries, which would be copied to the host without a word."""
     leaf = next(iter(obs.values())) if isinstance(obs, dict) else obs
     if hasattr(leaf, "__dlpack__") and not isinstance(leaf, (np.ndarray, np.generic, torch.Tensor)):
@@ -135,10 +136,10 @@ class Layer:
     beneath: dict[str, int]
 
     def _install(
-        self, env: Any, how: How | ThreatModel | str | Info, within: Budget | None, when: When | str | None,
+        self, env: Environment, how: How | ThreatModel | str | Info, within: Budget | None, when: When | str | None,
         at: At, victim: Victim | str | None, rows: int | None, quantize: bool, keep_true: bool,
         observation_space: Space, action_space: Space, *, autoreset: Autoreset = "disabled",
-        ball: Mapping[str, Any] = MappingProxyType({}),
+        ball: Info | Mapping[str, object] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         one_thread_in_workers()
         with preset_in_errors(how):
@@ -172,14 +173,14 @@ class Layer:
             raise BudgetError(f"within must be a budget such as Linf(0.1), got {within!r}")
         self.engine.set_threat(replace(self.threat, within=within))
 
-    def _note(self, info: Info, attacked: Any, true: Any) -> Info:
+    def _note(self, info: Info, attacked: Flags, true: Observation) -> Info:
         """``info`` with this layer's entry; the environment's own dictionary is not written to."""
         entry = {"attacked": attacked} if true is None else {"attacked": attacked, "true": true}
         beneath = info.get("adv_wrappers")
         return {**info, "adv_wrappers": {self.key: entry} if beneath is None else {**beneath, self.key: entry}}
 
 
-def recorded(threat: ThreatModel) -> Any:
+def recorded(threat: ThreatModel) -> ThreatModel | Info:
     """What a spec remembers of a threat: its dictionary, or the threat itself where a part of it has no JSON form."""
     try:
         data = threat.to_dict()
@@ -188,7 +189,7 @@ def recorded(threat: ThreatModel) -> Any:
     return data if all(v.ref for v in threat.victims) else threat
 
 
-def as_float(space: spaces.Space[Any], threat: ThreatModel) -> spaces.Space[Any]:
+def as_float(space: Space, threat: ThreatModel) -> Space:
     """The observation space with the perturbed integer leaves made float32 (``quantize=False``)."""
     field = Field(space, threat.at, "observation")
     if not field.grid:
@@ -203,7 +204,7 @@ def _box(space: Any) -> spaces.Box:
     return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
 
 
-def floated(obs: Any, at: Any) -> Any:
+def floated(obs: Observation, at: At) -> Observation:
     """The observation with the perturbed leaves as float32."""
     if at is None:
         return obs.to(torch.float32) if isinstance(obs, torch.Tensor) else np.asarray(obs, dtype=np.float32)

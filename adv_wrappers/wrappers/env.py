@@ -15,17 +15,17 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Action, Info, Observation
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.base import LAYERS, Layer, floated, recorded
+from adv_wrappers.wrappers.base import LAYERS, AnyEnv, Layer, floated, recorded
 
 
 class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A layer around a :class:`gymnasium.Env`; its subclasses say whether it perturbs observations or actions."""
 
     def __init__(
-        self, env: gym.Env[Any, Any], how: How | ThreatModel | str | dict[str, Any], within: Budget | None = None,
+        self, env: AnyEnv, how: How | ThreatModel | str | Info, within: Budget | None = None,
         when: When | str | None = None, at: str | tuple[str, ...] | None = None, *,
         victim: Victim | str | None = None, quantize: bool = True, keep_true: bool = False, eps: float | None = None,
-        norm: str | None = None, scale: Any = None,
+        norm: str | None = None, scale: object = None,
     ) -> None:  # fmt: skip
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, got {type(env).__name__}")
@@ -41,9 +41,9 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._action_mask: torch.Tensor | None = None
 
     @property
-    def _saved_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
+    def _saved_kwargs(self) -> Info:  # type: ignore[override]
         """The arguments that Gymnasium writes into the spec, made when it asks: budgets change."""
-        arguments: dict[str, Any] = {"how": recorded(self.threat)}
+        arguments: Info = {"how": recorded(self.threat)}
         if not self.quantize:
             arguments["quantize"] = False
         if self.keep_true:
@@ -72,7 +72,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return obs, reward, terminated, truncated, info
 
     def _receive(self, obs: Observation, info: Info) -> tuple[Observation, Info]:
-        """What the environment hands out, as this layer hands it on."""
+        """What the environment returned, as the next layer or the agent gets it."""
         engine = self.engine
         if self.on == "action":
             mask = info.get("action_mask")

@@ -9,13 +9,13 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.wrappers.base import GATES, LAYERS, counts, gate, is_vec_env
+from adv_wrappers.wrappers.base import GATES, LAYERS, AnyEnv, AnyVectorEnv, Environment, counts, gate, is_vec_env
 
 
 class VectorProbabilisticTiming(VectorWrapper):
     """:class:`ProbabilisticTiming` for a :class:`gymnasium.vector.VectorEnv`."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], p: float) -> None:
+    def __init__(self, env: AnyVectorEnv, p: float) -> None:
         VectorWrapper.__init__(self, env)
         gate(env, p)
         below = counts(env)
@@ -23,11 +23,11 @@ class VectorProbabilisticTiming(VectorWrapper):
 
 
 class ProbabilisticTiming(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """All layers beneath strike together with probability ``p`` a step, and else none of them does.
+    """All layers beneath attack together with probability ``p`` a step, and else none of them does.
 
     The draw for observation t also rules action t. Steps that are gated off cost and spend nothing. Every row has its
     own coin; two gates in one stack have different ones. Outside a frame stack the frames of the past stay as they
-    were handed out, so an ungated step may still show perturbed history.
+    were shown, so an ungated step may still show perturbed history.
 
     Args:
         env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``, already wrapped in layers.
@@ -43,7 +43,7 @@ class ProbabilisticTiming(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
     >>> env = ProbabilisticTiming(env, 0.25)
     """
 
-    def __new__(cls, env: Any = None, p: float = 1.0) -> Any:
+    def __new__(cls, env: Environment = None, p: float = 1.0) -> Any:
         if isinstance(env, VectorEnv):
             return VectorProbabilisticTiming(env, p)
         if is_vec_env(env):
@@ -52,7 +52,7 @@ class ProbabilisticTiming(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
             return VecProbabilisticTiming(env, p)
         return super().__new__(cls)
 
-    def __init__(self, env: gym.Env[Any, Any], p: float) -> None:
+    def __init__(self, env: AnyEnv, p: float) -> None:
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, got {type(env).__name__}")
         RecordConstructorArgs.__init__(self, p=p)

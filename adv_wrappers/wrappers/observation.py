@@ -20,14 +20,14 @@ class VectorPerturbObservation(VectorLayer):
 
 
 class PerturbObservation(EnvLayer):
-    """Hands the agent perturbed observations.
+    """Perturbs the observations that the agent gets.
 
     Args:
-        env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``; the shell that fits is returned.
+        env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``; the wrapper that fits is returned.
         how: a perturbation, a :class:`ThreatModel`, a text such as ``"noise:eps=0.1"``, a threat's dictionary, or any
             function ``(x, context) -> x'`` on float tensors ``[B, *S]``.
         within: the budget, relative to what this layer receives.
-        when: the timing; None strikes at every step.
+        when: the timing; None attacks at every step.
         at: key, or tuple of keys under one budget, of a Dict observation space.
         quantize: False makes an integer observation space float32, so that less than one grey level can be added.
         victim: fills in a victim that ``how`` leaves open; a reference such as ``"zoo:hopper-ppo"`` will do.

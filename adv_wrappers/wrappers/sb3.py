@@ -46,7 +46,7 @@ class VecLayer(Layer, VecEnvWrapper):
         return self.engine.observe(self._received(obs))
 
     def _restart(self) -> tuple[Observation, list[int | None]]:
-        """Reset the environments and the engine: what the former hand out, and the seeds that they were given."""
+        """Reset the environments and the engine: what the former return, and the seeds that they were given."""
         seeds = list(getattr(self.venv.unwrapped, "_seeds", [None] * self.num_envs))
         obs = self.venv.reset()
         self.engine.begin_episode(seeds)
@@ -72,7 +72,7 @@ class VecLayer(Layer, VecEnvWrapper):
         return obs, rewards, dones, infos
 
     def _end_step(self, obs: Observation, dones: NDArray[np.bool_], infos: list[Info]) -> list[Info]:
-        """End the engine's step; dictionaries with the last observations as this layer hands them on."""
+        """End the engine's step; dictionaries with the last observations as the next layer or the agent gets them."""
         # agents of one game may be done before it is over: those have no terminal observation
         over = [i for i in np.flatnonzero(dones).tolist() if "terminal_observation" in infos[i]]
         if not over or self.on == "action":

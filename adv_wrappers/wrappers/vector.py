@@ -15,11 +15,11 @@ from adv_wrappers.core.clock import Seeds, row_seeds
 from adv_wrappers.core.engine import Autoreset
 from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Action, Flags, Info, Observation
+from adv_wrappers.core.types import Action, Array, Flags, Info, Observation
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.base import LAYERS, Layer, autoreset_mode, floated, understood
+from adv_wrappers.wrappers.base import LAYERS, AnyVectorEnv, Layer, autoreset_mode, floated, understood
 
 _AUTORESET: dict[AutoresetMode, Autoreset] = {
     AutoresetMode.DISABLED: "disabled",
@@ -32,10 +32,10 @@ class VectorLayer(Layer, VectorWrapper):
     """A layer around a :class:`gymnasium.vector.VectorEnv`."""
 
     def __init__(
-        self, env: VectorEnv[Any, Any, Any], how: How | ThreatModel | str | dict[str, Any],
+        self, env: AnyVectorEnv, how: How | ThreatModel | str | Info,
         within: Budget | None = None, when: When | str | None = None, at: str | tuple[str, ...] | None = None, *,
         victim: Victim | str | None = None, quantize: bool = True, keep_true: bool = False, eps: float | None = None,
-        norm: str | None = None, scale: Any = None,
+        norm: str | None = None, scale: object = None,
     ) -> None:  # fmt: skip
         if not isinstance(env, VectorEnv):
             raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
@@ -59,7 +59,7 @@ class VectorLayer(Layer, VectorWrapper):
             self.observation_space = batch_space(self.perturbed_space, env.num_envs)
         self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
         self._action_mask: torch.Tensor | None = None
-        self._every: Any = np.ones(env.num_envs, bool)
+        self._every: Flags = np.ones(env.num_envs, bool)
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
@@ -80,9 +80,11 @@ class VectorLayer(Layer, VectorWrapper):
         self._action_mask = self._allowed(info, mask)
         return self._receive(obs, info)
 
-    def _reset(self, seed: Seeds, options: Info | None) -> tuple[Any, list[int | None] | None, Observation, Info]:
+    def _reset(
+        self, seed: Seeds, options: Info | None
+    ) -> tuple[Flags | None, list[int | None] | None, Observation, Info]:
         """Reset the environment and the engine: mask and seeds of the rows (None for all, and for none), its answer."""
-        mask: Any = None
+        mask: Flags | None = None
         if options and options.get("reset_mask") is not None:
             mask = options["reset_mask"]
             if self.engine.on_host or not isinstance(mask, torch.Tensor):
@@ -105,7 +107,7 @@ class VectorLayer(Layer, VectorWrapper):
             self.engine.to(device)
             self._every = self._rows(True)
 
-    def step(self, actions: Action) -> tuple[Observation, Any, Any, Any, Info]:
+    def step(self, actions: Action) -> tuple[Observation, Array, Array, Array, Info]:
         """One step of every row under attack."""
         actions = self.engine.act(actions, self._action_mask)
         obs, rewards, terminated, truncated, info = self.env.step(actions)
@@ -114,8 +116,8 @@ class VectorLayer(Layer, VectorWrapper):
         obs, info = self._receive(obs, info)
         return obs, rewards, terminated, truncated, info
 
-    def _end_step(self, obs: Observation, done: Any, info: Info) -> Info:
-        """End the engine's step; ``info`` with SAME_STEP's last observations as this layer hands them on."""
+    def _end_step(self, obs: Observation, done: Flags, info: Info) -> Info:
+        """End the engine's step; ``info`` with SAME_STEP's last observations as the agent gets them."""
         engine = self.engine
         final: Any = info.get("final_obs")
         looked_at = self.mode == AutoresetMode.SAME_STEP and self.on == "observation" and final is not None
@@ -140,12 +142,12 @@ class VectorLayer(Layer, VectorWrapper):
         return obs if self.quantize or self.on == "action" else floated(obs, self.threat.at)
 
     def _receive(self, obs: Observation, info: Info) -> tuple[Observation, Info]:
-        """What the environment hands out, as this layer hands it on."""
+        """What the environment returned, as the next layer or the agent gets it."""
         engine = self.engine
         obs = engine.observe(self._received(obs))
         return obs, self._note(info, self._rows(engine.attacked), engine.true if self.keep_true else None)
 
-    def _allowed(self, info: dict[str, Any], mask: Any) -> Any:
+    def _allowed(self, info: Info, mask: Flags | None) -> torch.Tensor | None:
         """Action masks bool ``[B, A]``; after a partial reset the other rows keep theirs, and a row without has all."""
         new = info.get("action_mask")
         if new is None:
@@ -157,13 +159,13 @@ class VectorLayer(Layer, VectorWrapper):
             new = torch.where(torch.as_tensor(mask, device=new.device)[:, None], new, self._action_mask)
         return new
 
-    def _rows(self, attacked: Flags) -> Any:
+    def _rows(self, attacked: Flags) -> Flags:
         if isinstance(attacked, bool):
             rows, device = self.num_envs, self.engine.clock.device
             return np.full(rows, attacked) if device is None else torch.full((rows,), attacked, device=device)
         return attacked
 
-    def _note(self, info: Info, attacked: Any, true: Any) -> Info:
+    def _note(self, info: Info, attacked: Flags, true: Observation) -> Info:
         """As in every vector info, a key ``k`` comes with the mask ``_k`` of the rows that have it: here, all."""
         info, every = super()._note(info, attacked, true), self._every
         entries = info["adv_wrappers"]
