@@ -14,6 +14,8 @@ from adv_wrappers.utils.numbers import integer
 
 MOST_SEED = 2**32 - 2**16
 SHOWN = 4  # differences that an error names
+# classes that have moved keep the name that folders of trainings in progress hold
+_NAMES_IN_FOLDERS = {"adv_wrappers.training.director_networks.Frames": "adv_wrappers.training.networks.Frames"}
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -88,7 +90,8 @@ def describe_settings(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [describe_settings(part) for part in value]
     named = value if hasattr(value, "__qualname__") else type(value)
-    return f"{named.__module__}.{named.__qualname__}"
+    name = f"{named.__module__}.{named.__qualname__}"
+    return _NAMES_IN_FOLDERS.get(name, name)
 
 
 def read_record(folder: Path) -> list[dict[str, Any]]:

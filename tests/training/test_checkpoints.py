@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import adv_wrappers as adv
-from adv_wrappers.errors import CardError, TrustError
+from adv_wrappers.errors import CardError, TrustError, ValueRangeError
 
 pytest.importorskip("stable_baselines3")
 
@@ -23,8 +23,10 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.training.checkpoints import restore_model, save_model
+from adv_wrappers.training.director_networks import Frames
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_agent import train_agent
+from adv_wrappers.training.training_folder import as_json, describe_settings
 
 STEPS = {"n_steps": 16, "n_epochs": 1}
 
@@ -177,3 +179,17 @@ def test_a_damaged_checkpoint(change, error, match, tmp_path):
     change(files)
     with pytest.raises(error, match=match):
         restore_model(made(), *files)
+
+
+def test_a_class_that_has_moved_keeps_its_name_in_folders():
+    """Or a training on images that was begun before the move would count as another one."""
+    described = describe_settings({"features_extractor_class": Frames, "rate": np.float32(0.5), "sizes": (1, None)})
+    assert described == {
+        "features_extractor_class": "adv_wrappers.training.networks.Frames", "rate": 0.5, "sizes": [1, None]
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
+def test_what_json_cannot_hold_is_named(value):
+    with pytest.raises(ValueRangeError, match=r"not settings\.clip"):
+        as_json({"settings": {"clip": value, "gamma": 0.5}})
