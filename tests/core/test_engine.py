@@ -221,3 +221,51 @@ def test_native_perturbations_get_the_spaces_own_dtype(attacked):
     x = np.arange(8, dtype=np.uint8).reshape(2, 2, 2)
     y = engine(Invert(), Valid(), BYTES, rows=2).apply(x, attacked)
     assert np.array_equal(y[0], 255 - x[0]) and np.array_equal(y[1], x[1] if attacked is not True else 255 - x[1])
+
+
+def driven(autoreset, on="observation"):
+    """An engine of two rows that moves every row by its t, plus one."""
+    how = lambda x, context: x + 1 + torch.as_tensor(context.t, dtype=x.dtype)[:, None]  # noqa: E731
+    space = spaces.Box(-99, 99, (1,), np.float64)
+    made = Engine(ThreatModel(on, how, Linf(50)), space, space, 2, autoreset=autoreset)
+    made.begin_episode(0)
+    return made, np.zeros((2, 1))
+
+
+DONE = np.array([True, False])
+
+
+def test_without_autoreset_a_partial_reset_leaves_the_other_rows_as_they_were_shown():
+    made, x = driven("disabled")
+    assert made.observe(x)[:, 0].tolist() == [1, 1] and made.spent.tolist() == [1, 1]
+    made.act(x), made.end_step(DONE)
+    assert made.observe(x)[:, 0].tolist() == [2, 2] and made.spent.tolist() == [1, 2], "nobody acts on the last one"
+    made.begin_episode([5, None], DONE)
+    assert made.observe(x + 9)[:, 0].tolist() == [10, 2] and made.attacked.tolist() == [True, False]
+    assert made.t.tolist() == [0, 1] and made.spent.tolist() == [1, 2]
+
+
+def test_a_reset_in_place_of_the_next_step_is_not_attacked():
+    made, x = driven("next step", "action")
+    assert made.observe(x) is x and made.act(x)[:, 0].tolist() == [1, 1]
+    made.end_step(DONE)
+    assert made.act(x)[:, 0].tolist() == [0, 2] and made.attacked.tolist() == [False, True]
+    made.end_step(np.zeros(2, bool))
+    assert made.t.tolist() == [0, 2] and made.spent.tolist() == [0, 2]
+
+
+def test_a_reset_within_the_step_comes_after_the_last_observation():
+    made, x = driven("same step")
+    made.observe(x), made.act(x)
+    final = made.end_step(DONE, x + 5)
+    assert final[:, 0].tolist() == [7, 5], "under the clock of the episode that ends, and in its rows alone"
+    assert made.t.tolist() == [0, 1] and made.spent.tolist() == [0, 1]
+    assert made.observe(x)[:, 0].tolist() == [1, 2] and made.spent.tolist() == [1, 2]
+
+
+def test_a_single_environment_counts_no_attack_on_its_last_observation():
+    made = engine(far, rows=None)
+    made.observe(np.zeros(3)), made.act(0), made.end_step(True)
+    assert made.t == 1 and (made.observe(np.zeros(3)) == 0.5).all() and made.attacked is True and made.spent == 1
+    made.begin_episode()
+    assert made.t == made.spent == 0 and made.true is None and made.attacked is False
