@@ -8,7 +8,7 @@ by sorting.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import cv2
 import torch
@@ -107,7 +107,7 @@ class MedianBlur(Transform):
     def validate(self, **parameter: object) -> None:
         _size(parameter["k"])
 
-    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
+    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: int) -> Tensor:
         return median_blur(x, parameters["k"], layout=layout)
 
     def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import cv2
 import numpy as np
@@ -141,7 +141,7 @@ class Brightness(Transform):
         for name, value in parameter.items():
             number(name, value, -_MOST, _MOST)
 
-    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
+    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: float) -> Tensor:
         return brightness(x, parameters["alpha"], parameters["beta"], rule=self.rule, limits=limits)
 
     def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:

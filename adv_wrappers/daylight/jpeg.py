@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import cv2
 import numpy as np
@@ -90,8 +90,8 @@ def _opencv(images: Tensor, quality: int, subsampling: str, order: str) -> Tenso
     return each(images, functools.partial(_kept if order == "BGR" else _turned, settings, cv2.IMREAD_COLOR))
 
 
-def _through_file(settings: list[int], kind: int, source: NDArray[np.uint8]) -> Any:
-    return cv2.imdecode(cv2.imencode(".jpg", source, settings)[1], kind)
+def _through_file(settings: list[int], kind: int, source: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return cv2.imdecode(cv2.imencode(".jpg", source, settings)[1], kind)  # type: ignore[return-value]
 
 
 def _kept(settings: list[int], kind: int, source: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
@@ -129,7 +129,7 @@ class JPEG(Transform):
     def validate(self, **parameter: object) -> None:
         integer("quality", parameter["quality"], 1, 100, floats=True)
 
-    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
+    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: int) -> Tensor:
         return jpeg(
             x, parameters["quality"], subsampling=self.subsampling, order=self.order, layout=layout, limits=limits
         )

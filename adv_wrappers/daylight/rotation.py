@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -104,7 +104,7 @@ class Rotation(Transform):
     def validate(self, **parameter: object) -> None:
         number("degrees", parameter["degrees"], -1e9, 1e9)
 
-    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
+    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: float) -> Tensor:
         return rotate(
             x, parameters["degrees"], border=self.border, interpolation=self.interpolation, layout=layout, limits=limits
         )

@@ -7,7 +7,7 @@ edge is replicated unless another border is asked for. Equal to ``cv2.warpAffine
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -132,7 +132,7 @@ class Shift(Transform):
         for name, value in parameter.items():
             integer(name, value, -_FAR, _FAR, floats=True)
 
-    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
+    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: int) -> Tensor:
         return shift(x, **parameters, border=self.border, layout=layout, limits=limits)
 
     def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
