@@ -37,8 +37,8 @@ from adv_wrappers.training.train_critic import train_critic
 from adv_wrappers.victims import Victim, from_module, from_sb3, load_victim, save_card
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
-from adv_wrappers.wrappers.gate import ProbabilisticTiming
 from adv_wrappers.wrappers.observation import PerturbObservation
+from adv_wrappers.wrappers.probabilistic_timing import ProbabilisticTiming
 from adv_wrappers.wrappers.stack import wrap
 
 if TYPE_CHECKING:

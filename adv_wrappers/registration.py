@@ -21,7 +21,7 @@ from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import as_threat, presets, threat
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.wrappers.base import AnyEnv, AnyVectorEnv
-from adv_wrappers.wrappers.gate import ProbabilisticTiming
+from adv_wrappers.wrappers.probabilistic_timing import ProbabilisticTiming
 from adv_wrappers.wrappers.stack import wrap
 
 _FRAMESKIP = "frameskip"

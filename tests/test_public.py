@@ -39,7 +39,7 @@ ELSEWHERE = {
     "adv_wrappers.training.train_agent": {"Hardened"},
     "adv_wrappers.wrappers.action": {"VectorPerturbAction"},
     "adv_wrappers.wrappers.adversary_env": {"VectorAdversaryEnv"},
-    "adv_wrappers.wrappers.gate": {"VectorProbabilisticTiming"},
+    "adv_wrappers.wrappers.probabilistic_timing": {"VectorProbabilisticTiming"},
     "adv_wrappers.wrappers.observation": {"VectorPerturbObservation"},
     "adv_wrappers.wrappers.order": {"check_order"},
     "adv_wrappers.wrappers.sb3": {"VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming"},
@@ -65,7 +65,9 @@ def test_each_is_there_and_documented(name):
         assert all(inspect.getdoc(getattr(thing, m.__name__)) for m in own), name
 
 
-@pytest.mark.parametrize(("place", "name"), [(place, name) for place, names in ELSEWHERE.items() for name in sorted(names)])
+@pytest.mark.parametrize(
+    ("place", "name"), [(place, name) for place, names in ELSEWHERE.items() for name in sorted(names)]
+)
 def test_other_names_have_one_place_and_whoever_looks_at_the_top_is_told(place, name):
     assert inspect.getdoc(getattr(importlib.import_module(place), name)), name
     if name == "atari":  # the folder itself

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from adv_wrappers.campaign.entries import LEARNED, SARSA, UNTRAINED, check_training, exclusions, select_attacks
+from adv_wrappers.campaign.make_attacks import AttackTrainer, SuiteProgress
+from adv_wrappers.campaign.select_attacks import LEARNED, SARSA, UNTRAINED, check_training, exclusions, select_attacks
 from adv_wrappers.campaign.suite_report import SuiteReport, strongest_of
-from adv_wrappers.campaign.trainers import AttackTrainer, SuiteProgress
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from adv_wrappers.cli.main import SEED, main, make_console, make_table, stats_option
-from adv_wrappers.evaluation.side_by_side import compare_threats
+from adv_wrappers.evaluation.threat_comparison import compare_threats
 from adv_wrappers.rendering.contact_sheet import (
     ThreatComparison,
     decibels,

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from adv_wrappers.campaign import SuiteReport, standard
-from adv_wrappers.campaign.entries import ATTACKS
+from adv_wrappers.campaign.select_attacks import ATTACKS
 from adv_wrappers.cli.main import (
     FOLDER,
     POSITIVE,

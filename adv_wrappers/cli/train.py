@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.campaign.entries import import_train_adversary
+from adv_wrappers.campaign.select_attacks import import_train_adversary
 from adv_wrappers.cli.main import (
     FOLDER,
     POSITIVE,

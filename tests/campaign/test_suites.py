@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import SuiteReport, standard
-from adv_wrappers.campaign.entries import ATTACKS, untrained_threat, why_excluded
+from adv_wrappers.campaign.select_attacks import ATTACKS, untrained_threat, why_excluded
 from adv_wrappers.campaign.suites import _check_no_less, _with_advice, fresh_seed
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.training.train_critic import check_settings

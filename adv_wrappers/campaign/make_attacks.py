@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
-from adv_wrappers.campaign.entries import LEARNED, UNTRAINED, import_train_adversary, untrained_threat
+from adv_wrappers.campaign.select_attacks import LEARNED, UNTRAINED, import_train_adversary, untrained_threat
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import MakeEnv
