@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from adv_wrappers.training.train_adversary import train_adversary
     from adv_wrappers.training.train_agent import train_agent
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _SB3 = ("train_adversary", "train_agent")  # imported when they are asked for: Stable-Baselines3 is an extra
 
