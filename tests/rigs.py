@@ -369,29 +369,34 @@ def _bare(env: Any) -> Any:
     return env
 
 
-def vector(kind: str, rig: Rig, rows: int, shell: Any = _bare) -> Any:
-    """``rows`` scripted environments side by side, each in ``shell``."""
-    makers = [lambda: shell(rig.env())] * rows
+def vector(kind: str, rig: Rig, rows: int, wrapper: Any = _bare) -> Any:
+    """``rows`` scripted environments side by side, each in ``wrapper``."""
+    builders = [lambda: wrapper(rig.env())] * rows
     if kind == "sb3":
         from stable_baselines3.common.vec_env import DummyVecEnv
 
-        return DummyVecEnv(makers)
-    inner = SyncVectorEnv(makers, autoreset_mode=AutoresetMode[MODES[kind]])
+        return DummyVecEnv(builders)
+    inner = SyncVectorEnv(builders, autoreset_mode=AutoresetMode[MODES[kind]])
     return TensorVector(inner) if kind == "tensor" else inner
 
 
 def run(
-    kind: str, rig: Rig, shell: Any = _bare, seeds: tuple[int, ...] = (7, 8, 9), episodes: int = 2, inside: bool = False
+    kind: str,
+    rig: Rig,
+    wrapper: Any = _bare,
+    seeds: tuple[int, ...] = (7, 8, 9),
+    episodes: int = 2,
+    inside: bool = False,
 ) -> list[list[Episode]]:
-    """Row by row, ``episodes`` whole episodes of an environment of ``kind`` in ``shell``, row i reset with seeds[i].
+    """Row by row, ``episodes`` whole episodes of an environment of ``kind`` in ``wrapper``, row i reset with seeds[i].
 
-    ``inside`` puts the shell around every single environment of the vector instead of around the vector.
+    ``inside`` puts the wrapper around every single environment of the vector instead of around the vector.
     """
     if kind == "env":
-        return [_single(shell(rig.env()), rig, seed, episodes) for seed in seeds]
-    venv = vector(kind, rig, len(seeds), shell if inside else _bare)
+        return [_single(wrapper(rig.env()), rig, seed, episodes) for seed in seeds]
+    venv = vector(kind, rig, len(seeds), wrapper if inside else _bare)
     base = venv
-    venv = venv if inside else shell(venv)
+    venv = venv if inside else wrapper(venv)
     rows = (_sb3 if kind == "sb3" else _vector)(venv, kind, rig, seeds, episodes)
     for row, env in zip(rows, base.envs, strict=True):
         for episode, received in zip(row, env.unwrapped.received, strict=False):

@@ -114,9 +114,9 @@ def test_ppo_learns_and_tells(recipes):
     torch.manual_seed(0)
     agent = recipes.Agent(6)
     before = [p.clone() for p in agent.parameters()]
-    told = []
-    recipes.ppo("pong", agent, 96, num_envs=2, horizon=16, minibatches=2, epochs=1, tell=lambda *a: told.append(a))
-    assert [step for step, _ in told] == [32, 64, 96] and all(np.isnan(score) for _, score in told)
+    received = []
+    recipes.ppo("pong", agent, 96, num_envs=2, horizon=16, minibatches=2, epochs=1, tell=lambda *a: received.append(a))
+    assert [step for step, _ in received] == [32, 64, 96] and all(np.isnan(score) for _, score in received)
     assert all((a != b).any() for a, b in zip(agent.parameters(), before, strict=True))
 
 
@@ -174,12 +174,12 @@ def test_a_killed_training_goes_on_to_the_same_agent(recipes, monkeypatch, tmp_p
         ppo_atari.ppo("", agent, 160, num_envs=2, horizon=16, minibatches=2, epochs=2, tell=tell, checkpoint=path)
         return agent
 
-    told = []
+    received = []
     whole = train(tmp_path / "whole", lambda step, score: None)
     with pytest.raises(Killed):
         train(tmp_path / "killed", killed_after(96, lambda step, score: None))
-    resumed = train(tmp_path / "killed", lambda step, score: told.append(step))
-    assert told == [96, 128, 160]  # the killed update was not kept
+    resumed = train(tmp_path / "killed", lambda step, score: received.append(step))
+    assert received == [96, 128, 160]  # the killed update was not kept
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "killed").read_bytes()
     with pytest.raises(ValueError, match=r"'steps': 160, .*, and this one has .*'steps': 320"):

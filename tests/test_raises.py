@@ -31,8 +31,8 @@ def test_every_refusal_is_for_its_reason() -> None:
 
 
 def test_a_refusal_for_any_reason_is_found() -> None:
-    any_, told = (
+    any_, received = (
         "with pytest.raises(adv.BudgetError):\n    f()\n",
         "with pytest.raises(BudgetError, match='eps'):\n    f()",
     )
-    assert wordless(any_ + told) == [1]
+    assert wordless(any_ + received) == [1]

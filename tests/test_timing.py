@@ -17,7 +17,7 @@ from tests.rigs import RIGS, ReplayEnv
 
 
 def attacked(when, steps=40, seed=0, layers=("noise",)):
-    """At which t a layer strikes."""
+    """At which t a layer attacks."""
     still = [[RIGS["mean"].env().recordings[0][0]] * (steps + 1)]
     env = ReplayEnv(still, RIGS["mean"].space, RIGS["mean"].actions)
     env = adv.wrap(env, *[adv.threat(layer, eps=0.1, when=when) for layer in layers])

@@ -17,7 +17,7 @@ from adv_wrappers.accel.transfer import Transfer
 from adv_wrappers.core.engine import Engine
 from tests.core.helpers import box, chooser, mlp
 from tests.core.tape import Late, install
-from tests.laws.checks import Case, seeds_of, shell
+from tests.laws.checks import Case, seeds_of, wrapper
 from tests.rigs import RIGS, run, same
 
 CPU = torch.device("cpu")
@@ -114,12 +114,12 @@ AWAY += [("worst-action", rig) for rig in ("logits", "mean", "recurrent", "dict"
 def test_attacks_across_the_border_are_those_at_home(monkeypatch, preset, rig, kind, graphs):
     case = Case(preset, RIGS[rig])
     threat = case.threat(dtype=torch.float64)
-    home = run(kind, case.rig, shell(threat), seeds_of(kind))
+    home = run(kind, case.rig, wrapper(threat), seeds_of(kind))
     install(monkeypatch)
     if not graphs:
         monkeypatch.undo()
         monkeypatch.setattr(transfer, "between", Late)
-    same(run(kind, case.rig, shell(threat), seeds_of(kind)), home, True, f"{rig} {kind}")
+    same(run(kind, case.rig, wrapper(threat), seeds_of(kind)), home, True, f"{rig} {kind}")
 
 
 class Crossing(TorchDispatchMode):

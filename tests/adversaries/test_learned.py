@@ -39,7 +39,7 @@ def test_a_report_names_the_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("victim", "steer", "match"),
+    ("victim", "action", "match"),
     [
         (A2C, torch.zeros(5, 7), r"actions of shape \(5, 1\), got \(5, 7\)"),
         (A2C, torch.full((5, 1), torch.nan), "finite actions"),
@@ -48,8 +48,8 @@ def test_a_report_names_the_folder(tmp_path):
         (DQN, torch.zeros(3, dtype=torch.int64), r"shape \(5,\), got \(3,\)"),
     ],
 )
-def test_directors_of_ones_own_are_checked(victim, steer, match):
-    learned = adv.Learned(lambda x: steer, adv.PAAD(victim))
+def test_directors_of_ones_own_are_checked(victim, action, match):
+    learned = adv.Learned(lambda x: action, adv.PAAD(victim))
     with pytest.raises(ValueRangeError, match=match):
         learned(X, context(X, adv.Linf(0.1)))
 
@@ -60,8 +60,8 @@ VALUES = [adv.SARL(), adv.PAAD(HOPPER, form="target")]
 DIRECTIONS = [adv.PAAD(HOPPER, form="direction"), adv.PAAD(HOPPER, form="direction", variant="literal")]
 
 
-def constant(steer):
-    return lambda x: steer.expand(len(x), -1)
+def constant(action):
+    return lambda x: action.expand(len(x), -1)
 
 
 def moved(learned, on="observation"):
@@ -73,9 +73,9 @@ def moved(learned, on="observation"):
 def test_values_beyond_their_box_are_clipped_and_told_of_once(actor):
     size = actor.action_space((11,)).shape[0]
     far, near = (adv.Learned(constant(torch.full((size,), s)), actor) for s in (7.0, 1.0))
-    with pytest.warns(RuntimeWarning, match=rf"beyond \[-1, 1\], up to 7; {actor.name} takes values") as told:
+    with pytest.warns(RuntimeWarning, match=rf"beyond \[-1, 1\], up to 7; {actor.name} takes values") as received:
         first, second = moved(far), moved(far)
-    assert len(told) == 1 and torch.equal(first, second) and torch.equal(first, moved(near))
+    assert len(received) == 1 and torch.equal(first, second) and torch.equal(first, moved(near))
 
 
 @pytest.mark.parametrize("actor", DIRECTIONS, ids=["linear-first", "literal"])
@@ -102,10 +102,10 @@ def test_a_direction_of_actions_keeps_where_it_points():
 
 @pytest.mark.parametrize("actor", [adv.PAAD(form="direction"), adv.SARL()], ids=["direction", "values"])
 def test_an_action_beyond_the_box(actor):
-    def shown(steer):
+    def shown(action):
         env = adv.AdversaryEnv(gym.make("Hopper-v5"), HOPPER, actor, adv.Linf(0.1))
         env.reset(seed=0)
-        return env.step(steer)[0]
+        return env.step(action)[0]
 
     far = torch.zeros(actor.against(HOPPER).action_space((11,)).shape).numpy()
     far[:3] = FAR
@@ -114,10 +114,10 @@ def test_an_action_beyond_the_box(actor):
 
 
 def test_within_the_box_nothing_changes():
-    steer = torch.rand(7, 3, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    assert torch.equal(fit_unit_box(steer, True), steer) and torch.equal(fit_unit_box(steer, False), steer)
-    out = fit_unit_box(5 * steer, True)
-    assert out.abs().amax() <= 1 and torch.allclose(torch.cosine_similarity(out, steer), torch.ones(7))
+    action = torch.rand(7, 3, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    assert torch.equal(fit_unit_box(action, True), action) and torch.equal(fit_unit_box(action, False), action)
+    out = fit_unit_box(5 * action, True)
+    assert out.abs().amax() <= 1 and torch.allclose(torch.cosine_similarity(out, action), torch.ones(7))
     assert fit_unit_box(torch.zeros(4, 0), True).shape == (4, 0)
 
 
@@ -180,8 +180,8 @@ def test_a_recurrent_director_takes_one_step_of_its_lstm_at_a_time(tmp_path):
         state = one.initial_state(5)
         assert [leaf.shape for leaf in state] == [(5, 2, 4)] * 2
         for x, wanted in zip(xs, expected, strict=True):
-            steer, state = one(x, state)
-            torch.testing.assert_close(steer, wanted)
+            action, state = one(x, state)
+            torch.testing.assert_close(action, wanted)
         torch.testing.assert_close(one(xs[0])[0], expected[0])  # without a state an episode begins
 
 
@@ -195,8 +195,8 @@ def test_a_recurrent_director_is_deployed_as_it_was_trained(tmp_path):
     x, _ = game.reset(seed=3)
     state, earned, over = director.initial_state(1), 0.0, False
     while not over:
-        steer, state = director(torch.as_tensor(x)[None], state)
-        x, reward, terminated, truncated, _ = game.step(steer[0].numpy())
+        action, state = director(torch.as_tensor(x)[None], state)
+        x, reward, terminated, truncated, _ = game.step(action[0].numpy())
         earned, over = earned - reward, terminated or truncated
     learned = adv.Learned(director, DIRECTIONS[0]).save(tmp_path, budget)
     env = adv.PerturbObservation(gym.make("Hopper-v5"), learned)

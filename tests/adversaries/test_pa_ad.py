@@ -31,7 +31,7 @@ def test_a_range_without_bounds_has_directions_only():
 
 
 @pytest.mark.parametrize("high", [1.0, np.inf])
-def test_every_steer_moves_the_action_its_own_way(high):
+def test_every_action_of_the_adversary_moves_the_action_its_own_way(high):
     victim, x = acting_in(high), randn(4, 3, seed=1)
     y = adv.PAAD(victim)(x, STEERS, context(x, adv.Linf(0.1)))
     moved = victim.params(y) - victim.params(x)
@@ -91,12 +91,12 @@ def test_what_one_ascent_finds_several_find(reachable):
 
 @pytest.mark.parametrize("variant", ["literal", "released"])
 def test_published_forms_climb_once_and_keep_the_last(variant):
-    x, steer = mountaincar(40), torch.zeros(40, dtype=torch.int64)
-    for form, given in (("target", steer), ("direction", torch.rand(40, 2) - 0.5)):
+    x, adversary_action = mountaincar(40), torch.zeros(40, dtype=torch.int64)
+    for form, given in (("target", adversary_action), ("direction", torch.rand(40, 2) - 0.5)):
         plain = adv.PAAD(DQN, form=form, variant=variant)
-        told = adv.PAAD(DQN, form=form, variant=variant, restarts=1, keep="last")
+        received = adv.PAAD(DQN, form=form, variant=variant, restarts=1, keep="last")
         assert plain.ascents == (1, "last")
-        assert torch.equal(*(pad(x, given, context(x, adv.Linf(0.01))) for pad in (plain, told)))
+        assert torch.equal(*(pad(x, given, context(x, adv.Linf(0.01))) for pad in (plain, received)))
 
 
 def test_who_climbs_how_often():
@@ -115,14 +115,14 @@ def test_who_climbs_how_often():
 @pytest.mark.parametrize("variant", ["linear-first", "literal"])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_several_ascents_of_a_direction_go_further_along_their_objective(variant, steps):
-    x, steer = mountaincar(60), torch.rand(60, 2, generator=torch.Generator().manual_seed(2)) * 2 - 1
+    x, adversary_action = mountaincar(60), torch.rand(60, 2, generator=torch.Generator().manual_seed(2)) * 2 - 1
     values = []
     for more in ({}, {"keep": "best"}, {"keep": "best", "restarts": 4}):
         pad = adv.PAAD(DQN, form="direction", variant=variant, steps=steps, **more)
         around = context(x, adv.Linf(0.05))
-        y = pad(x, steer, around)
+        y = pad(x, adversary_action, around)
         assert torch.equal(y, around.project(y))
-        values.append(ChangeAndCosine(DQN, DQN.params(x), pad._direction(steer), 1.0)(DQN.params(y)))
+        values.append(ChangeAndCosine(DQN, DQN.params(x), pad._direction(adversary_action), 1.0)(DQN.params(y)))
     last, best, several = values
     assert (best >= last - 1e-6).all() and (several >= best - 1e-6).all() and several.sum() > last.sum()
 

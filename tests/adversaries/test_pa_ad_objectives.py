@@ -138,18 +138,18 @@ def random_start(around):
     return around.x + 0.1 * (drawn - around.x)
 
 
-def steers_of(kind, size, seed=8):
+def actions_of(kind, size, seed=8):
     return torch.rand(len(X), size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2 - 1
 
 
-def wanted_of(kind, steer, released):
-    """The direction that a steer stands for, as the head of the file has it."""
+def wanted_of(kind, action, released):
+    """The direction that an action of the adversary stands for, as the head of the file has it."""
     if kind in ("mean", "gaussian"):
-        d = steer
+        d = action
     elif released:
-        d = torch.cat([steer, -steer.sum(-1, keepdim=True)], -1)
+        d = torch.cat([action, -action.sum(-1, keepdim=True)], -1)
     else:
-        d = sum(steer[:, i : i + 1] * zero_sum_basis(ACTIONS)[i] for i in range(ACTIONS - 1))
+        d = sum(action[:, i : i + 1] * zero_sum_basis(ACTIONS)[i] for i in range(ACTIONS - 1))
     return d / d.norm(dim=-1, keepdim=True)
 
 
@@ -158,9 +158,9 @@ def wanted_of(kind, steer, released):
 def test_the_direction_form_climbs_its_objectives(kind, variant):
     victim, weight = victim_of(kind), 2.5
     pad = adv.PAAD(victim, form="direction", steps=3, step=0.4, weight=weight, variant=variant)
-    steer = steers_of(kind, ACTIONS - (kind in ("q", "logits")))
-    assert pad.action_space((FEATURES,)).shape == steer.shape[1:]
-    own, wanted = victim.params(X), wanted_of(kind, steer, variant == "released")
+    action = actions_of(kind, ACTIONS - (kind in ("q", "logits")))
+    assert pad.action_space((FEATURES,)).shape == action.shape[1:]
+    own, wanted = victim.params(X), wanted_of(kind, action, variant == "released")
     goal = turned(kind, own, wanted, weight)
     if variant == "linear-first":
         expected = climbed(victim, along(kind, own, wanted), X, 1, 0.4)
@@ -169,28 +169,28 @@ def test_the_direction_form_climbs_its_objectives(kind, variant):
         expected = climbed(victim, goal, random_start(context(X, BUDGET)), 3, 0.4)
     else:  # one step, down
         expected = climbed(victim, goal, random_start(context(X, BUDGET)), 1, 1.0, sign=-1.0)
-    torch.testing.assert_close(pad(X, steer, context(X, BUDGET)), expected)
+    torch.testing.assert_close(pad(X, action, context(X, BUDGET)), expected)
 
 
 @pytest.mark.parametrize("kind", ["mean", "gaussian"])
 @pytest.mark.parametrize("variant", ["linear-first", "literal"])
 def test_the_target_form_of_continuous_actions_nears_its_goal(kind, variant):
-    victim, steer = victim_of(kind), steers_of(kind, ACTIONS)
+    victim, action = victim_of(kind), actions_of(kind, ACTIONS)
     pad = adv.PAAD(victim, form="target", steps=3, step=0.4, stretch=2.0, variant=variant)
-    goal = 2.0 * steer  # the range of actions is [-1, 1]
-    torch.testing.assert_close(scale_to_range(victim.action_space, steer, 2.0), goal)
+    goal = 2.0 * action  # the range of actions is [-1, 1]
+    torch.testing.assert_close(scale_to_range(victim.action_space, action, 2.0), goal)
     start = X if variant == "linear-first" else random_start(context(X, BUDGET))
     expected = climbed(victim, lambda p: -(policy_of(kind, p) - goal).square().sum(-1), start, 3, 0.4)
-    torch.testing.assert_close(pad(X, steer, context(X, BUDGET)), expected)
+    torch.testing.assert_close(pad(X, action, context(X, BUDGET)), expected)
 
 
-def test_the_target_form_steers_deviations_too():
-    victim, steer = victim_of("gaussian"), steers_of("gaussian", 2 * ACTIONS)
+def test_the_target_form_moves_deviations_too():
+    victim, action = victim_of("gaussian"), actions_of("gaussian", 2 * ACTIONS)
     pad = adv.PAAD(victim, form="target", steps=3, step=0.4, stretch=2.0, variance=True)
     assert pad.action_space((FEATURES,)).shape == (2 * ACTIONS,)
-    goal = torch.cat([2.0 * steer[:, :ACTIONS], steer[:, ACTIONS:]], -1)
+    goal = torch.cat([2.0 * action[:, :ACTIONS], action[:, ACTIONS:]], -1)
     expected = climbed(victim, toward_policy(goal), X, 3, 0.4)
-    torch.testing.assert_close(pad(X, steer, context(X, BUDGET)), expected)
+    torch.testing.assert_close(pad(X, action, context(X, BUDGET)), expected)
 
 
 @pytest.mark.parametrize("kind", ["q", "logits"])

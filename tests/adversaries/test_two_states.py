@@ -71,7 +71,7 @@ def test_max_diff_is_not_it():
 
 
 @pytest.mark.parametrize("settings", [{}, {"steps": 1, "step": 1.0}, {"steps": 30, "step": 0.1}, {"weight": 0.0}])
-def test_the_actor_goes_where_it_is_steered(settings):
+def test_the_actor_goes_where_it_is_sent(settings):
     for direction in CIRCLE[::200]:
         found = attacked(steered(adv.PAAD(VICTIM, **settings), direction))
         np.testing.assert_allclose(found, towards(direction), atol=1e-12)

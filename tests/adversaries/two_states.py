@@ -143,11 +143,11 @@ def in_s1(x: Tensor, context: Context) -> Tensor:
 
 
 def steered(actor: adv.PAAD, direction: Any) -> adv.Learned:
-    """An adversary that always steers in the direction ``[3]``, of sum zero."""
+    """An adversary that always goes in the direction ``[3]``, of sum zero."""
     axes = actor._direction(torch.eye(2, dtype=torch.float64))
-    steer = torch.linalg.lstsq(axes.T, torch.as_tensor(direction)[:, None]).solution[:, 0]
-    steer = steer / steer.abs().max()
-    return adv.Learned(lambda x: steer.expand(len(x), -1), actor)
+    adversary_action = torch.linalg.lstsq(axes.T, torch.as_tensor(direction)[:, None]).solution[:, 0]
+    adversary_action = adversary_action / adversary_action.abs().max()
+    return adv.Learned(lambda x: adversary_action.expand(len(x), -1), actor)
 
 
 def attacked(how: Any, seed: int = 0, radius: float = RADIUS) -> Array:

@@ -65,7 +65,7 @@ def test_without_threats_it_is_the_classic_pipeline():
 
 
 def test_the_raw_pipeline_is_the_same_to_the_byte():
-    """Beneath a threat that never strikes, through lost lives and the end of the game."""
+    """Beneath a threat that never attacks, through lost lives and the end of the game."""
     clean, attacked = play(adv.atari.atari(BREAKOUT, raw="jpeg:p=0"), 150, seed=2, key="0:jpeg")
     assert not any(attacked) and len(clean) > 151  # an episode ended
     same_bytes(clean, play(adv.atari.atari(BREAKOUT), 150, seed=2), "raw")
@@ -98,8 +98,8 @@ def test_frames_keep_how_they_were_shown(text):
 
 def test_steps_are_those_of_the_agent_at_every_place():
     """FIRE is pressed beneath: a lost life does not move the clock of any place."""
-    told = [play(adv.atari.atari(BREAKOUT, **{place: "shift:p=0.5"}), 60, key="0:shift")[1] for place in PLACES]
-    assert told[0] == told[1] == told[2] and 20 < sum(told[0]) < 40
+    received = [play(adv.atari.atari(BREAKOUT, **{place: "shift:p=0.5"}), 60, key="0:shift")[1] for place in PLACES]
+    assert received[0] == received[1] == received[2] and 20 < sum(received[0]) < 40
 
 
 @pytest.mark.parametrize("text", ["rotation:degrees=3", "jpeg:quality=20", "brightness:alpha=0.5,beta=90"])
@@ -126,12 +126,12 @@ def test_threats_at_all_places_at_once():
     env = adv.ProbabilisticTiming(adv.atari.atari(PONG, **given), 0.5)
     obs, info = env.reset(seed=0)
     assert obs in env.observation_space
-    told = []
+    received = []
     for _ in range(12):
-        told.append([layer["attacked"] for layer in info["adv_wrappers"].values() if "jpeg" not in layer])
+        received.append([layer["attacked"] for layer in info["adv_wrappers"].values() if "jpeg" not in layer])
         info = env.step(0)[4]
         assert list(info["adv_wrappers"]) == ["0:jpeg", "1:rotation", "2:noise", "3:action-noise"]
-    assert {tuple(one[:3]) for one in told} == {(True,) * 3, (False,) * 3}
+    assert {tuple(one[:3]) for one in received} == {(True,) * 3, (False,) * 3}
 
 
 def test_the_spec_builds_it_again():

@@ -97,8 +97,8 @@ def test_whole_numbers(budget):
     made = context(x, budget, -100, 100, True)
     y = HopSkipJump(victim, queries=100)(x, made)
     assert torch.equal(y, y.round()) and torch.equal(y, budget.project(y, x, *made.box, True))
-    rival = flips(victim, x, context(x, budget, -100, 100, True).draw())
-    assert flips(victim, x, y).sum() > rival.sum() or rival.all()
+    adversary = flips(victim, x, context(x, budget, -100, 100, True).draw())
+    assert flips(victim, x, y).sum() > adversary.sum() or adversary.all()
 
 
 def test_what_cannot_be_turned_stays_in_the_budget():

@@ -71,9 +71,9 @@ def arm(preset, victim):
         if victim.action_space.shape == (2,):  # several actions at once have no direction
             return None
         actor = PAAD(victim)
-        steers = actor.action_space((4,))
-        discrete = isinstance(steers, spaces.Discrete)
-        size = int(steers.n) if discrete else steers.shape[0]
+        actions = actor.action_space((4,))
+        discrete = isinstance(actions, spaces.Discrete)
+        size = int(actions.n) if discrete else actions.shape[0]
         return Learned(Director(nn.Sequential(nn.Linear(4, size)), discrete, clip=True), actor)
     if not preset.kind.needs_victim:
         return preset.kind(**preset.arguments)

@@ -92,8 +92,8 @@ def network(space):
     return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, 6))
 
 
-def strike(how, space, budget):
-    """What one strike of the engine on tensors holds."""
+def attack(how, space, budget):
+    """What one attack of the engine on tensors holds."""
     rows = ROWS["mlp" if space is MLP else "cnn"]
     engine = Engine(ThreatModel("observation", how, budget), space, spaces.Discrete(6), rows)
     engine.to(torch.device("cpu"))
@@ -122,7 +122,7 @@ def test_copies_of_an_attack(preset, net):
     space = {"mlp": MLP, "cnn": IMAGES}[net]
     victim = from_module(network(space), space, spaces.Discrete(6), "q")
     how = PGD if preset == "pgd" else presets[preset].kind(**presets[preset].arguments)
-    meter = strike(replace(how, victim=victim), space, Linf(1.0))
+    meter = attack(replace(how, victim=victim), space, Linf(1.0))
     most = REACHED[preset, net]
     assert 3 <= meter.copies - 1 <= most, f"{meter.copies - 1} copies, at most {most} were: {meter.held}"
     activations = ROWS[net] * (2 * 64 + 17 + 2 * 6) if net == "mlp" else ROWS[net] * (12800 + 2 * 5184 + 3136 + 512)
@@ -143,10 +143,10 @@ class Still(Perturbation):
 @pytest.mark.parametrize("space", [MLP, IMAGES], ids=["mlp", "cnn"])
 def test_copies_of_the_engine(space):
     """The true values as numbers, two bounds and the result; bounds of a space are first widened to hold the values."""
-    assert strike(Still(), space, Linf(1.0)).copies <= (4 if space is IMAGES else 6.5)
-    trusting, wary = strike(Still(), space, Linf(1.0)), strike(lambda x, context: x, space, Linf(1.0))
+    assert attack(Still(), space, Linf(1.0)).copies <= (4 if space is IMAGES else 6.5)
+    trusting, wary = attack(Still(), space, Linf(1.0)), attack(lambda x, context: x, space, Linf(1.0))
     assert wary.copies == trusting.copies + 1, "what is not trusted gets a copy"
 
 
 def test_copies_of_noise():
-    assert strike(Noise(), IMAGES, Linf(1.0)).copies - 1 <= 4
+    assert attack(Noise(), IMAGES, Linf(1.0)).copies - 1 <= 4

@@ -82,8 +82,8 @@ def test_images_flip_by_squares():
 
     for budget in (Linf(2.0), L2(20.0), L0(12)):
         y = Square(victim, queries=100)(x, context(x, budget, 0, 255, True))
-        rival = max(lead(context(x, budget, 0, 255, True, seed).draw()) for seed in range(5))
-        assert lead(y) > rival and torch.equal(y, y.round()) and ((y >= 0) & (y <= 255)).all()
+        adversary = max(lead(context(x, budget, 0, 255, True, seed).draw()) for seed in range(5))
+        assert lead(y) > adversary and torch.equal(y, y.round()) and ((y >= 0) & (y <= 255)).all()
         assert torch.equal(y, budget.project(y, x, *budget.box(x, x * 0, x * 0 + 255), True))
 
 

@@ -139,9 +139,9 @@ def test_everything_is_kept_and_a_finished_suite_is_read(suite):
         "suite.json",
     }
     assert len(adv.Report.from_json(out / "evaluation" / "report.json").threats) == 11
-    told = []
-    again = standard("zoo:cartpole-a2c", short, 0.05, out=out, progress=lambda *at: told.append(at), **QUICK)
-    assert again == report and told == []
+    received = []
+    again = standard("zoo:cartpole-a2c", short, 0.05, out=out, progress=lambda *at: received.append(at), **QUICK)
+    assert again == report and received == []
 
 
 class Stopped(Exception):
@@ -149,11 +149,11 @@ class Stopped(Exception):
 
 
 def test_an_interrupted_suite_goes_on(suite, tmp_path):
-    told: list[tuple[str, int, int]] = []
+    received: list[tuple[str, int, int]] = []
     how: dict[str, Any] = {"out": tmp_path, "attacks": ("noise", "max-diff", "sa-rl", "pa-ad"), **QUICK}
 
     def stop(*at):
-        told.append(at)
+        received.append(at)
         if at[:2] == ("pa-ad", 128):
             raise Stopped
 
@@ -161,15 +161,15 @@ def test_an_interrupted_suite_goes_on(suite, tmp_path):
         standard("zoo:cartpole-a2c", short, 0.05, progress=stop, **how)
     before = read_record(tmp_path / "sa-rl"), read_record(tmp_path / "pa-ad")
     assert [len(record) for record in before] == [2, 1] and not (tmp_path / "report.json").exists()
-    told.clear()
-    report = standard("zoo:cartpole-a2c", short, 0.05, progress=lambda *at: told.append(at), **how)
-    trained = [at for at in told if not at[0].startswith("scoring")]
+    received.clear()
+    report = standard("zoo:cartpole-a2c", short, 0.05, progress=lambda *at: received.append(at), **how)
+    trained = [at for at in received if not at[0].startswith("scoring")]
     assert trained == [("sa-rl", 0, 256), ("sa-rl", 256, 256), *(("pa-ad", done, 256) for done in (0, 256, 256))]
     assert read_record(tmp_path / "sa-rl") == before[0] and read_record(tmp_path / "pa-ad")[:1] == before[1]
     assert report.protocol.items() <= suite[0].protocol.items()
     mine, others = ({row["threat"]: row["returns"] for row in r.report.threats} for r in (report, suite[0]))
     assert len(mine) == 5 and {**mine, "pa-ad": None}.items() <= {**others, "pa-ad": None}.items()
-    names = [what for what, done, _ in told if done == 0 and what.startswith("scoring")]
+    names = [what for what, done, _ in received if done == 0 and what.startswith("scoring")]
     last = (f"scoring {name}{FRESH}" for name in ("none", report.worst["threat"]))
     assert names == ["scoring none", *(f"scoring {name}" for name in report.attacks), *last]
 
@@ -189,12 +189,14 @@ def test_a_folder_takes_more_attacks_but_no_other_suite(tmp_path):
         standard("zoo:cartpole-dqn", "CartPole-v1", 0.05, attacks=("noise",), **how)
 
 
-def scored(told):
+def scored(received):
     """Names of the attacks that episodes were played under: of the others only a start and an end are told.
 
     But for the fresh episodes, which are played last.
     """
-    names = [what.removeprefix("scoring ") for what, *_ in told if what.startswith("scoring ") and FRESH not in what]
+    names = [
+        what.removeprefix("scoring ") for what, *_ in received if what.startswith("scoring ") and FRESH not in what
+    ]
     return [name for name in dict.fromkeys(names) if names.count(name) > 2]
 
 
@@ -206,25 +208,25 @@ def untimed(report):
 
 
 def test_one_more_attack_is_all_that_is_scored(tmp_path):
-    told: list[tuple[str, int, int]] = []
-    how: dict[str, Any] = {"episodes": 6, "num_envs": 2, "progress": lambda *at: told.append(at)}
+    received: list[tuple[str, int, int]] = []
+    how: dict[str, Any] = {"episodes": 6, "num_envs": 2, "progress": lambda *at: received.append(at)}
     few, all_ = ("noise", "max-diff"), ("noise", "pgd", "max-diff")
     first = standard("zoo:cartpole-dqn", short, 0.05, attacks=few, out=tmp_path, **how)
-    assert scored(told) == ["none", *few]
-    told.clear()
+    assert scored(received) == ["none", *few]
+    received.clear()
     more = standard("zoo:cartpole-dqn", short, 0.05, attacks=all_, out=tmp_path, **how)
-    assert scored(told) == ["pgd"] and first.report.threats == tuple(more.report.threats[i] for i in (0, 1, 3))
-    told.clear()
+    assert scored(received) == ["pgd"] and first.report.threats == tuple(more.report.threats[i] for i in (0, 1, 3))
+    received.clear()
     assert untimed(more) == untimed(standard("zoo:cartpole-dqn", short, 0.05, attacks=all_, **how))
-    assert scored(told) == ["none", *all_]
+    assert scored(received) == ["none", *all_]
 
 
 def test_rows_outlive_every_interruption(tmp_path):
-    told: list[tuple[str, int, int]] = []
+    received: list[tuple[str, int, int]] = []
     at = ["momentum"]
 
     def stop(what, done, whole):
-        told.append((what, done, whole))
+        received.append((what, done, whole))
         if what == f"scoring {at[0]}" and done:
             raise Stopped
 
@@ -245,39 +247,39 @@ def test_rows_outlive_every_interruption(tmp_path):
         at[0] = "noise"
         standard("zoo:cartpole-dqn", short, 0.05, **{**how, "episodes": 2})
     at[0] = "nothing"
-    told.clear()
+    received.clear()
     report = standard("zoo:cartpole-dqn", short, 0.05, **how)
-    assert scored(told) == ["momentum"] and [row["ms_per_step"] for row in report.report.threats[:3]] == [
+    assert scored(received) == ["momentum"] and [row["ms_per_step"] for row in report.report.threats[:3]] == [
         row["ms_per_step"] for row in kept
     ]
     assert {p.name for p in (tmp_path / "evaluation").iterdir()} == {"report.json", "report-1.json", "report-2.json"}
 
 
 def test_fresh_episodes_are_kept_and_played_again_for_another_worst_case_only(tmp_path):
-    told: list[tuple[str, int, int]] = []
+    received: list[tuple[str, int, int]] = []
 
     def stop(what, done, whole):
-        told.append((what, done, whole))
+        received.append((what, done, whole))
         if what == f"scoring noise{FRESH}" and 0 < done < whole:
             raise Stopped
 
     def played():
-        names = [what.removesuffix(FRESH) for what, *_ in told if FRESH in what]
+        names = [what.removesuffix(FRESH) for what, *_ in received if FRESH in what]
         return [name.removeprefix("scoring ") for name in dict.fromkeys(names) if names.count(name) > 2]
 
     how: dict[str, Any] = {"episodes": 6, "num_envs": 2, "out": tmp_path}
     with pytest.raises(Stopped):
         standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise",), progress=stop, **how)
-    told.clear()
-    how["progress"] = lambda *at: told.append(at)
+    received.clear()
+    how["progress"] = lambda *at: received.append(at)
     first = standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise",), **how)
-    assert played() == ["noise"] and not scored(told)
+    assert played() == ["noise"] and not scored(received)
     (tmp_path / "report.json").write_text(
         json.dumps({key: value for key, value in first.to_dict().items() if key not in ("fresh", "chosen")})
     )  # as an older release wrote it
-    told.clear()
+    received.clear()
     assert standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise",), **how) == first and not played()
-    told.clear()
+    received.clear()
     more = standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise", "pgd"), **how)
     assert played() == ["pgd"] and more.worst["threat"] == "pgd" and more.fresh.threats[0] == first.fresh.threats[0]
     assert adv.Report.from_json(tmp_path / "fresh" / "report.json") == more.fresh

@@ -58,7 +58,7 @@ def test_actions_out_of_their_space_stay_in_the_budget():
     assert np.allclose(y, [[3.0, 1.0, -1.5]])  # widened to hold 3.0, no further
 
 
-def test_rows_not_struck_are_the_original_bytes():
+def test_rows_not_attacked_are_the_original_bytes():
     x = floats()
     x[0, 0] = -0.0
     attacked = np.array([False, True, False, True])
@@ -177,7 +177,7 @@ def test_huge_finite_values_are_finite():
 
 @dataclass(frozen=True)
 class Drift(Perturbation):
-    """Moves one further at every strike."""
+    """Moves one further at every attack."""
 
     name: ClassVar[str] = "test-drift"
 

@@ -153,7 +153,7 @@ def test_integers_in_a_space_of_floats_are_not_cut_back(kind):
     assert y.dtype == np.float32 and np.allclose(y, x - 0.1) and (x - y.astype(float) <= 0.1).all()
 
 
-def test_rows_of_integers_that_are_not_struck_stand_beside_floats():
+def test_rows_of_integers_that_are_not_attacked_stand_beside_floats():
     space, x = spaces.Box(-9, 9, (2,), np.float64), np.array([[1, 2], [3, 4]], np.int32)
     y = engine(far(1), adv.Linf(0.25), space).apply(x, np.array([True, False]))
     assert y.tolist() == [[1.25, 2.25], [3, 4]]

@@ -37,7 +37,7 @@ class Native(Perturbation):
 
 @dataclass(frozen=True)
 class Counting(Native):
-    """Adds the number of strikes that it remembers."""
+    """Adds the number of attacks that it remembers."""
 
     name: ClassVar[str] = "test-native-counting"
 

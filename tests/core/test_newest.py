@@ -29,10 +29,10 @@ def env(axis: int = 0, film: list[np.ndarray] | None = None) -> ReplayEnv:
     return ReplayEnv([film], space, spaces.Discrete(2))
 
 
-def play(shell: object) -> list[np.ndarray]:
-    obs, over = [shell.reset(seed=0)[0]], False
+def play(wrapper: object) -> list[np.ndarray]:
+    obs, over = [wrapper.reset(seed=0)[0]], False
     while not over:
-        seen, _, terminated, truncated, _ = shell.step(0)
+        seen, _, terminated, truncated, _ = wrapper.step(0)
         obs.append(seen)
         over = terminated or truncated
     return obs
@@ -53,7 +53,7 @@ def wrapped(threat: str, axis: int, **kwargs: object) -> object:
     return adv.PerturbObservation(env(axis), made, within=adv.Newest(made.budget, axis=axis), **kwargs)
 
 
-def test_steps_that_are_not_struck_show_the_perturbed_past():
+def test_steps_that_are_not_attacked_show_the_perturbed_past():
     seen, true = play(wrapped("brightness:beta=7", 0, when=adv.Every(2))), stacks(8)
     assert (seen[2][3] != true[2][3]).any()
     np.testing.assert_array_equal(seen[3][3], true[3][3])
@@ -87,17 +87,19 @@ def wrapped_film(film: list[np.ndarray]) -> object:
 
 def test_a_new_episode_forgets_the_last():
     film = [stacks(1)[0]] * 2  # the reset shows what the last step showed
-    shell = wrapped_film(film)
-    first = play(shell)
-    again = play(shell)
+    wrapper = wrapped_film(film)
+    first = play(wrapper)
+    again = play(wrapper)
     for a, b in zip(first, again, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_frames_of_several_entries():
     film = stacks(9)[::2]  # two frames more at every step
-    shell = adv.PerturbObservation(env(film=film), adv.daylight.Brightness(), within=adv.Newest(adv.Valid(), 0, size=2))
-    seen = play(shell)
+    wrapper = adv.PerturbObservation(
+        env(film=film), adv.daylight.Brightness(), within=adv.Newest(adv.Valid(), 0, size=2)
+    )
+    seen = play(wrapper)
     for before, now in itertools.pairwise(seen):
         np.testing.assert_array_equal(now[:2], before[2:])
 

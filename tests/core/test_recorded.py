@@ -1,4 +1,4 @@
-"""Strikes that are recorded: everything a strike depends on reaches the graph, and the laws hold as without one."""
+"""Attacks that are recorded: everything an attack depends on reaches the graph, and the laws hold as without one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import ThreatError
 from tests.core.helpers import chooser, mlp
 from tests.core.tape import install
-from tests.laws.checks import Case, cases, fitting, seeds_of, shell
+from tests.laws.checks import Case, cases, fitting, seeds_of, wrapper
 from tests.rigs import RIGS, run, same
 
 CASES = [case for case in cases("observation") if adv.presets[case.preset].kind.capturable]
@@ -31,9 +31,9 @@ HOSTED = [case for case in cases("observation", rigs=2) if str(case) in map(str,
 def compare(monkeypatch, case, kind, **more):
     threat = case.threat(dtype=torch.float64, **more)
     seeds = seeds_of(kind)
-    plain = run(kind, case.rig, shell(threat), seeds)
+    plain = run(kind, case.rig, wrapper(threat), seeds)
     tapes, lates = install(monkeypatch)
-    taped = run(kind, case.rig, shell(threat), seeds)
+    taped = run(kind, case.rig, wrapper(threat), seeds)
     replays = sum(tape.replays for tape in tapes)
     assert replays and replays > sum(tape.records for tape in tapes)
     assert kind == "tensor" or any(late.fences for late in lates)
@@ -42,13 +42,13 @@ def compare(monkeypatch, case, kind, **more):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_recorded_strikes_are_the_plain_ones(monkeypatch, case):
+def test_recorded_attacks_are_the_plain_ones(monkeypatch, case):
     compare(monkeypatch, case, "tensor")
 
 
 @pytest.mark.parametrize("kind", ["next", "same", "env"])
 @pytest.mark.parametrize("case", HOSTED, ids=str)
-def test_recorded_strikes_of_values_on_the_host(monkeypatch, case, kind):
+def test_recorded_attacks_of_values_on_the_host(monkeypatch, case, kind):
     compare(monkeypatch, case, kind)
 
 
@@ -79,7 +79,7 @@ def floats(rows=13, seed=0):
 
 
 def test_every_input_that_an_engine_forgets_is_caught(monkeypatch):
-    """What a strike is made of, one by one: without it, the second strike repeats something of the first."""
+    """What an attack is made of, one by one: without it, the second attack repeats something of the first."""
     for name in ("part", "clock"):
         install(monkeypatch)
         plain, mutant = engine(adv.Noise()), engine(adv.Noise())
@@ -182,7 +182,7 @@ def test_a_promise_not_to_write_is_not_trusted(monkeypatch):
 
 @dataclass(frozen=True)
 class Counting(Perturbation):
-    """Remembers, so every strike differs."""
+    """Remembers, so every attack differs."""
 
     name: ClassVar[str] = "test-counting"
     capturable: ClassVar[bool] = True

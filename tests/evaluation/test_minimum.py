@@ -93,15 +93,15 @@ def test_victims_that_have_no_worst_action(monkeypatch: pytest.MonkeyPatch, vict
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_the_attacked_share_of_every_episode(text: str, num_envs: int) -> None:
     row = adv.evaluate(watcher(Film()), Film, [text], episodes=5, num_envs=num_envs).threats[1]
-    struck = [min(4, (length + 3) // 4) for length in row["lengths"]]
-    shares = [n / length for n, length in zip(struck, row["lengths"], strict=True)]
+    was_attacked = [min(4, (length + 3) // 4) for length in row["lengths"]]
+    shares = [n / length for n, length in zip(was_attacked, row["lengths"], strict=True)]
     assert row["attacked_fractions"] == pytest.approx(shares) and len({*row["lengths"]}) > 1
     assert row["e_adv"] == pytest.approx(np.mean(shares)) and row["e_adv_std"] == pytest.approx(np.std(shares, ddof=1))
-    assert row["attacked_fraction"] == pytest.approx(sum(struck) / sum(row["lengths"]))
+    assert row["attacked_fraction"] == pytest.approx(sum(was_attacked) / sum(row["lengths"]))
     assert row["e_adv"] != pytest.approx(row["attacked_fraction"])
 
 
-def test_a_stack_strikes_where_any_layer_does(victim: Victim) -> None:
+def test_a_stack_attacks_where_any_layer_does(victim: Victim) -> None:
     stack = ["noise:eps=0.5,when=every(3)", "action-flip:when=every(2)"]
     clean, row = adv.evaluate(victim, short, [stack], episodes=2).threats
     for length, share in zip(row["lengths"], row["attacked_fractions"], strict=True):

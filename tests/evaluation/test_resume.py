@@ -42,12 +42,14 @@ def test_only_what_is_missing_is_played_and_the_report_is_the_same(
     idle = adv.threat("max-diff", victim, eps=1e-13)
     first = adv.evaluate(victim, short, [NOISE, idle], out=tmp_path, **how)
     assert len(played) == 3 and any("came out unchanged" in warning for warning in first.warnings)
-    told: list[tuple[str, int, int]] = []
+    received: list[tuple[str, int, int]] = []
     wanted = [PGD, idle, NOISE, [NOISE, WORST]]
     how |= {"minimum": WORST}
-    more = adv.evaluate(victim, short, wanted, out=tmp_path, resume=True, progress=lambda *at: told.append(at), **how)
-    assert len(played) == 3 + 3 and {at[0] for at in told if 0 < at[1] < 4} == {WORST, PGD, f"{NOISE} + {WORST}"}
-    assert [at for at in told if at[0] == NOISE] == [(NOISE, 0, 4), (NOISE, 4, 4)]  # bars are full at once
+    more = adv.evaluate(
+        victim, short, wanted, out=tmp_path, resume=True, progress=lambda *at: received.append(at), **how
+    )
+    assert len(played) == 3 + 3 and {at[0] for at in received if 0 < at[1] < 4} == {WORST, PGD, f"{NOISE} + {WORST}"}
+    assert [at for at in received if at[0] == NOISE] == [(NOISE, 0, 4), (NOISE, 4, 4)]  # bars are full at once
     assert untimed(more) == untimed(adv.evaluate(victim, short, wanted, **how))
     assert Report.from_json(tmp_path / "report.json") == more and len([*tmp_path.iterdir()]) == 1
     again = adv.evaluate(victim, short, wanted, out=tmp_path, resume=True, **how)

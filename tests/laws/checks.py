@@ -132,18 +132,18 @@ def adversary_of(rig: str, recurrent: bool = False) -> str:
 
 def adversary_for(space: Any, actor: Any, recurrent: bool = False) -> str:
     """The folder of an adversary with one random layer, for observations of ``space``."""
-    steers = actor.action_space(space.shape)
-    discrete = isinstance(steers, gym.spaces.Discrete)
+    adversary_actions = actor.action_space(space.shape)
+    discrete = isinstance(adversary_actions, gym.spaces.Discrete)
     state = torch.random.get_rng_state()
     torch.manual_seed(11)
-    size = int(steers.n) if discrete else int(np.prod(steers.shape))
+    size = int(adversary_actions.n) if discrete else int(np.prod(adversary_actions.shape))
     inputs = int(np.prod(space.shape))
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(inputs, size))
     if recurrent:
         net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LSTM(inputs, 5, 2), torch.nn.Linear(5, size))
         net[1].weight_hh_l0.data *= 5  # what it remembers is heard
     torch.random.set_rng_state(state)
-    if space.dtype == np.uint8 and not recurrent:  # pixels saturate every steer
+    if space.dtype == np.uint8 and not recurrent:  # pixels saturate every action of an adversary
         net[1].weight.data *= 0.02
     folder = tempfile.mkdtemp(prefix="adversary-")
     atexit.register(shutil.rmtree, folder, True)
@@ -201,7 +201,7 @@ _RANK = (
 )  # most telling first
 
 
-def shell(*threats: Any, **options: Any) -> Any:
+def wrapper(*threats: Any, **options: Any) -> Any:
     """Wraps any environment."""
     return lambda env: adv.wrap(env, *threats, **options)
 
@@ -260,7 +260,7 @@ def check_budget(case: Case, budget: str, kind: str = "env", how: Any = None) ->
             within = adv.Linf(eps, case.budget(budget)["scale"])
         threat = adv.ThreatModel(case.on, how, within, None, case.at)
     seeds = seeds_of(kind)
-    attacked, clean = run(kind, case.rig, shell(threat), seeds), run(kind, case.rig, seeds=seeds)
+    attacked, clean = run(kind, case.rig, wrapper(threat), seeds), run(kind, case.rig, seeds=seeds)
     values = pairs(case, attacked, clean)
     for x, y in values:
         assert y.dtype == x.dtype and y.shape == x.shape, f"{x.dtype}{x.shape} became {y.dtype}{y.shape}"
@@ -287,7 +287,7 @@ def _check_past(case: Case, attacked: Any, clean: Any) -> None:
 
 
 def check_identity(case: Case, kind: str) -> None:
-    """Law 2: without a budget, and where a layer does not strike, what came in goes out, to the bit."""
+    """Law 2: without a budget, and where a layer does not attack, what came in goes out, to the bit."""
     seeds = seeds_of(kind)
     clean = run(kind, case.rig, seeds=seeds)
     threats = [case.threat(when=adv.Never())]
@@ -296,8 +296,8 @@ def check_identity(case: Case, kind: str) -> None:
             zero = adv.threat(case.preset, case.rig.victim(), eps=0, norm=name, at=case.at, **case.quick)
             threats.append(zero)
     for threat in threats:
-        same(run(kind, case.rig, shell(threat), seeds), clean, True, f"{case} under {threat.within}, {threat.when}")
-    values = pairs(case, run(kind, case.rig, shell(case.threat(when=adv.Every(2))), seeds), clean)
+        same(run(kind, case.rig, wrapper(threat), seeds), clean, True, f"{case} under {threat.within}, {threat.when}")
+    values = pairs(case, run(kind, case.rig, wrapper(case.threat(when=adv.Every(2))), seeds), clean)
     calm = [v for i, v in enumerate(values) if _step(case, clean, i) % 2]
     assert calm
     for x, y in calm:
@@ -315,7 +315,7 @@ def _step(case: Case, clean: Any, index: int) -> int:
 def check_seeds(case: Case, kind: str) -> None:
     """Law 3: the same seed gives the same bytes; rows beside a row, and its place among them, do not matter."""
     threat = case.threat(dtype=torch.float64)
-    apply = shell(threat)
+    apply = wrapper(threat)
     if kind == "env":  # nothing stands beside it
         rows = run(kind, case.rig, apply, (5, 7))
         same(run(kind, case.rig, apply, (7, 5)), rows[::-1], True, f"{case}: the same seeds again")
@@ -345,7 +345,7 @@ def check_fresh(case: Case) -> None:
 
 def check_vector(case: Case, kind: str, when: Any = None, budget: str = "", inside: bool = True) -> None:
     """Law 4: a wrapped vector equals a vector of wrapped environments (``inside``), and the single ones themselves."""
-    apply = shell(case.threat(budget, dtype=torch.float64, when=when))
+    apply = wrapper(case.threat(budget, dtype=torch.float64, when=when))
     outside = run(kind, case.rig, apply, ROWS)
     single = _singles(case, apply, (budget, str(when)))
     same(outside, single, case.exact, f"{case}: {kind} and single environments")
@@ -443,7 +443,7 @@ def check_dynamics(case: Case, kind: str) -> None:
 
         return around
 
-    wrapped = run(kind, case.rig, keeping(shell(case.threat())), seeds)
+    wrapped = run(kind, case.rig, keeping(wrapper(case.threat())), seeds)
     half = len(kept)
     bare = run(kind, _Script(case.rig, wrapped, seeds), keeping(lambda env: env), seeds)  # type: ignore[arg-type]
     for row, plain in zip(wrapped, bare, strict=True):
@@ -475,7 +475,7 @@ def check_victim(case: Case, kind: str) -> None:
 
     before = snapshot()
     assert any(entry[2] is True for entry in before if len(entry) == 4), "the live victim has no trainable weight"
-    run(kind, case.rig, shell(case.threat(live=True)), seeds_of(kind), episodes=1)
+    run(kind, case.rig, wrapper(case.threat(live=True)), seeds_of(kind), episodes=1)
     assert snapshot() == before, f"{case}: the victim was changed"
 
 
@@ -511,8 +511,8 @@ def check_strength(case: Case, budget: str = "linf") -> None:
 
     attack = score(threat)
     for noise in ("uniform", "sign"):
-        rival = score(adv.ThreatModel("observation", adv.Noise(noise), threat.within, None, case.at))
-        assert attack > rival, f"{case}: the attack reaches {attack}, {noise} noise {rival}"
+        adversary = score(adv.ThreatModel("observation", adv.Noise(noise), threat.within, None, case.at))
+        assert attack > adversary, f"{case}: the attack reaches {attack}, {noise} noise {adversary}"
 
 
 def _inputs(obs: Any, victim: Any) -> Any:
@@ -580,8 +580,8 @@ def check_round_trip(case: Case, **kwargs: Any) -> None:
     assert again == threat, f"{case}: {again} is not {threat}"
     assert again.to_dict() == threat.to_dict(), f"{case}: the dictionary of the copy differs"
     same(
-        run("env", case.rig, shell(again), seeds_of("env")),
-        run("env", case.rig, shell(threat), seeds_of("env")),
+        run("env", case.rig, wrapper(again), seeds_of("env")),
+        run("env", case.rig, wrapper(threat), seeds_of("env")),
         True,
         f"{case}: rebuilt from its dictionary",
     )
@@ -658,11 +658,11 @@ def check_composition(case: Case, kind: str) -> None:
     def played(how: Any) -> Any:
         return run(kind, case.rig, how, ROWS[:2], episodes=1)
 
-    together = played(shell(first, second))
+    together = played(wrapper(first, second))
     same(played(lambda env: adv.wrap(adv.wrap(env, first), second)), together, True, f"{case}: nested")
     by_hand = adv.PerturbObservation if case.on == "observation" else adv.PerturbAction
     same(played(lambda env: by_hand(by_hand(env, first), second)), together, True, f"{case}: by hand")
-    assert not _equal(played(shell(second)), together), f"{case}: the first layer does nothing"
+    assert not _equal(played(wrapper(second)), together), f"{case}: the first layer does nothing"
 
 
 def case_noise(case: Case) -> dict[str, Any]:

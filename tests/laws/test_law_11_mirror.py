@@ -91,8 +91,8 @@ def deploy(env, learned, name: str, when=WHEN):
 def test_single(kind, name):
     agent = victim(kind)
     actor = ACTORS[name](agent)
-    steering = director(actor)
-    deployed = deploy(gym.make("CartPole-v1"), Learned(steering, actor), name)
+    objective = director(actor)
+    deployed = deploy(gym.make("CartPole-v1"), Learned(objective, actor), name)
     game = AdversaryEnv(gym.make("CartPole-v1"), agent, actor, budget_of(name), WHEN)
     runner = PolicyRunner(agent, 1)
     moved = False
@@ -109,8 +109,8 @@ def test_single(kind, name):
             over = terminated or truncated
         over = False
         while not over:
-            steer = steering(torch.from_numpy(np.array(true))[None])[0].numpy()
-            true, reward, terminated, truncated, _ = game.step(steer)
+            adversary_action = objective(torch.from_numpy(np.array(true))[None])[0].numpy()
+            true, reward, terminated, truncated, _ = game.step(adversary_action)
             lost += reward
             over = terminated or truncated
         assert earned == -lost > 0
@@ -122,12 +122,12 @@ def test_single(kind, name):
 def test_vector(mode, kind, name):
     agent = victim(kind)
     actor = ACTORS[name](agent)
-    steering = director(actor)
+    objective = director(actor)
 
     def vector():
         return SyncVectorEnv([lambda: gym.make("CartPole-v1", max_episode_steps=18)] * 3, autoreset_mode=mode)
 
-    deployed = deploy(vector(), Learned(steering, actor), name)
+    deployed = deploy(vector(), Learned(objective, actor), name)
     game = AdversaryEnv(vector(), agent, actor, budget_of(name), WHEN)
     runner = PolicyRunner(agent, 3)
     obs, _ = deployed.reset(seed=5)
@@ -137,8 +137,8 @@ def test_vector(mode, kind, name):
     finished, ended = np.zeros(3, bool), 0
     for _ in range(40):
         obs, reward, terminated, truncated, _ = deployed.step(runner.act(obs))
-        steers = steering(torch.from_numpy(np.array(true))).numpy()
-        true, minus, *over, _ = game.step(steers)
+        actions = objective(torch.from_numpy(np.array(true))).numpy()
+        true, minus, *over, _ = game.step(actions)
         np.testing.assert_array_equal(-minus, reward)
         np.testing.assert_array_equal(over, [terminated, truncated])
         done = terminated | truncated
@@ -195,30 +195,32 @@ BOX = adv.Linf(0.3)
 @pytest.mark.parametrize("observe", ["state", "state+action"])
 @pytest.mark.parametrize("kind", ["mean", "gaussian"])
 @pytest.mark.parametrize("name", CONTINUOUS)
-@pytest.mark.parametrize("shell", ["env", "vector", "sb3"])
-def test_continuous_actions(shell, name, kind, observe):
+@pytest.mark.parametrize("wrapper", ["env", "vector", "sb3"])
+def test_continuous_actions(wrapper, name, kind, observe):
     agent = pusher(kind, "sample" if kind == "gaussian" else "mode")
     actor, within = CONTINUOUS[name](agent)
-    steers = actor.action_space((2,))
+    actions = actor.action_space((2,))
     torch.manual_seed(1)
     size = 2 if observe == "state" else 4
-    steering = Director(nn.Sequential(nn.Linear(size, 8), nn.Tanh(), nn.Linear(8, steers.shape[0])), False, clip=True)
+    objective = Director(nn.Sequential(nn.Linear(size, 8), nn.Tanh(), nn.Linear(8, actions.shape[0])), False, clip=True)
     on = "action" if name.startswith("pa-ad-action") else "observation"
-    threat = adv.ThreatModel(on, Learned(steering, actor, observe=observe), within)
-    losses = chair_losses(shell, lambda env: AdversaryEnv(env, agent, actor, within, observe=observe), steering)
-    report = adv.evaluate(agent, Push, [threat], episodes=3, num_envs=1 if shell == "env" else 3, seed=4)
+    threat = adv.ThreatModel(on, Learned(objective, actor, observe=observe), within)
+    losses = adversary_env_losses(
+        wrapper, lambda env: AdversaryEnv(env, agent, actor, within, observe=observe), objective
+    )
+    report = adv.evaluate(agent, Push, [threat], episodes=3, num_envs=1 if wrapper == "env" else 3, seed=4)
     seeds = report.episode_seeds
     assert losses(seeds) == pytest.approx(
-        [-r for r in report.threats[1]["returns"]], rel=1e-5 if shell == "sb3" else 1e-12
+        [-r for r in report.threats[1]["returns"]], rel=1e-5 if wrapper == "sb3" else 1e-12
     )
     assert report.threats[1]["returns"] != report.threats[0]["returns"]
 
 
-def chair_losses(shell, sit, steering):
+def adversary_env_losses(wrapper, sit, objective):
     """Plays one episode a seed in an adversary environment; what the adversary earns in each."""
 
-    def steer(obs):
-        return steering(torch.from_numpy(np.array(obs))).numpy()
+    def adversary_action(obs):
+        return objective(torch.from_numpy(np.array(obs))).numpy()
 
     def single(seeds):
         env, earned = sit(Push()), []
@@ -227,7 +229,7 @@ def chair_losses(shell, sit, steering):
             earned.append(0.0)
             over = False
             while not over:
-                obs, reward, _, over, _ = env.step(steer(obs[None])[0])
+                obs, reward, _, over, _ = env.step(adversary_action(obs[None])[0])
                 earned[-1] += reward
         return earned
 
@@ -236,7 +238,7 @@ def chair_losses(shell, sit, steering):
         obs, _ = env.reset(seed=list(seeds))
         earned = np.zeros(3)
         for _ in range(PUSHES):
-            obs, rewards, _, over, _ = env.step(steer(obs))
+            obs, rewards, _, over, _ = env.step(adversary_action(obs))
             earned += rewards
         assert over.all()
         return earned.tolist()
@@ -248,9 +250,9 @@ def chair_losses(shell, sit, steering):
         env.venv.unwrapped._seeds = list(seeds)
         obs, earned = env.reset(), np.zeros(3)
         for _ in range(PUSHES):
-            obs, rewards, over, _ = env.step(steer(obs))
+            obs, rewards, over, _ = env.step(adversary_action(obs))
             earned += rewards
         assert over.all()
         return earned.tolist()
 
-    return {"env": single, "vector": vector, "sb3": sb3}[shell]
+    return {"env": single, "vector": vector, "sb3": sb3}[wrapper]

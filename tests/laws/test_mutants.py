@@ -148,7 +148,7 @@ def test_law_4_final_observations_under_the_new_clock(monkeypatch):
     fails(checks.check_vector, case("noise", "q"), "same")
 
 
-def test_law_4_a_masked_reset_that_strikes_again(monkeypatch):
+def test_law_4_a_masked_reset_that_attacks_again(monkeypatch):
     from adv_wrappers.utils import trees
 
     monkeypatch.setattr(trees, "merge", lambda mask, new, old: new + 0.001)
@@ -368,7 +368,7 @@ def test_law_11_an_adversary_that_is_not_the_one_that_trained(monkeypatch, fault
     _mirrored(played, "sa-rl")
 
 
-def _praised(reward, **told):
+def _praised(reward, **received):
     return reward
 
 
@@ -390,7 +390,7 @@ def test_law_11_a_hybrid_of_which_a_part_does_nothing(monkeypatch, part, played)
     _mirrored(played, "hybrid")
 
 
-def test_law_11_a_hybrid_whose_parts_steer_apart(monkeypatch):
+def test_law_11_a_hybrid_whose_parts_choose_apart(monkeypatch):
     def change(self, x, context):
         if self.part == "action":
             context.observation = -context.observation

@@ -28,7 +28,7 @@ QUICK = {"num_envs": 4, "checks": 2, "episodes": 3, "n_steps": 32, "batch_size":
 
 @pytest.mark.parametrize("kind", ["sa-rl", "pa-ad"])
 def test_what_is_trained_is_a_threat(kind, tmp_path):
-    told = []
+    received = []
     learned = train_adversary(
         kind,
         SHORT,
@@ -36,15 +36,15 @@ def test_what_is_trained_is_a_threat(kind, tmp_path):
         0.05,
         256,
         out=tmp_path,
-        progress=lambda *at: told.append(at),
+        progress=lambda *at: received.append(at),
         **QUICK,
     )
     assert isinstance(learned, Learned) and learned.within == adv.Linf(0.05)
-    assert [steps for steps, _ in told] == [128, 256] and all(0 < left <= 500 for _, left in told)
+    assert [steps for steps, _ in received] == [128, 256] and all(0 < left <= 500 for _, left in received)
     state = json.loads((tmp_path / "state.json").read_text())
-    assert [point["mean_return"] for point in state["record"]] == [left for _, left in told]
+    assert [point["mean_return"] for point in state["record"]] == [left for _, left in received]
     kept = json.loads((tmp_path / "card.json").read_text())["training"]["checkpoints"]
-    assert kept[-1]["mean_return"] == min(left for _, left in told)
+    assert kept[-1]["mean_return"] == min(left for _, left in received)
     threat = adv.ThreatModel("observation", learned, adv.Linf(0.05))
     again = adv.ThreatModel.from_dict(json.loads(json.dumps(threat.to_dict())))
     x = torch.randn(5, 4)
@@ -57,10 +57,10 @@ def test_a_training_that_was_killed_goes_on(tmp_path):
     arguments = ("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05)
     train_adversary(*arguments, 128, out=tmp_path, **QUICK)
     before = json.loads((tmp_path / "state.json").read_text())["record"]
-    told = []
-    train_adversary(*arguments, 384, out=tmp_path, progress=lambda steps, left: told.append(steps), **QUICK)
+    received = []
+    train_adversary(*arguments, 384, out=tmp_path, progress=lambda steps, left: received.append(steps), **QUICK)
     record = json.loads((tmp_path / "state.json").read_text())["record"]
-    assert record[: len(before)] == before and told[0] > 128 and record[-1]["steps"] == 384
+    assert record[: len(before)] == before and received[0] > 128 and record[-1]["steps"] == 384
     with pytest.warns(RuntimeWarning, match="holds a training of 384 steps, more than the 128 asked for"):
         train_adversary(*arguments, 128, out=tmp_path, **QUICK)
     train_adversary(*arguments, 300, out=tmp_path, **QUICK)  # 300 steps end with the rollout that 384 do: no warning
@@ -74,12 +74,12 @@ def records(folder):
 
 
 def test_both_forms_are_trained_and_the_stronger_is_kept(tmp_path):
-    given, told = ("pa-ad", SHORT, "zoo:cartpole-a2c", 0.2, 128), []
+    given, received = ("pa-ad", SHORT, "zoo:cartpole-a2c", 0.2, 128), []
     how = {"form": "both", "out": tmp_path, **QUICK}
-    learned = train_adversary(*given, progress=lambda *at: told.append(at), **how)
+    learned = train_adversary(*given, progress=lambda *at: received.append(at), **how)
     left = records(tmp_path)
-    assert [steps for steps, _ in told] == [128, 256]
-    assert [mean for _, mean in told] == [*left["direction"], *left["target"]]
+    assert [steps for steps, _ in received] == [128, 256]
+    assert [mean for _, mean in received] == [*left["direction"], *left["target"]]
     best = min(left, key=lambda form: min(left[form]))
     kept = Learned(card=str(tmp_path / best))
     assert learned.card == str(tmp_path) and learned.sha256 == kept.sha256 and learned.actor.form == best
@@ -88,13 +88,13 @@ def test_both_forms_are_trained_and_the_stronger_is_kept(tmp_path):
         alone = train_adversary(*given, form=form, **QUICK)
         assert alone._weights != learned._weights
         assert alone.director.fingerprint_of_weights() == Learned(card=str(tmp_path / form)).sha256
-    again = train_adversary(*given[:4], 256, progress=lambda *at: told.append(at), **how)
-    assert [steps for steps, _ in told[2:]] == [256, 512] and again.card == learned.card
+    again = train_adversary(*given[:4], 256, progress=lambda *at: received.append(at), **how)
+    assert [steps for steps, _ in received[2:]] == [256, 512] and again.card == learned.card
     assert all(now[: len(left[form])] == left[form] for form, now in records(tmp_path).items())
 
 
 def test_both_forms_without_a_folder():
-    told = []
+    received = []
     learned = train_adversary(
         "pa-ad",
         SHORT,
@@ -102,10 +102,10 @@ def test_both_forms_without_a_folder():
         0.2,
         128,
         form="both",
-        progress=lambda *at: told.append(at),
+        progress=lambda *at: received.append(at),
         **QUICK,
     )
-    means = [mean for _, mean in told]
+    means = [mean for _, mean in received]
     assert len(means) == 2 and learned.actor.form == ("direction", "target")[means.index(min(means))]
 
 
@@ -339,10 +339,10 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     ],
 )
 def test_what_cannot_be_kept_is_told_of_before_it_is_trained(more, error, match, tmp_path):
-    told = []
+    received = []
     with pytest.raises(error, match=match):
-        train_adversary("sa-rl", *GIVEN, out=tmp_path, progress=lambda *at: told.append(at), **QUICK, **more)
-    assert not told and not (tmp_path / "card.json").exists()
+        train_adversary("sa-rl", *GIVEN, out=tmp_path, progress=lambda *at: received.append(at), **QUICK, **more)
+    assert not received and not (tmp_path / "card.json").exists()
 
 
 def test_a_training_that_was_killed_before_its_last_word(tmp_path):

@@ -71,49 +71,51 @@ def weights(policy):
 @pytest.fixture
 def seen(monkeypatch):
     """What every rollout, phase and checkpoint looked like, told by the training's own objects as it goes."""
-    told: dict[str, list[Any]] = {"steps": [], "before": [], "after": [], "rollouts": []}
+    received: dict[str, list[Any]] = {"steps": [], "before": [], "after": [], "rollouts": []}
     step, turn, settle = AgentVecEnv.step_wait, AlternatingTraining._adversary_phase, AgentTrainer.update_normaliser
 
     def stepped(self):
         out = step(self)
-        told["steps"].append((self, self.recorder.observation.copy(), out[0].copy()))
+        received["steps"].append((self, self.recorder.observation.copy(), out[0].copy()))
         return out
 
     def turned(self):
-        told["before"].append((weights(self.agent.model.policy), weights(self.adversary.model.policy)))
-        steps = len(told["steps"])
+        received["before"].append((weights(self.agent.model.policy), weights(self.adversary.model.policy)))
+        steps = len(received["steps"])
         turn(self)
-        assert len(told["steps"]) == steps  # the agent's environments stand still
-        told["after"].append((weights(self.agent.model.policy), weights(self.adversary.model.policy)))
+        assert len(received["steps"]) == steps  # the agent's environments stand still
+        received["after"].append((weights(self.agent.model.policy), weights(self.adversary.model.policy)))
         director = self.adversary.snapshot.director
         x = torch.randn(3, 5) if self.agent.victim.observation_space.shape == (5,) else torch.randn(3, 4)
         assert torch.equal(director(x), director_networks.director_of(self.adversary.model)(x))
-        told["rollouts"].append(("director", director(x), x, director))
+        received["rollouts"].append(("director", director(x), x, director))
 
     def settled(self):
         settle(self)
         normal = self.normal
         budgets = [layer.threat.budget for layer in self.layers]
-        told["rollouts"].append(("rollout", normal.obs_rms.var.copy(), budgets, len(told["steps"])))
+        received["rollouts"].append(("rollout", normal.obs_rms.var.copy(), budgets, len(received["steps"])))
         obs = np.random.default_rng(0).normal(7, 5, (6, *self.victim.observation_space.shape))
         mean = self.victim.params(torch.as_tensor(obs, dtype=torch.float32)).detach()
         own = self.model.policy.get_distribution(torch.as_tensor(normal.normalize_obs(obs))).distribution
-        told.setdefault("agrees", []).append((mean, own))
+        received.setdefault("agrees", []).append((mean, own))
 
     monkeypatch.setattr(AgentVecEnv, "step_wait", stepped)
     monkeypatch.setattr(AlternatingTraining, "_adversary_phase", turned)
     monkeypatch.setattr(AgentTrainer, "update_normaliser", settled)
-    return told
+    return received
 
 
 @pytest.mark.parametrize("adversary", ["sa-rl", "pa-ad"])
 def test_one_side_stands_still_while_the_other_learns(adversary, seen):
     train_agent(Slope, adversary, 0.1, 512, scale="victim", **SMALL)
     assert len(seen["before"]) == len(seen["after"]) == 4
-    for (agent, rival), (agent_after, rival_after) in zip(seen["before"], seen["after"], strict=True):
-        assert torch.equal(agent, agent_after) and not torch.equal(rival, rival_after)
-    for (agent, rival), (agent_before, rival_before) in zip(seen["after"][:-1], seen["before"][1:], strict=True):
-        assert not torch.equal(agent, agent_before) and torch.equal(rival, rival_before)
+    for (agent, trained_adversary), (agent_after, adversary_after) in zip(seen["before"], seen["after"], strict=True):
+        assert torch.equal(agent, agent_after) and not torch.equal(trained_adversary, adversary_after)
+    for (agent, trained_adversary), (agent_before, adversary_before) in zip(
+        seen["after"][:-1], seen["before"][1:], strict=True
+    ):
+        assert not torch.equal(agent, agent_before) and torch.equal(trained_adversary, adversary_before)
     last = None
     for event in seen["rollouts"]:
         if event[0] == "director":
@@ -159,10 +161,10 @@ def test_statistics_are_those_of_true_observations():
 
 @pytest.mark.parametrize("adversary", [None, "noise", "max-diff:steps=2", "min-best", SARL(), PAAD(steps=1), "pa-ad"])
 def test_one_argument_tells_the_trainings_apart(adversary):
-    told = []
-    hardened = train_agent("CartPole-v1", adversary, 0.05, 256, progress=lambda *at: told.append(at), **SMALL)
-    assert [steps for steps, *_ in told] == [128, 256] == [row["steps"] for row in hardened.record]
-    assert all((attacked is None) == (adversary is None) and 0 < clean <= 500 for _, clean, attacked in told)
+    received = []
+    hardened = train_agent("CartPole-v1", adversary, 0.05, 256, progress=lambda *at: received.append(at), **SMALL)
+    assert [steps for steps, *_ in received] == [128, 256] == [row["steps"] for row in hardened.record]
+    assert all((attacked is None) == (adversary is None) and 0 < clean <= 500 for _, clean, attacked in received)
     row = hardened.record[hardened.best]
     assert row["score"] == max(row["score"] for row in hardened.record)
     learns = isinstance(adversary, (SARL, PAAD)) or adversary == "pa-ad"
@@ -196,16 +198,18 @@ def test_the_snapshot_draws_as_the_adversary_does_in_its_own_phase(sampled):
         snapshot.director, snapshot.log_std = Director(nn.Sequential(layer), choices), None
         if not choices:
             snapshot.log_std = torch.tensor([0.1, 0.1, 0.3]).log()
-        steer = snapshot.act(x, key)
+        adversary_action = snapshot.act(x, key)
         if choices:
-            share = torch.bincount(steer, minlength=3) / len(x)
+            share = torch.bincount(adversary_action, minlength=3) / len(x)
             wanted = layer.bias.softmax(-1) if sampled else torch.tensor([0.0, 1.0, 0.0])
             torch.testing.assert_close(share, wanted.detach(), atol=0.015, rtol=0)
         else:
-            assert steer.abs().max() <= 1
+            assert adversary_action.abs().max() <= 1
             spread = torch.tensor([0.1, 0.0584, 0.3]) * sampled  # of the second, cut at 1, half is left
-            torch.testing.assert_close(steer.std(0), spread, atol=0.01, rtol=0)
-        assert torch.equal(steer, snapshot.act(x, key)) and torch.equal(steer[:5], snapshot.act(x[:5], key[:5]))
+            torch.testing.assert_close(adversary_action.std(0), spread, atol=0.01, rtol=0)
+        assert torch.equal(adversary_action, snapshot.act(x, key)) and torch.equal(
+            adversary_action[:5], snapshot.act(x[:5], key[:5])
+        )
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", Slope])
@@ -288,11 +292,11 @@ def test_a_training_that_was_killed_goes_on(tmp_path):
     assert [row["steps"] for row in state["record"]] == [128, 256]
     (tmp_path / ".part.1").mkdir()  # of a checkpoint that was never whole
     (tmp_path / "card.json").write_text("half a ca")  # nor this
-    told = []
+    received = []
     hardened = train_agent(
-        *arguments, out=tmp_path, progress=lambda steps, *_: told.append(steps), **{**SMALL, "checks": 4}
+        *arguments, out=tmp_path, progress=lambda steps, *_: received.append(steps), **{**SMALL, "checks": 4}
     )
-    assert told == [384, 512] and list(hardened.record[:2]) == state["record"]
+    assert received == [384, 512] and list(hardened.record[:2]) == state["record"]
     assert hardened.record[-1]["adversary_steps"] == 512
     seconds = [row["seconds"]["agent"] for row in hardened.record]
     assert seconds == sorted(seconds)

@@ -23,8 +23,8 @@ def test_a_scan_reports_how_many_it_chose_from(tmp_path):
         "within": adv.Linf(1.0), "episodes": 20, "num_envs": 4, "gamma": 0.5, "lr": 3e-3, "noise": 0.5, "out": tmp_path,
         "settings": [{"steps": 16}, {"steps": 2048, "eps": 0.05}],
     }  # fmt: skip
-    told = []
-    scan = scan_critics(toy_victim(), Toy, **how, progress=lambda *row: told.append(row))
+    received = []
+    scan = scan_critics(toy_victim(), Toy, **how, progress=lambda *row: received.append(row))
     means = [row["mean_return"] for row in scan.chosen.threats]
     assert scan.best == means.index(min(means[1:])) - 1 and scan.critic is scan.critics[scan.best]
     assert [c.card["training"]["steps"] for c in scan.critics] == [16, 2048]
@@ -33,7 +33,7 @@ def test_a_scan_reports_how_many_it_chose_from(tmp_path):
     assert f"best of 2 critics by mean return over 20 episodes ({min(means[1:]):.3g})" in scan.protocol
     text = str(scan)
     assert "steps=16" in text and "clean" in text and scan.protocol[:20] in text and "*" in text
-    assert ("steps=16", 16, 16) in told
+    assert ("steps=16", 16, 16) in received
     assert sorted(p.name for p in tmp_path.iterdir()) == ["chosen", "scored", "steps-16", "steps-2048-eps-0.05"]
     again = scan_critics(toy_victim(), Toy, **how)
     assert again.critics == scan.critics and again.protocol == scan.protocol
@@ -95,8 +95,8 @@ def weights_of(critic):
 
 
 def test_by_default_a_critic_is_the_strongest_of_four(tmp_path):
-    how, told = {"within": adv.Linf(1.0), "episodes": 3, **TOY}, []
-    critic = train_critic(toy_victim(), Toy, **how, out=tmp_path, progress=lambda *at: told.append(at))
+    how, received = {"within": adv.Linf(1.0), "episodes": 3, **TOY}, []
+    critic = train_critic(toy_victim(), Toy, **how, out=tmp_path, progress=lambda *at: received.append(at))
     scan = scan_critics(toy_victim(), Toy, **how)
     assert torch.equal(weights_of(critic), weights_of(scan.critic)) and scan.settings == SMALL
     assert not torch.equal(weights_of(scan.critics[0]), weights_of(scan.critics[1]))
@@ -104,7 +104,7 @@ def test_by_default_a_critic_is_the_strongest_of_four(tmp_path):
     assert about["protocol"] == scan.protocol and [row["setting"] for row in about["critics"]] == [*map(dict, SMALL)]
     means = [row["mean_return"] for row in about["critics"]]
     assert means.index(min(means)) == scan.best
-    assert told[-1] == (64, 64) and [done for done, _ in told] == sorted(done for done, _ in told)
+    assert received[-1] == (64, 64) and [done for done, _ in received] == sorted(done for done, _ in received)
     assert Critic(str(tmp_path)).sha256 == critic.sha256
     assert {path.name for path in tmp_path.iterdir()} >= {"card.json", "chosen", "scored", "eps-0.02-weight-0.1"}
     again = train_critic(toy_victim(), Toy, **how, out=tmp_path)

@@ -293,22 +293,22 @@ def test_an_interrupted_training_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr("adv_wrappers.training.train_one_critic.ROUND", 512)
     monkeypatch.setattr("adv_wrappers.training.train_one_critic.EPOCHS", 4)
     how = {"steps": 1200, "num_envs": 4, "lr": 3e-3, "out": tmp_path}
-    told = []
+    received = []
 
     def stop(done, steps):
-        told.append((done, steps))
-        if len(told) == 2:
+        received.append((done, steps))
+        if len(received) == 2:
             raise Stopped
 
     with pytest.raises(Stopped):
         train_one_critic(toy_victim(), Toy, **how, progress=stop)
-    assert told == [(512, 1200), (1024, 1200)]
+    assert received == [(512, 1200), (1024, 1200)]
     partial = Critic(str(tmp_path))
     assert (tmp_path / "training.safetensors").exists() and len(partial.card["losses"]) == 2
     with pytest.raises(ValueRangeError, match="another training, with training"):
         train_one_critic(toy_victim(), Toy, **{**how, "eps": 0.3})
-    finished = train_one_critic(toy_victim(), Toy, **how, progress=lambda *_: told.append(_))
-    assert told[2:] == [(1200, 1200)] and not (tmp_path / "training.safetensors").exists()
+    finished = train_one_critic(toy_victim(), Toy, **how, progress=lambda *_: received.append(_))
+    assert received[2:] == [(1200, 1200)] and not (tmp_path / "training.safetensors").exists()
     assert finished.card["losses"][:2] == partial.card["losses"]
     x, act = randn(50, 2), randn(50, 1)
     apart = (finished(x, act) - partial(x, act)).abs().mean()

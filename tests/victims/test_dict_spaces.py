@@ -118,12 +118,12 @@ def test_vector_environments(mode):
     plain, env = venvs[0], adv.wrap(venvs[1], "pgd:eps=8,at=image,when=every(2)", victim=victim)
     untouched(plain.reset(seed=3)[0], env.reset(seed=3)[0])
     for _ in range(6):
-        (before, _, a, b, info), (after, *_, told) = (venv.step(np.zeros(3, int)) for venv in (plain, env))
+        (before, _, a, b, info), (after, *_, received) = (venv.step(np.zeros(3, int)) for venv in (plain, env))
         for key in set(before) - {"image"}:
             assert np.array_equal(before[key], after[key])
         if "final_obs" in info:
             for row in np.flatnonzero(info["_final_obs"]):
-                assert info["final_obs"][row]["mission"] == told["final_obs"][row]["mission"]
+                assert info["final_obs"][row]["mission"] == received["final_obs"][row]["mission"]
         if mode == AutoresetMode.DISABLED and (a | b).any():
             before, after = (venv.reset(options={"reset_mask": a | b})[0] for venv in (plain, env))
             assert list(before["mission"]) == list(after["mission"])

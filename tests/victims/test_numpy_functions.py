@@ -142,7 +142,7 @@ def test_the_worst_action_by_a_critic_on_arrays():
     assert adv.WorstAction(mean, by="policy").victim is mean
 
 
-def test_adversaries_that_steer_by_a_gradient_say_so_before_they_are_trained():
+def test_adversaries_that_attack_by_a_gradient_say_so_before_they_are_trained():
     victim = from_module(_methods, OBS, TWO, "q")
     with pytest.raises(VictimError, match=r"pa-ad needs .*square"):
         adv.PAAD(victim)

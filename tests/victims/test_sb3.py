@@ -500,9 +500,9 @@ def test_images_with_channels_last_are_told_what_to_do():
 
     model = sb3.DQN("CnnPolicy", Screen(), device="cpu", buffer_size=1)  # SB3 puts a VecTransposeImage around it
     victim = from_sb3(model)
-    told = r"come first.*VecTransposeImage\(venv\).*\(3, 36, 40\)"
-    with pytest.raises(VictimError, match=rf"the victim <Sb3Victim.*{told}"):
+    received = r"come first.*VecTransposeImage\(venv\).*\(3, 36, 40\)"
+    with pytest.raises(VictimError, match=rf"the victim <Sb3Victim.*{received}"):
         adv.wrap(Screen(), "pgd:eps=1", victim=victim)
-    with pytest.raises(VictimError, match=told):
+    with pytest.raises(VictimError, match=received):
         from_sb3(model, observation_space=Screen.observation_space)
     adv.wrap(model.get_env(), "pgd:eps=1", victim=victim)

@@ -21,37 +21,37 @@ WIDE, NARROW = adv.Linf(0.3), adv.Linf(0.05)
 SHELLS = ["env", "vector", "sb3"]
 
 
-def game(shell, name="CartPole-v1", rows=3):
+def game(wrapper, name="CartPole-v1", rows=3):
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     def make():
         return gym.make(name)
 
-    if shell == "vector":
+    if wrapper == "vector":
         return SyncVectorEnv([make] * rows, autoreset_mode=AutoresetMode.SAME_STEP)
-    return make() if shell == "env" else DummyVecEnv([make] * rows)
+    return make() if wrapper == "env" else DummyVecEnv([make] * rows)
 
 
-def hopper(shell, actor, within):
-    return adv.AdversaryEnv(game(shell, "Hopper-v5"), "zoo:hopper-ppo", actor, within)
+def hopper(wrapper, actor, within):
+    return adv.AdversaryEnv(game(wrapper, "Hopper-v5"), "zoo:hopper-ppo", actor, within)
 
 
-def steer_of(env, shell, value=0.0):
+def action_of(env, wrapper, value=0.0):
     shape = env.action_space.shape  # SB3's is of one row
-    return np.full((env.num_envs, *shape) if shell == "sb3" else shape, value, np.float32)
+    return np.full((env.num_envs, *shape) if wrapper == "sb3" else shape, value, np.float32)
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_another_budget_of_the_observations(shell):
-    env = hopper(shell, "sa-rl", WIDE)
+@pytest.mark.parametrize("wrapper", SHELLS)
+def test_another_budget_of_the_observations(wrapper):
+    env = hopper(wrapper, "sa-rl", WIDE)
     shown, act = [], env.runner.act
     env.runner.act = lambda seen: shown.append(np.array(seen)) or act(seen)
-    env.reset(**({} if shell == "sb3" else {"seed": 0}))
+    env.reset(**({} if wrapper == "sb3" else {"seed": 0}))
     for within in (WIDE, NARROW):
         if within is NARROW:
             env.set_budget(within)
         true = np.array(env._true)
-        env.step(steer_of(env, shell, 1.0))
+        env.step(action_of(env, wrapper, 1.0))
         assert np.abs(shown[-1] - true).max() == pytest.approx(within.eps)
         assert env.config.observation_threat.within == env.threat.within == env.engine.budget == within
     with pytest.raises(BudgetError, match="scale has 2 numbers"):
@@ -59,11 +59,11 @@ def test_another_budget_of_the_observations(shell):
     assert env.config.observation_threat.within == env.engine.budget == NARROW
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_another_budget_of_the_actions(shell):
-    """The layer of actions gets it, not the one around it that never strikes."""
-    env = hopper(shell, "pa-ad-action", NARROW)
-    inner = env.venv if shell == "sb3" else env.env
+@pytest.mark.parametrize("wrapper", SHELLS)
+def test_another_budget_of_the_actions(wrapper):
+    """The layer of actions gets it, not the one around it that never attacks."""
+    env = hopper(wrapper, "pa-ad-action", NARROW)
+    inner = env.venv if wrapper == "sb3" else env.env
     moved, apply = [], inner.engine.apply
 
     def watched(value, *more, **named):
@@ -72,11 +72,11 @@ def test_another_budget_of_the_actions(shell):
         return out
 
     inner.engine.apply = watched
-    env.reset(**({} if shell == "sb3" else {"seed": 0}))
+    env.reset(**({} if wrapper == "sb3" else {"seed": 0}))
     for within in (NARROW, WIDE):
         if within is WIDE:
             env.set_budget(within)
-        env.step(steer_of(env, shell, 1.0))
+        env.step(action_of(env, wrapper, 1.0))
         assert moved[-1] == pytest.approx(within.eps, abs=1e-5)
         assert env.config.action_threat.within == inner.threat.within == within
     for bad, message in ((adv.Linf(1.0, scale=(1.0, 2.0)), "scale has 2 numbers"), (0.3, "must be a budget .*got 0.3")):
@@ -95,8 +95,8 @@ def test_another_budget_is_recorded(actor):
     again = gym.make(EnvSpec.from_json(json.loads(json.dumps(env.spec.to_json()))))
     same_bytes(again.reset(seed=3)[0], env.reset(seed=3)[0], "reset")
     for t in range(3):
-        steer = np.full(env.action_space.shape, 0.7, np.float32)
-        same_bytes(again.step(steer)[0], env.step(steer)[0], f"step {t}")
+        action = np.full(env.action_space.shape, 0.7, np.float32)
+        same_bytes(again.step(action)[0], env.step(action)[0], f"step {t}")
     assert '"eps": 0.3' in env.spec.to_json() and '"eps": 0.05' not in env.spec.to_json()
 
 
@@ -127,17 +127,17 @@ OWN = {
 
 
 @pytest.mark.parametrize("own", OWN)
-@pytest.mark.parametrize("shell", SHELLS)
-def test_rewards_of_another_shape(shell, own):
+@pytest.mark.parametrize("wrapper", SHELLS)
+def test_rewards_of_another_shape(wrapper, own):
     function, got = OWN[own]
-    env = adv.AdversaryEnv(game(shell), "zoo:cartpole-a2c", "sa-rl", NARROW, reward=lambda r, **more: function(r))
+    env = adv.AdversaryEnv(game(wrapper), "zoo:cartpole-a2c", "sa-rl", NARROW, reward=lambda r, **more: function(r))
     env.reset()
-    if shell == "env" and own == "scalar":
-        assert env.step(steer_of(env, shell))[1] == 1.0
+    if wrapper == "env" and own == "scalar":
+        assert env.step(action_of(env, wrapper))[1] == 1.0
         return
-    expected = r"\(\)" if shell == "env" else r"\(3,\)"
+    expected = r"\(\)" if wrapper == "env" else r"\(3,\)"
     with pytest.raises(ValueRangeError, match=f"reward must be finite.*expected shape {expected}, got .*{got}"):
-        env.step(steer_of(env, shell))
+        env.step(action_of(env, wrapper))
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64, torch.uint64])
@@ -170,10 +170,10 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("steer", "space", "match"), BAD, ids=lambda value: str(value)[:40])
-def test_actions_that_are_none(steer, space, match):
+@pytest.mark.parametrize(("action", "space", "match"), BAD, ids=lambda value: str(value)[:40])
+def test_actions_that_are_none(action, space, match):
     with pytest.raises(ValueRangeError, match=match):
-        check_actions(steer, space, 3)
+        check_actions(action, space, 3)
 
 
 def test_other_devices_are_not_waited_for():
@@ -181,23 +181,23 @@ def test_other_devices_are_not_waited_for():
     choices = check_actions(torch.zeros(3, dtype=torch.int32, device="meta"), spaces.Discrete(2), 3)
     numbers = check_actions(torch.zeros(3, 4, device="meta"), unit_box(4), 3)
     assert choices.dtype == torch.int64 and numbers.shape == (3, 4)
-    for steer, space, message in (
+    for action, space, message in (
         (torch.zeros(3, device="meta"), spaces.Discrete(2), "integers below 2"),
         (torch.zeros(2, 4, device="meta"), unit_box(4), r"of shape \(3, 4\), got \(2, 4\)"),
     ):
         with pytest.raises(ValueRangeError, match=message):
-            check_actions(steer, space, 3)
+            check_actions(action, space, 3)
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("wrapper", SHELLS)
 @pytest.mark.parametrize("actor", ["sa-rl", "pa-ad-action"])
-def test_steers_from_outside_that_are_none(shell, actor):
+def test_steers_from_outside_that_are_none(wrapper, actor):
     within = NARROW if actor == "sa-rl" else None
-    env = adv.AdversaryEnv(game(shell), "zoo:cartpole-a2c", actor, within)
+    env = adv.AdversaryEnv(game(wrapper), "zoo:cartpole-a2c", actor, within)
     env.reset()
-    for steer in (None, "left", np.array([None] * 3)):
+    for action in (None, "left", np.array([None] * 3)):
         with pytest.raises(ValueRangeError, match="expected actions of shape"):
-            env.step(steer)
+            env.step(action)
 
 
 def test_actions_that_numpy_keeps_otherwise():
@@ -208,7 +208,7 @@ def test_actions_that_numpy_keeps_otherwise():
     locked.flags.writeable = False
     env.reset(seed=1)
     expected = env.step(plain)[0]
-    for steer in (plain.astype(">f4"), locked, plain[::-1].copy()[::-1], plain.astype(np.float64), plain.tolist()):
+    for action in (plain.astype(">f4"), locked, plain[::-1].copy()[::-1], plain.astype(np.float64), plain.tolist()):
         env.reset(seed=1)
-        same_bytes(env.step(steer)[0], expected, "step")
+        same_bytes(env.step(action)[0], expected, "step")
         assert env.engine.memory["action"].dtype == torch.float32

@@ -60,45 +60,47 @@ def test_specs_rebuild_the_same_game(actor, within):
         rng = np.random.default_rng(0)
         for _ in range(12):
             np.testing.assert_array_equal(obs, other)
-            steer = rng.uniform(-1, 1, first.action_space.shape).astype(np.float32)
-            steer = int(rng.integers(2)) if isinstance(first.action_space, spaces.Discrete) else steer
-            obs, *rest, info = first.step(steer)
-            other, *same, told = env.step(steer)
-            assert rest == same and info == told
+            adversary_action = rng.uniform(-1, 1, first.action_space.shape).astype(np.float32)
+            adversary_action = (
+                int(rng.integers(2)) if isinstance(first.action_space, spaces.Discrete) else adversary_action
+            )
+            obs, *rest, info = first.step(adversary_action)
+            other, *same, received = env.step(adversary_action)
+            assert rest == same and info == received
             if rest[1] or rest[2]:
                 break
 
 
 def test_what_the_reward_is_told():
-    told = []
+    received = []
 
     def reward(reward, **more):
-        told.append(more)
+        received.append(more)
         return 2.0 * more["spent"]
 
     env = adv.AdversaryEnv(cart(), "zoo:cartpole-a2c", "sa-rl", BUDGET, adv.Every(2), reward=reward)
     env.reset(seed=0)
     rewards = [env.step(np.zeros(4, np.float32))[1] for _ in range(5)]
     assert rewards == [2.0, 2.0, 4.0, 4.0, 6.0]
-    assert [m["attacked"] for m in told] == [True, False, True, False, True]
-    assert [m["return_"] for m in told] == [1, 2, 3, 4, 5] and not any(m["terminated"] for m in told)
+    assert [m["attacked"] for m in received] == [True, False, True, False, True]
+    assert [m["return_"] for m in received] == [1, 2, 3, 4, 5] and not any(m["terminated"] for m in received)
 
 
 @pytest.mark.parametrize("actor", ["pa-ad-action", "sa-rl"])
 def test_every_row_has_its_own_account(actor):
-    told = []
+    received = []
     within = None if actor == "pa-ad-action" else BUDGET
     env = adv.AdversaryEnv(
-        two(), "zoo:cartpole-a2c", actor, within, adv.AtMost(3), reward=lambda r, **more: told.append(more) or -r
+        two(), "zoo:cartpole-a2c", actor, within, adv.AtMost(3), reward=lambda r, **more: received.append(more) or -r
     )
     env.reset(seed=0)
     over = np.zeros(2, bool)
     while not over.any():
-        steer = np.zeros(env.action_space.shape, env.action_space.dtype)
-        *_, terminated, truncated, _ = env.step(steer)
+        adversary_action = np.zeros(env.action_space.shape, env.action_space.dtype)
+        *_, terminated, truncated, _ = env.step(adversary_action)
         over = terminated | truncated
-    assert told[-1]["spent"].tolist() == [3, 3] and told[-1]["attacked"].tolist() == [False, False]
-    assert told[0]["attacked"].tolist() == [True, True] and told[-1]["return_"].max() == len(told)
+    assert received[-1]["spent"].tolist() == [3, 3] and received[-1]["attacked"].tolist() == [False, False]
+    assert received[0]["attacked"].tolist() == [True, True] and received[-1]["return_"].max() == len(received)
 
 
 def test_beside_the_state_is_what_the_victim_does():
@@ -150,12 +152,12 @@ def test_actions_are_moved_within_their_budget():
     agent = adv.load_victim("zoo:hopper-ppo")
     env = adv.AdversaryEnv(Watched(gym.make("Hopper-v5")), agent, "pa-ad-action", adv.Linf(0.1))
     obs, _ = env.reset(seed=0)
-    for steer in ([1.0, 0.2, -0.4], [0.0, 0.0, 0.0], [0.1, -0.1, 0.05]):
+    for adversary_action in ([1.0, 0.2, -0.4], [0.0, 0.0, 0.0], [0.1, -0.1, 0.05]):
         with torch.no_grad():
             own = agent.mode(agent.params(torch.from_numpy(obs[None]).float()))[0].numpy()
-        obs = env.step(np.array(steer, np.float32))[0]
-        top = max(map(abs, steer)) or 1.0
-        np.testing.assert_allclose(done[-1], np.clip(own + 0.1 * np.array(steer) / top, -1, 1), atol=1e-6)
+        obs = env.step(np.array(adversary_action, np.float32))[0]
+        top = max(map(abs, adversary_action)) or 1.0
+        np.testing.assert_allclose(done[-1], np.clip(own + 0.1 * np.array(adversary_action) / top, -1, 1), atol=1e-6)
 
 
 BAD = [
@@ -172,11 +174,11 @@ BAD = [
 
 
 @pytest.mark.parametrize(("changes", "error", "match"), BAD, ids=lambda value: str(value)[:30])
-@pytest.mark.parametrize("shell", ["env", "vector", "sb3"])
-def test_what_cannot_work(shell, changes, error, match):
+@pytest.mark.parametrize("wrapper", ["env", "vector", "sb3"])
+def test_what_cannot_work(wrapper, changes, error, match):
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    env = {"env": cart, "vector": two, "sb3": lambda: DummyVecEnv([cart])}[shell]()
+    env = {"env": cart, "vector": two, "sb3": lambda: DummyVecEnv([cart])}[wrapper]()
     given = {"victim": "zoo:cartpole-a2c", "actor": "pa-ad", "within": BUDGET} | changes
     with pytest.raises(error, match=match):
         adv.AdversaryEnv(env, **given)
@@ -187,9 +189,9 @@ def test_what_cannot_work_later():
     with pytest.raises(VictimError, match="call reset first"):
         env.step(np.zeros(4))
     env.reset(seed=0)
-    for steer, match in ((np.zeros(3), "shape"), (np.full(4, np.nan), "finite")):
+    for adversary_action, match in ((np.zeros(3), "shape"), (np.full(4, np.nan), "finite")):
         with pytest.raises(ValueRangeError, match=match):
-            env.step(steer)
+            env.step(adversary_action)
     with pytest.raises(SpaceError, match="expected a gymnasium Env"):
         adv.AdversaryEnv("CartPole-v1", "zoo:cartpole-a2c", "sa-rl", BUDGET)
     rig = RIGS["q"]

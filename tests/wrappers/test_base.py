@@ -1,4 +1,4 @@
-"""What every shell shares: budgets that change, pickling, streams of draws, and the state of recurrent victims."""
+"""What every wrapper shares: budgets that change, pickling, streams of draws, and the state of recurrent victims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shell of a single environment."""
+"""The wrapper of a single environment."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_at_most_counts_what_somebody_acts_on():
         assert env.engine.clock.spent == min(3, len(flags) - 1)
 
 
-def test_final_observations_are_struck_but_free():
+def test_final_observations_are_attacked_but_free():
     env = adv.wrap(RIGS["q"].env(), "noise:eps=0.1")
     env.reset(seed=0)  # three steps
     for _ in range(3):

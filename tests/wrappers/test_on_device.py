@@ -91,8 +91,10 @@ def wrapped(env: Any, threats: list[str], device: Any, gated: bool = False) -> A
     """The threats around ``env``, a victim on ``device``; ``gated`` by one coin for all of them."""
     victim = adv.load_victim("zoo:cartpole-dqn", device=device)
     for text in threats:
-        shell = adv.PerturbAction if "action" in text else adv.PerturbObservation
-        env = shell(env, text, keep_true=True, **({} if env.single_observation_space is IMAGE else {"victim": victim}))
+        wrapper = adv.PerturbAction if "action" in text else adv.PerturbObservation
+        env = wrapper(
+            env, text, keep_true=True, **({} if env.single_observation_space is IMAGE else {"victim": victim})
+        )
     return adv.ProbabilisticTiming(env, 0.5) if gated else env
 
 

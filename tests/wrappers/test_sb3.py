@@ -1,4 +1,4 @@
-"""The shell of SB3's ``VecEnv``."""
+"""The wrapper of SB3's ``VecEnv``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.rigs import RIGS, same_bytes, vector
 vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
 
 
-def test_the_shell_that_fits():
+def test_the_wrapper_that_fits():
     venv = adv.wrap(vector("sb3", RIGS["q"], 2), "noise:eps=0.1", "action-flip")
     assert isinstance(venv, VecPerturbAction) and isinstance(venv.venv, VecPerturbObservation)
     assert isinstance(adv.ProbabilisticTiming(venv, 0.5), sb3.VecProbabilisticTiming)

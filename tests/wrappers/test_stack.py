@@ -9,7 +9,7 @@ from tests.rigs import RIGS, vector
 
 
 @pytest.mark.parametrize("kind", ["next", "sb3"])
-def test_shells_by_environment(kind):
+def test_wrappers_by_environment(kind):
     venv = adv.wrap(vector(kind, RIGS["q"], 2), "noise:eps=0.1", "action-flip")
     names = ("VecPerturb" if kind == "sb3" else "VectorPerturb") + "Action"
     assert type(venv).__name__ == names

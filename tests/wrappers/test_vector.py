@@ -1,4 +1,4 @@
-"""The shell of vector environments, and the real vector classes."""
+"""The wrapper of vector environments, and the real vector classes."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def test_masked_resets_with_seeds():
 @pytest.mark.parametrize("kind", ["next", "same", "disabled"])
 def test_masks_of_actions_survive_partial_resets(kind):
     rig = RIGS["q"]
-    makers = [lambda: ReplayEnv(rig.env().recordings, rig.space, rig.actions, masked=True)] * 3
+    builders = [lambda: ReplayEnv(rig.env().recordings, rig.space, rig.actions, masked=True)] * 3
     mode = {"next": "NEXT_STEP", "same": "SAME_STEP", "disabled": "DISABLED"}[kind]
-    base = SyncVectorEnv(makers, autoreset_mode=AutoresetMode[mode])
+    base = SyncVectorEnv(builders, autoreset_mode=AutoresetMode[mode])
     venv = adv.wrap(base, "action-noise")
     info = venv.reset(seed=0)[1]
     masks, over = info["action_mask"].copy(), np.zeros(3, bool)
@@ -79,8 +79,8 @@ def test_masks_of_actions_survive_partial_resets(kind):
                 assert masks[i, env.unwrapped.received[counts[1][i] - 1][counts[0][i]]] == 1
         masks, over = info["action_mask"].copy(), terminated | truncated
         if kind == "disabled" and over.any():
-            told = venv.reset(options={"reset_mask": over.copy()})[1]["action_mask"]
-            masks[over] = told[over]
+            recorded = venv.reset(options={"reset_mask": over.copy()})[1]["action_mask"]
+            masks[over] = recorded[over]
 
 
 def test_the_mode_is_read_from_the_environment_itself():
@@ -128,13 +128,13 @@ def test_atari_vector_env(mode):
     for _ in range(25):
         moved = np.abs(obs.astype(int) - clean.astype(int))
         assert obs.dtype == np.uint8 and obs.shape == (2, 4, 84, 84) and 0 < moved.max() <= 4
-        (obs, *rest, info), (clean, *others, told) = venv.step(np.zeros(2, int)), bare.step(np.zeros(2, int))
+        (obs, *rest, info), (clean, *others, recorded) = venv.step(np.zeros(2, int)), bare.step(np.zeros(2, int))
         for a, b in zip(rest, others, strict=True):
             assert np.array_equal(a, b)
         done = rest[1] | rest[2]
         ends += int(done.sum())
         if mode == "SameStep" and done.any():
-            last = np.abs(info["final_obs"][done].astype(int) - told["final_obs"][done].astype(int))
+            last = np.abs(info["final_obs"][done].astype(int) - recorded["final_obs"][done].astype(int))
             assert 0 < last.max() <= 4
     assert ends, "no episode ended"
     venv.close()
