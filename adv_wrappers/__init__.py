@@ -80,7 +80,7 @@ def _place(name: str) -> str:
     for path in sorted(root.rglob("*.py")):
         if re.search(rf"^(?:class|def) {re.escape(name)}\b", path.read_text(encoding="utf-8"), re.MULTILINE):
             folder = ".".join(["adv_wrappers", *path.relative_to(root).parent.parts])
-            return folder if name in vars(sys.modules[folder]) else f"{folder}.{path.stem}"
+            return folder if name in getattr(sys.modules.get(folder), "__dict__", {}) else f"{folder}.{path.stem}"
     return ""
 
 

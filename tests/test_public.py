@@ -95,6 +95,12 @@ def test_unknown_names(name, hint):
         getattr(adv, name)
 
 
+def test_the_place_of_a_name_in_a_folder_that_nobody_has_imported(monkeypatch):
+    monkeypatch.delitem(sys.modules, "adv_wrappers.campaign", raising=False)
+    with pytest.raises(AttributeError, match=r"import it from adv_wrappers\.campaign\.suite_report$"):
+        getattr(adv, "SuiteReport")  # noqa: B009
+
+
 def test_sb3_is_imported_only_when_asked_for():
     """An extra: importing the package must not need it."""
     code = (
