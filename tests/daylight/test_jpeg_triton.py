@@ -42,13 +42,13 @@ _GREY = (
     _THROUGH
     + """
 qualities = (5, 30, 75, 100)
-for i, (h, w) in enumerate([(8, 8), (13, 9), (17, 24), (1, 1), (7, 20)]):
+for i, (h, w) in enumerate([(8, 8), (13, 9), (17, 24), (1, 1)]):
     for layout, shape in {"HW": (h, w), "FHW": (3, h, w), "HWF": (h, w, 4), "FHWC": (2, h, w, 1)}.items():
         check(noise(2, *shape), qualities[i % 4], layout=layout)
         i += 1
 extremes = noise(2, 5, 16, 24) // 128 * 255
 ramps = (torch.arange(16)[:, None] * 7 + torch.arange(24) * 3).to(torch.uint8).expand(2, 5, 16, 24)
-for quality in (1, 2, 30, 50, 92, 100):
+for quality in (1, 30, 92):
     check(torch.cat([extremes, ramps]), quality, layout="FHW")
 stack = noise(2, 17, 24, 4)
 check(stack / 255, 30, layout="HWF")
@@ -66,7 +66,7 @@ _COLOURS = (
     + """
 i = 0
 for subsampling in ("4:2:0", "4:2:2", "4:4:4"):
-    for h, w in [(8, 8), (13, 9), (17, 24), (5, 3), (3, 5), (1, 1), (34, 50)]:
+    for h, w in [(13, 9), (17, 24), (5, 3), (1, 1), *([(34, 50)] if subsampling == "4:2:0" else [])]:
         layout = ("HWC", "CHW", "FHWC", "FCHW")[i % 4]
         shape = [{"H": h, "W": w, "C": 3, "F": 2}[letter] for letter in layout]
         order = ("RGB", "BGR")[i // 4 % 2]
