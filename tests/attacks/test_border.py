@@ -94,7 +94,7 @@ def test_the_border_is_watched():
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded_attacks_never_leave_the_device(name, space):
-    """Through the engine, on a device from which nothing can be read: every victim, and one under all budgets."""
+    """Through the engine, on a device from which nothing can be read: all victims on floats, one on bytes."""
     grid, defined = space == "bytes", False
     radius = 2.0 if grid else 0.3
     budgets = [Linf(radius, (1.0, 2.0, 0.0, 1.5)), Linf(radius), L0(2)]
@@ -111,6 +111,8 @@ def test_recorded_attacks_never_leave_the_device(name, space):
             if not defined:
                 watched(made, True, anew=False)
         defined = True
+        if grid:  # the space makes no difference to what a victim computes
+            break
     assert defined
 
 
