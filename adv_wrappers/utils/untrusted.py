@@ -121,11 +121,6 @@ def parse_tensors(data: bytes, where: str | Path) -> dict[str, Tensor]:
         raise CardError(f"cannot read {where}: {_what(error)}") from error
 
 
-def read_tensors(path: str | Path, max_bytes: int | None = None) -> dict[str, Tensor]:
-    """Tensors of a safetensors file, none of which changes with the file; raises as :func:`read_bytes`."""
-    return parse_tensors(read_bytes(path, max_bytes), path)
-
-
 class _Capped(io.BytesIO):
     """Bytes of which a reader may ask for so many at once: a table of contents of millions of names is not read."""
 
