@@ -1,9 +1,16 @@
-"""What wrapping costs: a step on CartPole that is not attacked, MaxDiff on 32 Hoppers, and evaluate around the latter.
+"""What wrapping costs: a step that is not attacked, noise and action attacks, MaxDiff on 32 Hoppers, and evaluate.
 
     python benchmarks/wrappers.py --victims FOLDER
 
 One run, one thread, interleaved, in processor time. CartPole's limits are lifted so that no reset falls into a timing;
 timed are steps that are not attacked (``Every(k)`` with a k beyond the run, ``Bernoulli`` with a tiny p), around noise.
+
+Attacked steps: uniform noise (0.05, of images two grey levels) and the action attacks, with microseconds over the step
+of the bare environment. Beside them stand a hand-written wrapper, ``obs + rng.uniform(-eps, eps)`` clipped to the
+space (of images ``rng.integers`` in 16 bits), and Gymnasium's ``TransformObservation`` around the same function; these
+draw from one generator, know no budget on integers beyond their own, and depend on the order of the steps. Actions are
+perturbed in Pendulum. 64 rows are Gymnasium's vector CartPole, and for the hand-written wrapper one call of the
+function on the batch; images are an environment that hands out one uint8 picture of 84x84x4 again and again.
 
 MaxDiff takes 10 steps at the card's eps on the card wocar-hopper-ppo (without ``--victims``: on ``zoo:hopper-ppo``),
 32 environments in a ``SyncVectorEnv``, episodes cut at 100 steps. The hand-written loop is the same algorithm in plain
@@ -20,21 +27,22 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorWrapper
 from timing import command, interleave, machine, medians, save, table, write
 from torch import Tensor
 
 import adv_wrappers as adv
 
+EPS, LEVELS = 0.05, 2
 BARE, HAND, WRAPPED, EVALUATE = "bare", "hand-written loop", "wrapper loop", "evaluate"
-ADDED = {"Never()": 0.25, "Every(k)": 2.0, "Bernoulli(p)": 5.0}  # bare steps that a layer may add
+ADDED = {"Never()": 0.2, "Every(k)": 2.0, "Bernoulli(p)": 5.0}  # bare steps that a layer may add
 ROWS, LENGTH, STEPS, STEP = 32, 100, 10, 0.1
 
 
@@ -46,14 +54,14 @@ def cartpole() -> gym.Env[Any, Any]:
     return env
 
 
-def stepper(env: gym.Env[Any, Any], count: int) -> Callable[[], None]:
-    """``count`` steps, pushing left and right by turns."""
+def stepper(env: Any, count: int, actions: Sequence[Any] = (0, 1)) -> Callable[[], None]:
+    """``count`` steps with two actions by turns."""
     env.reset(seed=0)
-    env.step(0)  # t = 0 is behind us
-    step, actions = env.step, [i % 2 for i in range(count)]
+    env.step(actions[0])  # t = 0 is behind us
+    step, script = env.step, [actions[i % 2] for i in range(count)]
 
     def call() -> None:
-        for action in actions:
+        for action in script:
             step(action)
 
     return call
@@ -72,6 +80,129 @@ def steps(rounds: int) -> dict[str, Any]:
     return {
         name: {"microseconds": micro[name], "added": ratios[name] - 1, "at_most": ADDED.get(name)} for name in calls
     }
+
+
+def cartpoles() -> VectorEnv[Any, Any, Any]:
+    """64 CartPoles without an end, in Gymnasium's own vector class."""
+    env: Any = gym.make_vec("CartPole-v1", 64, "vector_entry_point", max_episode_steps=10**9)
+    pole = env.unwrapped
+    pole.theta_threshold_radians = pole.x_threshold = math.inf
+    return env  # type: ignore[no-any-return]
+
+
+class Picture(gym.Env[Any, Any]):
+    """One picture of an Atari stack, which costs nothing to make."""
+
+    observation_space = gym.spaces.Box(0, 255, (84, 84, 4), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.picture = np.random.default_rng(0).integers(0, 256, (84, 84, 4), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self.picture, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.picture, 0.0, False, False, {}
+
+
+def noise_by_hand(space: Any) -> Callable[[Any], Any]:
+    """What one writes for noise that stays in the space."""
+    rng, shape, low, high = np.random.default_rng(0), space.shape, space.low, space.high
+    if space.dtype == np.uint8:
+        return lambda x: np.clip(x + rng.integers(-LEVELS, LEVELS + 1, shape, np.int16), 0, 255).astype(np.uint8)
+    return lambda x: np.clip(x + rng.uniform(-EPS, EPS, shape).astype(x.dtype), low, high)
+
+
+class ObservationByHand(gym.Wrapper[Any, Any, Any, Any]):
+    """Noise on observations, as one writes it."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.noise = noise_by_hand(env.observation_space)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self.noise(obs), reward, terminated, truncated, info
+
+
+class ActionByHand(gym.Wrapper[Any, Any, Any, Any]):
+    """Noise on actions, as one writes it; or the other of two."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        space = env.action_space
+        self.change = noise_by_hand(space) if isinstance(space, gym.spaces.Box) else lambda action: 1 - action
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return self.env.step(self.change(action))
+
+
+class RowsByHand(VectorWrapper):
+    """Noise on the observations of a vector, as one writes it."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.noise = noise_by_hand(env.observation_space)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        return self.noise(obs), rewards, terminated, truncated, infos
+
+
+def transformed(env: Any) -> Any:
+    """The same function in Gymnasium's own wrapper."""
+    space = env.observation_space
+    kind = gym.wrappers.TransformObservation if isinstance(env, gym.Env) else gym.wrappers.vector.TransformObservation
+    return kind(env, noise_by_hand(space), space)
+
+
+def attacked_steps(rounds: int) -> dict[str, dict[str, Any]]:
+    """Environment by environment, microseconds a step, and over the bare step with the goal."""
+    noise, flips, moves = f"noise:eps={EPS}", adv.ActionFlip(), adv.threat("action-noise", eps=EPS)
+    pendulum: Callable[[], Any] = lambda: gym.make("Pendulum-v1", max_episode_steps=10**9)  # noqa: E731
+    torques = [np.full(1, side, np.float32) for side in (-1.0, 1.0)]
+    rows = [np.full(64, side) for side in (0, 1)]
+    groups: dict[
+        str, tuple[Callable[[], Any], Sequence[Any], int, dict[str, tuple[Callable[[Any], Any], float | None]]]
+    ]
+    groups = {
+        "CartPole": (cartpole, (0, 1), 1000, {
+            "hand-written noise": (ObservationByHand, None),
+            "TransformObservation": (transformed, None),
+            "noise": (lambda env: adv.wrap(env, noise), 25),
+            "five layers of noise": (lambda env: adv.wrap(env, *[noise] * 5), 125),
+            "hand-written action flip": (ActionByHand, None),
+            "action flip": (lambda env: adv.wrap(env, flips), 25),
+        }),
+        "Pendulum": (pendulum, torques, 1000, {
+            "hand-written action noise": (ActionByHand, None),
+            "action noise": (lambda env: adv.wrap(env, moves), 25),
+        }),
+        "CartPole, 64 rows": (cartpoles, rows, 500, {
+            "hand-written noise": (RowsByHand, None),
+            "TransformObservation": (transformed, None),
+            "noise": (lambda env: adv.wrap(env, noise), 60),
+        }),
+        "uint8, 84x84x4": (Picture, (0, 1), 100, {
+            "hand-written noise": (ObservationByHand, None),
+            "TransformObservation": (transformed, None),
+            "noise": (lambda env: adv.wrap(env, f"noise:eps={LEVELS}"), None),
+        }),
+    }  # fmt: skip
+    found: dict[str, dict[str, Any]] = {}
+    for group, (make, actions, count, layers) in groups.items():
+        calls = {BARE: stepper(make(), count, actions)}
+        calls |= {name: stepper(layer(make()), count, actions) for name, (layer, _) in layers.items()}
+        seconds = interleave(calls, rounds, 0.0)
+        found[group] = {}
+        for name, times in seconds.items():
+            added = statistics.median(own - bare for own, bare in zip(times, seconds[BARE], strict=True))
+            found[group][name] = {
+                "microseconds": 1e6 * statistics.median(times) / count, "added": 1e6 * added / count,
+                "at_most": layers[name][1] if name in layers else None,
+            }  # fmt: skip
+    return found
 
 
 def one(env_id: str) -> gym.Env[Any, Any]:
@@ -175,23 +306,41 @@ def loops(victim: adv.Victim, env_id: str, eps: float, rounds: int) -> dict[str,
     }
 
 
-def goals(single: dict[str, Any], vector: dict[str, Any]) -> list[tuple[str, str, bool]]:
+def goals(
+    single: dict[str, Any], attacked: dict[str, dict[str, Any]], vector: dict[str, Any]
+) -> list[tuple[str, str, bool]]:
     """What was wanted, what was measured and whether it was met."""
     found = [
         (f"{name} adds at most {row['at_most']:g} bare steps", f"{row['added']:.2f}", row["added"] <= row["at_most"])
         for name, row in single.items()
         if row["at_most"] is not None
     ]
+    found += [
+        (
+            f"{group}: {name} adds at most {row['at_most']} microseconds", f"{row['added']:.1f}",
+            row["added"] <= row["at_most"],
+        )
+        for group, rows in attacked.items()
+        for name, row in rows.items()
+        if row["at_most"] is not None
+    ]  # fmt: skip
     ratio, share = vector["wrapper_to_hand"], vector["evaluate_to_wrapper"]
     found.append(("wrapper loop at least 0.95 of the hand-written loop", f"{ratio:.2f}", ratio >= 0.95))
-    found.append(("evaluate within 10% of the wrapper loop", f"{share:.2f}", share >= 0.9))
+    found.append(("evaluate at least 0.95 of the wrapper loop", f"{share:.2f}", share >= 0.95))
     return found
 
 
-def markdown(single: dict[str, Any], vector: dict[str, Any], victim: str, line: str) -> str:
+def markdown(
+    single: dict[str, Any], attacked: dict[str, dict[str, Any]], vector: dict[str, Any], victim: str, line: str
+) -> str:
     """The whole page."""
-    wanted = [(a, b, "yes" if c else "**no**") for a, b, c in goals(single, vector)]
+    wanted = [(a, b, "yes" if c else "**no**") for a, b, c in goals(single, attacked, vector)]
     steps_table = [[name, f"{row['microseconds']:.1f}", f"{row['added']:.2f}"] for name, row in single.items()]
+    attacked_table = [
+        [group, name, f"{row['microseconds']:.1f}", f"{row['added']:.1f}"]
+        for group, rows in attacked.items()
+        for name, row in rows.items()
+    ]
     speeds = [[name, f"{speed:.0f}"] for name, speed in vector["steps_per_second"].items()]
     return "\n\n".join([
         "# What wrapping costs",
@@ -201,6 +350,8 @@ def markdown(single: dict[str, Any], vector: dict[str, Any], victim: str, line: 
         "## Goals\n\n" + table(["goal", "measured", "met"], wanted),
         "## CartPole, steps that are not attacked\n\n"
         + table(["layer", "microseconds a step", "added, in bare steps"], steps_table),
+        "## Attacked steps\n\n"
+        + table(["environment", "layer", "microseconds a step", "added, in microseconds"], attacked_table),
         "## MaxDiff-10 on 32 Hoppers\n\n" + table(["loop", "environment steps a second"], speeds)
         + f"\n\nwrapper to hand-written {vector['wrapper_to_hand']:.2f}, evaluate to wrapper "
         f"{vector['evaluate_to_wrapper']:.2f}, evaluate to hand-written {vector['evaluate_to_hand']:.2f}.",
@@ -212,6 +363,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--victims", type=Path, help="folder of cards; None takes zoo:hopper-ppo")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps-only", action="store_true", help="time single steps, print them and write nothing")
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -230,16 +382,29 @@ def main() -> None:
     single = steps(arguments.rounds * 2)
     for label, row in single.items():
         print(f"{label:14} {row['microseconds']:7.2f} us a step, adds {row['added']:6.2f} bare steps", flush=True)
+    attacked = attacked_steps(arguments.rounds)
+    for group, rows in attacked.items():
+        for label, row in rows.items():
+            print(f"{group:18} {label:26} {row['microseconds']:7.1f} us a step, adds {row['added']:7.1f}", flush=True)
+    if arguments.steps_only:
+        return
     vector = loops(victim, card["environment"]["id"], eps, arguments.rounds)
     for label, speed in vector["steps_per_second"].items():
         print(f"{label:18} {speed:8.0f} steps a second", flush=True)
-    for goal, text, met in goals(single, vector):
+    for goal, text, met in goals(single, attacked, vector):
         print(f"{'met   ' if met else 'MISSED'} {goal}: {text}")
     save(
         arguments.out / "wrappers.json",
-        {"command": line, "machine": machine(), "victim": name, "cartpole": single, "hopper": vector},
+        {
+            "command": line,
+            "machine": machine(),
+            "victim": name,
+            "cartpole": single,
+            "attacked": attacked,
+            "hopper": vector,
+        },
     )
-    write(arguments.out / "wrappers.md", markdown(single, vector, name, line))
+    write(arguments.out / "wrappers.md", markdown(single, attacked, vector, name, line))
     print(f"wrote {arguments.out / 'wrappers.md'}")
 
 
