@@ -1,14 +1,18 @@
-"""PGD-10 against the floor and against other libraries, on one thread, interleaved in one run.
+"""Attacks against their floor and against other libraries, on one thread, interleaved in one run.
 
     python benchmarks/attacks.py
+    python benchmarks/attacks.py --only elu lstm      # these rows alone; the others of the page stay
+    python benchmarks/attacks.py --missing            # what the page does not have yet
 
 The floor of a K-step attack is K forward passes and K backward passes to the input alone, weights frozen, by autograd,
 and nothing else: no step is taken. Every contestant gets the labels, starts at the clean point (no random start) and
-takes 10 steps of a quarter of eps in the l-infinity ball, within [0, 1]. Ours is the code that a wrapper runs, the
-attack ``MinBest`` with the labels put in; a second row is ``MinBest`` as it is, which finds the labels itself with one
-more forward pass. Peers get the same module twice: as it comes, and
-with its weights frozen, which their own documentation does not ask for. Foolbox is called through ``run`` and so is
-spared the success check after the attack; ART takes and returns numpy arrays.
+takes 10 steps of a quarter of eps in the l-infinity ball, within [0, 1]; FGSM takes one of eps, and so its floor is one
+pass forward and one back. Ours is the code that a wrapper runs, the attack ``MinBest`` with the labels put in; a second
+row is ``MinBest`` as it is, which finds the labels itself. The actor of SAC has continuous actions, for which the other
+libraries have no attack: there ours is ``MaxDiff`` as it is, random start and noise included, and the floor is K passes
+with its divergence. Peers get the same module twice: as it comes, and with its weights frozen, which their own
+documentation does not ask for. Foolbox is called through ``run`` and so is spared the success check after the attack;
+ART takes and returns numpy arrays.
 
 Kernels are ATen calls below autograd, views, ``detach`` and bare allocations left out, counted alike for all. A host
 sync is a call of ``_local_scalar_dense`` or ``nonzero``.
@@ -18,9 +22,9 @@ from __future__ import annotations
 
 import argparse
 import copy
-import importlib.metadata
+import re
 import statistics
-import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -29,41 +33,29 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
-from timing import command, interleave, machine, medians, save, table, write
+from networks import CASES, Case
+from peers import EPS, PEERS, STEP, Call, versions
+from timing import command, interleave, load, machine, medians, save, table, write
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adv_wrappers import Linf, MinBest, from_module
-from adv_wrappers.attacks.objectives import CrossEntropy
+from adv_wrappers import Linf, MaxDiff, MinBest, from_module
+from adv_wrappers.attacks.objectives import CrossEntropy, SquaredDistance
 from adv_wrappers.core.context import Context
+from adv_wrappers.victims.sb3 import from_sb3
 
-STEPS, EPS, STEP, ACTIONS = 10, 8 / 255, 0.25, 6
+STEPS = 10
 FLOOR, OURS, WHOLE = "floor", "adv_wrappers", "adv_wrappers, MinBest with its label"
-GOALS = {("cnn", 1): 1.0, ("cnn", 8): 1.0, ("cnn", 64): 1.0, ("mlp", 1): 0.6, ("mlp", 64): 0.6, ("mlp", 1024): 0.75}
-PEERS_BY = {"cnn": 1.0, "mlp": 2.0}  # how many times as fast as the best of them
-KERNELS = 1.05
-_KEY = torch.zeros(1, dtype=torch.int64)  # nothing is drawn here
+SLOWER = 1.02  # than the best peer, at most
+LONGEST = 30.0  # seconds that the rounds of one network and batch size take, unless three of them take longer
+_KEY = torch.zeros(1, dtype=torch.int64)
 _NO_KERNEL = (
     "detach", "alias", "_unsafe_view", "_reshape_alias", "view", "t", "unsqueeze", "squeeze", "expand", "empty",
     "empty_like", "new_empty",
 )  # fmt: skip
 _SYNCS = ("_local_scalar_dense", "nonzero")
-
-Call = Callable[[], Any]
-
-
-def cnn() -> nn.Module:
-    """The network of Mnih et al. 2015 on 4x84x84."""
-    return nn.Sequential(
-        nn.Conv2d(4, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.ReLU(),
-        nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, ACTIONS),
-    )  # fmt: skip
-
-
-def mlp() -> nn.Module:
-    """17-64-64-6 with tanh."""
-    return nn.Sequential(nn.Linear(17, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, ACTIONS))
+Loss = Callable[[Tensor], Tensor]
 
 
 class Count(TorchDispatchMode):
@@ -80,14 +72,14 @@ class Count(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def floor(net: nn.Module, x: Tensor, labels: Tensor) -> Call:
+def floor(net: Callable[[Tensor], Tensor], x: Tensor, loss: Loss, steps: int) -> Call:
     """K forward passes and K backward passes to the input."""
 
     def call() -> Tensor:
         g = x
-        for _ in range(STEPS):
+        for _ in range(steps):
             leaf = x.detach().requires_grad_()
-            g = torch.autograd.grad(functional.cross_entropy(net(leaf), labels, reduction="sum"), leaf)[0]
+            g = torch.autograd.grad(loss(net(leaf)), leaf)[0]
         return g
 
     return call
@@ -103,142 +95,123 @@ class Labelled(MinBest):
         return CrossEntropy(self.labels)
 
 
-def ours(net: nn.Module, x: Tensor, labels: Tensor, whole: bool) -> Call:
+def attack(how: Any, x: Tensor, low: float, high: float) -> Call:
     """This library's code path: a fresh context a call, as in the engine."""
-    shape = tuple(x.shape[1:])
-    victim = from_module(net, spaces.Box(0.0, 1.0, shape, np.float32), spaces.Discrete(ACTIONS), "logits")
-    budget = Linf(EPS)
-    space = (torch.zeros(shape), torch.ones(shape))
-    how = (MinBest if whole else Labelled)(victim, steps=STEPS, step=STEP)
-    if not whole:
-        object.__setattr__(how, "labels", labels)
-
-    def context() -> Context:
-        low, high = budget.box(x, *space)
-        return Context.around(x, budget, (low, high), _KEY, space=space)
+    shape, budget = tuple(x.shape[1:]), Linf(EPS)
+    space = torch.full(shape, low), torch.full(shape, high)
+    keys = _KEY.expand(len(x)).clone()
 
     @torch.no_grad()
     def call() -> Tensor:
-        return how(x, context())
+        return how(x, Context.around(x, budget, budget.box(x, *space), keys, space=space))
 
     return call
 
 
-def torchattacks(net: nn.Module, x: Tensor, labels: Tensor) -> Call:
-    """``torchattacks.PGD``."""
-    from torchattacks import PGD
-
-    attack = PGD(net, eps=EPS, alpha=STEP * EPS, steps=STEPS, random_start=False)
-    return lambda: attack(x, labels)
-
-
-def foolbox(net: nn.Module, x: Tensor, labels: Tensor) -> Call:
-    """``foolbox.attacks.LinfPGD``."""
-    import foolbox as fb
-
-    model = fb.PyTorchModel(net.eval(), bounds=(0, 1))
-    attack = fb.attacks.LinfPGD(abs_stepsize=STEP * EPS, steps=STEPS, random_start=False)
-    criterion = fb.criteria.Misclassification(labels)
-    return lambda: attack.run(model, x, criterion, epsilon=EPS)
+def ours(net: nn.Module, x: Tensor, labels: Tensor, whole: bool, steps: int = STEPS) -> Call:
+    """MinBest, with the labels given unless it is the ``whole``."""
+    shape, actions = tuple(x.shape[1:]), int(net(x[:1]).shape[-1])
+    victim = from_module(net, spaces.Box(0.0, 1.0, shape, np.float32), spaces.Discrete(actions), "logits")
+    how = (MinBest if whole else Labelled)(victim, steps=steps, step=1.0 if steps == 1 else STEP)
+    if not whole:
+        object.__setattr__(how, "labels", labels)
+    return attack(how, x, 0.0, 1.0)
 
 
-def art(net: nn.Module, x: Tensor, labels: Tensor) -> Call:
-    """``art.attacks.evasion.ProjectedGradientDescentPyTorch``."""
-    from art.attacks.evasion.projected_gradient_descent.projected_gradient_descent_pytorch import (
-        ProjectedGradientDescentPyTorch,
-    )
-    from art.estimators.classification.pytorch import PyTorchClassifier
-
-    model = PyTorchClassifier(
-        net, nn.CrossEntropyLoss(), tuple(x.shape[1:]), ACTIONS, clip_values=(0.0, 1.0), device_type="cpu"
-    )
-    attack = ProjectedGradientDescentPyTorch(
-        model, eps=EPS, eps_step=STEP * EPS, max_iter=STEPS, num_random_init=0, batch_size=len(x), verbose=False
-    )
-    array, targets = x.numpy(), labels.numpy()
-    return lambda: attack.generate(array, targets)
-
-
-PEERS = {"torchattacks": torchattacks, "foolbox": foolbox, "ART": art}
-PACKAGES = ("torchattacks", "foolbox", "adversarial-robustness-toolbox")
-
-
-def versions() -> str:
-    """Names and versions of the peers that are installed."""
-    found = []
-    for name in PACKAGES:
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ", ".join(found)
-
-
-def contestants(kind: str, batch: int) -> tuple[dict[str, Call], dict[str, nn.Module], list[str]]:
+def contestants(case: Case, batch: int) -> tuple[dict[str, Call], dict[str, nn.Module], list[str]]:
     """Calls and networks by name, and the peers that are not installed."""
     torch.manual_seed(0)
-    net = {"cnn": cnn, "mlp": mlp}[kind]().eval()
+    net = case.make().eval()
     frozen = copy.deepcopy(net).requires_grad_(False)
-    x = torch.rand(batch, *((4, 84, 84) if kind == "cnn" else (17,)))
-    labels = net(x).argmax(1)
-    calls, nets = {FLOOR: floor(frozen, x, labels)}, {FLOOR: frozen}
+    x = torch.rand(batch, *case.shape)
+    if case.attack == "max-diff":
+        return _on_actor(net, frozen, x), {FLOOR: frozen, OURS: net}, []
+    steps, labels = 1 if case.attack == "fgsm" else STEPS, net(x).argmax(1)
+    calls = {FLOOR: floor(frozen, x, lambda params: functional.cross_entropy(params, labels, reduction="sum"), steps)}
+    nets = {FLOOR: frozen}
     for name, whole in ((OURS, False), (WHOLE, True)):
         nets[name] = copy.deepcopy(net)
-        calls[name] = ours(nets[name], x, labels, whole)
+        calls[name] = ours(nets[name], x, labels, whole, steps)
     missing = []
     for name, make in PEERS.items():
         for suffix, kept in ((", weights frozen", True), ("", False)):
             nets[name + suffix] = copy.deepcopy(net).requires_grad_(not kept)
             try:
-                calls[name + suffix] = make(nets[name + suffix], x, labels)
+                calls[name + suffix] = make(nets[name + suffix], x, labels, steps)
             except ImportError as error:
                 missing.append(f"{name}: {error}")
                 break
     return calls, nets, missing
 
 
-def measure(kind: str, batch: int, rounds: int, least: float) -> tuple[list[dict[str, Any]], list[str]]:
+def _on_actor(policy: Any, frozen: Any, x: Tensor) -> dict[str, Call]:
+    """MaxDiff on the actor of an SB3 policy, and its floor."""
+    actor, victim = frozen.actor, from_sb3(policy)
+
+    def net(x: Tensor) -> Tensor:
+        latent = actor.latent_pi(x)
+        return torch.cat([actor.mu(latent), actor.log_std(latent).clamp(-20, 2)], -1)
+
+    distance = SquaredDistance(victim, net(x))
+    return {
+        FLOOR: floor(net, x, lambda params: distance(params).sum(), STEPS),
+        OURS: attack(MaxDiff(victim, steps=STEPS), x, -torch.inf, torch.inf),
+    }
+
+
+def measure(network: str, batch: int, rounds: int, least: float) -> tuple[list[dict[str, Any]], list[str]]:
     """One network and batch size: a row a contestant."""
-    calls, nets, missing = contestants(kind, batch)
-    ends, counts = {}, {}
+    calls, nets, missing = contestants(CASES[network], batch)
+    ends, counts, once = {}, {}, 0.0
     for name, call in calls.items():
-        call()  # warm
-        ends[name] = torch.as_tensor(call())
+        started = time.process_time()
         with Count() as count:
-            call()
+            ends[name] = torch.as_tensor(call())
+        once += max(least, time.process_time() - started)
         counts[name] = count.calls
-    seconds = interleave(calls, rounds, least)
+    seconds = interleave(calls, min(rounds, max(3, int(LONGEST / once))), least, warm=True)
     ratios, base = medians(seconds, FLOOR), sum(counts[FLOOR].values())
     rows = []
     for name in calls:
         kernels = sum(counts[name].values())
         agree = float((ends[name] - ends[OURS]).abs().le(1e-6).float().mean()) if name != FLOOR else None
         rows.append({
-            "network": kind, "batch": batch, "contestant": name, "ratio": ratios[name],
+            "network": network, "batch": batch, "contestant": name, "ratio": ratios[name],
             "milliseconds": 1000 * statistics.median(seconds[name]), "kernels": kernels, "kernel_ratio": kernels / base,
             "syncs": sum(counts[name][sync] for sync in _SYNCS),
             "weight_gradients": sum(p.grad is not None for p in nets[name].parameters()), "same_as_ours": agree,
+            "machine": machine(),
         })  # fmt: skip
     return rows, missing
+
+
+def _measured(rows: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, dict[str, Any]]]:
+    """Rows by network and batch size, and then by contestant."""
+    found: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault((row["network"], row["batch"]), {})[row["contestant"]] = row
+    return found
+
+
+def _best_peer(here: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
+    peers = [row for name, row in here.items() if name.split(",")[0] in PEERS]
+    return min(peers, key=lambda row: row["ratio"], default=None)
 
 
 def goals(rows: list[dict[str, Any]]) -> list[tuple[str, str, bool]]:
     """What was wanted, what was measured and whether it was met."""
     found = []
-    for kind, batch in dict.fromkeys((row["network"], row["batch"]) for row in rows):
-        here = {row["contestant"]: row for row in rows if (row["network"], row["batch"]) == (kind, batch)}
-        own, where = here[OURS], f"{kind}, batch {batch}"
-        most = GOALS[kind, batch]
-        found.append((f"{where}: at most {most} times the floor", f"{own['ratio']:.2f}", own["ratio"] <= most))
-        peers = {name: row["ratio"] for name, row in here.items() if name.split(",")[0] in PEERS}
-        if peers:
-            best = min(peers, key=lambda name: peers[name])
-            text = f"{own['ratio']:.2f} against {peers[best]:.2f} ({best})"
-            by = peers[best] / own["ratio"]
-            goal = f"{where}: {PEERS_BY[kind]:g} times as fast as the best peer"
-            found.append((goal, f"{by:.2f} times: {text}", by >= PEERS_BY[kind]))
-        kernels = own["kernel_ratio"]
-        found.append((f"{where}: at most {KERNELS} times the floor's kernels", f"{kernels:.2f}", kernels <= KERNELS))
+    for (network, batch), here in _measured(rows).items():
+        case, where = CASES[network], f"{network}, batch {batch}"
+        own = here[WHOLE if case.attack == "fgsm" else OURS]
+        most = case.batches[batch]
+        if most is not None:
+            found.append((f"{where}: at most {most:g} times the floor", f"{own['ratio']:.2f}", own["ratio"] <= most))
+        best = _best_peer(here)
+        if best is not None:
+            ratio = own["ratio"] / best["ratio"]
+            text = f"{ratio:.2f} times: {own['ratio']:.2f} against {best['ratio']:.2f} ({best['contestant']})"
+            found.append((f"{where}: at most {SLOWER} times the best peer", text, ratio <= SLOWER))
         clean = own["syncs"] == own["weight_gradients"] == 0
         text = f"{own['syncs']} and {own['weight_gradients']}"
         found.append((f"{where}: no host sync, no gradient of a weight", text, clean))
@@ -247,7 +220,6 @@ def goals(rows: list[dict[str, Any]]) -> list[tuple[str, str, bool]]:
 
 def markdown(rows: list[dict[str, Any]], missing: list[str], line: str) -> str:
     """The whole page."""
-    wanted = goals(rows)
     header = [
         "network", "batch", "contestant", "times the floor", "ms", "kernels (times the floor)", "host syncs",
         "weights with gradients", "elements equal to ours",
@@ -260,13 +232,21 @@ def markdown(rows: list[dict[str, Any]], missing: list[str], line: str) -> str:
         ]
         for r in rows
     ]  # fmt: skip
+    machines = list(dict.fromkeys(row["machine"] for row in rows))
+    where = machines[0] if len(machines) == 1 else "; ".join(
+        f"{each} ({', '.join(dict.fromkeys(row['network'] for row in rows if row['machine'] == each))})"
+        for each in machines
+    )  # fmt: skip
     text = [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
+    networks = [[name, (case.make.__doc__ or "").split("\n")[0], case.attack] for name, case in CASES.items()]
+    wanted = [(goal, measured, "yes" if met else "**no**") for goal, measured, met in goals(rows)]
     parts = [
-        "# PGD-10 beside its floor and other libraries",
-        f"Made by `{line}`\n\non {machine()}; {versions()}. Processor time, medians over the rounds of one "
+        "# Attacks beside their floor and other libraries",
+        f"Made by `{line}`\n\non {where}; {versions()}. Processor time, medians over the rounds of one "
         "interleaved run, ratios within a round.",
         *text,
-        "## Goals\n\n" + table(["goal", "measured", "met"], [(a, b, "yes" if c else "**no**") for a, b, c in wanted]),
+        table(["network", "what it is", "attack"], networks),
+        "## Goals\n\n" + table(["goal", "measured", "met"], wanted),
         "## All contestants\n\n" + table(header, body),
     ]
     if missing:
@@ -274,38 +254,77 @@ def markdown(rows: list[dict[str, Any]], missing: list[str], line: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def summary(rows: list[dict[str, Any]]) -> str:
+    """The table of ``docs/performance.md``."""
+    body = []
+    for (network, batch), here in _measured(rows).items():
+        case, best = CASES[network], _best_peer(here)
+        own = here[WHOLE if case.attack == "fgsm" else OURS]
+        peer = "" if best is None else f"{best['ratio']:.2f} ({best['contestant'].split(',')[0]})"
+        about = (case.make.__doc__ or "").split("\n")[0].rstrip(".")
+        body.append([about, case.attack, batch, f"{own['ratio']:.2f}", peer])
+    return table(["victim", "attack", "batch", "times the floor", "best peer"], body)
+
+
+def publish(out: Path, rows: list[dict[str, Any]], missing: list[str], line: str) -> None:
+    """Write the results, their page, and the table in ``performance.md`` beside the folder, where there is one."""
+    save(out / "attacks.json", {"command": line, "peers": versions(), "rows": rows})
+    write(out / "attacks.md", markdown(rows, missing, line))
+    page = out.parent / "performance.md"
+    if page.exists():
+        marked = re.compile(r"(<!-- attacks: begin -->\n).*?(<!-- attacks: end -->)", re.DOTALL)
+        new = marked.sub(lambda found: f"{found[1]}{summary(rows)}\n{found[2]}", page.read_text(encoding="utf-8"))
+        write(page, new)
+
+
 def main() -> None:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--least", type=float, default=0.05, help="seconds a timing lasts at least")
-    parser.add_argument("--only", choices=["cnn", "mlp"])
+    parser.add_argument("--only", choices=list(CASES), nargs="+", metavar="NETWORK", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--batches", type=int, nargs="+", help="these batch sizes alone, of those that a network has")
+    parser.add_argument("--missing", action="store_true", help="only rows that the results do not have yet")
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    line = command(sys.argv[1:])
-    print(line)
+    line = command([])
     print(machine(), flush=True)
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = [row for row in load(arguments.out / "attacks.json").get("rows", ()) if _known(row)]
     missing: list[str] = []
-    for kind, batches in (("mlp", (1, 64, 1024)), ("cnn", (1, 8, 64))):
-        for batch in batches if arguments.only in (None, kind) else ():
-            new, missing = measure(kind, batch, arguments.rounds, arguments.least)
-            rows += new
-            for row in new:
-                print(
-                    f"{kind} {batch:5d} {row['contestant']:38} {row['ratio']:6.2f} x floor {row['milliseconds']:9.3f} "
-                    f"ms {row['kernels']:5d} kernels {row['syncs']:3d} syncs {row['weight_gradients']:2d} weight "
-                    f"gradients",
-                    flush=True,
-                )
-    for goal, text, met in goals(rows):
+    measured: list[dict[str, Any]] = []
+    for network, batch in ((name, batch) for name in arguments.only or CASES for batch in CASES[name].batches):
+        there = any((row["network"], row["batch"]) == (network, batch) for row in rows)
+        if (arguments.batches and batch not in arguments.batches) or (arguments.missing and there):
+            continue
+        try:
+            new, missing = measure(network, batch, arguments.rounds, arguments.least)
+        except ImportError as error:
+            print(f"{network} is not measured: {error}")
+            continue
+        measured += new
+        rows = sorted([row for row in rows if (row["network"], row["batch"]) != (network, batch)] + new, key=_place)
+        for row in new:
+            print(
+                f"{network:12} {batch:5d} {row['contestant']:38} {row['ratio']:6.2f} x floor {row['milliseconds']:9.3f}"
+                f" ms {row['kernels']:5d} kernels {row['syncs']:3d} syncs {row['weight_gradients']:2d} weight "
+                "gradients",
+                flush=True,
+            )
+        publish(arguments.out, rows, missing, line)
+    for goal, text, met in goals(measured):
         print(f"{'met   ' if met else 'MISSED'} {goal}: {text}")
     if missing:
         print("not installed:", "; ".join(missing))
-    save(arguments.out / "attacks.json", {"command": line, "machine": machine(), "peers": versions(), "rows": rows})
-    write(arguments.out / "attacks.md", markdown(rows, missing, line))
-    print(f"wrote {arguments.out / 'attacks.md'}")
+
+
+def _known(row: dict[str, Any]) -> bool:
+    """Whether a row of an earlier run is still one of the page's."""
+    return "machine" in row and row["network"] in CASES and row["batch"] in CASES[row["network"]].batches
+
+
+def _place(row: dict[str, Any]) -> tuple[int, int]:
+    return list(CASES).index(row["network"]), row["batch"]
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from attacks import ACTIONS, EPS, STEP, STEPS, Labelled, cnn, foolbox, mlp, torchattacks
+from attacks import STEPS, Labelled
 from daylight_loops import ALPHA, BETA, DEGREES, DX, DY, NORM, QUALITY, projective
 from gymnasium import spaces
+from networks import ACTIONS, cnn, mlp
+from peers import EPS, STEP, foolbox, torchattacks
 from torch import Tensor, nn
 
 from adv_wrappers import Linf, daylight, from_module
@@ -157,8 +159,8 @@ def peers(row: Row, given: tuple[Tensor, ...]) -> tuple[dict[str, Call], list[st
         builders["kornia"] = lambda: kornia(row.kind, given[0])
     elif row.precision is None:
         net = network(row.kind).to(given[0].device)
-        builders["torchattacks"] = lambda: torchattacks(copy.deepcopy(net), *given)
-        builders["foolbox"] = lambda: foolbox(copy.deepcopy(net), *given)
+        builders["torchattacks"] = lambda: torchattacks(copy.deepcopy(net), *given, STEPS)
+        builders["foolbox"] = lambda: foolbox(copy.deepcopy(net), *given, STEPS)
     calls, missing = {}, []
     for name, make in builders.items():
         try:

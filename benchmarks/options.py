@@ -23,8 +23,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from attacks import ACTIONS, EPS, STEP, STEPS, cnn, mlp
+from attacks import STEPS
 from gymnasium import spaces
+from networks import ACTIONS, cnn, mlp
+from peers import EPS, STEP
 from timing import command, interleave, machine, medians, save, table, write
 from torch import Tensor, nn
 

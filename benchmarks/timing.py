@@ -10,12 +10,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "reproduce"))
 
-from figures import command, machine, save, table, write
+from figures import command, load, machine, save, table, write
 
-__all__ = ["command", "interleave", "machine", "medians", "save", "table", "write"]
+__all__ = ["command", "interleave", "load", "machine", "medians", "save", "table", "write"]
 
 
-def interleave(contestants: Mapping[str, Callable[[], object]], rounds: int, least: float) -> dict[str, list[float]]:
+def interleave(
+    contestants: Mapping[str, Callable[[], object]], rounds: int, least: float, warm: bool = False
+) -> dict[str, list[float]]:
     """Processor seconds a call of every contestant in each of ``rounds`` rounds.
 
     The clock is the process's own, so time in which the machine serves somebody else is not counted; with one thread
@@ -23,10 +25,12 @@ def interleave(contestants: Mapping[str, Callable[[], object]], rounds: int, lea
 
     Every round times all of them, each beginning one place later than in the round before, so that whatever else the
     machine does falls on all alike. A timing repeats its call until ``least`` seconds have passed, by an estimate.
+    ``warm`` says that each was called before.
     """
     repeats = {}
     for name, call in contestants.items():
-        call()
+        if not warm:
+            call()
         started = time.process_time()
         call()
         repeats[name] = max(1, round(least / max(time.process_time() - started, 1e-9)))
