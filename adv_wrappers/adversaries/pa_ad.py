@@ -135,13 +135,19 @@ class TowardMean:
 
 
 class TowardPolicy:
-    """``-KL(policy || goal)``, the goal a policy of the victim's own family ``[B, K]``."""
+    """``-KL(policy || goal)`` of Gaussian policies, means and log standard deviations ``[B, K]``."""
 
     def __init__(self, victim: Any, goal: Tensor) -> None:
         self.victim, self.goal = victim, goal
 
     def __call__(self, params: Tensor) -> Tensor:
         return -self.victim.kl(params, self.goal)  # type: ignore[no-any-return]
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """``(goal mean - mean) / goal variance``, and ``1 - variance / goal variance`` for the log-std."""
+        (mean, log_std), (goal, goal_log_std) = params.chunk(2, -1), self.goal.chunk(2, -1)
+        move = ((goal - mean) * (-2 * goal_log_std).exp()).nan_to_num(nan=0.0)  # of a mean that stays, and a std of 0
+        return torch.cat([move, 1 - (2 * (log_std - goal_log_std)).exp()], -1)
 
 
 VARIANTS = ("linear-first", "literal", "released")

@@ -24,7 +24,21 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.numbers import check_integer, check_number, is_integer
-from adv_wrappers.victims.gradients import Loss, need_gradient
+from adv_wrappers.victims.gradients import need_gradient
+
+
+class CappedMargin:
+    """A :class:`Margin` up to ``most``, beyond which nothing is gained: minus the paper's f6."""
+
+    def __init__(self, margin: Margin, most: float) -> None:
+        self.margin, self.most = margin, most
+
+    def __call__(self, params: Tensor) -> Tensor:
+        return self.margin(params).clamp(max=self.most)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """That of the margin, and nothing beyond."""
+        return torch.where((self.margin(params) <= self.most)[:, None], self.margin.gradient(params), 0.0)
 
 
 @dataclass(frozen=True)
@@ -71,7 +85,7 @@ class CarliniWagner(Perturbation):
         if isinstance(self.target, int) and actions is not None and not 0 <= self.target < actions:
             raise ValueRangeError(f"target must be an action from 0 to {actions - 1}, got {self.target}")
 
-    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
+    def objective(self, x: Tensor, bound: BoundVictim) -> Margin:
         """What is maximised: the lead of the wanted action, a loss on parameters ``[B, K] -> [B]``."""
         params = bound.params(x)
         if self.target is None:
@@ -85,7 +99,7 @@ class CarliniWagner(Perturbation):
         shape = (-1, *[1] * (x.dim() - 1))
         middle, half = (context.high + context.low) / 2, ((context.high - context.low) / 2).clamp(min=1e-12)
         start = ((x - middle) / half).clamp(-0.999999, 0.999999).atanh()
-        slope = bound.gradient(lambda params: torch.clamp(lead(params), max=self.confidence))
+        slope = bound.gradient(CappedMargin(lead, self.confidence))
         best, best_cost, best_lead = x.clone(), x.new_full((len(x),), torch.inf), x.new_full((len(x),), -torch.inf)
         # the paper's pixels span one unit: so does the widest side of the box, for c to mean the same everywhere
         c = self.c * (context.high - context.low).flatten(1).amax(1).square()

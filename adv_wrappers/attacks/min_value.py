@@ -17,7 +17,7 @@ from adv_wrappers.attacks.gradient_attack import Gradient, GradientAttack
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
-from adv_wrappers.victims.gradients import Loss
+from adv_wrappers.victims.gradients import Loss, by_autograd
 
 
 class NegativeValue:
@@ -25,6 +25,10 @@ class NegativeValue:
 
     def __call__(self, values: Tensor) -> Tensor:
         return -values
+
+    def gradient(self, values: Tensor) -> Tensor:
+        """Minus one."""
+        return torch.full_like(values, -1.0)
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,5 @@ class MinValue(GradientAttack):
         return values
 
     def gradient(self, bound: BoundVictim, loss: Loss) -> Gradient:
-        def slope(x: Tensor) -> Tensor:
-            with torch.enable_grad():
-                x = x.detach().requires_grad_()
-                total = loss(self.outputs(bound, x)).sum()
-                if not total.requires_grad:
-                    raise VictimError("the victim's value carries no gradient to the observation")
-                return torch.autograd.grad(total, x)[0]
-
-        return slope
+        without = "the victim's value carries no gradient to the observation"
+        return by_autograd(lambda x: self.outputs(bound, x), loss, None, without)

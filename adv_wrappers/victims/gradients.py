@@ -74,23 +74,44 @@ def gradient(
         output_gradient = getattr(loss, "gradient", None) or _output_gradient(loss)
         return sequence.input_gradient(output_gradient, dtype)
 
-    def differentiate(x: Tensor) -> Tensor:
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            with lowered(precision, x.device):
-                params = victim.params(x if fill is None else fill(x), state)
-            total = loss(params if precision is None else params.to(x.dtype)).sum()
-            if not total.requires_grad:
-                raise VictimError(
-                    "the victim's output carries no gradient to the observation: its module must not detach, run under "
-                    f"no_grad, or choose actions itself; {_INSTEAD}"
-                )
-            with lowered(precision, x.device):
-                return torch.autograd.grad(total, x)[0]
+    def params(x: Tensor) -> Tensor:
+        return victim.params(x if fill is None else fill(x), state)
+
+    differentiate = by_autograd(params, loss, precision, (
+        "the victim's output carries no gradient to the observation: its module must not detach, run under no_grad, or "
+        f"choose actions itself; {_INSTEAD}"
+    ))  # fmt: skip
 
     # a loss that is a function of its own would be compiled anew at every attack
     if victim.compile and fill is None and state is None and precision is None and hasattr(loss, "gradient"):
         return compiled(victim, loss, differentiate)
+    return differentiate
+
+
+def by_autograd(outputs: Callable[[Tensor], Tensor], loss: Loss, precision: str | None, without: str) -> Gradient:
+    """``x -> d loss(outputs(x)).sum() / dx`` by autograd over ``outputs`` alone: the loss has its gradient beside it.
+
+    Args:
+        outputs: observations ``[B, *S]`` to the input of the loss, ``[B, ...]``.
+        loss: with a method ``gradient`` in closed form, or else differentiated by itself.
+        precision: of ``outputs``; the loss is always computed exactly.
+        without: the message of the :class:`VictimError` where no gradient reaches the observation.
+    """
+    slope = getattr(loss, "gradient", None) or _output_gradient(loss)
+
+    def differentiate(x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            with lowered(precision, x.device):
+                y = outputs(x)
+        if not y.requires_grad:
+            raise VictimError(without)
+        with torch.no_grad():
+            exact = y.detach()
+            g = slope(exact) if precision is None else slope(exact.to(x.dtype)).to(y.dtype)
+        with lowered(precision, x.device):
+            return torch.autograd.grad(y, x, g)[0]
+
     return differentiate
 
 
@@ -136,13 +157,20 @@ def check_precision(precision: str | None) -> None:
         raise ValueRangeError(f"precision must be one of {', '.join(PRECISIONS)}, or None for full, got {precision!r}")
 
 
-@contextlib.contextmanager
-def lowered(precision: str | None, device: torch.device) -> Iterator[None]:
+_AS_IT_IS = contextlib.nullcontext()
+
+
+def lowered(precision: str | None, device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Networks that run in here do so in ``precision``; what was set before is set again afterwards."""
+    return _AS_IT_IS if precision is None else _lower(precision, device)
+
+
+@contextlib.contextmanager
+def _lower(precision: str, device: torch.device) -> Iterator[None]:
     if precision == "bf16":
         with torch.autocast(device.type, torch.bfloat16):
             yield
-    elif precision == "tf32":
+    else:
         products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
         torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.allow_tf32 = True
@@ -151,8 +179,6 @@ def lowered(precision: str | None, device: torch.device) -> Iterator[None]:
         finally:
             torch.set_float32_matmul_precision(products)
             torch.backends.cudnn.allow_tf32 = convolutions
-    else:
-        yield
 
 
 @torch.no_grad()

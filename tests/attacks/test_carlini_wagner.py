@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from adv_wrappers import CarliniWagner
+from adv_wrappers.attacks.carlini_wagner import CappedMargin
+from adv_wrappers.attacks.objectives import Margin
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import actor, chooser, context, linear, randn
@@ -29,6 +31,17 @@ def distances(x) -> torch.Tensor:
 def attack(x=X, budget=None, **arguments) -> torch.Tensor:
     how = CarliniWagner(VICTIM, **{"steps": 150, "step": 0.02, "searches": 6, **arguments})
     return how(x, context(x, budget or Valid(), -3, 3))
+
+
+@pytest.mark.parametrize("confidence", [0.0, 0.5])
+@pytest.mark.parametrize("toward", [False, True])
+def test_the_gradient_of_the_capped_margin(toward, confidence):
+    objective = CappedMargin(Margin(torch.arange(8) % 3, toward), confidence)
+    leaf = randn(8, 3, seed=4).requires_grad_()
+    loss = objective(leaf)
+    (expected,) = torch.autograd.grad(loss.sum(), leaf)
+    assert torch.equal(objective.gradient(leaf.detach()), expected)
+    assert (loss == confidence).any() and (loss < confidence).any()
 
 
 def test_untargeted_flips_the_action_close_to_the_minimum():
