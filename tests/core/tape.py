@@ -6,6 +6,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers.accel import cuda_graphs, transfer
+from adv_wrappers.core import rng
 from adv_wrappers.utils.trees import tensors
 
 
@@ -64,8 +65,14 @@ class Late(transfer.Transfer):
         self.coming.append((buffer, value))
 
 
+def elsewhere(monkeypatch) -> None:
+    """Draw by the kernels of other devices, which a tape can write down."""
+    monkeypatch.setattr(rng, "_HOST", ())
+
+
 def install(monkeypatch) -> tuple[list[Tape], list[Late]]:
     """Every layer that may be recorded is, as if its device were another; the tapes and transfers that it got."""
+    elsewhere(monkeypatch)
     tapes, lates = [], []
     monkeypatch.setattr(cuda_graphs, "recorder_for", lambda device: tapes.append(Tape()) or tapes[-1])
     monkeypatch.setattr(transfer, "between", lambda device: lates.append(Late(device)) or lates[-1])

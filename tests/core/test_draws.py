@@ -22,6 +22,7 @@ from adv_wrappers.core.budgets import L0, L2, Linf, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.threat import ThreatModel
+from tests.core.tape import elsewhere
 
 FILE = Path(__file__).with_name("draws.json")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -136,8 +137,11 @@ def close(name: str, new: Any, old: Any) -> bool:
     return bool(new == old)
 
 
+@pytest.mark.parametrize("where", ["host", "elsewhere"])
 @pytest.mark.parametrize("part", PARTS)
-def test_draws_are_those_that_were_recorded(part):
+def test_draws_are_those_that_were_recorded(part, where, monkeypatch):
+    if where == "elsewhere":
+        elsewhere(monkeypatch)
     recorded, made = json.loads(FILE.read_text())[part], dict(PARTS[part]())
     assert made.keys() == recorded.keys()
     assert [name for name, value in made.items() if not close(name, value, recorded[name])] == []

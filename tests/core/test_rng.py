@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adv_wrappers.core import rng
+from tests.core.tape import elsewhere
 
 U64 = st.integers(0, 2**64 - 1)
 EXTREMES = (0, 1, 2**63 - 1, 2**63, 2**64 - 1)
@@ -127,6 +128,64 @@ def test_draws_do_not_depend_on_the_other_rows(draw, shape):
     assert whole.shape == (7, *shape)
     for i in (0, 6):
         assert torch.equal(getattr(rng, draw)(row_keys[i : i + 1], shape, torch.float32)[0], whole[i])
+
+
+def seen(value: np.ndarray | torch.Tensor) -> tuple[tuple[int, ...], str, bytes]:
+    """Shape, type and bytes, the same for arrays and tensors."""
+    array = np.asarray(value)
+    return array.shape, str(array.dtype), array.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(), (0,), (4,), (2, 3), (376,), (130, 130)], ids=str)
+@pytest.mark.parametrize("rows", [0, 1, 3, 64])
+def test_draws_are_the_same_bytes_in_numpy_and_in_torch(rows, shape, dtype, monkeypatch):
+    array = rng.fold(np.arange(rows, dtype=np.uint64), 5)
+    row_keys, kind = torch.from_numpy(array.view(np.int64)), getattr(torch, dtype)
+    for name, start in (("uniform", 0), ("uniform", 3), ("normal", 0), ("normal", 3), ("signs", None)):
+        draw, more = getattr(rng, name), () if start is None else (start,)
+        drawn = draw(array, shape, np.dtype(dtype), *more)
+        assert isinstance(drawn, np.ndarray) and seen(drawn)[:2] == ((rows, *shape), dtype)
+        assert seen(drawn) == seen(draw(array, shape, getattr(np, dtype), *more))
+        assert seen(drawn) == seen(draw(row_keys, shape, kind, *more))
+        if rows == 1:
+            assert seen(drawn) == seen(draw(int(array[0]), shape, np.dtype(dtype), *more))
+        with monkeypatch.context() as patch:
+            elsewhere(patch)
+            assert seen(drawn) == seen(draw(row_keys, shape, kind, *more))
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (20000,)], ids=str)
+def test_bits_and_keys_are_the_same_in_numpy_and_in_torch(shape, monkeypatch):
+    array, data = rng.roots([5, 2**64 - 1]), np.array([-1, 2**40])
+    row_keys = rng.as_tensor(array, 2, torch.device("cpu"))
+    bits, folded = rng.bits(array, shape), rng.fold(array, data)
+    assert bits.dtype == np.uint64 and seen(bits) == seen(rng.bits(row_keys, shape).numpy().view(np.uint64))
+    assert array.tolist() == [5, 2**64 - 1] and data.tolist() == [-1, 2**40]  # nothing was written to
+    elsewhere(monkeypatch)
+    assert seen(bits) == seen(rng.bits(row_keys, shape).numpy().view(np.uint64))
+    assert folded.tolist() == unsigned(rng.fold(row_keys, torch.as_tensor(data)))
+    assert (
+        rng.fold(array, data.astype(np.int16)).tolist() == rng.fold(array, data.astype(np.int16).astype(int)).tolist()
+    )
+
+
+def test_integers_of_numpy_are_integers():
+    high = 2**64 - 3
+    assert rng.fold(np.uint64(high), np.int64(3)) == rng.fold(high, 3)
+    assert rng.fold(rng.roots([1, 2]), np.int64(3)).tolist() == [rng.fold(1, 3), rng.fold(2, 3)]
+    assert rng.fold(np.uint64(high), np.arange(2)).tolist() == [rng.fold(high, 0), rng.fold(high, 1)]
+    assert seen(rng.uniform(np.uint64(high), (3,), np.float32)) == seen(rng.uniform(high, (3,), np.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_narrow_numbers_are_drawn_in_float32(dtype, monkeypatch):
+    row_keys = rng.fold(torch.arange(2), 5)
+    for draw in (rng.uniform, rng.normal):
+        assert draw(row_keys, (3,), dtype).dtype == torch.float32
+    signs = rng.signs(row_keys, (3,), dtype)
+    elsewhere(monkeypatch)
+    assert signs.dtype == dtype and torch.equal(signs, rng.signs(row_keys, (3,), dtype))
 
 
 def test_the_first_elements_do_not_depend_on_the_shape():
