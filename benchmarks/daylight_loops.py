@@ -54,7 +54,8 @@ def ours(transform: str, layout: str) -> Call:
 def by_torch(transform: str, layout: str) -> Call:
     """The same where OpenCV is not taken."""
     call = ours(transform, layout)
-    scopes = [f.__globals__ for f in (daylight.brightness, daylight.median_blur, daylight.jpeg, warp)]
+    functions = daylight.brightness, daylight.median_blur, daylight.jpeg, daylight.shift, warp
+    scopes = [f.__globals__ for f in functions]
     host = scopes[0]["on_host"]
 
     def forced(x: Images) -> Any:

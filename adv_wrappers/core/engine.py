@@ -450,18 +450,18 @@ class Engine:
         self, value: Observation, part: Batch, attacked: Flags, rows: Rows, final: bool, mask: Tensor | None
     ) -> Batch:  # fmt: skip
         """An attack on whole images, in their own dtype from end to end."""
-        x = tensor_of(part if rows is None else part[rows], self.device)
-        context = Context(self, value, part, rows, final, mask)
-        y = self.how(x, context)
-        if not isinstance(y, Tensor) or y.shape != x.shape or y.is_complex():
+        x, context = part if rows is None else part[rows], Context(self, value, part, rows, final, mask)
+        y: Any = self.how.on_array(x, context) if type(x) is np.ndarray and self.free is None else None  # type: ignore[union-attr]
+        if y is None:
+            y = self.how(x := tensor_of(x, self.device), context)
+        if not isinstance(y, type(x)) or y.shape != x.shape:
             raise self._not_a_batch(y, x.shape)
         if y.dtype != x.dtype:
             raise ThreatError(f"{self.threat.label} is native, so it must return {x.dtype}, got {y.dtype}")
-        if self.free is not None:
-            y = torch.where(select(self.free, rows), y, x)
+        y = y if self.free is None else torch.where(select(self.free, rows), y, x)
         if self.memory is not None and context.memory is not None:
             self._remember(context.memory, attacked if rows is None else rows)
-        return self.field.native(y, part)
+        return y if isinstance(y, np.ndarray) else self.field.native(y, part)
 
     def _not_a_batch(self, y: object, shape: torch.Size) -> ThreatError:
         got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__

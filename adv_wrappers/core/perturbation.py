@@ -12,7 +12,7 @@ from torch import Tensor
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field
-from adv_wrappers.core.types import Chance, Counter, Flags
+from adv_wrappers.core.types import Array, Chance, Counter, Flags
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import BudgetError, ThreatError
 
@@ -47,6 +47,13 @@ class Perturbation(Value):
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         """The perturbed batch."""
         raise NotImplementedError
+
+    def on_array(self, x: Array, context: Context) -> Array | None:
+        """The same of an array that is not to be written to, as a new one; None where this takes tensors only.
+
+        Asked of a native perturbation first: an observation on the host then becomes no tensor and is not copied.
+        """
+        return None
 
     def check(self, field: Field, within: Budget) -> None:
         """Raise, before anything is spent, if this perturbation cannot work on a field under a budget."""

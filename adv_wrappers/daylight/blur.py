@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
-from adv_wrappers.daylight.images import Limits, batched, each, on_host, split
+from adv_wrappers.daylight.images import Limits, batched, on_host, split
+from adv_wrappers.daylight.opencv import Images, each
 from adv_wrappers.daylight.passes import KernelStep, MedianWindow
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.errors import ValueRangeError
@@ -53,13 +54,18 @@ def median_blur(x: Tensor, k: int, *, layout: str | None = None) -> Tensor:
     """
     k = _size(k)
     x, layout, single = batched(x, layout)
-    images, back = split(x, layout)
-    if on_host(images) and images.shape[-1] != 2:  # OpenCV knows one, three and four channels
-        y = each(images, lambda source, out: cv2.medianBlur(source, k, out))
+    if on_host(x):
+        y = torch.from_numpy(median_of(x.numpy(), layout, k))
     else:
+        images, back = split(x, layout)
         fast = triton_loader.twin("daylight.kernels.blur", images) if images.dtype == torch.uint8 else None
-        y = _median(images, k) if fast is None else fast.median(images, k)
-    return back(y)[0] if single else back(y)
+        y = back(_median(images, k) if fast is None else fast.median(images, k))
+    return y[0] if single else y
+
+
+def median_of(x: Images, layout: str, k: int) -> Images:
+    """The same of arrays: a batch of uint8, by OpenCV, which takes one, three or four channels."""
+    return each(x, layout, lambda source, place: cv2.medianBlur(source, k, place), channels=(1, 3, 4))
 
 
 def _median(images: Tensor, k: int) -> Tensor:
@@ -109,6 +115,9 @@ class MedianBlur(Transform):
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: int) -> Tensor:
         return median_blur(x, parameters["k"], layout=layout)
+
+    def change_array(self, x: Images, layout: str, **parameters: int) -> Images:
+        return median_of(x, layout, int(parameters["k"]))
 
     def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
         return (MedianWindow(_size(self.k)),)

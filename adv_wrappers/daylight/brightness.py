@@ -20,6 +20,7 @@ from torch import Tensor
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, check_images, choice, limits_of, on_host
+from adv_wrappers.daylight.opencv import Images
 from adv_wrappers.daylight.passes import KernelStep, LevelTable
 from adv_wrappers.daylight.transform import Range, Transform
 from adv_wrappers.utils.numbers import number
@@ -98,22 +99,29 @@ def brightness(x: Tensor, alpha: float, beta: float, *, rule: str = "clip", limi
     if x.dtype != torch.uint8:
         y = (x - low) * alpha + beta * (high - low) / 255
         return ((y.abs() if rule == "abs" else y) + low).clamp_(low, high)
-    if not on_host(x) or x.numel() < _FEW:
-        levels, fast = _on(alpha, beta, rule, x.device), triton_loader.twin("daylight.kernels.brightness", x)
-        return levels[x.long()] if fast is None else fast.look_up(x, levels)
-    source = x.contiguous().numpy().reshape(1, -1)
+    if on_host(x):
+        return torch.from_numpy(brightness_of(x.numpy(), alpha, beta, rule))
+    levels, fast = _on(alpha, beta, rule, x.device), triton_loader.twin("daylight.kernels.brightness", x)
+    return levels[x.long()] if fast is None else fast.look_up(x, levels)
+
+
+def brightness_of(x: Images, alpha: float, beta: float, rule: str) -> Images:
+    """The same of arrays: uint8 of any shape, by OpenCV."""
+    if x.size < _FEW:
+        return table(alpha, beta, rule)[x]
+    source = np.ascontiguousarray(x).reshape(1, -1)
     how = _vectorised(alpha, beta, rule)
     if how is None:
-        return torch.from_numpy(cv2.LUT(source, table(alpha, beta, rule))).view(x.shape)
+        return cv2.LUT(source, table(alpha, beta, rule)).reshape(x.shape)  # type: ignore[return-value]
     first, kind = how
     if kind is None:
-        return torch.from_numpy(cv2.convertScaleAbs(source, None, alpha, beta)).view(x.shape)
+        return cv2.convertScaleAbs(source, None, alpha, beta).reshape(x.shape)  # type: ignore[return-value]
     out, seen = np.empty_like(source), np.empty((1, min(_AT_ONCE, source.shape[1])), np.uint8)
     for start in range(0, source.shape[1], _AT_ONCE):
         part, into = source[:, start : start + _AT_ONCE], out[:, start : start + _AT_ONCE]
         cv2.convertScaleAbs(part, into, alpha, beta)
         cv2.bitwise_and(into, cv2.threshold(part, first, 255, kind, seen[:, : part.shape[1]])[1], into)
-    return torch.from_numpy(out).view(x.shape)
+    return out.reshape(x.shape)
 
 
 @dataclass(frozen=True)
@@ -143,6 +151,9 @@ class Brightness(Transform):
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: float) -> Tensor:
         return brightness(x, parameters["alpha"], parameters["beta"], rule=self.rule, limits=limits)
+
+    def change_array(self, x: Images, layout: str, **parameters: float) -> Images:
+        return brightness_of(x, float(parameters["alpha"]), float(parameters["beta"]), self.rule)
 
     def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
         alpha, beta = self.numbers().values()

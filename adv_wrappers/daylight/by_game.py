@@ -9,6 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.types import Array
 from adv_wrappers.daylight.blur import MedianBlur
 from adv_wrappers.daylight.brightness import Brightness
 from adv_wrappers.daylight.images import choice
@@ -59,7 +60,10 @@ class Daylight(Transform):
         super().__post_init__()
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        return transform_of(self.game, self.transform, self.layout)(x, context)
+        return self.without_ranges()(x, context)
+
+    def on_array(self, x: Array, context: Context) -> Array | None:
+        return self.without_ranges().on_array(x, context)
 
     def without_ranges(self) -> Transform:
         return transform_of(self.game, self.transform, self.layout)

@@ -1,7 +1,7 @@
 """Batches of plain images ``[N, H, W, K]``, made of observations whose layout is known or inferred, and back.
 
-Only JPEG mixes colours, so only there the difference between the layouts ``CHW`` and ``FHW`` matters. On the host
-OpenCV splits stacks into frames and merges them again, six times as fast as torch transposes.
+Only JPEG mixes colours, so only there the difference between the layouts ``CHW`` and ``FHW`` matters. What takes uint8
+in host memory is in :mod:`adv_wrappers.daylight.opencv`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import functools
 import math
 from collections.abc import Callable
 
-import cv2
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.core.spaces import finite, layout_of
@@ -46,9 +44,6 @@ def split(x: Tensor, layout: str, colours: bool = False) -> tuple[Tensor, Callab
         colours: keep the colours of a picture together (K = 3, or 1 for grey), instead of making whatever comes
             before the rows images of its own, which needs no copy.
     """
-    if colours and layout == "HWF" and 1 < x.shape[-1] <= 4 and on_host(x):
-        frames = x.shape[-1]
-        return split_frames(x), lambda y: merge_frames(y, frames)
     axes, back, pictures, sizes = _plan(tuple(x.shape[1:]), layout, colours, x.is_cuda)
     moved = x if axes is None else x.permute(axes)
     shape, count = moved.shape, len(x) * pictures
@@ -57,23 +52,10 @@ def split(x: Tensor, layout: str, colours: bool = False) -> tuple[Tensor, Callab
     return moved.reshape(count, *sizes), lambda y: y.view(shape).permute(back).contiguous()
 
 
-def split_frames(x: Tensor) -> Tensor:
-    """Frames ``[B * F, H, W, 1]`` of stacks ``[B, H, W, F]``."""
-    stacks = x.contiguous().numpy()
-    rows, height, width, frames = stacks.shape
-    out = np.empty((rows, frames, height, width), np.uint8)
-    for one, into in zip(stacks, out, strict=True):
-        cv2.split(one, list(into))
-    return torch.from_numpy(out).view(-1, height, width, 1)
-
-
-def merge_frames(y: Tensor, frames: int) -> Tensor:
-    """Stacks ``[B, H, W, F]`` of frames ``[B * F, H, W, 1]``."""
-    planes = y.contiguous().view(-1, frames, *y.shape[1:3]).numpy()
-    out = np.empty((len(planes), *y.shape[1:3], frames), np.uint8)
-    for one, into in zip(planes, out, strict=True):
-        cv2.merge(list(one), into)
-    return torch.from_numpy(out)
+def size_of(shape: tuple[int, ...], layout: str) -> tuple[int, int]:
+    """Height and width of observations of this shape."""
+    rows = layout.index("H")  # the columns follow in every layout
+    return shape[rows], shape[rows + 1]
 
 
 @functools.lru_cache(maxsize=256)
@@ -103,16 +85,6 @@ def on_host(images: Tensor) -> bool:
 def aligned(x: Tensor, size: int) -> bool:
     """Whether bytes can be read ``size`` at once, as words."""
     return x.data_ptr() % size == 0 and x.storage_offset() % size == 0
-
-
-def each(images: Tensor, function: Callable[[NDArray[np.uint8], NDArray[np.uint8]], object]) -> Tensor:
-    """``function(source, destination)`` on every image, ``[H, W]`` where K is 1: an OpenCV call writes in place."""
-    source = images.contiguous().numpy()
-    source = source[..., 0] if source.shape[-1] == 1 else source
-    out = np.empty_like(source)
-    for one, into in zip(source, out, strict=True):
-        function(one, into)
-    return torch.from_numpy(out).view(images.shape)
 
 
 def limits_of(x: Tensor, limits: Limits | None) -> Limits:

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import cv2
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
-from adv_wrappers.daylight.images import Limits, batched, choice, each, limits_of, on_host, split
+from adv_wrappers.core.types import Array
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, on_host, split
 from adv_wrappers.daylight.jpeg_colour import SUBSAMPLINGS, jpeg_torch
+from adv_wrappers.daylight.opencv import Call, Images, each
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.utils.numbers import integer
 
@@ -70,38 +70,44 @@ def jpeg(
         # In float32 at least: float16 does not hold the fractions of 255 that decide the rounding.
         exact = torch.promote_types(x.dtype, torch.float32)
         levels = ((x.to(exact) - low) / (high - low) * 255).round_().clamp_(0, 255).to(torch.uint8)
+    y: Tensor
     kernels = triton_loader.twin("daylight.kernels.jpeg", levels)
     if kernels is not None:
-        y: Tensor = kernels.round_trip(levels, layout, quality, subsampling, order)
+        y = kernels.round_trip(levels, layout, quality, subsampling, order)
+    elif on_host(levels):
+        y = torch.from_numpy(jpeg_of(levels.numpy(), layout, quality, subsampling, order))
     else:
         images, back = split(levels, layout, colours=True)
-        y = back((_opencv if on_host(images) else jpeg_torch)(images, quality, subsampling, order))
+        y = back(jpeg_torch(images, quality, subsampling, order))
     if x.dtype != torch.uint8:
         y = (y.to(exact) / 255 * (high - low) + low).to(x.dtype).clamp_(low, high)
     return y[0] if single else y
 
 
-def _opencv(images: Tensor, quality: int, subsampling: str, order: str) -> Tensor:
-    """uint8 images ``[N, H, W, K]`` on the host, coded and decoded one after the other."""
-    settings = [cv2.IMWRITE_JPEG_QUALITY, quality]
-    if images.shape[-1] == 1:
-        return each(images, functools.partial(_kept, settings, cv2.IMREAD_GRAYSCALE))
-    settings += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, _FACTORS[subsampling]]
-    return each(images, functools.partial(_kept if order == "BGR" else _turned, settings, cv2.IMREAD_COLOR))
+def jpeg_of(x: Images, layout: str, quality: int, subsampling: str, order: str) -> Images:
+    """The same of arrays: a batch of uint8, by OpenCV."""
+    return each(x, layout, _coder(quality, subsampling, order), coloured=True)
 
 
-def _through_file(settings: list[int], kind: int, source: NDArray[np.uint8]) -> NDArray[np.uint8]:
+@functools.lru_cache(maxsize=256)
+def _coder(quality: int, subsampling: str, order: str) -> Call:
+    grey = [cv2.IMWRITE_JPEG_QUALITY, quality]
+    colours = [*grey, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, _FACTORS[subsampling]]
+
+    def code(source: Images, place: Images) -> Array:
+        if source.ndim == 2:
+            return _through_file(grey, cv2.IMREAD_GRAYSCALE, source)
+        if order == "BGR":
+            return _through_file(colours, cv2.IMREAD_COLOR, source)
+        cv2.cvtColor(source, cv2.COLOR_RGB2BGR, place)  # the result's memory is free until the picture is decoded
+        # Into place with the colours turned: a decoder that gives RGB would leave a copy to make, which costs the same.
+        return cv2.cvtColor(_through_file(colours, cv2.IMREAD_COLOR, place), cv2.COLOR_BGR2RGB, place)
+
+    return code
+
+
+def _through_file(settings: list[int], kind: int, source: Images) -> Array:
     return cv2.imdecode(cv2.imencode(".jpg", source, settings)[1], kind)  # type: ignore[return-value]
-
-
-def _kept(settings: list[int], kind: int, source: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
-    out[...] = _through_file(settings, kind, source)
-
-
-def _turned(settings: list[int], kind: int, source: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
-    cv2.cvtColor(source, cv2.COLOR_RGB2BGR, out)  # the result's memory is free until the picture is decoded
-    # Into place with the colours turned: a decoder that gives RGB would leave a copy to make, which costs the same.
-    cv2.cvtColor(_through_file(settings, kind, out), cv2.COLOR_BGR2RGB, out)
 
 
 @dataclass(frozen=True)
@@ -133,3 +139,6 @@ class JPEG(Transform):
         return jpeg(
             x, parameters["quality"], subsampling=self.subsampling, order=self.order, layout=layout, limits=limits
         )
+
+    def change_array(self, x: Images, layout: str, **parameters: int) -> Images:
+        return jpeg_of(x, layout, int(parameters["quality"]), self.subsampling, self.order)

@@ -25,10 +25,11 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field, layout_of
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, split
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, size_of, split
+from adv_wrappers.daylight.opencv import Images
 from adv_wrappers.daylight.passes import KernelStep, warp_step
-from adv_wrappers.daylight.transform import Range, Transform
-from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, perspective_map, warp
+from adv_wrappers.daylight.transform import Parameters, Range, Transform
+from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, perspective_map, warp, warp_of
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.numbers import number
 
@@ -164,18 +165,26 @@ def perspective(
     if not any(map(any, corners)):
         y = x.clone()  # also of a picture that is too narrow to have four corners
         return y[0] if single else y
-    images, back = split(x, layout)
-    height, width = images.shape[1:3]
-    inverse = inverse_of(corners, height, width)
-    y = back(warp(images, perspective_map(inverse, height, width, interpolation), border, interpolation, dark))
+    at = _map(corners, *size_of(x.shape[1:], layout), interpolation)
+    y = warp(x, at, border, interpolation, dark, layout)
     return y[0] if single else y
+
+
+@functools.lru_cache(maxsize=256)
+def _map(corners: Corners, height: int, width: int, interpolation: str) -> Map:
+    return perspective_map(inverse_of(corners, height, width), height, width, interpolation)
 
 
 def _moves(norm: float, pattern: str, corners: Corners | None) -> Corners:
     if corners is not None:
         return check_corners(corners)
-    norm = number("norm", norm, 0.0, 1e9)
-    return check_corners(scaled(PATTERNS[choice("pattern", pattern, tuple(PATTERNS))], norm))
+    return _pattern(number("norm", norm, 0.0, 1e9), choice("pattern", pattern, tuple(PATTERNS)))
+
+
+@functools.lru_cache(maxsize=256)
+def _pattern(norm: float, pattern: str) -> Corners:
+    """The moves of a pattern's corners."""
+    return scaled(PATTERNS[pattern], norm)
 
 
 def check_corners(corners: Any) -> Corners:
@@ -243,6 +252,15 @@ class Perspective(Transform):
             border=self.border, interpolation=self.interpolation, layout=layout, limits=limits,
         )  # fmt: skip
 
+    def change_array(self, x: Images, layout: str, **parameters: Any) -> Images:
+        corners = parameters.get("corners", self.corners)
+        if corners is None:
+            corners = _pattern(float(parameters["distance"]), self.pattern)
+        if not any(map(any, corners)):
+            return x.copy()
+        at = _map(corners, *size_of(x.shape[1:], layout), self.interpolation)
+        return warp_of(x, layout, at, self.border, self.interpolation)
+
     @property
     def random(self) -> bool:
         """Whether corners are drawn."""
@@ -263,10 +281,10 @@ class Perspective(Transform):
         corners = _moves(distance, self.pattern, self.corners)
         if not any(map(any, corners)):
             return ()
-        at = perspective_map(inverse_of(corners, height, width), height, width, self.interpolation)
+        at = _map(corners, height, width, self.interpolation)
         return (warp_step(at, self.border, self.interpolation),)
 
-    def draw(self, context: Context) -> list[dict[str, Any]] | None:
+    def draw(self, context: Context) -> list[Parameters] | None:
         """As every transform does; the random pattern also draws corners."""
         rows = super().draw(context)
         if rows is None or not self.random:

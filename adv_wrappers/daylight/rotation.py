@@ -16,10 +16,11 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, split
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, size_of, split
+from adv_wrappers.daylight.opencv import Images
 from adv_wrappers.daylight.passes import KernelStep, warp_step
 from adv_wrappers.daylight.transform import Range, Transform
-from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, Matrix, affine_map, inverted, warp
+from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, Matrix, affine_map, inverted, warp, warp_of
 from adv_wrappers.utils.numbers import number
 
 
@@ -64,15 +65,17 @@ def rotate(
     choice("interpolation", interpolation, INTERPOLATIONS)
     x, layout, single = batched(x, layout)
     dark, _ = limits_of(x, limits)
-    images, back = split(x, layout)
-    height, width = images.shape[1:3]
-    y = back(warp(images, _map(degrees, center, height, width, interpolation), border, interpolation, dark))
+    if center is not None:
+        column, row = center
+        center = number("center", column), number("center", row)
+    at = _map(degrees, center, *size_of(x.shape[1:], layout), interpolation)
+    y = warp(x, at, border, interpolation, dark, layout)
     return y[0] if single else y
 
 
+@functools.lru_cache(maxsize=256)
 def _map(degrees: float, center: tuple[float, float] | None, height: int, width: int, interpolation: str) -> Map:
-    x, y = _middle(height, width) if center is None else center
-    matrix = rotation_matrix(degrees, (number("center", x), number("center", y)))
+    matrix = rotation_matrix(degrees, _middle(height, width) if center is None else center)
     return affine_map(matrix, height, width, interpolation)
 
 
@@ -109,9 +112,13 @@ class Rotation(Transform):
             x, parameters["degrees"], border=self.border, interpolation=self.interpolation, layout=layout, limits=limits
         )
 
+    def change_array(self, x: Images, layout: str, **parameters: float) -> Images:
+        at = _map(float(parameters["degrees"]), None, *size_of(x.shape[1:], layout), self.interpolation)
+        return warp_of(x, layout, at, self.border, self.interpolation)
+
     def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
         (degrees,) = self.numbers().values()
-        at = _map(number("degrees", degrees), None, height, width, self.interpolation)
+        at = _map(float(degrees), None, height, width, self.interpolation)
         return (warp_step(at, self.border, self.interpolation),)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:

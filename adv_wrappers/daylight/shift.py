@@ -6,22 +6,26 @@ edge is replicated unless another border is asked for. Equal to ``cv2.warpAffine
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, split
+from adv_wrappers.core.types import Batch
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, on_host, split
+from adv_wrappers.daylight.opencv import Images
 from adv_wrappers.daylight.passes import KernelStep, shift_step
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.daylight.warp import BORDERS, border_index
 from adv_wrappers.utils.numbers import integer
 
 _FAR = 32767  # of OpenCV's maps
-_PIXELS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a pixel that are moved as one; black is zero
+_PIXELS = {2: "int16", 4: "int32", 8: "int64"}  # bytes of a pixel that are moved as one; black is zero
 
 
 def shift(
@@ -54,56 +58,83 @@ def shift(
         images, back = split(x, layout)
         y = back(fast.shift(images, fast.move(dx, dy, x.device), border))
         return y[0] if single else y
-    moves = ((1 + layout.index("W"), dx), (1 + layout.index("H"), dy))
-    if border in ("replicate", "zero") and all(abs(move) < x.shape[axis] for axis, move in moves) and x.numel():
-        pixels = x.contiguous()
-        kind = _PIXELS.get(x.shape[-1]) if x.dtype == torch.uint8 and layout[-1] not in "HW" else None
-        if kind is not None and pixels.storage_offset() % x.shape[-1] == 0:
-            pixels = pixels.view(kind)
-        y = _at_once(pixels, moves, border, dark).view(x.dtype)
+    if on_host(x):
+        y = torch.from_numpy(shift_of(x.numpy(), layout, dx, dy, border))
     else:
-        y = x
-        for axis, move in moves:
-            y = _along(y, axis, move, border, dark) if move else y
-        y = y.clone() if y is x else y
+        y = _moved(x, layout, dx, dy, border, dark)
     return y[0] if single else y
 
 
-def _at_once(x: Tensor, moves: tuple[tuple[int, int], ...], border: str, dark: float) -> Tensor:
-    """All memory moved as one piece, which is right wherever a pixel stays; then what enters, columns before rows."""
-    y = torch.empty_like(x)
-    ahead = sum(move * x.stride(axis) for axis, move in moves)
-    stays = x.numel() - abs(ahead)
-    y.view(-1).narrow(0, max(ahead, 0), stays).copy_(x.view(-1).narrow(0, max(-ahead, 0), stays))
+def shift_of(x: Images, layout: str, dx: int, dy: int, border: str) -> Images:
+    """The same of arrays: a batch of uint8."""
+    return _moved(x, layout, dx, dy, border)  # type: ignore[no-any-return]
+
+
+# What follows is written once for arrays and tensors.
+
+
+def _moved(x: Batch, layout: str, dx: int, dy: int, border: str, dark: float = 0.0) -> Batch:
+    """A batch moved, in new memory."""
+    rows = 1 + layout.index("H")
+    moves = ((rows + 1, dx), (rows, dy))
+    if border in ("replicate", "zero") and all(abs(move) < x.shape[axis] for axis, move in moves) and 0 not in x.shape:
+        return _at_once(_whole_pixels(x, layout), moves, border, dark).view(x.dtype)
+    y = x
     for axis, move in moves:
-        if move:
-            size, gap = x.shape[axis], abs(move)
-            entering = y.narrow(axis, 0 if move > 0 else size - gap, gap)
-            if border == "zero":
-                entering.fill_(dark)
-            else:
-                entering.copy_(y.narrow(axis, gap if move > 0 else size - gap - 1, 1).expand_as(entering))
+        y = _along(y, axis, move, border, dark) if move else y
+    if y is x:
+        y = x.copy() if isinstance(x, np.ndarray) else x.clone()
     return y
 
 
-def _along(x: Tensor, axis: int, move: int, border: str, dark: float) -> Tensor:
+def _whole_pixels(x: Batch, layout: str) -> Batch:
+    """One piece of memory; uint8 frames or colours as numbers of their size, where there are such."""
+    array, size = isinstance(x, np.ndarray), x.shape[-1]
+    x = np.ascontiguousarray(x) if array else x.contiguous()
+    if layout[-1] in "HW" or size not in _PIXELS or x.itemsize > 1:
+        return x
+    if array:
+        return x.view(_PIXELS[size])
+    return x.view(getattr(torch, _PIXELS[size])) if x.storage_offset() % size == 0 else x
+
+
+def _empty(x: Batch) -> Batch:
+    return np.empty(x.shape, x.dtype) if isinstance(x, np.ndarray) else torch.empty_like(x)
+
+
+def _part(axis: int, start: int, count: int) -> tuple[slice, ...]:
+    return *(slice(None),) * axis, slice(start, start + count)
+
+
+def _at_once(x: Batch, moves: tuple[tuple[int, int], ...], border: str, dark: float) -> Batch:
+    """All memory moved as one piece, which is right wherever a pixel stays; then what enters, columns before rows."""
+    y = _empty(x)
+    ahead = sum(move * math.prod(x.shape[axis + 1 :]) for axis, move in moves)
+    start, stays = max(ahead, 0), math.prod(x.shape) - abs(ahead)
+    y.reshape(-1)[start : start + stays] = x.reshape(-1)[start - ahead : start - ahead + stays]
+    for axis, move in moves:
+        if move:
+            gap, far = abs(move), x.shape[axis] - abs(move)
+            edge = _part(axis, gap if move > 0 else far - 1, 1)
+            y[_part(axis, 0 if move > 0 else far, gap)] = dark if border == "zero" else y[edge]
+    return y
+
+
+def _along(x: Batch, axis: int, move: int, border: str, dark: float) -> Batch:
     """One copy of what stays, and what enters from the border."""
     size = x.shape[axis]
     gap = min(abs(move), size)
-    if border == "wrap":
-        return torch.roll(x, move, axis)
-    y = torch.empty_like(x)
     start = 0 if move > 0 else size - gap
-    entering = y.narrow(axis, start, gap)
-    if gap < size:
-        y.narrow(axis, gap if move > 0 else 0, size - gap).copy_(x.narrow(axis, 0 if move > 0 else gap, size - gap))
+    entering, y = _part(axis, start, gap), _empty(x)
+    y[_part(axis, gap if move > 0 else 0, size - gap)] = x[_part(axis, 0 if move > 0 else gap, size - gap)]
     if border == "zero":
-        entering.fill_(dark)
+        y[entering] = dark
     elif border == "replicate":
-        entering.copy_(x.narrow(axis, 0 if move > 0 else size - 1, 1).expand_as(entering))
+        y[entering] = x[_part(axis, 0 if move > 0 else size - 1, 1)]
     else:
-        where = torch.arange(start, start + gap, device=x.device) - move
-        entering.copy_(x.index_select(axis, border_index(where, size, border)))
+        # numpy's numbers would be copied to the device of a tensor
+        numbers = np.arange(gap) if isinstance(x, np.ndarray) else torch.arange(gap, device=x.device)
+        y[entering] = x[(*(slice(None),) * axis, border_index(numbers + (start - move), size, border))]
     return y
 
 
@@ -134,6 +165,9 @@ class Shift(Transform):
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: int) -> Tensor:
         return shift(x, **parameters, border=self.border, layout=layout, limits=limits)
+
+    def change_array(self, x: Images, layout: str, **parameters: int) -> Images:
+        return shift_of(x, layout, int(parameters["dx"]), int(parameters["dy"]), self.border)
 
     def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
         dx, dy = (integer(name, value, -_FAR, _FAR, floats=True) for name, value in self.numbers().items())

@@ -9,6 +9,7 @@ one kernel for all rows, the others one call for each value that was drawn.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -22,12 +23,15 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.newest import frame_budget
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.spaces import Field, layout_of
+from adv_wrappers.core.types import Array
 from adv_wrappers.daylight.images import Limits, choice
+from adv_wrappers.daylight.opencv import Images
 from adv_wrappers.daylight.passes import KernelStep
 from adv_wrappers.errors import SpaceError, ValueRangeError
 
 Range = float | tuple[float, float]
 WholeRange = int | tuple[int, int]
+Parameters = dict[str, Any]  # of ``ranged``, each a number; of a perspective also its corners
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,10 @@ class Transform(Perturbation):
         """The transform of a batch with the parameters of ``ranged``, each a number."""
         raise NotImplementedError
 
+    def change_array(self, x: Images, layout: str, **parameters: Any) -> Images:
+        """The same of uint8 in host memory that is not to be written to, in new memory."""
+        return self.change(torch.from_numpy(x.copy()), layout, None, **parameters).numpy()
+
     def without_ranges(self) -> Transform:
         """The transform to apply where there are no episodes: itself, if no parameter is a range.
 
@@ -89,7 +97,7 @@ class Transform(Perturbation):
                 raise ValueRangeError(f"{name} must be a number outside episodes, got the range {value} of {self.name}")
         return self
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> Parameters:
         """The parameters of ``ranged``, for :meth:`change`."""
         return {name: getattr(self, name) for name in self.ranged}
 
@@ -120,25 +128,42 @@ class Transform(Perturbation):
             limits = (float(low.min()), float(high.max()))
         elif x.is_cuda and (y := self.by_row(x, layout, context)) is not None:
             return y
-        rows = self.draw(context)
-        if rows is None:
-            return self.change(x, layout, limits, **self.numbers())
-        out = torch.empty_like(x)
-        groups: dict[tuple[tuple[str, Any], ...], list[int]] = {}  # rows of equal parameters together
-        for i, row in enumerate(rows):
-            groups.setdefault(tuple(row.items()), []).append(i)
-        for given, members in groups.items():
+        if (fixed := self.fixed) is not None:
+            return self.change(x, layout, limits, **fixed)
+        out, groups = torch.empty_like(x), self._groups(context)
+        for given, members in groups:
             which = torch.tensor(members, device=x.device)
-            out[which] = self.change(x[which], layout, limits, **dict(given))
+            out[which] = self.change(x[which], layout, limits, **given)
         return out
+
+    def on_array(self, x: Array, context: Context) -> Array | None:
+        if x.dtype != np.uint8:
+            return None
+        layout = layout_of(x.shape[1:], self.layout)
+        if (fixed := self.fixed) is not None:
+            return self.change_array(x, layout, **fixed)
+        groups = self._groups(context)
+        if len(groups) == 1:
+            return self.change_array(x, layout, **groups[0][0])
+        out = np.empty(x.shape, np.uint8)
+        for given, members in groups:
+            out[members] = self.change_array(x[members], layout, **given)
+        return out
+
+    def _groups(self, context: Context) -> list[tuple[Parameters, list[int]]]:
+        """The drawn parameters, and which rows have them."""
+        found: dict[tuple[tuple[str, Any], ...], list[int]] = {}
+        for i, row in enumerate(self.draw(context) or []):
+            found.setdefault(tuple(row.items()), []).append(i)
+        return [(dict(given), members) for given, members in found.items()]
 
     def draw_keys(self, context: Context) -> Tensor:
         """The keys ``[B]`` that parameters are drawn from."""
         return context.episode_key if self.per == "episode" else context.key
 
-    def draw(self, context: Context) -> list[dict[str, Any]] | None:
+    def draw(self, context: Context) -> list[Parameters] | None:
         """The parameters of every row, or None if they are fixed."""
-        if not self.drawn:
+        if self.fixed is not None:
             return None
         key = self.draw_keys(context).cpu()
         columns = [
@@ -150,6 +175,11 @@ class Transform(Perturbation):
     def drawn(self) -> bool:
         """Whether any parameter is a range."""
         return any(isinstance(value, tuple) for value in self.numbers().values())
+
+    @functools.cached_property
+    def fixed(self) -> Parameters | None:
+        """The parameters, for :meth:`change`, of a transform that draws none; else None."""
+        return None if self.drawn else self.numbers()
 
     def columns(self, key: Tensor) -> list[Any]:
         """The parameters of every row, float64 ``[B]`` on the device of the keys; a number that is not drawn stays."""

@@ -10,7 +10,6 @@ the host a map, computed once, is handed to it. Elsewhere the same four neighbou
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cv2
@@ -20,7 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
-from adv_wrappers.daylight.images import each, on_host
+from adv_wrappers.core.types import Batch
+from adv_wrappers.daylight.images import on_host, split
+from adv_wrappers.daylight.opencv import Images, each
 
 BORDERS = ("replicate", "zero", "reflect", "wrap")
 INTERPOLATIONS = ("bilinear", "nearest")
@@ -49,7 +50,7 @@ class Map(NamedTuple):
         return id(self)
 
 
-def border_index(where: Any, size: int, border: str) -> Any:
+def border_index(where: Batch, size: int, border: str) -> Batch:
     """Indices inside ``[0, size)`` for any integers (an array or a tensor); for ``zero`` they mean nothing outside."""
     if border == "wrap":
         return where % size
@@ -115,39 +116,28 @@ def perspective_map(inverse: Matrix, height: int, width: int, interpolation: str
     return _coded(x << 5, y << 5) if interpolation == "nearest" else _coded(x, y)
 
 
-def warp(images: Tensor, at: Map, border: str, interpolation: str, dark: float = 0.0) -> Tensor:
-    """Images ``[N, H, W, K]`` seen through a map; ``dark`` is what stands outside for the border ``zero``."""
-    if not on_host(images):
-        fast = triton_loader.twin("daylight.kernels.warp", images) if images.dtype == torch.uint8 else None
-        if fast is not None:
-            return fast.warp(images, at, border, interpolation)  # type: ignore[no-any-return]
-        return _gather(images, at, border, interpolation, dark)
+def warp(x: Tensor, at: Map, border: str, interpolation: str, dark: float = 0.0, layout: str = "HWF") -> Tensor:
+    """A batch in ``layout`` seen through a map; ``dark`` is what stands outside for the border ``zero``."""
+    if on_host(x):
+        return torch.from_numpy(warp_of(x.numpy(), layout, at, border, interpolation))
+    images, back = split(x, layout)
+    fast = triton_loader.twin("daylight.kernels.warp", images) if images.dtype == torch.uint8 else None
+    if fast is not None:
+        return back(fast.warp(images, at, border, interpolation))
+    return back(_gather(images, at, border, interpolation, dark))
+
+
+def warp_of(x: Images, layout: str, at: Map, border: str, interpolation: str) -> Images:
+    """The same of arrays: a batch of uint8, by OpenCV."""
     whole, fraction = at
-    flag = _FLAGS[border]
+    flag, how = _FLAGS[border], cv2.INTER_LINEAR
     if interpolation == "nearest":
-        return _in_fours(images, lambda source, out: cv2.remap(source, whole, _NONE, cv2.INTER_NEAREST, out, flag))
-    return _in_fours(images, lambda source, out: cv2.remap(source, whole, fraction, cv2.INTER_LINEAR, out, flag))
-
-
-def _in_fours(images: Tensor, function: Callable[..., object]) -> Tensor:
-    """The function on every image; four grey ones go as the channels of one, which takes half the time."""
-    count = len(images) // 4 * 4
-    if images.shape[-1] != 1 or not count:
-        return each(images, function)
-    planes = images.contiguous().numpy()[..., 0]
-    out = np.empty_like(planes)
-    together = np.empty((2, *planes.shape[1:], 4), np.uint8)
-    for i in range(0, count, 4):
-        cv2.merge(list(planes[i : i + 4]), together[0])
-        function(*together)
-        cv2.split(together[1], list(out[i : i + 4]))
-    for one, into in zip(planes[count:], out[count:], strict=True):
-        function(one, into)
-    return torch.from_numpy(out).view(images.shape)
+        fraction, how = _NONE, cv2.INTER_NEAREST
+    return each(x, layout, lambda source, place: cv2.remap(source, whole, fraction, how, place, flag), by_fours=True)
 
 
 def _gather(images: Tensor, at: Map, border: str, interpolation: str, dark: float) -> Tensor:
-    """The same by torch: four neighbours, their weights, one sum."""
+    """Images ``[N, H, W, K]`` seen through a map by torch: four neighbours, their weights, one sum."""
     n, height, width, channels = images.shape
     indices, weights = _taps(at, border, interpolation, images.device)
     flat = images.reshape(n, height * width, channels)

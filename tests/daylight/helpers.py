@@ -34,7 +34,7 @@ RANGED = {
 
 def force_torch(monkeypatch):
     """Every transform takes the path of other devices."""
-    for function in (daylight.brightness, daylight.jpeg, daylight.median_blur, warp):
+    for function in (daylight.brightness, daylight.jpeg, daylight.median_blur, daylight.shift, warp):
         monkeypatch.setitem(function.__globals__, "on_host", lambda images: False)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
 from adv_wrappers.core.spaces import LAYOUTS
 from adv_wrappers.daylight import brightness, jpeg, median_blur, perspective, rotate, shift
-from adv_wrappers.daylight.images import batched, choice, each, limits_of, split
+from adv_wrappers.daylight.images import batched, choice, limits_of, split
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from tests.daylight.helpers import pictures
 
@@ -63,19 +62,6 @@ def test_more_channels_than_opencv_takes_are_pictures_of_their_own():
     assert images.shape == (24, 5, 7, 1)
     assert torch.equal(images[1, ..., 0], x[0, ..., 1])
     assert torch.equal(back(images), x)
-
-
-def test_each_writes_in_place():
-    images, seen = pictures(3, 4, 5, 1), []
-
-    def negative(source, out):
-        seen.append(source.shape)
-        np.subtract(255, source, out)
-
-    assert torch.equal(each(images, negative), 255 - images)
-    assert seen == [(4, 5)] * 3
-    assert torch.equal(each(images.expand(3, 4, 5, 3), negative), 255 - images.expand(3, 4, 5, 3))
-    assert seen[3:] == [(4, 5, 3)] * 3
 
 
 @pytest.mark.usefixtures("backend")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,7 @@ def check_drawn():
     for layout, how in itertools.product(("FHW", "HWF"), DRAWN):
         x = pictures(3, 2, 21, 7)
         x = x if layout == "FHW" else x.repeat(1, 2, 1, 1).permute(0, 2, 3, 1)
-        expected = type(how)(**{**vars(how), "layout": layout})(x, at_step(3))
+        expected = replace(how, layout=layout)(x, at_step(3))
         with kernels() as asked:
             triton_loader.same(repr(how), how.by_row(x, layout, at_step(3)), expected)
         assert len(asked) == 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,9 +12,13 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
+from adv_wrappers import daylight
+from adv_wrappers.core.spaces import LAYOUTS
 from adv_wrappers.daylight import Rotation
-from adv_wrappers.errors import SpaceError
-from tests.daylight.helpers import FIXED, LENGTH, PICTURE, RANGED, Still, X, episodes
+from adv_wrappers.daylight.transform import Transform
+from adv_wrappers.errors import SpaceError, ThreatError
+from tests.daylight.helpers import FIXED, LENGTH, PICTURE, RANGED, Still, X, at_step, episodes, force_torch
+from tests.daylight.test_images import SHAPES
 
 
 @pytest.mark.parametrize("name", FIXED)
@@ -93,3 +98,67 @@ def test_labels():
     obs, info = env.reset(seed=0)
     assert list(info["adv_wrappers"]) == ["0:clipped-rotation"]
     assert 0 < np.abs(obs.astype(int) - PICTURE).max() <= 2
+
+
+ALL = {**{name: how for name, (how, _) in FIXED.items()}, **{f"drawn {name}": how for name, how in RANGED.items()}}
+ALL["clip"], ALL["daylight"] = daylight.Brightness(2.4, -275), daylight.Daylight("pong", "rotation")
+ALL["reflected"], ALL["nearest"] = daylight.Shift(-3, 2, "reflect"), daylight.Rotation(40, "zero", "nearest")
+ALL["bgr"] = daylight.JPEG(70, "4:4:4", "BGR")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ALL)
+def test_arrays_and_tensors_come_out_the_same(monkeypatch, name, layout):
+    """What the engine hands over as an array, by OpenCV, and the same as a tensor, by torch."""
+    how = replace(ALL[name], layout=layout)
+    for batch, step in (1, False), (5, True), (5, False):
+        x = np.random.default_rng(batch).integers(
+            0, 256, (batch, *[s + 12 * (s in (5, 7)) for s in SHAPES[layout]]), np.uint8
+        )
+        x = x[:, ::-1] if step else x
+        kept = x.copy()
+        x.setflags(write=False)
+        how = replace(how, per="step") if step else how
+        y = how.on_array(x, at_step(batch))
+        assert type(y) is np.ndarray and y.dtype == np.uint8 and not np.shares_memory(x, y)
+        assert np.array_equal(x, kept)
+        tensor = torch.from_numpy(kept)
+        assert torch.equal(how(tensor, at_step(batch)), torch.from_numpy(y))
+        with monkeypatch.context() as forced:
+            force_torch(forced)
+            assert torch.equal(how(tensor, at_step(batch)), torch.from_numpy(y))
+
+
+def test_only_bytes_are_taken_as_arrays():
+    for how in ALL.values():
+        assert how.on_array(np.zeros((1, 16, 20, 3), np.float32), at_step(1)) is None
+
+
+@dataclass(frozen=True)
+class Negative(Transform):
+    """Knows tensors alone, and writes to what it is given."""
+
+    name: ClassVar[str] = "test-negative"
+
+    def change(self, x, layout, limits, **parameters):
+        return x.neg_().sub_(1)
+
+
+def test_a_transform_of_ones_own_needs_no_arrays():
+    env = adv.PerturbObservation(Still(), Negative())
+    picture = PICTURE.copy()
+    obs, _ = env.reset(seed=0)
+    assert np.array_equal(obs, 255 - PICTURE) and np.array_equal(env.unwrapped.picture, picture)
+
+
+class Short(Negative):
+    """Returns an array of another shape or dtype."""
+
+    def on_array(self, x, context):
+        return x[:, :1] if self.layout is None else x.astype(np.int16)
+
+
+def test_an_array_that_does_not_fit_is_refused():
+    for how, message in ((Short(), "must return a tensor"), (Short(layout="HWC"), "must return uint8, got int16")):
+        with pytest.raises(ThreatError, match=message):
+            adv.PerturbObservation(Still(), how).reset(seed=0)

@@ -1,0 +1,106 @@
+"""OpenCV's functions on uint8 batches in host memory, picture by picture: arrays in, new arrays out.
+
+A single observation takes few microseconds here, so nothing is a tensor, and what follows from a shape is looked up.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from adv_wrappers.core.types import Array
+
+Images = NDArray[np.uint8]
+Call = Callable[[Images, Images], Array]
+"""``(source, place)``, pictures ``[H, W]`` or ``[H, W, K]``: the result, written to ``place`` or in new memory."""
+
+Order = Literal["as they are", "frames last", "colours first"]
+
+_MOST = 128  # channels that every version of OpenCV splits and merges
+
+
+@functools.lru_cache(maxsize=256)
+def _pictures(
+    shape: tuple[int, ...], layout: str, channels: tuple[int, ...], coloured: bool
+) -> tuple[Order, tuple[int, ...]]:
+    """How the pictures of an observation lie in it, and the shape of one as the function takes it."""
+    rows = layout.index("H")
+    size, last = shape[rows : rows + 2], math.prod(shape[rows + 2 :])
+    if coloured and "C" in layout and shape[layout.index("C")] == 3:
+        return "as they are" if layout[-1] == "C" else "colours first", (*size, 3)
+    if last == 1 or (last in channels and not coloured):
+        return "as they are", size if last == 1 else (*size, last)
+    return "frames last", size
+
+
+def each(
+    x: Images, layout: str, call: Call, *, channels: tuple[int, ...] = (1, 2, 3, 4), coloured: bool = False,
+    by_fours: bool = False,
+) -> Images:  # fmt: skip
+    """The results of ``call`` on every picture of a batch, in new memory.
+
+    Args:
+        x: batch ``[B, *S]``, not written to.
+        layout: of one observation.
+        call: is handed what comes after the columns, frames or colours, as channels of one picture.
+        channels: numbers of channels that it takes; other stacks it gets frame by frame.
+        coloured: it mixes channels: the three colours of a picture are handed over together, wherever their axis is,
+            and frames one by one.
+        by_fours: it treats every channel alike, so four pictures of one channel are handed over as one of four, which
+            takes half the time.
+    """
+    order, shape = _pictures(x.shape[1:], layout, channels, coloured)
+    x = np.ascontiguousarray(x)
+    out = np.empty(x.shape, np.uint8)
+    if order == "as they are":
+        _one_by_one(x.reshape(-1, *shape), out.reshape(-1, *shape), call, by_fours)
+    elif order == "colours first":
+        whole = np.empty((2, *shape), np.uint8)
+        for planes, place in zip(x.reshape(-1, 3, *shape[:2]), out.reshape(-1, 3, *shape[:2]), strict=True):
+            cv2.merge(list(planes), whole[0])
+            cv2.split(call(*whole), list(place))
+    else:
+        frames = np.empty((2, x.shape[-1], *shape), np.uint8)
+        stacks = -1, *shape, x.shape[-1]
+        for stack, place in zip(x.reshape(stacks), out.reshape(stacks), strict=True):
+            _separate(stack, frames[0])
+            _one_by_one(frames[0], frames[1], call, by_fours)
+            _join(frames[1], place)
+    return out
+
+
+def _one_by_one(source: Images, out: Images, call: Call, by_fours: bool) -> None:
+    """The call on pictures ``[N, H, W]`` or ``[N, H, W, K]``."""
+    done = 0
+    if by_fours and source.ndim == 3 and len(source) > 3:
+        done = len(source) // 4 * 4
+        four = np.empty((2, *source.shape[1:], 4), np.uint8)
+        for i in range(0, done, 4):
+            cv2.merge(list(source[i : i + 4]), four[0])
+            cv2.split(call(*four), list(out[i : i + 4]))
+    for one, place in zip(source[done:], out[done:], strict=True):
+        result = call(one, place)
+        if result is not place:
+            place[...] = result
+
+
+def _separate(stack: Images, frames: Images) -> None:
+    """Frames ``[F, H, W]`` of a stack ``[H, W, F]``."""
+    if len(frames) > _MOST:
+        frames[...] = np.moveaxis(stack, -1, 0)
+    else:
+        cv2.split(stack, list(frames))
+
+
+def _join(frames: Images, stack: Images) -> None:
+    """The other way."""
+    if len(frames) > _MOST:
+        stack[...] = np.moveaxis(frames, 0, -1)
+    else:
+        cv2.merge(list(frames), stack)
