@@ -47,8 +47,9 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.adversaries.actor import Actor, ActorSpace, check_bounded, check_form, scale_to_range, unit_box
-from adv_wrappers.attacks.gradient_attack import check_restarts, check_steps, pgd, search
+from adv_wrappers.attacks.gradient_attack import check_restarts, check_steps, pgd
 from adv_wrappers.attacks.objectives import Margin
+from adv_wrappers.attacks.restarts import search
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.threat import expect_victim

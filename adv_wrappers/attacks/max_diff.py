@@ -22,13 +22,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import Gradient, GradientAttack, langevin
+from adv_wrappers.attacks.gradient_attack import GradientAttack, langevin
 from adv_wrappers.attacks.objectives import check_temperature, check_weights, divergence_of
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.utils.numbers import check_number
-from adv_wrappers.victims.gradients import Loss
+from adv_wrappers.victims.gradients import Gradient, Loss
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,8 @@ class MinBest(GradientAttack):
         classifier(self.loss, "")
         need_discrete(self.name, self.victim, "use max-diff")
 
-    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
-        return leave_best("margin" if self._flips else self.loss, self.victim, bound.params(x))
+    def objective_of(self, params: Tensor) -> Loss:
+        return leave_best("margin" if self._flips else self.loss, self.victim, params)
 
     @property
     def _flips(self) -> bool:

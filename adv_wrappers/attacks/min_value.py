@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import Gradient, GradientAttack
+from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
-from adv_wrappers.victims.gradients import Loss, by_autograd
+from adv_wrappers.victims.gradients import Gradient, Loss, by_autograd
 
 
 class NegativeValue:

@@ -11,12 +11,11 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import Gradient, GradientAttack, momentum
+from adv_wrappers.attacks.gradient_attack import GradientAttack, momentum
 from adv_wrappers.attacks.objectives import classifier, leave_best, need_discrete
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.utils.numbers import check_number
-from adv_wrappers.victims.gradients import Loss
+from adv_wrappers.victims.gradients import Gradient, Loss
 
 
 @dataclass(frozen=True)
@@ -54,5 +53,9 @@ class Momentum(GradientAttack):
         step, schedule = self.lengths
         return momentum(context, gradient, self.steps, step, self.decay, self.nesterov, start, schedule)
 
-    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
-        return leave_best(self.loss, self.victim, bound.params(x))
+    @property
+    def starts_at_truth(self) -> bool:
+        return not self.nesterov
+
+    def objective_of(self, params: Tensor) -> Loss:
+        return leave_best(self.loss, self.victim, params)

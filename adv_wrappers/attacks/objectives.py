@@ -20,6 +20,7 @@ from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.core.types import Observation
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.numbers import check_number
+from adv_wrappers.victims.gradients import Loss, output_gradient
 from adv_wrappers.victims.victim import Victim
 
 _WIDEST = 10.0  # widest gap between Q-values that a softmax is taken of; e^-10 is still told from nothing
@@ -254,6 +255,31 @@ class CriticOfMode:
             self.victim.check_params(params)
             self._look = False
         return -self.critic(self.observation, self.victim.mode(params)).reshape(len(params))
+
+
+class FirstObjective:
+    """An objective that is made of the first parameters that it is given, ``[B, K]``.
+
+    Args:
+        make: makes the objective of parameters.
+    """
+
+    def __init__(self, make: Callable[[Tensor], Loss]) -> None:
+        self._make, self._objective = make, None  # type: Callable[[Tensor], Loss], Loss | None
+
+    def _made(self, params: Tensor) -> Loss:
+        if self._objective is None:
+            self._objective = self._make(params.detach())
+            self._slope = output_gradient(self._objective)
+        return self._objective
+
+    def __call__(self, params: Tensor) -> Tensor:
+        return self._made(params)(params)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """That of the objective."""
+        self._made(params)
+        return self._slope(params)
 
 
 def classifier(loss: str | None, kind: str) -> type[CrossEntropy] | type[Margin]:

@@ -71,8 +71,7 @@ def gradient(
     sequence = victim.layer_sequence() if fill is None and state is None and precision != "tf32" else None
     if sequence is not None:
         dtype = torch.bfloat16 if precision == "bf16" else None
-        output_gradient = getattr(loss, "gradient", None) or _output_gradient(loss)
-        return sequence.input_gradient(output_gradient, dtype)
+        return sequence.input_gradient(output_gradient(loss), dtype)
 
     def params(x: Tensor) -> Tensor:
         return victim.params(x if fill is None else fill(x), state)
@@ -97,7 +96,7 @@ def by_autograd(outputs: Callable[[Tensor], Tensor], loss: Loss, precision: str 
         precision: of ``outputs``; the loss is always computed exactly.
         without: the message of the :class:`VictimError` where no gradient reaches the observation.
     """
-    slope = getattr(loss, "gradient", None) or _output_gradient(loss)
+    slope = output_gradient(loss)
 
     def differentiate(x: Tensor) -> Tensor:
         with torch.enable_grad():
@@ -115,15 +114,15 @@ def by_autograd(outputs: Callable[[Tensor], Tensor], loss: Loss, precision: str 
     return differentiate
 
 
-def _output_gradient(loss: Loss) -> Callable[[Tensor], Tensor]:
-    """Gradient of a loss with respect to parameters, by autograd over the parameters alone."""
+def output_gradient(loss: Loss) -> Gradient:
+    """The gradient of a loss with respect to its input: its own, or by autograd over that input alone."""
 
-    def output_gradient(params: Tensor) -> Tensor:
+    def differentiate(params: Tensor) -> Tensor:
         with torch.enable_grad():
             params = params.detach().requires_grad_()
             return torch.autograd.grad(loss(params).sum(), params)[0]
 
-    return output_gradient
+    return getattr(loss, "gradient", None) or differentiate
 
 
 def compiled(victim: Differentiable, loss: Loss, plain: Gradient) -> Gradient:

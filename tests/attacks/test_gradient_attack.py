@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 import pytest
 import torch
+from gymnasium import spaces
+from torch import nn
 
+from adv_wrappers import MinBest, Momentum, from_module
 from adv_wrappers.attacks.gradient_attack import check_steps, langevin, momentum, pgd
+from adv_wrappers.attacks.objectives import CrossEntropy, Margin
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import L2, Linf
-from adv_wrappers.errors import ValueRangeError
-from tests.core.helpers import context, mlp, randn
+from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.victims import Victim
+from tests.core.helpers import box, chooser, context, mlp, randn
 
 NET = mlp(4, 1)
 LOW, HIGH, EPS = -1.5, 1.5, 0.4
@@ -127,3 +133,137 @@ def test_on_a_grid_every_iterate_is_a_point_of_it(budget):
 def test_bad_steps(steps, step):
     with pytest.raises(ValueRangeError, match="step"):
         check_steps(steps, step)
+
+
+class Counted(nn.Module):
+    """Counts its forward passes; its gradient is not written out."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net, self.passes = net, 0
+
+    def forward(self, x):
+        self.passes += 1
+        return self.net(x).clone()
+
+
+X = randn(6, 4).clamp(LOW, HIGH)
+
+
+def counted(kind="logits", **more):
+    victim = chooser(Counted(mlp(4, 3, seed=3)), kind, **more)
+    victim.net.passes = 0
+    return victim
+
+
+def labelled(attack, victim, x=X, **more):
+    """The attack with a label that was found beforehand, by a pass of its own."""
+    loss = attack.loss or ("margin" if victim.kind == "q" else "cross-entropy")
+    objective = (Margin if loss == "margin" else CrossEntropy)(victim.params(x).argmax(-1))
+
+    class Given(type(attack)):
+        def objective(self, x, bound):
+            return objective
+
+    return Given(**{each.name: getattr(attack, each.name) for each in fields(attack)})(x, context(x, Linf(EPS), **more))
+
+
+@pytest.mark.parametrize("kind", ["logits", "q"])
+@pytest.mark.parametrize("make", [
+    lambda v: MinBest(v), lambda v: MinBest(v, steps=4, step=0.4, loss="margin"), lambda v: Momentum(v, steps=3),
+])  # fmt: skip
+def test_the_label_is_that_of_the_first_pass(make, kind):
+    victim = counted(kind)
+    how = make(victim)
+    y = how(X, context(X, Linf(EPS)))
+    assert victim.net.passes == how.steps, "and no other pass is made"
+    assert torch.equal(y, labelled(how, victim)) and not torch.equal(y, X)
+    walked = chooser(victim.net.net, kind)
+    assert walked.layer_sequence() is not None
+    torch.testing.assert_close(make(walked)(X, context(X, Linf(EPS))), y, rtol=0, atol=1e-14)
+
+
+class Elsewhere(MinBest):
+    """Somebody's own ascent, which begins at a point of its own."""
+
+    def run_once(self, context, gradient, start):
+        return pgd(context, gradient, self.steps, self.step, start=context.low)
+
+
+class Surrogate(MinBest):
+    """Somebody's own gradient, through another network."""
+
+    def gradient(self, bound, loss):
+        return chooser(mlp(4, 3, seed=8)).gradient(loss)
+
+
+class Noisy(Victim):
+    """A victim whose gradient is that of a smoothed policy."""
+
+    def params(self, obs, state=None):
+        return obs[:, :3] * 2 + obs[:, 1:]
+
+    def gradient(self, loss, state=None, fill=None, precision=None):
+        return lambda x: super(Noisy, self).gradient(loss)(-x)
+
+
+def test_an_ascent_that_sees_other_parameters_first_makes_a_pass_for_the_label():
+    noisy = Noisy(box(4), spaces.Discrete(3), "logits", dtype=torch.float64)
+    more = {"steps": 3, "step": 0.4}
+    for how in (
+        MinBest(counted(), random_start=True, **more), Momentum(counted(), nesterov=True, **more),
+        Elsewhere(counted(), **more), Surrogate(counted(), **more), MinBest(noisy, **more),
+    ):  # fmt: skip
+        y = how(X, context(X, Linf(EPS)))
+        assert torch.equal(y, labelled(how, how.victim)) and not torch.equal(y, X)
+    victim = counted()
+    MinBest(victim, random_start=True, **more)(X, context(X, Linf(EPS)))
+    assert victim.net.passes == 4
+
+
+@pytest.mark.parametrize("more", [{"precision": "bf16"}, {"restarts": 2}, {"keep": "best"}, {"random_start": True}])
+def test_the_label_is_that_of_the_exact_network_at_the_true_observation(more):
+    victim, asked = counted(), []
+    inner = victim.net.forward
+    victim.net.forward = lambda x: asked.append((x, torch.is_autocast_enabled("cpu"))) or inner(x)
+    MinBest(victim, steps=2, step=0.4, **more)(X, context(X, Linf(EPS)))
+    assert asked[0][0] is X and not asked[0][1]
+    assert len(asked) > 2
+
+
+def test_at_another_point_than_that_of_the_context():
+    victim = counted()
+    MinBest(victim)(X.clone(), context(X, Linf(EPS)))
+    assert victim.net.passes == 2
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("walked", [False, True])
+def test_an_answer_that_is_not_finite_is_told_from_the_first_pass(walked, steps):
+    net = mlp(4, 3)
+    with torch.no_grad():
+        net[-1].bias[1] = torch.nan
+    victim = chooser(net if walked else Counted(net))
+    assert (victim.layer_sequence() is not None) is walked
+    with pytest.raises(VictimError, match="not finite"):
+        MinBest(victim, steps=steps)(X, context(X, Linf(EPS), look=True))
+
+
+def test_with_a_hidden_state():
+    class Cell(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.head = mlp(8, 4, seed=1), mlp(4, 3, seed=2)
+
+        def forward(self, x, state):
+            new = self.inner(torch.cat([x, state], -1)).tanh()
+            return self.head(new), new
+
+    victim = from_module(Cell(), box(4), spaces.Discrete(3), "logits", initial_state=lambda rows: randn(rows, 4))
+    state = randn(6, 4, seed=9)
+    how, more = MinBest(victim, steps=2, step=0.5), {"state": lambda victim: state}
+    best = victim.params(X, state).argmax(-1)
+    assert (best != victim.params(X, victim.initial_state(6)).argmax(-1)).any()
+    y, loss = how(X, context(X, Linf(EPS), **more)), CrossEntropy(best)
+    expected = pgd(context(X, Linf(EPS)), victim.gradient(loss, state), 2, 0.5)
+    assert torch.equal(y, expected)

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from adv_wrappers import APGD, MaxDiff, MaxWorst, MinBest, MinQ, MinValue, Momentum, MultiTargeted, ThreatModel
-from adv_wrappers.attacks.gradient_attack import BestPoints, RestartPoints
 from adv_wrappers.attacks.objectives import CrossEntropy, Divergence, Margin
+from adv_wrappers.attacks.restarts import BestPoints, RestartPoints
 from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Learned
-from adv_wrappers.attacks.gradient_attack import BestPoints
+from adv_wrappers.attacks.restarts import BestPoints
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.context import Context
