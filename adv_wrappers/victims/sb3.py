@@ -193,7 +193,7 @@ class Sb3Victim(ModuleVictim):
                 functools.partial(nets.initial_state, device=self.device, dtype=self.dtype),
             )
         elif isinstance(self.net, nn.Module) and isinstance(self.observation_space, spaces.Box):
-            self.sequence = sequence_of(self.net)
+            self.sequence = sequence_of(self.net, frozen=not live)
 
     def native(self, action: Tensor) -> Tensor:
         box = self.action_space

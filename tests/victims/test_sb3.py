@@ -272,6 +272,35 @@ def test_live_follows_and_a_copy_does_not(name):
     assert all(p.requires_grad and p.grad is None for p in live.net.parameters() if p.shape[0] != 1)
 
 
+@pytest.mark.parametrize("name", ["ppo", "ppo cnn", "dqn", "dqn cnn", "a2c", "sac", "td3"])
+def test_attacks_use_what_a_frozen_copy_keeps_and_the_model_trains_on(name):
+    made = model(*CASES[name])
+    made.policy.train()
+    modes = [module.training for module in made.policy.modules()]
+    wants = [parameter.requires_grad for parameter in made.policy.parameters()]
+    frozen, live = from_sb3(made), from_sb3(made, live=True)
+    obs = tensors(batch(frozen.observation_space, 3))
+
+    def slope(victim):
+        return victim.gradient(lambda params: params.square().sum(-1))(obs)
+
+    def by_autograd(victim):
+        leaf = obs.clone().requires_grad_()
+        return torch.autograd.grad(victim.params(leaf).square().sum(), leaf)[0]
+
+    before = slope(frozen)
+    assert not any(net.training for net in frozen.modules())
+    assert not any(p.requires_grad for net in frozen.modules() for p in net.parameters())
+    torch.testing.assert_close(before, slope(live))
+    optimizer = torch.optim.SGD([p for p in made.policy.parameters() if p.requires_grad], lr=0.05)
+    sum(p.square().sum() for p in made.policy.parameters() if p.requires_grad).backward()
+    optimizer.step()
+    assert torch.equal(slope(frozen), before) and not torch.allclose(slope(live), before)
+    torch.testing.assert_close(slope(live), by_autograd(live), rtol=1e-4, atol=1e-6)
+    assert [module.training for module in made.policy.modules()] == modes
+    assert [parameter.requires_grad for parameter in made.policy.parameters()] == wants and any(wants)
+
+
 def test_a_trained_model_can_be_copied():
     made = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=16, batch_size=16, n_epochs=1, device="cpu").learn(16)
     obs = batch(VECTOR)
