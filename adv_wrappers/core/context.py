@@ -18,7 +18,7 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Batch, Counter, Leaves, Observation, Rows, State
 from adv_wrappers.utils.trees import select
 
-_TOGETHER = 1 << 15  # elements that are drawn at once
+_TOGETHER = 1 << 18  # elements that are drawn at once: 1 MiB
 _EPISODE = 1 << 41  # draws that hold for an episode, apart from those of its steps
 _HOST = torch.device("cpu")
 

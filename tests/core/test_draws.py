@@ -121,7 +121,7 @@ def of_images() -> Iterator[tuple[str, Any]]:
     x = np.full((2, 84, 84, 4), 7, np.uint8)
     context = Context(engine, x, x)
     yield "frames", [*map(code, (context.draw(), context.noise("uniform"), context.noise("sign")))]
-    yield "frames: normals", [*map(some, context.normals(3))]
+    yield "frames: normals", [*map(some, context.normals(6))]
 
 
 PARTS = {"integers": of_integers, "shapes": of_shapes, "contexts": of_contexts, "images": of_images}

@@ -228,4 +228,8 @@ def test_large_draws_are_made_in_blocks(monkeypatch, draw, dtype):
     whole = getattr(rng, draw)(row_keys, (5, 9), dtype)
     for block in (1, 44, 45, 46, 100, 314):
         monkeypatch.setattr(rng, "_BLOCK", block)
+        monkeypatch.setattr(rng, "_ELSEWHERE", block)
         assert torch.equal(getattr(rng, draw)(row_keys, (5, 9), dtype), whole)
+        with monkeypatch.context() as patch:
+            elsewhere(patch)
+            assert torch.equal(getattr(rng, draw)(row_keys, (5, 9), dtype), whole)
