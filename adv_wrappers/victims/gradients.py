@@ -1,6 +1,6 @@
 """The gradient of a loss with respect to a victim's observation: written out, by autograd, or by compiled code.
 
-Where the victim's network is a sequence of known layers, its gradient is written out
+Where the victim's network is a graph of known layers, its gradient is written out
 (:mod:`adv_wrappers.networks.input_gradient`); anything else is differentiated by autograd. A victim that was made with
 ``compile=True`` is differentiated by ``torch.compile``: what is compiled is the gradient, not the network, since that a
 forward and a backward pass become one piece of code is where small networks gain (``benchmarks/options.py``). It takes
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.input_gradient import LayerSequence
+from adv_wrappers.networks.input_gradient import LayerGraph
 
 PRECISIONS = ("bf16", "tf32")
 Loss = Callable[[Tensor], Tensor]
@@ -44,7 +44,7 @@ class Differentiable(Protocol):
     def params(self, obs: Any, state: object = None) -> Tensor:
         """Parameters of the action distribution ``[B, K]``."""
 
-    def layer_sequence(self) -> LayerSequence | None:
+    def layer_graph(self) -> LayerGraph | None:
         """The layers that compute them, where their gradient is written out."""
 
 
@@ -68,10 +68,10 @@ def gradient(
         VictimError: at once for a victim that has no gradient, or when the gradient is computed.
     """
     need_gradient("this attack", victim)
-    sequence = victim.layer_sequence() if fill is None and state is None and precision != "tf32" else None
-    if sequence is not None:
+    graph = victim.layer_graph() if fill is None and state is None and precision != "tf32" else None
+    if graph is not None:
         dtype = torch.bfloat16 if precision == "bf16" else None
-        return sequence.input_gradient(output_gradient(loss), dtype)
+        return graph.input_gradient(output_gradient(loss), dtype)
 
     def params(x: Tensor) -> Tensor:
         return victim.params(x if fill is None else fill(x), state)

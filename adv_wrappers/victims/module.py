@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.spaces import advice, to_victim
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.input_gradient import LayerSequence, sequence_of
+from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of
 from adv_wrappers.utils.trees import clone, tensors
 from adv_wrappers.victims.distributions import params_of
 from adv_wrappers.victims.numpy_functions import ArrayFunction, ArrayStart, answers_arrays, to_arrays
@@ -283,7 +283,7 @@ def from_module(
     victim.compile, victim.differentiable = compile, accepts == "gradients"
     victim.first, victim.writes, victim.unstable = output.form == "first", output.writes, unstable
     if isinstance(module, nn.Module) and initial_state is None and not isinstance(observation_space, spaces.Dict):
-        victim.sequence = sequence_of(module, frozen=not live)
+        victim.layered, victim.graph = True, graph_of(module, frozen=not live)
     return victim
 
 
@@ -321,7 +321,8 @@ class ModuleVictim(Victim):
     start: Callable[[int], State] | None = None
     live = False
     clip = False
-    sequence: LayerSequence | None = None
+    graph: LayerGraph | None = None
+    layered = False  # whether the network's layers are looked for
     first = False  # whether the module returns something beside its output that is ignored
     integers = True  # whether Discrete leaves of a dictionary come as integers, or as floats as all others
     writes = False  # whether the module writes to its input, and so is given copies
@@ -377,8 +378,11 @@ class ModuleVictim(Victim):
     def modules(self) -> list[nn.Module]:
         return [n for n in (self.net, self.value_net, self.critic, self.robust_sarsa) if isinstance(n, nn.Module)]
 
-    def layer_sequence(self) -> LayerSequence | None:
-        return self.sequence
+    def layer_graph(self) -> LayerGraph | None:
+        if self.live and self.layered:
+            assert isinstance(self.net, nn.Module)
+            self.graph = followed(self.net, self.graph)
+        return self.graph
 
     def initial_state(self, rows: int) -> State:
         return None if self.start is None else self.start(rows)

@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.card import digest
-from adv_wrappers.networks.input_gradient import LayerSequence
+from adv_wrappers.networks.input_gradient import LayerGraph
 from adv_wrappers.utils.trees import is_text
 from adv_wrappers.victims.distributions import (
     CategoricalFamily,
@@ -120,7 +120,7 @@ class Victim:
         """The networks that the victim is made of; their weights make its fingerprint."""
         return []
 
-    def layer_sequence(self) -> LayerSequence | None:
+    def layer_graph(self) -> LayerGraph | None:
         """The layers that compute ``params`` from raw observations, where their gradient is written out."""
         return None
 

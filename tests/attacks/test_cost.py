@@ -126,7 +126,7 @@ def test_no_trips_and_no_gradients_of_weights(name, kind):
         if how is None or (name == "worst-action" and kind == "multi"):
             continue
         defined = True
-        assert victim.layer_sequence() is None or wrap is nn.Sequential
+        assert victim.layer_graph() is None or wrap is nn.Sequential
         how = short(how)
         for grid, budget in ((False, Linf(0.3)), (False, L2(0.3)), (True, Linf(2.0)), (True, L2(2.0))):
             made = moment(preset, victim, grid, budget)

@@ -179,7 +179,7 @@ def test_the_label_is_that_of_the_first_pass(make, kind):
     assert victim.net.passes == how.steps, "and no other pass is made"
     assert torch.equal(y, labelled(how, victim)) and not torch.equal(y, X)
     walked = chooser(victim.net.net, kind)
-    assert walked.layer_sequence() is not None
+    assert walked.layer_graph() is not None
     torch.testing.assert_close(make(walked)(X, context(X, Linf(EPS))), y, rtol=0, atol=1e-14)
 
 
@@ -244,7 +244,7 @@ def test_an_answer_that_is_not_finite_is_told_from_the_first_pass(walked, steps)
     with torch.no_grad():
         net[-1].bias[1] = torch.nan
     victim = chooser(net if walked else Counted(net))
-    assert (victim.layer_sequence() is not None) is walked
+    assert (victim.layer_graph() is not None) is walked
     with pytest.raises(VictimError, match="not finite"):
         MinBest(victim, steps=steps)(X, context(X, Linf(EPS), look=True))
 

@@ -242,7 +242,7 @@ def test_gradient_is_autograd_and_nothing_global_moves(kind, tmp_path):
     y = x.clone().requires_grad_()
     (expected,) = torch.autograd.grad((victim.params(y, state) * slope).sum(), y)
     torch.testing.assert_close(victim.gradient(lambda p: (p * slope).sum(-1), state)(x), expected)
-    assert (victim.layer_sequence() is None) is (kind in ("gaussian-lstm", "layers"))
+    assert (victim.layer_graph() is None) is (kind == "gaussian-lstm")
     assert not any(p.requires_grad for m in victim.modules() for p in m.parameters())
 
 

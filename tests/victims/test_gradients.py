@@ -72,7 +72,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_graph_of_a_loss_is_not_built(case):
     victim, loss = CASES[case]
-    assert victim.layer_sequence() is None
+    assert victim.layer_graph() is None
     expected, written = whole(victim, loss, X), torch.zeros_like(X)
     for given in (Quiet(loss), lambda params: loss(params)):  # in closed form, and by autograd over parameters
         torch.testing.assert_close(victim.gradient(given)(X), expected, rtol=1e-10, atol=1e-12)

@@ -18,11 +18,11 @@ BOX = spaces.Box(-1, 1, (5,), np.float32)
 
 def victim(walked: bool = True, bias: float = 0.0):
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(5, 32), nn.Tanh() if walked else nn.GELU(), nn.Linear(32, 3))
+    net = nn.Sequential(nn.Linear(5, 32), nn.Tanh() if walked else nn.Mish(), nn.Linear(32, 3))
     with torch.no_grad():
         net[2].bias += bias
     made = from_module(net, BOX, spaces.Discrete(3), "logits")
-    assert (made.layer_sequence() is not None) is walked
+    assert (made.layer_graph() is not None) is walked
     return made
 
 
