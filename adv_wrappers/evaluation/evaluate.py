@@ -72,7 +72,8 @@ def evaluate(
     """Evaluate an agent without an attack and under each threat, on the same episodes.
 
     Episode e has a seed of its own, drawn from ``seed``, and a row that plays it whatever happens, so runs are paired
-    and the results do not depend on ``num_envs`` beyond the rounding of floats.
+    and the results do not depend on ``num_envs`` beyond the rounding of floats. Torch computes on one thread meanwhile,
+    whatever ``torch.set_num_threads`` has set: more cores are used by evaluations in processes of their own.
 
     Args:
         victim: the agent, or a reference such as ``"zoo:hopper-ppo"``.
@@ -133,7 +134,7 @@ def evaluate(
     make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     images = len(victim.observation_space.shape or ()) > 1
     venv = _vector(make_env, min(num_envs or (8 if images else 32), episodes))
-    with closing(venv), one_thread(not images):
+    with closing(venv), one_thread():
         check_order(venv)
         fits(victim, venv.single_observation_space, venv.single_action_space)
         if not quantize and distances is None:  # those of images compare whole grey levels

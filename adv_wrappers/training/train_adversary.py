@@ -272,7 +272,7 @@ def train_adversary(
         _check_learnable(actor, victim)
     make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     vector = SyncVectorEnv([make_env] * rows, autoreset_mode=AutoresetMode.SAME_STEP)
-    with closing(vector), one_thread(flat):
+    with closing(vector), one_thread():
         # float64: the adversary's reward is made of the victim's before that is rounded
         adapter = Sb3Adapter(vector, np.float64)
         game = VecAdversaryEnv(adapter, victim, actor, budget, when, observe=observe, quantize=quantize)

@@ -17,6 +17,7 @@ from adv_wrappers.evaluation import rollout
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import Victim, from_module
 from tests.evaluation.agents import balancing, short
+from tests.rigs import RIGS
 
 STACK = ["noise:eps=0.3", "worst-action:when=every(3)"]
 THREATS = ["noise:eps=0.8", "max-diff:eps=2.0,p=0.8", "action-flip:p=0.5", STACK]
@@ -141,10 +142,19 @@ def test_results_are_kept_as_they_come(victim: Victim, tmp_path: Path) -> None:
     assert Report.from_json(tmp_path / "report.json") == report
 
 
-def test_threads_are_given_back(victim: Victim) -> None:
+@pytest.mark.parametrize("rig", ["q", "image"])
+def test_torch_computes_on_one_thread_and_threads_are_given_back(rig: str) -> None:
     before = torch.get_num_threads()
-    adv.evaluate(victim, "CartPole-v1", "pgd:eps=0.3", episodes=1)
-    assert torch.get_num_threads() == before
+    seen: list[int] = []
+    try:
+        torch.set_num_threads(2)
+        adv.evaluate(
+            RIGS[rig].victim(), RIGS[rig].env, "noise:eps=0", episodes=1,
+            progress=lambda *_: seen.append(torch.get_num_threads()),
+        )  # fmt: skip
+        assert set(seen) == {1} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(

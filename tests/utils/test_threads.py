@@ -37,8 +37,6 @@ def test_one_thread_inside_and_as_many_as_before_outside() -> None:
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        with one_thread(False):
-            assert torch.get_num_threads() == 2
         with suppress(KeyError), one_thread():
             assert torch.get_num_threads() == 1
             raise KeyError
