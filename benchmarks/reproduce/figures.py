@@ -8,6 +8,7 @@ import os
 import platform
 import shlex
 import statistics
+import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -90,20 +91,33 @@ def said(margins: dict[str, tuple[Figure, Figure]]) -> str:
     return "\n".join(f"- The margin **{word}**: {'; '.join(names)}." for word, names in found.items() if names)
 
 
+def processor() -> str:
+    """The processor's name and, on x86, its family and model: virtual machines hide the rest of the name."""
+    asked = {"Darwin": ["sysctl", "-n", "machdep.cpu.brand_string"], "Linux": ["lscpu"]}.get(platform.system())
+    try:  # in English: the names of fields are translated
+        said = asked and subprocess.run(asked, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}).stdout
+    except OSError:
+        said = None
+    return processor_of(said or "") or platform.processor() or platform.machine() or "unknown processor"
+
+
+def processor_of(said: str) -> str:
+    """The processor that the output of ``lscpu`` describes, or of macOS's ``sysctl``; nothing without a name."""
+    fields = {key.strip(): value.strip() for key, colon, value in (line.partition(":") for line in said.splitlines())}
+    if len(fields) == 1 and ":" not in said:
+        return said.strip()
+    name, family, model = (fields.get(key, "") for key in ("Model name", "CPU family", "Model"))
+    return f"{name} (family {family}, model {model})" if name and family.isdigit() else name
+
+
 def machine() -> str:
     """The processor and the versions that numbers depend on."""
     import gymnasium
     import numpy
     import torch
 
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
-    except OSError:
-        pass
     return (
-        f"{model}, {os.cpu_count()} cores, {torch.get_num_threads()} thread(s) of torch, Python "
+        f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} thread(s) of torch, Python "
         f"{platform.python_version()}, torch {torch.__version__}, numpy {numpy.__version__}, gymnasium "
         f"{gymnasium.__version__}"
     )

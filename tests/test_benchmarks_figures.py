@@ -1,0 +1,39 @@
+"""What the pages of results say of the machine that made them."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+PATH = Path(__file__).resolve().parents[1] / "benchmarks" / "reproduce" / "figures.py"
+
+
+@pytest.fixture(scope="module")
+def figures():
+    spec = importlib.util.spec_from_file_location("figures_of_results", PATH)
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(__import__("sys").modules, spec.name, module)  # dataclasses look their module up
+        spec.loader.exec_module(module)
+        yield module
+
+
+@pytest.mark.parametrize(("said", "name"), [
+    ("Vendor ID: AuthenticAMD\n  Model name: AMD EPYC\n    CPU family: 25\n    Model: 17\n",
+     "AMD EPYC (family 25, model 17)"),
+    ("Model name: Intel(R) Xeon(R) Processor @ 2.10GHz\nCPU family: 6\nModel: 143\n",
+     "Intel(R) Xeon(R) Processor @ 2.10GHz (family 6, model 143)"),
+    ("Vendor ID: ARM\nModel name: Neoverse-N1\nModel: 1\n", "Neoverse-N1"),
+    ("Apple M2 Pro\n", "Apple M2 Pro"),
+    ("Architecture: riscv64\nModel: 1\n", ""),
+    ("", ""),
+])  # fmt: skip
+def test_processors_have_names(figures, said, name):
+    assert figures.processor_of(said) == name
+
+
+def test_a_machine_is_its_processor_and_versions(figures):
+    processor, machine = figures.processor(), figures.machine()
+    assert processor and machine.startswith(f"{processor}, ") and "torch" in machine
