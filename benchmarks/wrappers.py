@@ -2,8 +2,9 @@
 
     python benchmarks/wrappers.py --victims FOLDER
 
-One run, one thread, interleaved, in processor time. CartPole's limits are lifted so that no reset falls into a timing;
-timed are steps that are not attacked (``Every(k)`` with a k beyond the run, ``Bernoulli`` with a tiny p), around noise.
+One run, one thread, interleaved, in processor time. CartPole's time stands still (``tau = 0``), so that no reset falls
+into a timing and no observation leaves the space; timed are steps that are not attacked (``Every(k)`` with a k beyond
+the run, ``Bernoulli`` with a tiny p), around noise.
 
 Attacked steps: uniform noise (0.05, of images two grey levels) and the action attacks, with microseconds over the step
 of the bare environment. Beside them stand a hand-written wrapper, ``obs + rng.uniform(-eps, eps)`` clipped to the
@@ -47,10 +48,10 @@ ROWS, LENGTH, STEPS, STEP = 32, 100, 10, 0.1
 
 
 def cartpole() -> gym.Env[Any, Any]:
-    """CartPole without an end."""
+    """CartPole without an end: its time stands still."""
     env = gym.make("CartPole-v1", max_episode_steps=10**9)
     pole: Any = env.unwrapped
-    pole.theta_threshold_radians = pole.x_threshold = math.inf
+    pole.tau = 0.0
     return env
 
 
@@ -85,8 +86,7 @@ def steps(rounds: int) -> dict[str, Any]:
 def cartpoles() -> VectorEnv[Any, Any, Any]:
     """64 CartPoles without an end, in Gymnasium's own vector class."""
     env: Any = gym.make_vec("CartPole-v1", 64, "vector_entry_point", max_episode_steps=10**9)
-    pole = env.unwrapped
-    pole.theta_threshold_radians = pole.x_threshold = math.inf
+    env.unwrapped.tau = 0.0
     return env  # type: ignore[no-any-return]
 
 

@@ -22,13 +22,12 @@ class ActionFlip(Perturbation):
 
     name: ClassVar[str] = "action-flip"
     on: ClassVar[On] = "action"
+    arrays: ClassVar[bool] = True
     within: ClassVar[Budget | None] = Valid()
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        low, high = context.space
-        middle = torch.where(torch.isfinite(low + high), low + high, 0)
-        y = middle - x
+        y = context.mirror - x
         if context.mask is None or x.dim() != 1:
             return y
-        allowed = context.mask.gather(-1, (y - low).long()[:, None]).squeeze(-1)
+        allowed = context.mask.gather(-1, (y - context.space[0]).long()[:, None]).squeeze(-1)
         return torch.where(allowed.bool(), y, x)

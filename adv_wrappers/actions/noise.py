@@ -31,6 +31,7 @@ class ActionNoise(Perturbation):
     name: ClassVar[str] = "action-noise"
     on: ClassVar[On] = "action"
     search: ClassVar[bool] = True
+    arrays: ClassVar[bool] = True
     within: ClassVar[Budget | None] = Valid()
     kind: str = "uniform"
 

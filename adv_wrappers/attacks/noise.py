@@ -27,6 +27,7 @@ class Noise(Perturbation):
     name: ClassVar[str] = "noise"
     search: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
+    arrays: ClassVar[bool] = True
     kind: str = "uniform"
 
     def __post_init__(self) -> None:

@@ -13,7 +13,6 @@ Balls: the budget Linf, beside L2 and L0. :mod:`adv_wrappers.core.budgets` says 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
@@ -22,7 +21,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.spaces import around, distance
+from adv_wrappers.core.arithmetic import (
+    ROUNDING,
+    Scale,
+    around,
+    broad,
+    clamp,
+    distance,
+    flat_rows,
+    library,
+    radius,
+    round_,
+    row_norms,
+    shrunk,
+    whole_levels,
+    wide,
+)
 from adv_wrappers.core.types import Array, VictimLike
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import BudgetError
@@ -43,6 +57,8 @@ class Budget(Value):
     """The feasible set around a true value."""
 
     bounded: ClassVar[bool] = True  # whether the set is bounded even where the space is not
+    # whether boxes, projections and draws are computed on arrays as on tensors, with the same bits; not inherited
+    arrays: ClassVar[bool] = False
 
     @property
     def elementwise(self) -> bool:
@@ -62,13 +78,13 @@ class Budget(Value):
 
     def grid_box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """:meth:`box` on an integer grid: around whole ``x``, rounded inwards to whole numbers."""
-        lower, upper = self.box(x, low, high)
-        return lower.ceil(), upper.floor()
+        xp, (lower, upper) = library(x), self.box(x, low, high)
+        return xp.ceil(lower), xp.floor(upper)
 
     def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
         """A feasible point for every row of ``y``; ``low`` and ``high`` are those of :meth:`box`."""
-        y = torch.clamp(y, low, high)
-        return y.round_() if grid else y
+        y = clamp(y, low, high)
+        return round_(y) if grid else y
 
     def direction(self, gradient: Tensor) -> Tensor:
         """Steepest ascent for this geometry, of length one in the budget's unit."""
@@ -98,10 +114,22 @@ class Budget(Value):
         """:meth:`move`, then :meth:`project`; ``spend`` allows to write over the gradient."""
         return self.project(self.move(y, gradient, length, grid), x, low, high, grid)
 
+    def draw_around(self, x: Tensor, draws: Draws, grid: bool = False) -> Tensor | None:
+        """:meth:`draw` before it is met with the space; None for a budget whose draws need the box."""
+        return None
+
+    def surely_inside(self, y: Array, x: Array, low: Array, high: Array, grid: bool = False) -> bool:
+        """Whether arrays ``y`` are found to be their own projections without a box, for the bounds of the space."""
+        return False
+
     def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
         """A random point of the set, uniform in the box (on the grid: uniform over its integers)."""
-        u = draws.uniform()
-        return low + (u * (high - low + 1)).floor_().clamp_(max=high - low) if grid else low + u * (high - low)
+        u, xp = draws.uniform(), library(x)
+        if not grid:
+            return low + u * (high - low)
+        u = u * (high - low + 1)
+        xp.minimum(xp.floor(u, out=u), high - low, out=u)
+        return low + u
 
 
 @dataclass(frozen=True)
@@ -110,10 +138,12 @@ class Valid(Budget):
 
     name: ClassVar[str] = "valid"
     bounded: ClassVar[bool] = False
+    arrays: ClassVar[bool] = True
     elementwise = True
 
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.minimum(x, low), torch.maximum(x, high)
+        xp = library(x)
+        return xp.minimum(x, low), xp.maximum(x, high)
 
 
 _LARGEST = 1e38  # attacks compute in float32
@@ -132,61 +162,7 @@ def below_one_level(eps: float) -> BudgetError:
     )
 
 
-_ROUNDING = 1e-15  # of a sum of squares in float64, relatively: what lengths are known to
 _FAR = 1e6  # length of a vector that stands for its direction alone
-
-
-def _rows(x: Tensor) -> Tensor:
-    """``[B, *S]`` as ``[B, n]``."""
-    return x.reshape(len(x), x.shape[1:].numel())
-
-
-def _broad(column: Tensor, x: Tensor) -> Tensor:
-    """``[B, 1]`` to be broadcast over ``x`` ``[B, *S]``."""
-    return column.view(-1, *[1] * (x.dim() - 1))
-
-
-def _norms(x: Tensor) -> Tensor:
-    return _broad(torch.linalg.vector_norm(_rows(x), dim=1, keepdim=True), x)
-
-
-def _wide(x: Tensor) -> Tensor:
-    """``x`` in float64, where its device has that."""
-    return x if x.device.type == "mps" else x.double()
-
-
-def _shrunk(delta: Tensor, length: float | Tensor, huge: bool) -> Tensor:
-    """``delta`` with the rows that are longer than ``length`` drawn back to it.
-
-    ``huge`` says that it may hold numbers whose squares are none.
-    """
-    if not huge:
-        norms = _norms(delta)
-        return delta * torch.where(norms > length, length / norms, 1.0)
-    top = _broad(_rows(delta).abs().amax(1, keepdim=True), delta).clamp_(min=torch.finfo(delta.dtype).tiny)
-    unit = delta / top
-    norms = _norms(unit)
-    return torch.where(norms * top > length, unit * (length / norms), delta)
-
-
-def _whole(delta: Tensor, length: float | Tensor) -> Tensor:
-    """The whole numbers near ``delta`` in rows of at most ``length``.
-
-    Every element is first rounded towards zero at the length allowed, then, in the order of what that took away, one
-    further while that comes nearer to ``delta`` and the row can pay for it. Plain rounding would lose a change that is
-    spread over many elements: each would be less than half a level.
-    """
-    wide = _wide(delta)
-    length = _wide(length) if isinstance(length, Tensor) else length
-    shrunk = _shrunk(wide, length, delta.dtype == torch.float64)
-    base = shrunk.trunc()
-    more = wide.round().abs() > base.abs()
-    order = _rows(torch.where(more, (shrunk - base).abs(), -1.0)).argsort(dim=1, descending=True, stable=True)
-    price = _rows(torch.where(more, 2 * base.abs() + 1, 0.0)).gather(1, order)
-    room = (length.reshape(-1, 1) if isinstance(length, Tensor) else length) ** 2 * (1 + _ROUNDING)
-    paid = (price.cumsum(1) <= room - _rows(base).square().sum(1, keepdim=True)).to(wide.dtype)
-    whole = base + wide.sign() * more * torch.zeros_like(paid).scatter_(1, order, paid).view(delta.shape)
-    return whole.to(delta.dtype)
 
 
 @dataclass(frozen=True)
@@ -212,11 +188,11 @@ class L2(Budget):
             raise below_one_level(self.eps)
 
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        lower, upper = around(x, distance(self.eps, None, False, (), x.dtype, x.device))
+        lower, upper = around(x, distance(self.eps, None, False, (), x.dtype, getattr(x, "device", None)))
         return torch.maximum(lower, low), torch.minimum(upper, high)
 
     def grid_box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        whole = distance(self.eps, None, True, (), x.dtype, x.device)
+        whole = distance(self.eps, None, True, (), x.dtype, getattr(x, "device", None))
         return torch.maximum(x - whole, low), torch.minimum(x + whole, high)
 
     def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
@@ -227,28 +203,28 @@ class L2(Budget):
         y = torch.where((y < low) & (low > x - inner), low, y)
         y = torch.where((y > high) & (high < x + inner), high, y)
         if grid:
-            return x + _whole(y - x, self.eps)
-        true = _wide(x)
-        delta = _shrunk(_wide(y) - true, self.eps, x.dtype == torch.float64)
+            return x + whole_levels(y - x, self.eps)
+        true = wide(x)
+        delta = shrunk(wide(y) - true, self.eps, x.dtype == torch.float64)
         near = (true + delta).to(x.dtype)
-        over = (_wide(near) - true).abs() > delta.abs_().mul_(1 + _ROUNDING)  # rounded away from the true value
+        over = (wide(near) - true).abs() > delta.abs_().mul_(1 + ROUNDING)  # rounded away from the true value
         return torch.clamp(torch.where(over, torch.nextafter(near, x), near), low, high)
 
     def direction(self, gradient: Tensor) -> Tensor:
-        top = _broad(_rows(gradient).abs().amax(1, keepdim=True), gradient)
+        top = broad(flat_rows(gradient).abs().amax(1, keepdim=True), gradient)
         g = gradient / torch.where(top > 0, top, 1.0)  # the squares of a small gradient would underflow
-        return g / _norms(g).clamp(min=1)
+        return g / row_norms(g).clamp(min=1)
 
     def unit(self, low: Tensor, high: Tensor) -> float | Tensor:
         return self.eps
 
     def move(self, y: Tensor, gradient: Tensor, length: float | Tensor, grid: bool = False) -> Tensor:
-        return y + _whole(_FAR * self.direction(gradient), length) if grid else super().move(y, gradient, length)
+        return y + whole_levels(_FAR * self.direction(gradient), length) if grid else super().move(y, gradient, length)
 
     def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
         """Uniform in the ball: a Gaussian direction at radius ``eps * u ** (1 / n)``, then met with the space."""
         normal, size = draws.normal(), max(x.shape[1:].numel(), 1)
-        radius = self.eps * _broad(_rows(draws.uniform())[:, :1].pow(1 / size), x)
+        radius = self.eps * broad(flat_rows(draws.uniform())[:, :1].pow(1 / size), x)
         return self.project(self.move(x, normal, radius, grid), x, low, high, grid)
 
 
@@ -293,16 +269,7 @@ class L0(Budget):
         return torch.where(keep.view(y.shape), y, x)
 
 
-__all__ = ["L0", "L2", "Linf"]
-
-Scale = float | tuple[float, ...] | str | None
-
-
-@functools.lru_cache(maxsize=256)
-def _radius(eps: float, scale: Scale, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """``eps * scale`` to the nearest number of a dtype: ``[]``, or ``shape`` for a scale of every feature."""
-    exact = torch.tensor(1.0 if scale is None else scale, dtype=torch.float64) * eps  # numbers would cost more
-    return (exact.view(shape) if isinstance(scale, tuple) else exact).to(device, dtype)
+_NEARLY = 0.999999  # of a radius: the rest is more than rounding takes
 
 
 @dataclass(frozen=True)
@@ -322,6 +289,7 @@ class Linf(Budget):
     """
 
     name: ClassVar[str] = "linf"
+    arrays: ClassVar[bool] = True
     eps: float
     scale: Scale = None
 
@@ -372,24 +340,28 @@ class Linf(Budget):
     def radius(self, x: Tensor) -> float | Tensor:
         """Largest change of every feature: a number, or ``[*S]``."""
         if isinstance(self.scale, tuple):
-            return _radius(self.eps, self.scale, x.shape[1:], x.dtype, x.device)
+            return radius(self.eps, self.scale, x.shape[1:], x.dtype, getattr(x, "device", None))  # type: ignore[no-any-return]
         return self.eps if self.scale is None else self.eps * float(self.scale)
 
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        lower, upper = around(x, distance(self.eps, self.scale, False, x.shape[1:], x.dtype, x.device))
-        return torch.maximum(lower, low, out=lower), torch.minimum(upper, high, out=upper)
+        xp = library(x)
+        lower, upper = around(
+            x, distance(self.eps, self.scale, False, x.shape[1:], x.dtype, getattr(x, "device", None))
+        )
+        return xp.maximum(lower, low, out=lower), xp.minimum(upper, high, out=upper)
 
     def grid_box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        whole = distance(self.eps, self.scale, True, x.shape[1:], x.dtype, x.device)
-        lower, upper = x - whole, x + whole  # exact
-        return torch.maximum(lower, low, out=lower), torch.minimum(upper, high, out=upper)
+        whole = distance(self.eps, self.scale, True, x.shape[1:], x.dtype, getattr(x, "device", None))
+        xp, lower, upper = library(x), x - whole, x + whole  # exact
+        return xp.maximum(lower, low, out=lower), xp.minimum(upper, high, out=upper)
 
     def direction(self, gradient: Tensor) -> Tensor:
         return self.in_units(gradient.sign())
 
     def in_units(self, gradient: Tensor) -> Tensor:
         if isinstance(self.scale, tuple):
-            return gradient * _radius(1.0, self.scale, gradient.shape[1:], gradient.dtype, gradient.device)
+            unit: Tensor = radius(1.0, self.scale, gradient.shape[1:], gradient.dtype, gradient.device)
+            return gradient * unit
         return gradient if self.scale is None else gradient * float(self.scale)
 
     def ascend(
@@ -415,8 +387,8 @@ class Linf(Budget):
     def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
         if self.eps == 0:
             return x  # to the bit, -0.0 included
-        y = torch.clamp(y, low, high)
-        return y.round_() if grid else y
+        y = clamp(y, low, high)
+        return round_(y) if grid else y
 
     def unit(self, low: Tensor, high: Tensor) -> float | Tensor:
         return self.eps
@@ -424,12 +396,32 @@ class Linf(Budget):
     def spread(self, x: Tensor, low: Tensor, high: Tensor) -> float | Tensor:
         return self.radius(x)
 
+    def surely_inside(self, y: Array, x: Array, low: Array, high: Array, grid: bool = False) -> bool:
+        if grid:
+            return False
+        moved = y - x  # rounded, by far less than what is left to the radius
+        near: Array = np.absolute(moved, moved) < distance(
+            _NEARLY * self.eps, self.scale, False, x.shape[1:], x.dtype, None
+        )
+        near &= y >= low
+        near &= y <= high
+        return int(np.count_nonzero(near)) == near.size
+
     def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
         """Uniform in the ball (on the grid: over its integers), then met with the space, as the papers do."""
+        y = self.draw_around(x, draws, grid)
+        return clamp(y, low, high, out=y)
+
+    def draw_around(self, x: Tensor, draws: Draws, grid: bool = False) -> Tensor:
         u = draws.uniform()
         if not grid:
-            radius = _radius(self.eps, self.scale, x.shape[1:], x.dtype, x.device)
-            one = _radius(1.0, None, (), x.dtype, x.device)
-            return torch.clamp(u.add_(u).sub_(one).mul_(radius).add_(x), low, high)
-        whole = distance(self.eps, self.scale, True, x.shape[1:], x.dtype, x.device)
-        return torch.clamp(u.mul_(2 * whole + 1).floor_().sub_(whole).add_(x), low, high)
+            u += u
+            u -= radius(1.0, None, (), x.dtype, getattr(x, "device", None))
+            u *= radius(self.eps, self.scale, x.shape[1:], x.dtype, getattr(x, "device", None))
+        else:
+            whole = distance(self.eps, self.scale, True, x.shape[1:], x.dtype, getattr(x, "device", None))
+            u *= 2 * whole + 1
+            library(u).floor(u, out=u)
+            u -= whole
+        u += x
+        return u

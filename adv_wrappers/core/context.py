@@ -15,7 +15,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.core.types import Batch, Counter, Leaves, Observation, Rows, State
+from adv_wrappers.core.types import Batch, Counter, EngineLike, Leaves, Observation, Rows, State
 from adv_wrappers.utils.trees import select
 
 _TOGETHER = 1 << 18  # elements that are drawn at once: 1 MiB
@@ -48,7 +48,7 @@ class Context:
     _layout: Layout | None = None
 
     def __init__(
-        self, engine: Any, value: Any, taken: Batch, rows: Rows = None, final: bool = False,
+        self, engine: EngineLike, value: Observation, taken: Batch, rows: Rows = None, final: bool = False,
         mask: Tensor | None = None,
     ) -> None:  # fmt: skip
         self._engine, self._value, self._taken, self._rows, self._final = engine, value, taken, rows, final
@@ -171,6 +171,12 @@ class Context:
         """Bounds of the space itself, ``[*S]`` twice."""
         low, high = self._engine.field.bounds(self._engine.device or self.exact.device)
         return low.to(self.dtype), high.to(self.dtype)
+
+    @cached_property
+    def mirror(self) -> Tensor:
+        """What a value is taken from to mirror it in the middle of the space, ``[*S]``; 0 where there is no middle."""
+        low, high = self.space
+        return torch.where(torch.isfinite(low + high), low + high, 0)
 
     @cached_property
     def free(self) -> Tensor | None:
@@ -320,7 +326,7 @@ class Context:
         Gaussian noise has a standard deviation of one radius, and is drawn back into the budget.
         """
         if kind == "uniform":
-            return self.budget.draw(self.x, *self.box, self, self.grid)
+            return self.draw()
         if kind == "sign":
             return self.ascend(self.x, self.signs(), 1.0)
         return self.project(self.x + self.budget.spread(self.x, *self.box) * self.normal())
@@ -351,7 +357,7 @@ class RecordedContext(Context):
 
     t, spent, memory = map(_not_recorded, ("t", "spent", "memory"))
 
-    def __init__(self, engine: Any, inputs: dict[str, Any]) -> None:
+    def __init__(self, engine: EngineLike, inputs: dict[str, Any]) -> None:
         super().__init__(engine, None, inputs["part"])
         self._inputs = inputs
         vars(self).update(part=inputs["part"], free=inputs["free"], mask=inputs["mask"])

@@ -18,11 +18,13 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.accel import cuda_graphs, transfer
-from adv_wrappers.core import rng
+from adv_wrappers.core import numpy_attack, rng
+from adv_wrappers.core.arithmetic import tensor_of
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.clock import Clock, Seeds
 from adv_wrappers.core.context import Context, RecordedContext
 from adv_wrappers.core.newest import FrameHistory, Newest, frame_budget
+from adv_wrappers.core.numpy_attack import NumpyAttack
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.spaces import WHOLE, finite
@@ -97,6 +99,7 @@ class Engine:
         self._blind = isinstance(self.when, When) and self.when.blind
         self.budget, self._shape = frame_budget(within), (self.rows or 1, *field.shape)
         self._history = FrameHistory(within, field.shape) if isinstance(within, Newest) else None
+        self.framed = self._history is not None
         self.free: Tensor | None = None  # elements that are shown for the first time, under Newest
         first = self.victims[0] if self.victims else None
         self.dtype = first.dtype if first else torch.float32 if field.exact == torch.float16 else field.exact
@@ -131,6 +134,7 @@ class Engine:
         if self.graphs is not None and before is not None and self._graphed is self.how:
             self.graphs.fault = before.fault  # another budget does not mend an attack
         self._graphed = self.how
+        self.in_numpy = None if self.victims or not numpy_attack.able(self) else NumpyAttack(self)
 
     def add_gate(self, gate: When, root: int | None = None) -> None:
         """Let this layer attack only where a timing agrees that looks at nothing but the clock and draws.
@@ -391,6 +395,8 @@ class Engine:
         part, count = self.field.take(value, self.batched), None if rows is None else len(rows)
         if part.shape != self._shape:
             raise SpaceError(f"expected a batch of shape {self._shape}, got {tuple(part.shape)}")
+        if self.in_numpy is not None and (out := self.in_numpy(value, part, rows, final, mask)) is not None:
+            return out, part
         with torch.no_grad():
             if self.unbounded:
                 return self._transform(value, part, attacked, rows, final, mask), part
@@ -496,9 +502,3 @@ class Engine:
             return self.transfer.up(leaf.numpy() if isinstance(leaf, Tensor) else leaf, rows)
         leaf = select(leaf, rows)
         return leaf if self.home is None or leaf is None else leaf.to(self.home)
-
-
-def tensor_of(part: Batch, device: torch.device | None = None) -> Tensor:
-    """An array (copied: it may be the environment's own memory) or a tensor, as a tensor; on ``device``, if any."""
-    tensor = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part, order="C"))
-    return tensor if device is None else tensor.to(device)

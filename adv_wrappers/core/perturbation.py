@@ -31,6 +31,10 @@ class Perturbation(Value):
     no branch on data, nothing that waits for a device, no look at ``t``, ``spent`` or ``memory``, and no writing to
     what it is given. It then works on fewer copies, and on CUDA it is recorded once as a graph and replayed
     (:mod:`adv_wrappers.accel.cuda_graphs`).
+
+    A class that declares ``arrays = True`` computes on numpy arrays as it does on tensors, with the same bits, and does
+    not write to what it is given; the context then holds arrays, without an action mask
+    (:mod:`adv_wrappers.core.numpy_attack`). It is declared of ``__call__``, so a subclass says so again.
     """
 
     on: ClassVar[On] = "observation"
@@ -38,6 +42,7 @@ class Perturbation(Value):
     search: ClassVar[bool] = False  # walks or samples the budget, which must then be bounded
     needs_victim: ClassVar[bool] = False
     capturable: ClassVar[bool] = False
+    arrays: ClassVar[bool] = False
     within: ClassVar[Budget | None] = None  # budget where none is given
     # presets of other names: their arguments, and what tells them from the class
     variants: ClassVar[Variants] = {}

@@ -21,6 +21,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from adv_wrappers.core.arithmetic import at_least, at_most
 from adv_wrappers.core.types import Array, Batch, DType, Observation, Space
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.trees import is_text
@@ -82,11 +83,10 @@ def _infer(shape: tuple[int, ...]) -> str:
 At = str | tuple[str, ...] | None
 
 WHOLE = 2.0**53  # up to here float64 holds every integer
-_ULP = 2 * torch.finfo(torch.float64).eps
 
 _FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 _KINDS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-_ARRAYS = {kind: np.dtype(name) for name, kind in _FLOATS.items() if name != "bfloat16"}
+ARRAYS = {kind: np.dtype(name) for name, kind in _FLOATS.items() if name != "bfloat16"}
 
 
 def _bounds(space: Space) -> tuple[Array, Array, np.dtype[np.generic]] | None:
@@ -157,7 +157,7 @@ class Field:
             raise SpaceError(f"cannot perturb the {what} space {leaves[0]}: it has no elements")
         self._exact: dict[DType, torch.dtype] = {}
         self.exact = self.exact_for(self.dtype)
-        self._on: dict[tuple[torch.device, DType | None], tuple[Tensor, Tensor]] = {}
+        self._on: dict[tuple[torch.device | None, DType | None], tuple[Batch, Batch]] = {}
         # whether the space is all values of its dtype: full uint8 images
         self.whole = self.dtype == np.uint8 and bool((self.low == 0).all() and (self.high == 255).all())
         finite = np.isfinite(np.stack([self.low, self.high]).astype(np.float64))
@@ -166,12 +166,13 @@ class Field:
         self.vast = largest > WHOLE  # has integers that no float holds
         self.wide = self.grid and not self.discrete and self.exact == torch.float64  # may hold some beside its bounds
 
-    def widened(self, exact: Tensor, dtype: DType) -> tuple[Tensor, Tensor]:
+    def widened(self, exact: Batch, dtype: DType) -> tuple[Batch, Batch]:
         """:meth:`bounds`, widened to contain the true values ``[B, *S]``, which came in ``dtype``."""
-        low, high = self._on.get((exact.device, dtype)) or self.bounds(exact.device, dtype)
+        xp, place = (torch, exact.device) if isinstance(exact, Tensor) else (np, None)
+        low, high = self._on.get((place, dtype)) or self.bounds(place, dtype)
         if self._open or (self.whole and dtype in (np.uint8, torch.uint8)):  # nothing can lie outside
             return low, high
-        return torch.minimum(low, exact), torch.maximum(high, exact)
+        return xp.minimum(low, exact), xp.maximum(high, exact)
 
     def exact_for(self, dtype: DType) -> torch.dtype:
         """The float dtype in which values of a dtype (numpy's or torch's) are projected.
@@ -197,24 +198,28 @@ class Field:
             return _FLOATS[self.dtype.name]
         return torch.float64 if max(np.dtype(name).itemsize, self.dtype.itemsize) > 2 else torch.float32
 
-    def bounds(self, device: torch.device, dtype: DType | None = None) -> tuple[Tensor, Tensor]:
+    def bounds(self, device: torch.device | None, dtype: DType | None = None) -> tuple[Batch, Batch]:
         """Bounds for values of a dtype (None for the space's own), in the dtype that these are projected in.
 
         ``[*S]`` twice: the space's, rounded inwards, and of integers those that the dtype and its float both hold.
+        Tensors on ``device``; without one arrays ``[1, *S]``.
         """
         key = device, dtype
         if key not in self._on:
             self._on[key] = self._sides(device, self.dtype if dtype is None else dtype)
         return self._on[key]
 
-    def _sides(self, device: torch.device, dtype: DType) -> tuple[Tensor, Tensor]:
+    def _sides(self, device: torch.device | None, dtype: DType) -> tuple[Batch, Batch]:
         exact, low, high = self.exact_for(dtype), self.low.astype(np.float64), self.high.astype(np.float64)
         if self.grid:
             kind = np.dtype(str(dtype).removeprefix("torch."))
             least, most = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
             low, high = (side.clip(max(least, -WHOLE), min(most, WHOLE)) for side in (low, high))
         lower, upper = (torch.from_numpy(np.array(side)) for side in (low, high))
-        return at_least(lower, exact).to(device), at_most(upper, exact).to(device)
+        lower, upper = at_least(lower, exact), at_most(upper, exact)
+        if device is None:  # with an axis of rows: numpy is slower where shapes differ
+            return lower.numpy()[None], upper.numpy()[None]
+        return lower.to(device), upper.to(device)
 
     def take(self, value: Observation, batched: bool) -> Batch:
         """The perturbed part of a native value as one array or tensor ``[B, *S]`` (no copy for a whole space)."""
@@ -254,17 +259,17 @@ class Field:
         exact = self._exact.get(part.dtype) or self.exact_for(part.dtype)
         if isinstance(part, Tensor):
             return part.to(exact, copy=True)
-        return torch.from_numpy(np.array(part, dtype=_ARRAYS[exact], order="C"))
+        return torch.from_numpy(np.array(part, dtype=ARRAYS[exact], order="C"))
 
-    def native(self, y: Tensor, like: Batch) -> Batch:
+    def native(self, y: Batch, like: Batch) -> Batch:
         """``y`` (already on the grid of an integer space) in the kind and dtype of ``like``.
 
         Where ``like`` holds integers in a space of floats, the dtype is that of ``y``.
         """
         if isinstance(like, Tensor):
             return y.to(like.device, like.dtype if self.grid or like.dtype.is_floating_point else y.dtype)
-        y = y.detach().cpu()
-        return y.numpy().astype(like.dtype, copy=False) if self.grid or like.dtype.kind == "f" else y.numpy()
+        y = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
+        return y.astype(like.dtype, copy=False) if self.grid or like.dtype.kind == "f" else y
 
 
 def _unfit(what: str, leaf: Space, key: str | None) -> SpaceError:
@@ -346,55 +351,3 @@ def to_victim(
 def finite(x: Tensor) -> bool:
     """Whether all of ``x`` is finite; its sum tells at once, unless it overflows."""
     return math.isfinite(float(x.sum())) or bool(torch.isfinite(x).all())
-
-
-# Rounding that does not leave a ball.
-#
-# A sum ``x + r`` of floats is rounded to the nearest float, and so may lie further from ``x`` than ``r``. Whether it
-# does needs no wider floats: of ``s - x`` and ``s - r`` the one that takes away the larger summand is exact (Dekker
-# 1971), and the other, being rounded to nearest, never shows an excess that is not there.
-
-
-def at_most(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """The largest numbers of a dtype that do not exceed ``values``, which are float64."""
-    near = values.to(dtype)
-    return torch.where(near.double() > values, torch.nextafter(near, torch.full_like(near, -torch.inf)), near)
-
-
-def at_least(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """The smallest numbers of a dtype that ``values``, which are float64, do not exceed."""
-    return -at_most(-values, dtype)
-
-
-@functools.lru_cache(maxsize=256)
-def distance(
-    eps: float, scale: float | tuple[float, ...] | None, whole: bool, shape: tuple[int, ...], dtype: torch.dtype,
-    device: torch.device,
-) -> Tensor:  # fmt: skip
-    """``eps * scale`` rounded down to a dtype, or to whole levels: ``[]``, or ``shape`` for a scale of every feature.
-
-    The product is that of float64. It may lie one bit below a level that was meant (0.29 * 100), which still counts.
-    """
-    exact = torch.tensor(1.0 if scale is None else scale, dtype=torch.float64) * eps
-    if whole:
-        exact = (exact if scale is None else exact * (1 + _ULP)).floor()
-    return at_most(exact.view(shape) if isinstance(scale, tuple) else exact, dtype).to(device)
-
-
-def around(x: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest and the largest floats that are no further than ``r`` from ``x``, of the shape of ``x``.
-
-    Args:
-        x: finite values ``[B, *S]``.
-        r: distances of at least 0, ``[*S]`` or ``[]``, of the same dtype.
-    """
-    upper, lower = x + r, x - r
-    rest = upper - x
-    over = rest > r
-    beyond = torch.sub(upper, r, out=rest) > x
-    over |= beyond
-    torch.where(over, torch.nextafter(upper, x, out=rest), upper, out=upper)
-    torch.gt(torch.sub(x, lower, out=rest), r, out=over)
-    over |= torch.lt(torch.add(lower, r, out=rest), x, out=beyond)
-    torch.where(over, torch.nextafter(lower, x, out=rest), lower, out=lower)
-    return lower, upper

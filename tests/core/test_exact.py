@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import adv_wrappers as adv
+from adv_wrappers.core.arithmetic import around, at_least, at_most
 from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.spaces import around, at_least, at_most
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 
 FLOATS = ("float16", "float32", "float64")

@@ -1,0 +1,124 @@
+"""An attack computed in numpy from end to end: for small batches of environments on the host.
+
+A tensor operation takes a microsecond or more before it computes anything, and noise on four numbers is fifty of them.
+Here they are operations of numpy, at a fifth of that, by the same formulas: perturbations and budgets that declare
+``arrays = True`` compute on arrays as they do on tensors, random numbers are equal to the bit, and so is the result
+(``tests/core/test_numpy_attack.py`` compares the two). Whatever is out of the ordinary, values that are not finite
+among it, is left to the way of tensors, which has the words for what is wrong.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adv_wrappers.core import rng
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.spaces import ARRAYS
+from adv_wrappers.core.types import Array, Batch, EngineLike, Observation, Rows
+
+LARGEST = 1 << 14  # elements of a batch, beyond which tensors are as fast
+_HUGE = 1e30  # squares of numbers below its root, and sums of them, overflow in no float from 32 bits on
+
+
+def able(engine: EngineLike) -> bool:
+    """Whether the attack of an engine can be computed in numpy.
+
+    It is where nothing of it needs tensors: no victim, no memory, no history of frames, and a perturbation and a budget
+    that declare, in their own class and not by inheritance, that they compute on arrays.
+    """
+    field = engine.field
+    tensors = engine.victims or engine.device is not None or engine.memory is not None or engine.framed
+    # computed and projected in one dtype, and without integers that no float holds
+    plain = engine.dtype == field.exact and not field.wide and not engine.native
+    if tensors or not plain or not all(vars(type(part)).get("arrays", False) for part in (engine.how, engine.budget)):
+        return False
+    corner: Array = np.where(np.isfinite(field.low), field.low, 0).astype(np.float64)[None]
+    sides = np.stack([field.low[None], field.high[None], *engine.budget.box(corner, field.low, field.high)])
+    return bool(np.abs(sides[np.isfinite(sides)]).max(initial=0.0) <= _HUGE)  # else numpy would warn of overflows
+
+
+class NumpyAttack:
+    """One attack of an engine on arrays; made when its threat is set."""
+
+    def __init__(self, engine: EngineLike) -> None:
+        self._engine, self._field, self._how, self._budget = engine, engine.field, engine.how, engine.budget
+        self._exact, self._grid = engine.field.exact, engine.field.grid
+        self._kind = ARRAYS[self._exact]
+        self.space: tuple[Array, Array] = engine.field.bounds(None)
+        low, high = self.space
+        with np.errstate(invalid="ignore"):
+            self.mirror: Array = np.where(np.isfinite(low + high), low + high, 0)
+
+    def __call__(self, value: Observation, part: Batch, rows: Rows, final: bool, mask: Tensor | None) -> Array | None:
+        """The attacked rows perturbed, in the dtype that they came in; None where tensors are needed.
+
+        Args:
+            value: the observation or action as it came in.
+            part: the part of it that is perturbed, ``[B, *S]``.
+            rows: numbers of the rows that are attacked; None for all.
+            final: whether the observation is the last of its episode.
+            mask: action mask, where the environment gave one.
+        """
+        if mask is not None or isinstance(part, Tensor) or part.size > LARGEST:
+            return None
+        field, budget, grid = self._field, self._budget, self._grid
+        if field.exact_for(part.dtype) is not self._exact:
+            return None
+        x: Array = np.array(part if rows is None else part[rows], self._kind, order="C")
+        if not grid and not np.vdot(x, x) < _HUGE:  # true of numbers that are not finite as well
+            return None
+        context = NumpyContext(self._engine, self, value, part, rows, final, x)
+        y = self._how(x, context)
+        if type(y) is not np.ndarray or y.shape != x.shape or y.dtype != x.dtype:
+            return None
+        if not budget.surely_inside(y, x, *field.bounds(None, part.dtype), grid):
+            if not np.isfinite(y).all():
+                return None
+            y = budget.project(y, x, *context.box, grid)
+        native: Array = field.native(y, part)
+        return native
+
+
+class NumpyContext(Context):
+    """A context of arrays: true values, box, keys and draws; what else there is to know is as in any context."""
+
+    mask = None
+
+    def __init__(
+        self,
+        engine: EngineLike,
+        attack: NumpyAttack,
+        value: Observation,
+        taken: Batch,
+        rows: Rows,
+        final: bool,
+        x: Array,
+    ) -> None:
+        Context.__init__(self, engine, value, taken, rows, final)
+        self.x, self.dtype = x, x.dtype  # type: ignore[assignment]
+        self.space, self.mirror = attack.space, attack.mirror  # type: ignore[assignment]
+
+    @cached_property
+    def box(self) -> tuple[Batch, Batch]:
+        """Smallest box that contains the budget's set: lower and upper bounds ``[B, *S]``."""
+        low, high = self._engine.field.widened(self.x, self._taken.dtype)
+        return (self.budget.grid_box if self.grid else self.budget.box)(self.x, low, high)
+
+    def noise(self, kind: str) -> Batch:
+        """As of any context, but for uniform noise: it is not met with the space, since it is projected anyway."""
+        drawn = self.budget.draw_around(self.x, self, self.grid) if kind == "uniform" else None
+        return super().noise(kind) if drawn is None else drawn
+
+    def ascend(self, y: Batch, gradient: Batch, fraction: float | Batch, spend: bool = False) -> Batch:
+        """As of any context, on tensors in the same memory: those add a multiple in one rounding, numpy in two."""
+        box = torch.from_numpy(self.box[0]), torch.from_numpy(self.box[1])
+        step = Context.around(torch.from_numpy(self.x), self.budget, box, torch.empty(0), grid=self.grid)
+        return step.ascend(torch.from_numpy(y), torch.from_numpy(gradient), fraction, spend).numpy()
+
+    def _key_of(self, key: rng.Key) -> rng.Key:
+        """Of a single environment a Python integer, of the rows of a vector uint64 ``[B]``."""
+        return rng.fold(key if self._own is None else key[self._own], self._engine.stream)
