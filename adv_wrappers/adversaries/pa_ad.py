@@ -55,6 +55,7 @@ from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.numbers import check_number
+from adv_wrappers.victims.distributions import softmax
 from adv_wrappers.victims.gradients import need_gradient
 
 _TINY = 1e-12
@@ -69,7 +70,7 @@ class _PolicyChange:
 
     def _policy(self, params: Tensor) -> Tensor:
         if self.discrete:
-            return params.softmax(-1)
+            return softmax(params)
         return params.chunk(2, -1)[0] if self.gaussian else params
 
     def _value(self, delta: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.core.types import Observation
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.numbers import check_number
+from adv_wrappers.victims.distributions import softmax
 from adv_wrappers.victims.gradients import Loss, output_gradient
 from adv_wrappers.victims.victim import Victim
 
@@ -28,12 +29,7 @@ _WIDEST = 10.0  # widest gap between Q-values that a softmax is taken of; e^-10 
 
 def _one_hot(target: Tensor, params: Tensor) -> Tensor:
     """``[B, A]`` in the dtype of ``params``; torch's own one asks the host for the largest number in ``target``."""
-    return torch.zeros_like(params).scatter_(-1, target[:, None], 1.0)
-
-
-def _softmax(params: Tensor) -> Tensor:
-    """``[B, A]``, over the actions; by the transpose, since that is how an InputGradient lays parameters out."""
-    return params.t().softmax(0).t()
+    return torch.zeros_like(params).scatter_(-1, target.unsqueeze(-1), 1.0)
 
 
 def _played(params: Tensor, target: Tensor, toward: bool) -> Tensor:
@@ -63,7 +59,7 @@ class CrossEntropy:
         """``softmax - one_hot(target)``."""
         if self._hot is None:
             self._hot = _one_hot(self.target, params)
-        slope = _softmax(params)
+        slope = softmax(params)
         return slope.sub_(self._hot) if self.sign > 0 else torch.sub(self._hot, slope, out=slope)
 
 
@@ -220,7 +216,7 @@ class ExpectedQ:
 
     def gradient(self, params: Tensor) -> Tensor:
         """``-pi (Q - E Q)``, divided by the temperature."""
-        pi = _softmax(self._divided(params))
+        pi = softmax(self._divided(params))
         slope = -pi * (self.q - (pi * self.q).sum(-1, keepdim=True))
         return slope if self.temperature is None else slope / self.temperature
 
@@ -269,12 +265,12 @@ class FirstObjective:
 
     def _made(self, params: Tensor) -> Loss:
         if self._objective is None:
-            self._objective = self._make(params.detach())
+            self._objective = self._make(params)
             self._slope = output_gradient(self._objective)
         return self._objective
 
     def __call__(self, params: Tensor) -> Tensor:
-        return self._made(params)(params)
+        return self._made(params.detach())(params)
 
     def gradient(self, params: Tensor) -> Tensor:
         """That of the objective."""

@@ -55,6 +55,11 @@ class Family:
         return torch.isfinite(params).all(-1)
 
 
+def softmax(params: Tensor) -> Tensor:
+    """``[B, A]`` over the actions; of many rows by the transpose, as a softmax over a last axis of six is slow."""
+    return params.softmax(-1) if params.shape[0] == 1 else params.t().softmax(0).t()
+
+
 class KLDivergence:
     """``KL(p || q)`` from one ``p`` ``[B, K]``, as a function of ``q``."""
 
@@ -75,10 +80,10 @@ class CategoricalKLDivergence(KLDivergence):
 
     def __init__(self, family: Family, p: Tensor) -> None:
         super().__init__(family, p)
-        self.policy = p.softmax(-1)
+        self.policy = softmax(p)
 
     def gradient(self, q: Tensor) -> Tensor:
-        return q.softmax(-1).sub_(self.policy)
+        return softmax(q).sub_(self.policy)
 
 
 class CategoricalFamily(Family):
@@ -96,7 +101,7 @@ class CategoricalFamily(Family):
         return (weight * (p - q).masked_fill(weight == 0, 0.0)).sum(-1).clamp(max=torch.finfo(p.dtype).max)
 
     def kl_gradient(self, p: Tensor, q: Tensor) -> Tensor:
-        return q.softmax(-1).sub_(p.softmax(-1))
+        return softmax(q).sub_(softmax(p))
 
     def divergence(self, p: Tensor, averaged: bool = False) -> CategoricalKLDivergence:
         return CategoricalKLDivergence(self, p)

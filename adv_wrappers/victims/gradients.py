@@ -105,13 +105,17 @@ def by_autograd(outputs: Callable[[Tensor], Tensor], loss: Loss, precision: str 
                 y = outputs(x)
         if not y.requires_grad:
             raise VictimError(without)
-        with torch.no_grad():
-            exact = y.detach()
-            g = slope(exact) if precision is None else slope(exact.to(x.dtype)).to(y.dtype)
+        g = slope(y.detach()) if precision is None else slope(y.detach().to(x.dtype)).to(y.dtype)
         with lowered(precision, x.device):
             return torch.autograd.grad(y, x, g)[0]
 
-    return differentiate
+    def without_graph(x: Tensor) -> Tensor:
+        if torch.is_grad_enabled():  # checked first, because leaving a context costs as much as a small layer
+            with torch.no_grad():
+                return differentiate(x)
+        return differentiate(x)
+
+    return without_graph
 
 
 def output_gradient(loss: Loss) -> Gradient:
