@@ -16,7 +16,8 @@ from adv_wrappers.daylight.warp import warp
 Images = NDArray[np.uint8]
 Call = Callable[[Images], Any]
 
-LOOP, STRICT, OURS, TORCH = "OpenCV loop", "OpenCV loop, dst", "adv_wrappers", "adv_wrappers, torch"
+CALL, LOOP, STRICT = "OpenCV call", "OpenCV loop", "OpenCV loop, dst"
+OURS, TORCH = "adv_wrappers", "adv_wrappers, torch"
 ALPHA, BETA, DEGREES, DX, DY, NORM, QUALITY = 1.7, 40.0, 3.0, 2, 1, 3.0, 30
 
 
@@ -71,7 +72,7 @@ def by_torch(transform: str, layout: str) -> Call:
 
 
 def opencv(transform: str, layout: str, shape: tuple[int, ...]) -> dict[str, Call]:
-    """The loop over OpenCV's call, and the one that hands it places."""
+    """OpenCV's calls alone, the loop over them that returns a batch, and the one that hands them places."""
     height, width = shape[-2:] if layout == "FHW" else shape[:2]
     size, edge = (width, height), cv2.BORDER_REPLICATE
     matrix = projective(height, width) if transform == "perspective" else affine(height, width, transform)
@@ -98,7 +99,11 @@ def opencv(transform: str, layout: str, shape: tuple[int, ...]) -> dict[str, Cal
             call(image, place)
         return out
 
-    return {LOOP: loop} if transform == "JPEG 30" else {LOOP: loop, STRICT: strict}
+    def alone(x: Images) -> list[Images]:
+        return [call(image) for image in pictures(x)]
+
+    found: dict[str, Call] = {CALL: alone, LOOP: loop}
+    return found if transform == "JPEG 30" else {**found, STRICT: strict}
 
 
 _SETTINGS = [cv2.IMWRITE_JPEG_QUALITY, QUALITY]
@@ -111,7 +116,7 @@ def grey_jpeg(image: Images) -> Any:
 
 def grey_jpegs(image: Images) -> Images:
     """Every frame of a stack."""
-    return np.stack([grey_jpeg(plane) for plane in cv2.split(image)], -1)
+    return cv2.merge([grey_jpeg(plane) for plane in cv2.split(image)])  # type: ignore[return-value]
 
 
 def colour_jpeg(image: Images) -> Any:

@@ -79,7 +79,7 @@ def _plan(
 
 def on_host(images: Tensor) -> bool:
     """Whether OpenCV can be called: uint8 in host memory."""
-    return images.dtype == torch.uint8 and images.device.type == "cpu"
+    return images.is_cpu and images.dtype == torch.uint8
 
 
 def aligned(x: Tensor, size: int) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.types import Batch
+from adv_wrappers.core.types import Array
 from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, on_host, split
 from adv_wrappers.daylight.opencv import Images
 from adv_wrappers.daylight.passes import KernelStep, shift_step
@@ -25,7 +25,8 @@ from adv_wrappers.daylight.warp import BORDERS, border_index
 from adv_wrappers.utils.numbers import integer
 
 _FAR = 32767  # of OpenCV's maps
-_PIXELS = {2: "int16", 4: "int32", 8: "int64"}  # bytes of a pixel that are moved as one; black is zero
+_FEW = 1 << 14  # pixels that enter: above this the loops of torch are faster than those of numpy, line by line
+_PIXELS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a pixel that are moved as one; black is zero
 
 
 def shift(
@@ -60,82 +61,110 @@ def shift(
         return y[0] if single else y
     if on_host(x):
         y = torch.from_numpy(shift_of(x.numpy(), layout, dx, dy, border))
+        return y[0] if single else y
+    moves = ((1 + layout.index("W"), dx), (1 + layout.index("H"), dy))
+    if border in ("replicate", "zero") and all(abs(move) < x.shape[axis] for axis, move in moves) and x.numel():
+        pixels = x.contiguous()
+        kind = _PIXELS.get(x.shape[-1]) if x.dtype == torch.uint8 and layout[-1] not in "HW" else None
+        if kind is not None and pixels.storage_offset() % x.shape[-1] == 0:
+            pixels = pixels.view(kind)
+        y = _at_once(pixels, moves, border, dark).view(x.dtype)
     else:
-        y = _moved(x, layout, dx, dy, border, dark)
+        y = x
+        for axis, move in moves:
+            y = _along(y, axis, move, border, dark) if move else y
+        y = y.clone() if y is x else y
     return y[0] if single else y
+
+
+def _at_once(x: Tensor, moves: tuple[tuple[int, int], ...], border: str, dark: float) -> Tensor:
+    """All memory moved as one piece, which is right wherever a pixel stays; then what enters, columns before rows."""
+    y = torch.empty_like(x)
+    ahead = sum(move * x.stride(axis) for axis, move in moves)
+    stays = x.numel() - abs(ahead)
+    y.view(-1).narrow(0, max(ahead, 0), stays).copy_(x.view(-1).narrow(0, max(-ahead, 0), stays))
+    for axis, move in moves:
+        if move:
+            size, gap = x.shape[axis], abs(move)
+            entering = y.narrow(axis, 0 if move > 0 else size - gap, gap)
+            if border == "zero":
+                entering.fill_(dark)
+            else:
+                entering.copy_(y.narrow(axis, gap if move > 0 else size - gap - 1, 1).expand_as(entering))
+    return y
+
+
+def _along(x: Tensor, axis: int, move: int, border: str, dark: float) -> Tensor:
+    """One copy of what stays, and what enters from the border."""
+    size = x.shape[axis]
+    gap = min(abs(move), size)
+    if border == "wrap":
+        return torch.roll(x, move, axis)
+    y = torch.empty_like(x)
+    start = 0 if move > 0 else size - gap
+    entering = y.narrow(axis, start, gap)
+    if gap < size:
+        y.narrow(axis, gap if move > 0 else 0, size - gap).copy_(x.narrow(axis, 0 if move > 0 else gap, size - gap))
+    if border == "zero":
+        entering.fill_(dark)
+    elif border == "replicate":
+        entering.copy_(x.narrow(axis, 0 if move > 0 else size - 1, 1).expand_as(entering))
+    else:
+        where = torch.arange(start, start + gap, device=x.device) - move
+        entering.copy_(x.index_select(axis, border_index(where, size, border)))
+    return y
 
 
 def shift_of(x: Images, layout: str, dx: int, dy: int, border: str) -> Images:
     """The same of arrays: a batch of uint8."""
-    return _moved(x, layout, dx, dy, border)  # type: ignore[no-any-return]
-
-
-# What follows is written once for arrays and tensors.
-
-
-def _moved(x: Batch, layout: str, dx: int, dy: int, border: str, dark: float = 0.0) -> Batch:
-    """A batch moved, in new memory."""
-    rows = 1 + layout.index("H")
-    moves = ((rows + 1, dx), (rows, dy))
-    if border in ("replicate", "zero") and all(abs(move) < x.shape[axis] for axis, move in moves) and 0 not in x.shape:
-        return _at_once(_whole_pixels(x, layout), moves, border, dark).view(x.dtype)
-    y = x
-    for axis, move in moves:
-        y = _along(y, axis, move, border, dark) if move else y
-    if y is x:
-        y = x.copy() if isinstance(x, np.ndarray) else x.clone()
-    return y
-
-
-def _whole_pixels(x: Batch, layout: str) -> Batch:
-    """One piece of memory; uint8 frames or colours as numbers of their size, where there are such."""
-    array, size = isinstance(x, np.ndarray), x.shape[-1]
-    x = np.ascontiguousarray(x) if array else x.contiguous()
-    if layout[-1] in "HW" or size not in _PIXELS or x.itemsize > 1:
-        return x
-    if array:
-        return x.view(_PIXELS[size])
-    return x.view(getattr(torch, _PIXELS[size])) if x.storage_offset() % size == 0 else x
-
-
-def _empty(x: Batch) -> Batch:
-    return np.empty(x.shape, x.dtype) if isinstance(x, np.ndarray) else torch.empty_like(x)
-
-
-def _part(axis: int, start: int, count: int) -> tuple[slice, ...]:
-    return *(slice(None),) * axis, slice(start, start + count)
-
-
-def _at_once(x: Batch, moves: tuple[tuple[int, int], ...], border: str, dark: float) -> Batch:
-    """All memory moved as one piece, which is right wherever a pixel stays; then what enters, columns before rows."""
-    y = _empty(x)
-    ahead = sum(move * math.prod(x.shape[axis + 1 :]) for axis, move in moves)
-    start, stays = max(ahead, 0), math.prod(x.shape) - abs(ahead)
-    y.reshape(-1)[start : start + stays] = x.reshape(-1)[start - ahead : start - ahead + stays]
-    for axis, move in moves:
-        if move:
-            gap, far = abs(move), x.shape[axis] - abs(move)
-            edge = _part(axis, gap if move > 0 else far - 1, 1)
-            y[_part(axis, 0 if move > 0 else far, gap)] = dark if border == "zero" else y[edge]
-    return y
-
-
-def _along(x: Batch, axis: int, move: int, border: str, dark: float) -> Batch:
-    """One copy of what stays, and what enters from the border."""
-    size = x.shape[axis]
-    gap = min(abs(move), size)
-    start = 0 if move > 0 else size - gap
-    entering, y = _part(axis, start, gap), _empty(x)
-    y[_part(axis, gap if move > 0 else 0, size - gap)] = x[_part(axis, 0 if move > 0 else gap, size - gap)]
-    if border == "zero":
-        y[entering] = dark
-    elif border == "replicate":
-        y[entering] = x[_part(axis, 0 if move > 0 else size - 1, 1)]
+    pixels, size = np.ascontiguousarray(x), x.shape[-1]
+    if layout[-1] not in "HW" and size in _PIXELS:
+        pixels = pixels.view(f"i{size}")
+    axis = 1 + layout.index("H")
+    moves = ((axis + 1, dx), (axis, dy))
+    if border in ("replicate", "zero") and all(abs(move) < pixels.shape[axis] for axis, move in moves) and x.size:
+        y = _piece(pixels, moves, border)
     else:
-        # numpy's numbers would be copied to the device of a tensor
-        numbers = np.arange(gap) if isinstance(x, np.ndarray) else torch.arange(gap, device=x.device)
-        y[entering] = x[(*(slice(None),) * axis, border_index(numbers + (start - move), size, border))]
+        y = pixels
+        for axis, move in moves:
+            y = _lines(y, axis, move, border) if move else y
+    return x.copy() if y is pixels else y.view(np.uint8)
+
+
+def _piece(x: Array, moves: tuple[tuple[int, int], ...], border: str) -> Array:
+    """As :func:`_at_once`."""
+    y = np.empty(x.shape, x.dtype)
+    ahead = sum(move * math.prod(x.shape[axis + 1 :]) for axis, move in moves)
+    stays = x.size - abs(ahead)
+    y.reshape(-1)[max(ahead, 0) :][:stays] = x.reshape(-1)[max(-ahead, 0) :][:stays]
+    for axis, move in moves:
+        size, gap = x.shape[axis], abs(move)
+        start, edge = (0, gap) if move > 0 else (size - gap, size - gap - 1)
+        if gap * x.size < _FEW * size:
+            for i in range(start, start + gap):
+                y[_at(axis, i)] = 0 if border == "zero" else y[_at(axis, edge)]
+        else:
+            pixels = torch.from_numpy(y)
+            entering = pixels.narrow(axis, start, gap)
+            entering.zero_() if border == "zero" else entering.copy_(pixels.narrow(axis, edge, 1))
     return y
+
+
+def _lines(x: Array, axis: int, move: int, border: str) -> Array:
+    """As :func:`_along`."""
+    size = x.shape[axis]
+    gap, y = min(abs(move), size), np.empty(x.shape, x.dtype)
+    stay, came = slice(gap, size), slice(0, size - gap)
+    y[_at(axis, stay if move > 0 else came)] = x[_at(axis, came if move > 0 else stay)]
+    start = 0 if move > 0 else size - gap
+    for i in range(start, start + gap):
+        source = border_index(np.int64(i - move), size, border)
+        y[_at(axis, i)] = 0 if border == "zero" else x[_at(axis, source)]
+    return y
+
+
+def _at(axis: int, where: int | slice) -> tuple[int | slice, ...]:
+    return *(slice(None),) * axis, where
 
 
 @dataclass(frozen=True)

@@ -89,3 +89,15 @@ def test_wrong_parameters(wrong):
         shift(pictures(1, 4, 4), **wrong)
     with pytest.raises(ValueRangeError, match=f"^{next(iter(wrong))} must be"):
         Shift(**wrong)
+
+
+@pytest.mark.parametrize("border", ["replicate", "zero"])
+@pytest.mark.parametrize("move", [40, -40])
+def test_strips_of_any_size(border, move):
+    """Wide ones of many pictures are not written line by line."""
+    x = pictures(8, 64, 100)
+    single = [shift(one[None], move, move // 2, border=border)[0] for one in x]
+    assert torch.equal(shift(x, move, move // 2, border=border), torch.stack(single))
+    padded = np.pad(x.numpy(), ((0, 0), (40, 40), (40, 40)), PADS[border])
+    expected = padded[:, 40 - move // 2 :, 40 - move :][:, :64, :100]
+    np.testing.assert_array_equal(shift(x, move, move // 2, border=border).numpy(), expected)
