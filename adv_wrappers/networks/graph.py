@@ -37,9 +37,13 @@ class Join:
 
 @dataclass(frozen=True, eq=False)
 class Arithmetic:
-    """A constant added to a value, a constant times a value, or a value divided by a constant."""
+    """A constant added to a value, a constant times a value, or a value divided by a constant.
 
-    how: Literal["add", "multiply", "divide"]
+    Attributes:
+        how: ``"add"``, ``"multiply"`` or ``"divide"``.
+    """
+
+    how: str
     by: Tensor | float
 
 
@@ -53,18 +57,26 @@ class Mean:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """``getattr(x, method)(*arguments)[index]``, some elements of a value; ``x[index]`` without a method."""
+    """``getattr(x, method)(*arguments)[index]``, some elements of a value; ``x[index]`` without a method.
 
-    method: Literal["chunk", "split", ""]
+    Attributes:
+        method: ``"chunk"``, ``"split"`` or ``""``.
+    """
+
+    method: str
     arguments: tuple[int, ...]
     index: int | tuple[int | slice | EllipsisType, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Reshape:
-    """The same elements in the same order, ``getattr(x, method)(*sizes)``."""
+    """The same elements in the same order, ``getattr(x, method)(*sizes)``.
 
-    method: Literal["view", "reshape", "flatten", "unsqueeze", "squeeze"]
+    Attributes:
+        method: ``"view"``, ``"reshape"``, ``"flatten"``, ``"unsqueeze"`` or ``"squeeze"``.
+    """
+
+    method: str
     sizes: tuple[int, ...]
 
 

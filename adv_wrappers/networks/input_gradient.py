@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from adv_wrappers.networks.graph import Node, chain, chain_of
 from adv_wrappers.networks.graph_passes import Passes
+from adv_wrappers.networks.graph_tracing import agrees, traced
 from adv_wrappers.networks.space_to_depth import SpaceToDepth, space_to_depth
 
 OutputGradient = Callable[[Tensor], Tensor]  # of a loss: the network's output [B, K] to the gradient there, [B, K]
@@ -98,6 +99,23 @@ def graph_of(module: nn.Module, frozen: bool = False) -> LayerGraph | None:
     """
     layers = chain_of(module)
     return None if layers is None else LayerGraph(chain(layers), frozen)
+
+
+def traced_graph(
+    module: nn.Module, answer: str, params: Callable[[Tensor], Tensor], inputs: Callable[[int], Tensor]
+) -> LayerGraph | None:
+    """The graph of a frozen class, or None where it holds what is not written out, or does not agree with the class.
+
+    Args:
+        module: takes one tensor, and never changes.
+        answer: what it returns.
+        params: observations ``[B, *S]`` to the parameters ``[B, K]`` that are made of what it returns.
+        inputs: a number of rows to random observations.
+    """
+    nodes = traced(module, answer)
+    if nodes is None or not agrees(LayerGraph(nodes), params, inputs):
+        return None
+    return LayerGraph(nodes, frozen=True)
 
 
 def followed(module: nn.Module, graph: LayerGraph | None) -> LayerGraph | None:

@@ -95,7 +95,7 @@ class _Sequence:
         self.used = used
         found, last = list[nn.Module](), inputs[0]
         while last is not end:
-            node = next((n for n in self.nodes if n.args[:1] == (last,) and n not in used and not _is_shape(n)), None)
+            node = next((n for n in self.nodes if n.args[:1] == (last,) and n not in used and not is_shape(n)), None)
             layers = None if node is None else self._layers(node)
             if node is None or layers is None:
                 return None
@@ -103,7 +103,7 @@ class _Sequence:
             used.add(node)
             last = node
         # what is left over is a branch, whose result went into a layer or is thrown away
-        if any(node not in used and node.op != "get_attr" and not _is_shape(node) for node in self.nodes):
+        if any(node not in used and node.op != "get_attr" and not is_shape(node) for node in self.nodes):
             return None
         return found if log_std is None else [*found, AppendLogStd(log_std.detach())]
 
@@ -149,7 +149,7 @@ class _Sequence:
         if node.target == "float" and not arguments:
             # elsewhere it casts what the layers would leave
             return [] if {p.dtype for p in self.module.parameters()} == {torch.float32} else None
-        call = _CALLS.get(node.target)
+        call = CALLS.get(node.target)
         if call is None or any(isinstance(value, fx.Node) for value in (*arguments, *node.kwargs.values())):
             return None
         try:
@@ -162,15 +162,15 @@ class _Sequence:
         """Whether a node is ``x.size(0)``, ``x.size()[0]`` or ``x.shape[0]``, of any x: no layer changes it."""
         index = node.args[1:] if node.target in ("size", operator.getitem) else ()
         whole = node.args[0] if node.target is operator.getitem else node
-        if index != (0,) or not isinstance(whole, fx.Node) or not _is_shape(whole):
+        if index != (0,) or not isinstance(whole, fx.Node) or not is_shape(whole):
             return False
         return whole.args[0] in self.used and (whole is node or whole.args[1:] != (0,))
 
 
-def _is_shape(node: fx.Node) -> bool:
+def is_shape(node: fx.Node) -> bool:
     """Whether a node is a tensor's shape, or one number of it."""
     if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
-        return _is_shape(node.args[0])
+        return is_shape(node.args[0])
     return node.target == "size" or (node.target is getattr and node.args[1] == "shape")
 
 
@@ -195,7 +195,7 @@ def _divide(by: object) -> nn.Module | None:
 
 
 _Call = Callable[..., nn.Module | None]
-_CALLS: dict[object, _Call] = {
+CALLS: dict[object, _Call] = {
     **dict.fromkeys((functional.relu, torch.relu, "relu"), _relu),
     **dict.fromkeys((functional.tanh, torch.tanh, "tanh"), nn.Tanh),
     **dict.fromkeys((functional.sigmoid, torch.sigmoid, "sigmoid"), nn.Sigmoid),

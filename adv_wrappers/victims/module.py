@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.spaces import advice, to_victim
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of
+from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of, traced_graph
 from adv_wrappers.utils.trees import clone, tensors
 from adv_wrappers.victims.distributions import params_of
 from adv_wrappers.victims.numpy_functions import ArrayFunction, ArrayStart, answers_arrays, to_arrays
@@ -282,8 +282,8 @@ def from_module(
     victim.start, victim.recurrent, victim.live, victim.clip = initial_state, initial_state is not None, live, clip
     victim.compile, victim.differentiable = compile, accepts == "gradients"
     victim.first, victim.writes, victim.unstable = output.form == "first", output.writes, unstable
-    if isinstance(module, nn.Module) and initial_state is None and not isinstance(observation_space, spaces.Dict):
-        victim.layered, victim.graph = True, graph_of(module, frozen=not live)
+    if isinstance(module, nn.Module) and initial_state is None and isinstance(observation_space, spaces.Box):
+        victim.find_graph(module, output.form)
     return victim
 
 
@@ -377,6 +377,25 @@ class ModuleVictim(Victim):
 
     def modules(self) -> list[nn.Module]:
         return [n for n in (self.net, self.value_net, self.critic, self.robust_sarsa) if isinstance(n, nn.Module)]
+
+    def find_graph(self, net: nn.Module, form: str = "tensor") -> None:
+        """Look for the layers of a network, whose gradient is then written out.
+
+        Args:
+            net: the victim's network, which takes observations alone.
+            form: of its output, see :class:`ModuleOutput`.
+        """
+        self.layered, self.graph = True, graph_of(net, frozen=not self.live)
+        if self.graph is None and not self.live and not self.writes and form != "distribution":
+            self.graph = traced_graph(net, form, self.params, self._some_observations)
+
+    def _some_observations(self, rows: int) -> Tensor:
+        """Random observations ``[rows, *S]``, each nearer to zero than the one before."""
+        space, random = self.observation_space, np.random.default_rng(rows)
+        assert isinstance(space, spaces.Box)
+        low, high = (np.clip(bound.astype(np.float64), -1e3, 1e3) for bound in (space.low, space.high))
+        x = random.uniform(low, high, (rows, *space.shape)) * 0.1 ** np.arange(rows).reshape(-1, *[1] * low.ndim)
+        return torch.as_tensor(np.clip(x, low, high), device=self.device, dtype=self.dtype)
 
     def layer_graph(self) -> LayerGraph | None:
         if self.live and self.layered:

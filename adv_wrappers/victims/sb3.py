@@ -20,7 +20,6 @@ from torch.overrides import TorchFunctionMode
 
 from adv_wrappers.core.threat import fits, turned
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.networks.input_gradient import graph_of
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.victims.card_kinds import VictimNetworks
 from adv_wrappers.victims.distributions import unscale
@@ -193,7 +192,7 @@ class Sb3Victim(ModuleVictim):
                 functools.partial(nets.initial_state, device=self.device, dtype=self.dtype),
             )
         elif isinstance(self.net, nn.Module) and isinstance(self.observation_space, spaces.Box):
-            self.layered, self.graph = True, graph_of(self.net, frozen=not live)
+            self.find_graph(self.net)
 
     def native(self, action: Tensor) -> Tensor:
         box = self.action_space

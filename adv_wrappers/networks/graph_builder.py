@@ -1,0 +1,419 @@
+"""Nodes of a graph of layers from the calls that ``torch.fx`` recorded in a ``forward``.
+
+Every function that is known here has its layer or operation; what has none ends with :class:`UnknownCall`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeGuard
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from adv_wrappers.networks.graph import (
+    ROWS,
+    Arithmetic,
+    Join,
+    Layer,
+    Mean,
+    Node,
+    Part,
+    Permute,
+    Reshape,
+    does_nothing,
+    known,
+    needed,
+)  # fmt: skip
+from adv_wrappers.networks.tracing import CALLS, is_shape
+
+Arguments = Sequence[object]
+
+
+class UnknownCall(Exception):
+    """What was recorded is not written out."""
+
+
+class GraphBuilder:
+    """Nodes from a traced graph.
+
+    Args:
+        module: what was traced.
+        graph: its calls.
+
+    Attributes:
+        nodes: the nodes so far.
+        values: the number of the value that a call gives.
+        constants: tensors that do not depend on the input.
+        expanded: the same, with as many rows as the input.
+        owned: calls whose value is memory of its own, which has no other name.
+    """
+
+    def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
+        self.module, self.graph = module, graph
+        self.nodes: list[Node] = []
+        self.values: dict[fx.Node, int] = {}
+        self.constants: dict[fx.Node, Tensor] = {}
+        self.expanded: dict[fx.Node, Tensor] = {}
+        self.owned: set[fx.Node] = set()
+
+    def build(self, answer: str) -> list[Node]:
+        """The nodes that the answer depends on.
+
+        Args:
+            answer: what the module returns: a ``"tensor"``, a ``"pair"`` of a mean and a log-std, which are put side by
+                side, or a tensor ``"first"``, and beside it what is ignored.
+
+        Raises:
+            UnknownCall: for a call that is not known, and for one that writes over what is used elsewhere.
+        """
+        unused = set[fx.Node]()  # arguments beside the observation, and the checks of their defaults
+        for node in self.graph.nodes:
+            if node.op == "placeholder" and not self.values:
+                self.values[node] = 0
+            elif node.op == "placeholder" or (node.all_input_nodes and set(node.all_input_nodes) <= unused):
+                unused.add(node)
+            elif node.op == "get_attr":
+                self.constants[node] = self._attribute(str(node.target))
+            elif node.op == "output":
+                return needed(self.nodes, self._result(node.args[0], answer))
+            elif node.op == "call_module":
+                if node.kwargs or len(node.args) != 1:
+                    raise UnknownCall(str(node.target))
+                self._layer(node, self.module.get_submodule(str(node.target)))
+            elif not is_shape(node):
+                self._call(node)
+        raise UnknownCall("no answer")
+
+    def _attribute(self, target: str) -> Tensor:
+        if target.startswith("_tensor_constant"):  # it may be another one next time
+            raise UnknownCall("a tensor that was made while tracing")
+        found: object = self.module
+        for name in target.split("."):
+            found = getattr(found, name)
+        if not isinstance(found, Tensor):
+            raise UnknownCall(target)
+        return found.detach()
+
+    def _result(self, answer: object, form: str) -> int:
+        if form == "tensor":
+            return self._value(answer)
+        if not isinstance(answer, (tuple, list)):
+            raise UnknownCall(str(answer))
+        if form == "first":
+            return self._value(answer[0])
+        mean, beside = answer
+        if beside in self.constants:  # the victim expands it
+            self._expand(beside, self.constants[beside])
+        return self._concatenated([mean, beside], -1)
+
+    def _value(self, argument: object) -> int:
+        """The number of the value that an argument is."""
+        if not isinstance(argument, fx.Node) or argument not in self.values:
+            raise UnknownCall(f"{argument} is no value")
+        return self.values[argument]
+
+    def _is_value(self, argument: object) -> TypeGuard[fx.Node]:
+        return isinstance(argument, fx.Node) and argument in self.values
+
+    def _add(self, node: fx.Node, layer: Layer, *inputs: int, owned: bool = True) -> None:
+        self.nodes.append(Node(layer, inputs))
+        self.values[node] = len(self.nodes)
+        if owned:
+            self.owned.add(node)
+
+    def _same(self, node: fx.Node, before: object) -> None:
+        """A call that leaves its input as it is."""
+        self.values[node] = self._value(before)
+        self.owned -= {each for each in self.owned if each is before}
+
+    def _check_in_place(self, node: fx.Node) -> None:
+        """What is written over must be of no further use to anybody."""
+        before = node.args[0]
+        if not isinstance(before, fx.Node) or before not in self.owned or len(before.users) > 1:
+            raise UnknownCall(f"{node} writes over what may be used elsewhere")
+
+    def _layer(self, node: fx.Node, layer: nn.Module) -> None:
+        x = node.args[0]
+        if does_nothing(layer):
+            self._same(node, x)
+        elif known(layer):
+            if getattr(layer, "inplace", False):
+                self._check_in_place(node)
+            self._add(node, layer, self._value(x), owned=not isinstance(layer, nn.Flatten))
+        elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            self._batch_norm(node, layer)
+        else:
+            raise UnknownCall(str(layer))
+
+    def _batch_norm(self, node: fx.Node, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> None:
+        """In evaluation mode a factor and an offset for every channel."""
+        if type(layer) not in (nn.BatchNorm1d, nn.BatchNorm2d) or layer.training or layer.running_mean is None:
+            raise UnknownCall(str(layer))
+        assert layer.running_var is not None
+        factor = (layer.running_var + layer.eps).rsqrt()
+        factor = factor if layer.weight is None else factor * layer.weight.detach()
+        offset = -layer.running_mean * factor
+        offset = offset if layer.bias is None else offset + layer.bias.detach()
+        shape = (-1, 1, 1) if isinstance(layer, nn.BatchNorm2d) else (-1,)
+        self._add(node, Arithmetic("multiply", factor.view(shape)), self._value(node.args[0]))
+        self._add(node, Arithmetic("add", offset.view(shape)), self.values[node])
+
+    def _call(self, node: fx.Node) -> None:
+        """A function or a method."""
+        if node.all_input_nodes and all(each in self.constants for each in node.all_input_nodes):
+            self.constants[node] = self._folded(node)
+            return
+        arguments = list(node.args)
+        target: object = node.target
+        flagged = target in _LAYERS and any(each is True for each in arguments[1:])
+        if target in _IN_PLACE or node.kwargs.get("inplace") or flagged:
+            self._check_in_place(node)
+        target = _IN_PLACE.get(target, target)
+        kwargs: dict[str, object] = {name: value for name, value in node.kwargs.items() if name != "inplace"}
+        if target in _ARITHMETIC:
+            _expect(kwargs)
+            self._arithmetic(node, _ARITHMETIC[target], *arguments)
+        elif target in _CONCATENATE:
+            values, axis = _given(("tensors", "dim"), arguments, kwargs, dim=0)
+            self.values[node] = self._concatenated(values, axis)
+            self.owned.add(node)
+        elif target in _WEIGHTED:
+            given = dict(zip(_WEIGHTED[target], arguments, strict=False)) | kwargs
+            self._add(node, self._weighted(target, given), self._value(given["input"]))
+        elif target in _MEAN:
+            x, axes, keep = _given(("input", "dim", "keepdim"), arguments, kwargs, keepdim=False)
+            found = _integers(axes if isinstance(axes, (tuple, list)) else [axes])
+            self._add(node, Mean(found, bool(keep)), self._value(x))
+        elif target in _VIEWS:
+            self._view(node, _VIEWS[target], arguments[0], arguments[1:], kwargs)
+        elif target in _LAYERS:
+            layer = _LAYERS[target](*arguments[1:], **kwargs)
+            if layer is None:
+                raise UnknownCall(str(node))
+            self._layer(node, layer)
+        else:
+            raise UnknownCall(str(node))
+
+    def _folded(self, node: fx.Node) -> Tensor:
+        """What a call makes of constants."""
+        if node.target not in _FOLDED:
+            raise UnknownCall(str(node))
+        arguments, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: self.constants[each])
+        with torch.no_grad():
+            if isinstance(node.target, str):
+                found = getattr(arguments[0], node.target)(*arguments[1:], **kwargs)
+            else:
+                found = node.target(*arguments, **kwargs)
+        if not isinstance(found, Tensor):
+            raise UnknownCall(str(node))
+        return found
+
+    def _arithmetic(self, node: fx.Node, how: str, x: object, y: object) -> None:
+        if self._is_value(x) and self._is_value(y):
+            joins: dict[str, Literal["sum", "difference", "product"]] = {
+                "add": "sum", "subtract": "difference", "multiply": "product",
+            }  # fmt: skip
+            if how not in joins:
+                raise UnknownCall(str(node))
+            self._add(node, Join(joins[how]), self._value(x), self._value(y))
+        elif how == "divide":
+            self._add(node, Arithmetic("divide", self._number(y)), self._value(x))
+        elif how == "add" or how == "multiply":
+            x, y = (x, y) if self._is_value(x) else (y, x)
+            self._add(node, Arithmetic(how, self._number(y)), self._value(x))
+        elif self._is_value(x):
+            self._add(node, Arithmetic("add", -self._number(y)), self._value(x))
+        else:
+            self._add(node, Arithmetic("multiply", -1.0), self._value(y))
+            self._add(node, Arithmetic("add", self._number(x)), self.values[node])
+
+    def _number(self, argument: object) -> Tensor | float:
+        if isinstance(argument, fx.Node) and argument in self.constants:
+            return self.constants[argument]
+        if isinstance(argument, bool) or not isinstance(argument, (int, float)):
+            raise UnknownCall(str(argument))
+        return float(argument)
+
+    def _concatenated(self, parts: object, axis: object) -> int:
+        if not isinstance(parts, (tuple, list)) or not isinstance(axis, int) or axis == 0:
+            raise UnknownCall("values below one another")
+        constants = tuple((i, self.expanded[part]) for i, part in enumerate(parts) if part in self.expanded)
+        values = tuple(self._value(part) for part in parts if part not in self.expanded)
+        self.nodes.append(Node(Join("concatenate", axis, constants), values))
+        return len(self.nodes)
+
+    def _weighted(self, target: object, given: dict[str, object]) -> nn.Module:
+        """A layer whose weights are arguments of a function."""
+        weights = {
+            name: self.constants[value]
+            for name in ("weight", "bias") if isinstance(value := given.get(name), fx.Node) and value in self.constants
+        }  # fmt: skip
+        settings: dict[str, Any] = {
+            name: value for name, value in given.items() if name not in ("input", "weight", "bias")
+        }
+        if any(given.get(name) is not None and name not in weights for name in ("weight", "bias")):
+            raise UnknownCall("weights that depend on the input")
+        settings |= {"bias": "bias" in weights, "device": "meta"}
+        if target is functional.layer_norm:
+            layer: nn.Module = nn.LayerNorm(elementwise_affine="weight" in weights, **settings)
+        else:
+            outputs, inputs, *kernel = weights["weight"].shape
+            if target is functional.linear:
+                layer = nn.Linear(inputs, outputs, **settings)
+            else:
+                layer = nn.Conv2d(inputs * settings.get("groups", 1), outputs, (kernel[0], kernel[1]), **settings)
+        for name, weight in weights.items():
+            setattr(layer, name, nn.Parameter(weight, requires_grad=False))
+        if not known(layer):
+            raise UnknownCall(str(layer))
+        return layer
+
+    def _view(self, node: fx.Node, name: str, x: object, sizes: Arguments, kwargs: Mapping[str, object]) -> None:
+        """A call whose result is a view of its input."""
+        if name in ("expand_as", "expand"):
+            self._expand_as(node, x, sizes, kwargs)
+        elif name == "getitem":
+            self._item(node, x, sizes[0])
+        elif name == "chunk" or name == "split":
+            count, axis = _given(("count", "dim"), sizes, kwargs, dim=0)
+            self._parts(node, Part(name, _integers([count, axis]), 0), self._value(x))
+        elif name in ("contiguous", "float"):
+            _expect(kwargs)
+            # elsewhere a cast is of what the layers would leave
+            if sizes or (name == "float" and {p.dtype for p in self.module.parameters()} != {torch.float32}):
+                raise UnknownCall(str(node))
+            self._same(node, x)
+        elif name == "permute":
+            _expect(kwargs)
+            self._add(node, Permute(_integers(_one_by_one(sizes))), self._value(x), owned=False)
+        elif name == "flatten":
+            ends = _integers(_given(("start_dim", "end_dim"), sizes, kwargs, start_dim=0, end_dim=-1))
+            layer = nn.Flatten() if ends == (1, -1) else Reshape("flatten", ends)
+            self._add(node, layer, self._value(x), owned=False)
+        elif name == "unsqueeze" or name == "squeeze":
+            self._add(node, Reshape(name, _integers(_given(("dim",), sizes, kwargs))), self._value(x), owned=False)
+        else:
+            _expect(kwargs)
+            self._add(node, self._reshaped(name, _one_by_one(sizes)), self._value(x), owned=False)
+        self.owned -= {each for each in self.owned if each is x}
+
+    def _reshaped(self, name: str, sizes: Arguments) -> Layer:
+        found = _integers(ROWS if isinstance(size, fx.Node) and _is_row_count(size) else size for size in sizes)
+        if len(found) == 2 and found[0] in (ROWS, -1) and found != (-1, -1):
+            return nn.Flatten()  # whether a row has as many numbers is checked with all the rest, by `agrees`
+        return Reshape("view" if name == "view" else "reshape", found)
+
+    def _expand_as(self, node: fx.Node, x: object, sizes: Arguments, kwargs: Mapping[str, object]) -> None:
+        """A constant with the shape of a value."""
+        like = sizes[0] if len(sizes) == 1 and not kwargs else None
+        if isinstance(like, fx.Node) and is_shape(like) and like.target is not operator.getitem:
+            like = like.args[0] if len(like.args) == 1 or like.target is getattr else None
+        if not self._is_value(like) or not isinstance(x, fx.Node) or x not in self.constants:
+            raise UnknownCall(str(node))
+        self._expand(node, self.constants[x])
+
+    def _expand(self, node: fx.Node, constant: Tensor) -> None:
+        if constant.dim() not in (1, 2) or constant.numel() != constant.shape[-1]:
+            raise UnknownCall("a constant of several rows")
+        self.expanded[node] = constant.reshape(1, -1)
+
+    def _parts(self, node: fx.Node, part: Part, number: int) -> None:
+        """A chunk or a split: every part that is used becomes a value."""
+        for user in node.users:
+            index = user.args[1] if user.target is operator.getitem else None
+            if not isinstance(index, int) or part.arguments[1] == 0:
+                raise UnknownCall(str(node))
+            self._add(user, Part(part.method, part.arguments, index), number, owned=False)
+
+    def _item(self, node: fx.Node, x: object, index: object) -> None:
+        if node in self.values:  # part of a chunk
+            return
+        found = index if isinstance(index, tuple) else (index,)
+        if found[0] not in (Ellipsis, slice(None)):
+            raise UnknownCall("some of the rows")
+        for each in found:
+            ends = (each.start, each.stop, each.step) if isinstance(each, slice) else (each,)
+            if not all(end is None or end is Ellipsis or type(end) is int for end in ends) or each is None:
+                raise UnknownCall(f"the index {index}")
+        self._add(node, Part("", (), found), self._value(x), owned=False)
+
+
+def _is_row_count(node: fx.Node) -> bool:
+    """Whether a call is ``x.size(0)``, ``x.size()[0]`` or ``x.shape[0]``."""
+    return is_shape(node) and node.target in ("size", operator.getitem) and node.args[1:] == (0,)
+
+
+def _integers(values: Iterable[object]) -> tuple[int, ...]:
+    given = list(values)
+    found = tuple(each for each in given if isinstance(each, int) and not isinstance(each, bool))
+    if not found or len(found) < len(given):
+        raise UnknownCall(f"{given} are no integers")
+    return found
+
+
+def _one_by_one(sizes: Arguments) -> Arguments:
+    """Sizes that are given one by one, or as one tuple."""
+    first = sizes[0] if len(sizes) == 1 else None
+    return first if isinstance(first, (tuple, list)) else sizes
+
+
+def _given(
+    names: Sequence[str], arguments: Arguments, kwargs: Mapping[str, object], **defaults: object
+) -> list[object]:
+    """Arguments in the order of their names, however they were given."""
+    found = {**defaults, **dict(zip(names, arguments, strict=False)), **kwargs}
+    if set(found) != set(names) or len(arguments) > len(names):
+        raise UnknownCall(f"expected {names}, got {arguments} and {kwargs}")
+    return [found[name] for name in names]
+
+
+def _expect(kwargs: Mapping[str, object]) -> None:
+    if kwargs:
+        raise UnknownCall(f"the arguments {kwargs}")
+
+
+def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> nn.Module | None:
+    return None if training else nn.Dropout(p).eval()
+
+
+_ARITHMETIC: dict[object, str] = {
+    **dict.fromkeys((operator.add, torch.add, "add"), "add"),
+    **dict.fromkeys((operator.sub, torch.sub, "sub"), "subtract"),
+    **dict.fromkeys((operator.mul, torch.mul, "mul"), "multiply"),
+    **dict.fromkeys((operator.truediv, torch.div, "div"), "divide"),
+}
+_LAYERS: dict[object, Callable[..., nn.Module | None]] = {
+    **{target: make for target, make in CALLS.items() if target not in _ARITHMETIC},
+    functional.max_pool2d: nn.MaxPool2d, functional.dropout: _dropout, functional.hardtanh: nn.Hardtanh,
+}  # fmt: skip
+_IN_PLACE: dict[object, object] = {  # what does the same in new memory
+    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
+    operator.itruediv: operator.truediv, functional.relu_: functional.relu, torch.relu_: torch.relu,
+    torch.tanh_: torch.tanh, torch.sigmoid_: torch.sigmoid, functional.elu_: functional.elu,
+    functional.leaky_relu_: functional.leaky_relu,
+    **{f"{name}_": name for name in ("add", "sub", "mul", "div", "relu", "tanh", "sigmoid", "clamp", "clip")},
+}  # fmt: skip
+_WEIGHTED: dict[object, tuple[str, ...]] = {
+    functional.linear: ("input", "weight", "bias"),
+    functional.layer_norm: ("input", "normalized_shape", "weight", "bias", "eps"),
+    functional.conv2d: ("input", "weight", "bias", "stride", "padding", "dilation", "groups"),
+}
+_VIEWS: dict[object, str] = {
+    operator.getitem: "getitem", torch.flatten: "flatten", torch.reshape: "reshape", torch.permute: "permute",
+    torch.unsqueeze: "unsqueeze", torch.squeeze: "squeeze", torch.chunk: "chunk", torch.split: "split",
+    **{name: name for name in (
+        "view", "reshape", "flatten", "unsqueeze", "squeeze", "permute", "chunk", "split", "expand_as", "expand",
+        "contiguous", "float",
+    )},
+}  # fmt: skip
+_MEAN = (torch.mean, "mean")
+_CONCATENATE = (torch.cat, torch.concat, torch.concatenate)
+# what may be made of weights before they are used: nothing random, and nothing that writes
+_FOLDED = {
+    *_ARITHMETIC, torch.neg, operator.neg, "neg", torch.exp, "exp", torch.sqrt, "sqrt", torch.rsqrt, "rsqrt",
+    torch.clamp, "clamp", torch.tanh, "tanh", torch.sigmoid, "sigmoid", functional.softplus, "view", "reshape",
+    "unsqueeze", torch.unsqueeze, "squeeze", "t", torch.abs, "abs",
+}  # fmt: skip

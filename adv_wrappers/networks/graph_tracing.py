@@ -1,0 +1,148 @@
+"""The graph of layers that a class computes, found by running its ``forward`` with a stand-in for the input.
+
+A trace is of one run, so it holds only for a ``forward`` that does the same at every input. What depends on values, on
+Python state that it changes itself, or on anything that is not known has no graph, and is left to autograd. What was
+found is compared with the module itself (:func:`agrees`), since a trace says nothing of ``no_grad``, of ``autocast``,
+or of what runs outside torch.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import operator
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, fx, nn
+
+from adv_wrappers.networks.graph import Node, changed, does_nothing, known
+from adv_wrappers.networks.graph_builder import GraphBuilder
+
+_FLOATS = {torch.float32, torch.float64}
+
+
+def traced(module: nn.Module, answer: str = "tensor") -> list[Node] | None:
+    """The graph of a module that never changes, or None where it holds what is not written out.
+
+    Args:
+        module: takes one tensor; further arguments are left at their defaults. It is not changed.
+        answer: what it returns, see :meth:`GraphBuilder.build`.
+    """
+    if any(changed(each) for each in module.modules()) or {p.dtype for p in module.parameters()} - _FLOATS:
+        return None
+    try:
+        # a forward may write to its module: it is given one of its own, around the same layers and weights
+        shared = [*(m for m in module.modules() if known(m)), *module.parameters(), *module.buffers()]
+        own = copy.deepcopy(module, {id(part): part for part in shared})  # what is in the memo is not copied
+        before = _state(own)
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            graphs = [_GraphTracer().trace(own, _defaults(own)) for _ in range(2)]
+        if _state(own) != before or _listing(graphs[0]) != _listing(graphs[1]):
+            return None  # what it does depends on what it did before
+        return GraphBuilder(own, graphs[0]).build(answer)
+    except Exception:  # a forward may raise anything when its input is no tensor
+        return None
+
+
+class HasInputGradient(Protocol):
+    """What :func:`agrees` asks of a graph."""
+
+    def input_gradient(self, output_gradient: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """From the gradient of a loss at the output to that at the input."""
+
+
+def agrees(graph: HasInputGradient, params: Callable[[Tensor], Tensor], inputs: Callable[[int], Tensor]) -> bool:
+    """Whether a graph computes what a module does, and its gradient what autograd does, at random inputs.
+
+    Rounding may move an element to the other side of a kink, where its gradient is another one. So gradients must be
+    equal at one of three batches, and outputs at all.
+
+    Args:
+        graph: the graph of the module.
+        params: the module's parameters ``[B, K]`` at inputs.
+        inputs: a number of rows to as many inputs.
+    """
+    try:
+        found = [_outputs_and_gradients_agree(graph, params, inputs(rows)) for rows in (2, 3)]
+        found += (
+            [] if any(gradients for _, gradients in found) else [_outputs_and_gradients_agree(graph, params, inputs(4))]
+        )
+    except Exception:  # of a graph that is not that of the module
+        return False
+    return all(outputs for outputs, _ in found) and any(gradients for _, gradients in found)
+
+
+def _outputs_and_gradients_agree(
+    graph: HasInputGradient, params: Callable[[Tensor], Tensor], x: Tensor
+) -> tuple[bool, bool]:
+    with torch.enable_grad():
+        leaf = x.clone().requires_grad_()
+        expected = params(leaf)
+        slope = torch.linspace(0, expected.numel(), expected.numel()).cos().to(expected).view_as(expected)
+        (gradient,) = torch.autograd.grad(expected, leaf, slope)
+    seen: list[Tensor] = []
+    found = graph.input_gradient(lambda output: seen.append(output.clone()) or slope)(x.clone())  # type: ignore[func-returns-value]
+    return _close(seen[0], expected.detach()), _close(found, gradient)
+
+
+def _close(found: Tensor, expected: Tensor) -> bool:
+    if found.shape != expected.shape or found.dtype != expected.dtype or not expected.isfinite().all():
+        return False
+    most = 1e-4 if expected.dtype == torch.float32 else 1e-9
+    return bool((found - expected).abs().max() <= most * expected.abs().max())
+
+
+class _GraphProxy(fx.Proxy):
+    """A stand-in that records ``x += y`` as what it is, where that of torch records ``x = x + y``."""
+
+    def _written(self, how: Callable[[object, object], object], other: object) -> fx.Proxy:
+        return self.tracer.create_proxy("call_function", how, (self, other), {})
+
+    def __iadd__(self, other: object) -> fx.Proxy:
+        return self._written(operator.iadd, other)
+
+    def __isub__(self, other: object) -> fx.Proxy:
+        return self._written(operator.isub, other)
+
+    def __imul__(self, other: object) -> fx.Proxy:
+        return self._written(operator.imul, other)
+
+    def __itruediv__(self, other: object) -> fx.Proxy:
+        return self._written(operator.itruediv, other)
+
+
+class _GraphTracer(fx.Tracer):
+    """Looks into every module but those that are written out, and those of torch."""
+
+    proxy_buffer_attributes = True
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _GraphProxy(node, self)
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return changed(m) or known(m) or does_nothing(m) or super().is_leaf_module(m, module_qualified_name)
+
+
+def _defaults(module: nn.Module) -> dict[str, object] | None:
+    """The arguments of a forward beside the first, which are left at their defaults."""
+    parameters = list(inspect.signature(module.forward).parameters.values())[1:]
+    found = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+    return found or None
+
+
+def _state(module: nn.Module) -> list[object]:
+    """What the modules in a module hold at this moment, told by identity, and how many elements lists have."""
+    found: list[object] = []
+    for each in module.modules():
+        for name, value in vars(each).items():
+            inner = value.items() if isinstance(value, dict) else [("", value)]
+            found += [(name, key, id(item)) for key, item in inner]
+            if isinstance(value, (list, set)):
+                found.append((name, len(value)))
+    return found
+
+
+def _listing(graph: fx.Graph) -> list[str]:
+    return [str((node.op, str(node.target), node.args, node.kwargs)) for node in graph.nodes]
