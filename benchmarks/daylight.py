@@ -99,7 +99,7 @@ def measure(
     each = {name: [t / counts[name] for t in times] for name, times in seconds.items()}
     ratios = {name: 1 / value for name, value in medians(each, LOOP).items()}
     row = {
-        "transform": transform, "shape": shape_name, "batch": batch,
+        "transform": transform, "shape": shape_name, "batch": batch, "machine": machine(),
         "per_second": {name: 1 / statistics.median(times) for name, times in each.items()}, "ratio": ratios,
     }  # fmt: skip
     return row if batch > 1 else {**row, "microseconds_over": 1e6 * (quick[OURS] - quick[CALL])}
@@ -184,9 +184,14 @@ def markdown(rows: list[dict[str, Any]], steps: dict[str, dict[str, float]], mis
         name for name in (OURS, CALL, LOOP, STRICT, TORCH, *PEERS) if any(name in row["per_second"] for row in rows)
     ]
     body = [[row["transform"], row["shape"], row["batch"], *(rate(row, name) for name in names)] for row in rows]
+    machines = list(dict.fromkeys(row["machine"] for row in rows))
+    where = machines[0] if len(machines) == 1 else "; ".join(
+        f"{each} ({', '.join(dict.fromkeys(row['transform'] for row in rows if row['machine'] == each))})"
+        for each in machines
+    )  # fmt: skip
     parts = [
         "# Speed of the daylight transforms",
-        f"Made by `{line}`\n\non {machine()}; {versions()}; one thread of OpenCV. Processor time, medians over the "
+        f"Made by `{line}`\n\non {where}; {versions()}; one thread of OpenCV. Processor time, medians over the "
         "rounds of one interleaved run, ratios within a round.",
         *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
         "## Images a second (as a share of the OpenCV loop)\n\n"
@@ -217,8 +222,8 @@ def main() -> None:
     print(f"{machine()}; {versions()}", flush=True)
     file = arguments.out / "daylight_speed.json"
     recorded: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    known = {place(row): row for row in recorded.get("rows", ()) if recorded["machine"] == machine()}
-    steps: dict[str, dict[str, float]] = recorded.get("steps", {}) if known else {}
+    known = {place(row): {"machine": recorded.get("machine"), **row} for row in recorded.get("rows", ())}
+    steps: dict[str, dict[str, float]] = recorded.get("steps", {})
     missing: set[str] = set()
     for transform, shape_name, batch in itertools.product(arguments.only or TRANSFORMS, LAYOUTS, (1, 64, 256)):
         row = measure(transform, shape_name, batch, arguments.rounds, arguments.least, missing)
@@ -239,7 +244,7 @@ def main() -> None:
         print(f"{'met   ' if met else 'MISSED'} {goal}: {text}")
     if missing:
         print("not installed:", ", ".join(sorted(missing)))
-    save(file, {"command": line, "machine": machine(), "versions": versions(), "rows": rows, "steps": steps})
+    save(file, {"command": line, "versions": versions(), "rows": rows, "steps": steps})
     write(arguments.out / "daylight_speed.md", markdown(rows, steps, sorted(missing), line))
     print(f"wrote {arguments.out / 'daylight_speed.md'}")
 
