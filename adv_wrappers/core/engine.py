@@ -24,7 +24,6 @@ from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.clock import Clock, Seeds
 from adv_wrappers.core.context import Context, RecordedContext
 from adv_wrappers.core.newest import FrameHistory, Newest, frame_budget
-from adv_wrappers.core.numpy_attack import NumpyAttack
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.spaces import WHOLE, finite
@@ -134,7 +133,7 @@ class Engine:
         if self.graphs is not None and before is not None and self._graphed is self.how:
             self.graphs.fault = before.fault  # another budget does not mend an attack
         self._graphed = self.how
-        self.in_numpy = None if self.victims or not numpy_attack.able(self) else NumpyAttack(self)
+        self.in_numpy = numpy_attack.attack_of(self)
 
     def add_gate(self, gate: When, root: int | None = None) -> None:
         """Let this layer attack only where a timing agrees that looks at nothing but the clock and draws.
@@ -456,18 +455,18 @@ class Engine:
         self, value: Observation, part: Batch, attacked: Flags, rows: Rows, final: bool, mask: Tensor | None
     ) -> Batch:  # fmt: skip
         """An attack on whole images, in their own dtype from end to end."""
-        x, context = part if rows is None else part[rows], Context(self, value, part, rows, final, mask)
-        y: Any = self.how.on_array(x, context) if type(x) is np.ndarray and self.free is None else None  # type: ignore[union-attr]
-        if y is None:
-            y = self.how(x := tensor_of(x, self.device), context)
-        if not isinstance(y, type(x)) or y.shape != x.shape:
+        x = tensor_of(part if rows is None else part[rows], self.device)
+        context = Context(self, value, part, rows, final, mask)
+        y = self.how(x, context)
+        if not isinstance(y, Tensor) or y.shape != x.shape or y.is_complex():
             raise self._not_a_batch(y, x.shape)
         if y.dtype != x.dtype:
             raise ThreatError(f"{self.threat.label} is native, so it must return {x.dtype}, got {y.dtype}")
-        y = y if self.free is None else torch.where(select(self.free, rows), y, x)
+        if self.free is not None:
+            y = torch.where(select(self.free, rows), y, x)
         if self.memory is not None and context.memory is not None:
             self._remember(context.memory, attacked if rows is None else rows)
-        return y if isinstance(y, np.ndarray) else self.field.native(y, part)
+        return self.field.native(y, part)
 
     def _not_a_batch(self, y: object, shape: torch.Size) -> ThreatError:
         got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__

@@ -1,4 +1,4 @@
-"""An attack computed in numpy from end to end: for small batches of environments on the host.
+"""An attack computed in numpy from end to end, for environments on the host: small batches, and native transforms.
 
 A tensor operation takes a microsecond or more before it computes anything, and noise on four numbers is fifty of them.
 Here they are operations of numpy, at a fifth of that, by the same formulas: perturbations and budgets that declare
@@ -24,17 +24,28 @@ LARGEST = 1 << 14  # elements of a batch, beyond which tensors are as fast
 _HUGE = 1e30  # squares of numbers below its root, and sums of them, overflow in no float from 32 bits on
 
 
-def able(engine: EngineLike) -> bool:
-    """Whether the attack of an engine can be computed in numpy.
+def attack_of(engine: EngineLike) -> NumpyAttack | None:
+    """The attack of an engine in numpy, where nothing of it needs tensors; else None.
 
-    It is where nothing of it needs tensors: no victim, no memory, no history of frames, and a perturbation and a budget
-    that declare, in their own class and not by inheritance, that they compute on arrays.
+    It needs none without a victim, memory and a history of frames, if the perturbation and the budget declare, in their
+    own class and not by inheritance, that they compute on arrays. Nothing of a native perturbation of whole images is
+    projected, so its budget need not.
     """
+    if engine.victims or engine.device is not None or engine.memory is not None or engine.framed:
+        return None
+    if engine.unbounded:
+        return NativeNumpyAttack(engine) if _declared(engine.how) else None
+    return NumpyAttack(engine) if _declared(engine.how) and _declared(engine.budget) and _plain(engine) else None
+
+
+def _declared(part: object) -> bool:
+    return bool(vars(type(part)).get("arrays", False))
+
+
+def _plain(engine: EngineLike) -> bool:
+    """Whether everything is computed and projected in one dtype, by numbers that do not overflow in it."""
     field = engine.field
-    tensors = engine.victims or engine.device is not None or engine.memory is not None or engine.framed
-    # computed and projected in one dtype, and without integers that no float holds
-    plain = engine.dtype == field.exact and not field.wide and not engine.native
-    if tensors or not plain or not all(vars(type(part)).get("arrays", False) for part in (engine.how, engine.budget)):
+    if engine.dtype != field.exact or field.wide or engine.native:  # wide: some of its integers no float holds
         return False
     corner: Array = np.where(np.isfinite(field.low), field.low, 0).astype(np.float64)[None]
     sides = np.stack([field.low[None], field.high[None], *engine.budget.box(corner, field.low, field.high)])
@@ -81,6 +92,17 @@ class NumpyAttack:
             y = budget.project(y, x, *context.box, grid)
         native: Array = field.native(y, part)
         return native
+
+
+class NativeNumpyAttack(NumpyAttack):
+    """One attack of a native perturbation of whole uint8 images, on the array as it came in."""
+
+    def __call__(self, value: Observation, part: Batch, rows: Rows, final: bool, mask: Tensor | None) -> Array | None:
+        if type(part) is not np.ndarray or part.dtype != np.uint8:
+            return None
+        x: Array = part if rows is None else part[rows]
+        y = self._how(x, NumpyContext(self._engine, self, value, part, rows, final, x))
+        return y if type(y) is np.ndarray and y.shape == x.shape and y.dtype == x.dtype else None
 
 
 class NumpyContext(Context):

@@ -12,7 +12,7 @@ from torch import Tensor
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field
-from adv_wrappers.core.types import Array, Chance, Counter, Flags
+from adv_wrappers.core.types import Chance, Counter, Flags
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import BudgetError, ThreatError
 
@@ -33,7 +33,7 @@ class Perturbation(Value):
     (:mod:`adv_wrappers.accel.cuda_graphs`).
 
     A class that declares ``arrays = True`` computes on numpy arrays as it does on tensors, with the same bits, and does
-    not write to what it is given; the context then holds arrays, without an action mask
+    not write to what it is given, nor return it; the context then holds arrays, without an action mask
     (:mod:`adv_wrappers.core.numpy_attack`). It is declared of ``__call__``, so a subclass says so again.
     """
 
@@ -52,13 +52,6 @@ class Perturbation(Value):
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         """The perturbed batch."""
         raise NotImplementedError
-
-    def on_array(self, x: Array, context: Context) -> Array | None:
-        """The same of an array that is not to be written to, as a new one; None where this takes tensors only.
-
-        Asked of a native perturbation first: an observation on the host then becomes no tensor and is not copied.
-        """
-        return None
 
     def check(self, field: Field, within: Budget) -> None:
         """Raise, before anything is spent, if this perturbation cannot work on a field under a budget."""

@@ -108,6 +108,7 @@ class MedianBlur(Transform):
     ranged: ClassVar[tuple[str, ...]] = ("k",)
     stride: ClassVar[float] = 2
     fusible: ClassVar[bool] = True
+    arrays: ClassVar[bool] = True
     k: WholeRange = 3
 
     def validate(self, **parameter: object) -> None:

@@ -137,6 +137,7 @@ class Brightness(Transform):
     name: ClassVar[str] = "brightness"
     ranged: ClassVar[tuple[str, ...]] = ("alpha", "beta")
     fusible: ClassVar[bool] = True
+    arrays: ClassVar[bool] = True
     alpha: Range = 1.0
     beta: Range = 40.0
     rule: str = "clip"

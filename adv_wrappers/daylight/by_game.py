@@ -6,10 +6,8 @@ import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.types import Array
+from adv_wrappers.core.types import Batch
 from adv_wrappers.daylight.blur import MedianBlur
 from adv_wrappers.daylight.brightness import Brightness
 from adv_wrappers.daylight.images import choice
@@ -51,6 +49,7 @@ class Daylight(Transform):
     """
 
     name: ClassVar[str] = "daylight"
+    arrays: ClassVar[bool] = True
     game: str
     transform: str
 
@@ -59,11 +58,8 @@ class Daylight(Transform):
         choice("transform", self.transform, tuple(KINDS))
         super().__post_init__()
 
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
+    def __call__(self, x: Batch, context: Context) -> Batch:
         return self.without_ranges()(x, context)
-
-    def on_array(self, x: Array, context: Context) -> Array | None:
-        return self.without_ranges().on_array(x, context)
 
     def without_ranges(self) -> Transform:
         return transform_of(self.game, self.transform, self.layout)

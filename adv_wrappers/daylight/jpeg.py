@@ -123,6 +123,7 @@ class JPEG(Transform):
     name: ClassVar[str] = "jpeg"
     ranged: ClassVar[tuple[str, ...]] = ("quality",)
     stride: ClassVar[float] = 1
+    arrays: ClassVar[bool] = True
     quality: WholeRange = 30
     subsampling: str = "4:2:0"
     order: str = "RGB"

@@ -213,6 +213,7 @@ class Perspective(Transform):
     name: ClassVar[str] = "perspective"
     ranged: ClassVar[tuple[str, ...]] = ("distance",)
     fusible: ClassVar[bool] = True
+    arrays: ClassVar[bool] = True
     distance: Range = 1.0
     pattern: str = "top"
     corners: Corners | None = None
@@ -289,7 +290,8 @@ class Perspective(Transform):
         rows = super().draw(context)
         if rows is None or not self.random:
             return rows
-        seeds = [seed & ((1 << 64) - 1) for seed in rng.fold(self.draw_keys(context).cpu(), 0).tolist()]
+        key = rng.fold(self.draw_keys(context), 0)
+        seeds = [seed & ((1 << 64) - 1) for seed in ([key] if isinstance(key, int) else key.tolist())]
         return [
             {**row, "corners": random_corners(seed, row["distance"])} for seed, row in zip(seeds, rows, strict=True)
         ]

@@ -95,6 +95,7 @@ class Rotation(Transform):
     name: ClassVar[str] = "rotation"
     ranged: ClassVar[tuple[str, ...]] = ("degrees",)
     fusible: ClassVar[bool] = True
+    arrays: ClassVar[bool] = True
     degrees: Range = 3.0
     border: str = "replicate"
     interpolation: str = "bilinear"

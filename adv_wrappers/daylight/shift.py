@@ -180,6 +180,7 @@ class Shift(Transform):
     ranged: ClassVar[tuple[str, ...]] = ("dx", "dy")
     stride: ClassVar[float] = 1
     fusible: ClassVar[bool] = True
+    arrays: ClassVar[bool] = True
     dx: WholeRange = 1
     dy: WholeRange = 0
     border: str = "replicate"

@@ -23,7 +23,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.newest import frame_budget
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.spaces import Field, layout_of
-from adv_wrappers.core.types import Array
+from adv_wrappers.core.types import Batch
 from adv_wrappers.daylight.images import Limits, choice
 from adv_wrappers.daylight.opencv import Images
 from adv_wrappers.daylight.passes import KernelStep
@@ -84,7 +84,7 @@ class Transform(Perturbation):
 
     def change_array(self, x: Images, layout: str, **parameters: Any) -> Images:
         """The same of uint8 in host memory that is not to be written to, in new memory."""
-        return self.change(torch.from_numpy(x.copy()), layout, None, **parameters).numpy()
+        raise NotImplementedError
 
     def without_ranges(self) -> Transform:
         """The transform to apply where there are no episodes: itself, if no parameter is a range.
@@ -121,8 +121,10 @@ class Transform(Perturbation):
         if field.dtype != np.uint8 and not field.bounded:
             raise SpaceError(f"{self.name} needs float images with finite bounds, which say what is dark and bright")
 
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
+    def __call__(self, x: Batch, context: Context) -> Batch:
         layout, limits = layout_of(tuple(x.shape[1:]), self.layout), None
+        if isinstance(x, np.ndarray):
+            return self._of_array(x, layout, context)
         if x.dtype != torch.uint8:
             low, high = context.space
             limits = (float(low.min()), float(high.max()))
@@ -130,16 +132,14 @@ class Transform(Perturbation):
             return y
         if (fixed := self.fixed) is not None:
             return self.change(x, layout, limits, **fixed)
-        out, groups = torch.empty_like(x), self._groups(context)
-        for given, members in groups:
+        out = torch.empty_like(x)
+        for given, members in self._groups(context):
             which = torch.tensor(members, device=x.device)
             out[which] = self.change(x[which], layout, limits, **given)
         return out
 
-    def on_array(self, x: Array, context: Context) -> Array | None:
-        if x.dtype != np.uint8:
-            return None
-        layout = layout_of(x.shape[1:], self.layout)
+    def _of_array(self, x: Images, layout: str, context: Context) -> Images:
+        """The transform of uint8 in host memory."""
         if (fixed := self.fixed) is not None:
             return self.change_array(x, layout, **fixed)
         groups = self._groups(context)
@@ -152,23 +152,24 @@ class Transform(Perturbation):
 
     def _groups(self, context: Context) -> list[tuple[Parameters, list[int]]]:
         """The drawn parameters, and which rows have them."""
-        found: dict[tuple[tuple[str, Any], ...], list[int]] = {}
+        found: dict[tuple[tuple[str, object], ...], list[int]] = {}
         for i, row in enumerate(self.draw(context) or []):
             found.setdefault(tuple(row.items()), []).append(i)
         return [(dict(given), members) for given, members in found.items()]
 
-    def draw_keys(self, context: Context) -> Tensor:
-        """The keys ``[B]`` that parameters are drawn from."""
+    def draw_keys(self, context: Context) -> rng.Key:
+        """The keys ``[B]`` that parameters are drawn from: a tensor or an array, or one integer."""
         return context.episode_key if self.per == "episode" else context.key
 
     def draw(self, context: Context) -> list[Parameters] | None:
         """The parameters of every row, or None if they are fixed."""
         if self.fixed is not None:
             return None
-        key = self.draw_keys(context).cpu()
-        columns = [
-            column.tolist() if isinstance(column, Tensor) else [column] * len(key) for column in self.columns(key)
-        ]
+        key = self.draw_keys(context)
+        if isinstance(key, int):
+            return [dict(zip(self.ranged, self.columns(key), strict=True))]
+        key = key.cpu() if isinstance(key, Tensor) else key
+        columns = [c.tolist() if isinstance(c, (Tensor, np.ndarray)) else [c] * len(key) for c in self.columns(key)]
         return [dict(zip(self.ranged, row, strict=True)) for row in zip(*columns, strict=True)]
 
     @property
@@ -181,16 +182,14 @@ class Transform(Perturbation):
         """The parameters, for :meth:`change`, of a transform that draws none; else None."""
         return None if self.drawn else self.numbers()
 
-    def columns(self, key: Tensor) -> list[Any]:
-        """The parameters of every row, float64 ``[B]`` on the device of the keys; a number that is not drawn stays."""
+    def columns(self, key: rng.Key) -> list[Batch]:
+        """The parameters of every row, float64 ``[B]`` of the kind of the keys; a number that is not drawn stays."""
         columns = []
         for i, value in enumerate(self.numbers().values()):
             if isinstance(value, tuple):
                 low, high = value
                 u = rng.uniform_of(rng.fold(key, i + 1))
-                steps = (
-                    (u * ((high - low) // self.stride + 1)).floor() * self.stride if self.stride else u * (high - low)
-                )
-                value = low + steps
+                span = high - low
+                value = low + (u * (span // self.stride + 1) // 1 * self.stride if self.stride else u * span)
             columns.append(value)
         return columns

@@ -16,7 +16,7 @@ from adv_wrappers import daylight
 from adv_wrappers.core.spaces import LAYOUTS
 from adv_wrappers.daylight import Rotation
 from adv_wrappers.daylight.transform import Transform
-from adv_wrappers.errors import SpaceError, ThreatError
+from adv_wrappers.errors import SpaceError
 from tests.daylight.helpers import FIXED, LENGTH, PICTURE, RANGED, Still, X, at_step, episodes, force_torch
 from tests.daylight.test_images import SHAPES
 
@@ -119,7 +119,7 @@ def test_arrays_and_tensors_come_out_the_same(monkeypatch, name, layout):
         kept = x.copy()
         x.setflags(write=False)
         how = replace(how, per="step") if step else how
-        y = how.on_array(x, at_step(batch))
+        y = how(x, at_step(batch))
         assert type(y) is np.ndarray and y.dtype == np.uint8 and not np.shares_memory(x, y)
         assert np.array_equal(x, kept)
         tensor = torch.from_numpy(kept)
@@ -129,9 +129,39 @@ def test_arrays_and_tensors_come_out_the_same(monkeypatch, name, layout):
             assert torch.equal(how(tensor, at_step(batch)), torch.from_numpy(y))
 
 
-def test_only_bytes_are_taken_as_arrays():
+def test_the_engine_takes_arrays():
     for how in ALL.values():
-        assert how.on_array(np.zeros((1, 16, 20, 3), np.float32), at_step(1)) is None
+        engine = adv.PerturbObservation(Still(), how).engine
+        assert engine.in_numpy is not None
+        engine.begin_episode(0)
+        shown, kept = engine.observe(PICTURE), PICTURE.copy()
+        engine.in_numpy = None
+        engine.begin_episode(0)
+        assert np.array_equal(engine.observe(PICTURE), shown) and np.array_equal(PICTURE, kept)
+        assert type(shown) is np.ndarray and not np.shares_memory(shown, PICTURE)
+
+
+@pytest.mark.parametrize("name", RANGED)
+def test_rows_that_are_attacked_draw_the_same_as_arrays_and_tensors(name):
+    shown = []
+    for tensors in (False, True):
+        inner = SyncVectorEnv([Still] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
+        env = adv.PerturbObservation(inner, replace(RANGED[name], per="step"), when=adv.Bernoulli(0.5))
+        env.engine.in_numpy = None if tensors else env.engine.in_numpy
+        shown.append([env.reset(seed=4)[0], *(env.step(np.zeros(3, np.int64))[0] for _ in range(2 * LENGTH))])
+    assert np.array_equal(*map(np.stack, shown))
+
+
+def test_what_needs_tensors():
+    """Floats, frames that are new, budgets that clip, and arrays that are not of the space's own dtype."""
+    how = Rotation(3)
+    assert adv.PerturbObservation(Still("float"), how).engine.in_numpy is None
+    assert adv.PerturbObservation(Still(), how, within=adv.Linf(8)).engine.in_numpy is None
+    assert adv.PerturbObservation(Still(), how, within=adv.Newest(adv.Valid(), axis=2)).engine.in_numpy is None
+    attack, part = adv.PerturbObservation(Still(), how).engine.in_numpy, PICTURE[None]
+    assert attack(PICTURE, part, None, False, None) is not None
+    assert attack(PICTURE, part.astype(np.int64), None, False, None) is None
+    assert attack(PICTURE, torch.from_numpy(part), None, False, None) is None
 
 
 @dataclass(frozen=True)
@@ -144,21 +174,22 @@ class Negative(Transform):
         return x.neg_().sub_(1)
 
 
-def test_a_transform_of_ones_own_needs_no_arrays():
-    env = adv.PerturbObservation(Still(), Negative())
-    picture = PICTURE.copy()
+@dataclass(frozen=True)
+class Half(Transform):
+    """Claims arrays, and returns of them what does not fit."""
+
+    name: ClassVar[str] = "test-half"
+    arrays: ClassVar[bool] = True
+
+    def change(self, x, layout, limits, **parameters):
+        return 255 - x
+
+    def change_array(self, x, layout, **parameters):
+        return x[:, :1]
+
+
+@pytest.mark.parametrize("how", [Negative(), Half()])
+def test_a_transform_of_ones_own(how):
+    env, picture = adv.PerturbObservation(Still(), how), PICTURE.copy()
     obs, _ = env.reset(seed=0)
     assert np.array_equal(obs, 255 - PICTURE) and np.array_equal(env.unwrapped.picture, picture)
-
-
-class Short(Negative):
-    """Returns an array of another shape or dtype."""
-
-    def on_array(self, x, context):
-        return x[:, :1] if self.layout is None else x.astype(np.int16)
-
-
-def test_an_array_that_does_not_fit_is_refused():
-    for how, message in ((Short(), "must return a tensor"), (Short(layout="HWC"), "must return uint8, got int16")):
-        with pytest.raises(ThreatError, match=message):
-            adv.PerturbObservation(Still(), how).reset(seed=0)
