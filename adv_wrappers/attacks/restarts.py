@@ -11,14 +11,33 @@ from torch import Tensor
 
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
+from adv_wrappers.networks.space_to_depth import SpaceToDepth
 from adv_wrappers.victims.gradients import Gradient, Loss
 from adv_wrappers.victims.victim import Victim
 
 
-def rearranged(gradient: Any, x: Tensor, context: Context) -> tuple[Any, Gradient] | None:
+def rearranged(gradient: Any, x: Tensor, context: Context) -> tuple[SpaceToDepth, Gradient] | None:
     """The layout in which a gradient is faster, and the gradient in it; None if there is no such layout."""
     change = getattr(gradient, "rearranged", None)
     return change(x) if change is not None and context.budget.elementwise else None
+
+
+class GradientThrough:
+    """A gradient in another layout, as a function of points and to gradients in their own.
+
+    Args:
+        layout: moves the elements of a row.
+        gradient: of points in that layout.
+
+    Attributes:
+        overwritable: as that of ``gradient``.
+    """
+
+    def __init__(self, layout: SpaceToDepth, gradient: Gradient) -> None:
+        self.layout, self.gradient, self.overwritable = layout, gradient, getattr(gradient, "overwritable", False)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.layout.inverse(self.gradient(self.layout(x)))
 
 
 def search(

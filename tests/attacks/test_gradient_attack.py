@@ -10,9 +10,10 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from adv_wrappers import MinBest, Momentum, from_module
+from adv_wrappers import MaxDiff, MinBest, Momentum, from_module
 from adv_wrappers.attacks.gradient_attack import check_steps, langevin, momentum, pgd
 from adv_wrappers.attacks.objectives import CrossEntropy, Margin
+from adv_wrappers.attacks.restarts import rearranged
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.errors import ValueRangeError, VictimError
@@ -267,3 +268,20 @@ def test_with_a_hidden_state():
     y, loss = how(X, context(X, Linf(EPS), **more)), CrossEntropy(best)
     expected = pgd(context(X, Linf(EPS)), victim.gradient(loss, state), 2, 0.5)
     assert torch.equal(y, expected)
+
+
+@pytest.mark.parametrize("make", [
+    lambda v: MinBest(v), lambda v: MinBest(v, random_start=True), lambda v: MaxDiff(v, steps=1, noise=1.0),
+    lambda v: Momentum(v, steps=1, step=1.0), lambda v: MinBest(v, steps=2, step=0.7),
+])  # fmt: skip
+def test_one_step_in_either_layout_is_the_same(make):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 5, 4, 2), nn.Tanh(), nn.Flatten(), nn.Linear(5 * 9, 3)).double()
+    space = spaces.Box(-1.0, 1.0, (3, 8, 8))
+    how = make(from_module(net, space, spaces.Discrete(3), "logits"))
+    x = randn(4, 3, 8, 8).clamp(-1, 1)
+    y, made = how(x, context(x, Linf(0.1), -1, 1)), context(x, Linf(0.1), -1, 1)
+    bound = made.bind(how.victim)
+    layout, gradient = rearranged(how.gradient(bound, how.objective(x, bound)), x, made)
+    there = how.run_once(made.laid_out(layout), gradient, None)
+    assert there.shape == (4, 12, 4, 4) and torch.equal(y, layout.inverse(there)) and not torch.equal(x, y)
