@@ -1,7 +1,7 @@
 """What one run measures: how far observations were moved, and whether the environment received another action.
 
 Everything is summed over the steps that count, those of the episodes that are evaluated; rows that have played all
-their episodes are stepped along and left out.
+their episodes are left out.
 """
 
 from __future__ import annotations

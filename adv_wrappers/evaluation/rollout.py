@@ -1,17 +1,21 @@
 """One run: every episode of an evaluation under one stack of threats.
 
 Row r of N plays episodes r, r + N, r + 2N, ... : which episodes are counted does not depend on which finish first. A
-row that has played all its episodes is reset and stepped along, neither attacked nor counted.
+row that has played all its episodes is reset and stands still, neither simulated nor attacked nor counted.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
 from adv_wrappers.core.perturbation import Step, When
+from adv_wrappers.core.types import Action, Info, Observation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.measurements import Mask, RunMeasurements, RunMonitor
 from adv_wrappers.evaluation.sampled_distances import ObservationSample
@@ -33,6 +37,46 @@ class UnfinishedRows(When):
 
     def decide(self, step: Step, path: int = 0) -> Mask:
         return self.rows
+
+
+class StandingEnv:
+    """An environment without an episode left to play: it can be reset, and its steps stay at the first observation.
+
+    Args:
+        env: the environment, whose attributes this has.
+    """
+
+    def __init__(self, env: gym.Env[Observation, Action]) -> None:
+        self.env = env
+        self.start: tuple[Observation, Info] = (None, {})
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
+        """Reset the environment."""
+        self.start = self.env.reset(seed=seed, options=options)
+        return self.start
+
+    def step(self, action: Action) -> tuple[Observation, float, bool, bool, Info]:
+        """The first observation of the episode once more."""
+        return self.start[0], 0.0, False, False, self.start[1]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.env, name)
+
+
+@contextmanager
+def _standing(recorder: VectorActionRecorder) -> Iterator[Callable[[NDArray[np.bool_]], None]]:
+    """A function that lets the environments of some rows, bool ``[B]``, stand still from their next reset on."""
+    envs = getattr(recorder.unwrapped, "envs", [])  # none where they are in other processes
+    playing = list(envs)
+
+    def stand(rows: NDArray[np.bool_]) -> None:
+        for row in np.flatnonzero(rows).tolist() if envs else ():
+            envs[row] = StandingEnv(envs[row])
+
+    try:
+        yield stand
+    finally:
+        envs[:] = playing
 
 
 def play_episodes(
@@ -61,40 +105,42 @@ def play_episodes(
     current, busy, everyone = np.arange(rows), np.ones(rows, bool), True
     score, length, finished = np.zeros(rows), np.zeros(rows, np.int64), 0
     started = time.perf_counter()
-    obs, _ = env.reset(seed=seeds[:rows])  # type: ignore[arg-type]  # list is invariant
-    runner.reset(None, seeds[:rows])
-    monitor.new_observation()
-    while True:
-        attacked = monitor.attacked
-        attacked_rows, on_true = monitor.before_step(obs, busy, everyone, current, length)
-        actions = runner.act(obs)
-        obs, rewards, terminated, truncated, _ = env.step(actions)
-        monitor.after_step(attacked_rows, on_true, actions, busy, attacked)
+    with _standing(recorder) as stand:
+        obs, _ = env.reset(seed=seeds[:rows])  # type: ignore[arg-type]  # list is invariant
+        runner.reset(None, seeds[:rows])
         monitor.new_observation()
-        score += rewards
-        length += 1
-        done = terminated | truncated
-        if not done.any():
-            continue
-        over = done & busy
-        which = current[over]
-        run.returns[which], run.lengths[which] = score[over], length[over]
-        run.attacked_steps[which] = monitor.attacked_steps[over]
-        if not np.isfinite(score[over]).all():
-            raise ValueRangeError(f"the environment returned a reward that is not finite: return {score[over]}")
-        finished += len(which)
-        if on_episode is not None and len(which):
-            on_episode(finished)
-        if finished == episodes:
-            break
-        current[over] += rows
-        busy = current < episodes
-        everyone = bool(busy.all())
-        gate.rows = True if everyone else busy
-        score[done], length[done], monitor.attacked_steps[done] = 0.0, 0, 0
-        new_seeds = [seeds[e] if e < episodes else None for e in current]
-        obs, _ = env.reset(seed=new_seeds, options={"reset_mask": done})  # type: ignore[arg-type]
-        runner.reset(done, new_seeds)
-        monitor.new_observation(done)
+        while True:
+            attacked = monitor.attacked
+            attacked_rows, on_true = monitor.before_step(obs, busy, everyone, current, length)
+            actions = runner.act(obs)
+            obs, rewards, terminated, truncated, _ = env.step(actions)
+            monitor.after_step(attacked_rows, on_true, actions, busy, attacked)
+            monitor.new_observation()
+            score += rewards
+            length += 1
+            done = terminated | truncated
+            if not done.any():
+                continue
+            over = done & busy
+            which = current[over]
+            run.returns[which], run.lengths[which] = score[over], length[over]
+            run.attacked_steps[which] = monitor.attacked_steps[over]
+            if not np.isfinite(score[over]).all():
+                raise ValueRangeError(f"the environment returned a reward that is not finite: return {score[over]}")
+            finished += len(which)
+            if on_episode is not None and len(which):
+                on_episode(finished)
+            if finished == episodes:
+                break
+            current[over] += rows
+            busy = current < episodes
+            stand(over & ~busy)
+            everyone = bool(busy.all())
+            gate.rows = True if everyone else busy
+            score[done], length[done], monitor.attacked_steps[done] = 0.0, 0, 0
+            new_seeds = [seeds[e] if e < episodes else None for e in current]
+            obs, _ = env.reset(seed=new_seeds, options={"reset_mask": done})  # type: ignore[arg-type]
+            runner.reset(done, new_seeds)
+            monitor.new_observation(done)
     run.seconds, run.steps = time.perf_counter() - started, int(run.lengths.sum())
     return run

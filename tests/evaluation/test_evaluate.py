@@ -16,8 +16,23 @@ from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation import rollout
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import Victim, from_module
-from tests.evaluation.agents import balancing, short
+from tests.evaluation.agents import Film, balancing, short, watcher
 from tests.rigs import RIGS
+
+
+class Counting(gym.Wrapper[Any, Any, Any, Any]):
+    """Counts its steps and resets."""
+
+    steps = resets = 0
+
+    def reset(self, **arguments: Any) -> Any:
+        self.resets += 1
+        return self.env.reset(**arguments)
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return self.env.step(action)
+
 
 STACK = ["noise:eps=0.3", "worst-action:when=every(3)"]
 THREATS = ["noise:eps=0.8", "max-diff:eps=2.0,p=0.8", "action-flip:p=0.5", STACK]
@@ -128,6 +143,22 @@ def test_idle_rows_are_not_attacked(victim: Victim, monkeypatch: pytest.MonkeyPa
     report = adv.evaluate(victim, "CartPole-v1", ["pgd:eps=0.3"], episodes=3, num_envs=2)
     assert any(rows is not True and not rows[1] for rows in asked)  # row 1 plays one episode, row 0 two
     assert report.threats[1]["episodes"] == 3 and report.num_envs == 2
+
+
+@pytest.mark.parametrize("num_envs", [1, 2, 5])
+def test_idle_rows_are_not_simulated(num_envs: int) -> None:
+    made: list[Counting] = []
+    agent = watcher(Film())
+
+    def make() -> gym.Env[Any, Any]:
+        made.append(Counting(Film()))
+        return made[-1]
+
+    report = adv.evaluate(agent, make, ["noise:eps=9"], episodes=5, num_envs=num_envs, distances=())
+    lengths = [row["lengths"] for row in report.threats]
+    assert len({*lengths[0]}) > 1 and lengths[0] == lengths[1]  # rows end at different steps
+    assert sum(env.steps for env in made) == sum(map(sum, lengths))
+    assert all(env.resets >= 2 for env in made[:num_envs])  # in every run
 
 
 def test_results_are_kept_as_they_come(victim: Victim, tmp_path: Path) -> None:
