@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from adv_wrappers.core.types import Array, Batch, DType
 
@@ -96,15 +97,24 @@ def _constant(values: Tensor, dtype: DType, device: Place) -> Batch:
 def around(x: Batch, r: Batch) -> tuple[Batch, Batch]:
     """The smallest and the largest floats that are no further than ``r`` from ``x``, of the shape of ``x``.
 
+    On arrays it takes a quarter of the time, and tensors on the host are arrays, too; but modes watch for tensors.
+
     Args:
         x: finite values ``[B, *S]``, a tensor or an array.
         r: distances of at least 0, ``[*S]`` or ``[]``, of the same kind and dtype.
     """
-    upper, lower = x + r, x - r
+    lifted = (
+        isinstance(x, Tensor) and x.device.type == "cpu" and not x.requires_grad and not is_in_torch_dispatch_mode()
+    )
+    if lifted:
+        x, r = x.detach().numpy(), r.numpy()
     if not isinstance(x, Tensor):
-        np.nextafter(upper, x, out=upper, where=(upper - x > r) | (upper - r > x))
-        np.nextafter(lower, x, out=lower, where=(x - lower > r) | (lower + r < x))
-        return lower, upper
+        with np.errstate(over="ignore"):
+            upper, lower = x + r, x - r
+            np.nextafter(upper, x, out=upper, where=(upper - x > r) | (upper - r > x))
+            np.nextafter(lower, x, out=lower, where=(x - lower > r) | (lower + r < x))
+        return (torch.from_numpy(lower), torch.from_numpy(upper)) if lifted else (lower, upper)
+    upper, lower = x + r, x - r
     rest = upper - x
     over = rest > r
     beyond = torch.sub(upper, r, out=rest) > x

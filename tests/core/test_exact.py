@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import adv_wrappers as adv
 from adv_wrappers.core.arithmetic import around, at_least, at_most
@@ -119,6 +120,33 @@ def test_nothing_leaves_its_budget_by_a_bit(case):
     assert y.dtype == x.dtype
     for before, after in zip(x, y, strict=True):
         within(np.asarray(after), np.asarray(before), budget, space)
+
+
+class Unseen(TorchDispatchMode):
+    """A mode that watches and does nothing."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_around_is_the_same_on_arrays_and_on_tensors(dtype):
+    most, least = torch.finfo(dtype).max, torch.finfo(dtype).tiny
+    x = torch.cat([torch.randn(4096, dtype=dtype) * 10.0 ** torch.randint(-9, 9, (4096,)), torch.zeros(3, dtype=dtype)])
+    x = torch.cat([x, torch.tensor([most, -most, least, -least, least / 2, 1.0, -0.0], dtype=dtype)])[:, None]
+    for r in (0.0, least / 4, 1e-7, 8 / 255, 0.1, 1e30):
+        radius = torch.tensor(r, dtype=dtype)
+        fast = around(x, radius)
+        with Unseen():
+            slow = around(x, radius)
+        assert all(torch.equal(a, b) and not (a.signbit() ^ b.signbit()).any() for a, b in zip(fast, slow, strict=True))
+        assert fast[0].dtype == dtype and fast[0].shape == x.shape and not fast[0].isinf().any()
+    each = torch.rand(7, dtype=dtype)
+    for a in (torch.randn(5, 7, dtype=dtype), torch.randn(7, 5, dtype=dtype).t()):
+        fast = around(a, each)
+        with Unseen():
+            assert all(torch.equal(*pair) for pair in zip(fast, around(a, each), strict=True))
+        assert fast[0].stride() == (a - each).stride()
 
 
 @settings(max_examples=100, deadline=None)
