@@ -13,6 +13,7 @@ Balls: the budget Linf, beside L2 and L0. :mod:`adv_wrappers.core.budgets` says 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
@@ -119,7 +120,7 @@ class Budget(Value):
         return None
 
     def surely_inside(self, y: Array, x: Array, low: Array, high: Array, grid: bool = False) -> bool:
-        """Whether arrays ``y`` are found to be their own projections without a box, for the bounds of the space."""
+        """Whether ``y`` is found, without a box, to be finite and its own projection in a space with these bounds."""
         return False
 
     def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
@@ -144,6 +145,10 @@ class Valid(Budget):
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         xp = library(x)
         return xp.minimum(x, low), xp.maximum(x, high)
+
+    def surely_inside(self, y: Array, x: Array, low: Array, high: Array, grid: bool = False) -> bool:
+        inside: Array = clamp(np.rint(y) if grid else y, low, high)
+        return math.isfinite(np.vdot(y, y)) and inside.tobytes() == y.tobytes()
 
 
 _LARGEST = 1e38  # attacks compute in float32
@@ -399,13 +404,9 @@ class Linf(Budget):
     def surely_inside(self, y: Array, x: Array, low: Array, high: Array, grid: bool = False) -> bool:
         if grid:
             return False
-        moved = y - x  # rounded, by far less than what is left to the radius
-        near: Array = np.absolute(moved, moved) < distance(
-            _NEARLY * self.eps, self.scale, False, x.shape[1:], x.dtype, None
-        )
-        near &= y >= low
-        near &= y <= high
-        return int(np.count_nonzero(near)) == near.size
+        reach = distance(_NEARLY * self.eps, self.scale, False, x.shape[1:], x.dtype, None)
+        near: Array = np.absolute(y - x) < reach  # rounded, by far less than what is left to the radius
+        return b"\0" not in near.tobytes() and clamp(y, low, high).tobytes() == y.tobytes()
 
     def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
         """Uniform in the ball (on the grid: over its integers), then met with the space, as the papers do."""

@@ -203,6 +203,8 @@ class Engine:
             self._over, self._fresh = done, True
             return final
         turned: Flags = self._over if self.autoreset == "next step" else False
+        if self.clock.device is None and turned is not False and not np.count_nonzero(turned):
+            turned = False
         moved = None if turned is False else ~turned
         if self.session.listening:
             self.session.end_step(moved)
@@ -213,7 +215,7 @@ class Engine:
             turned = done
         else:
             self._over = done
-        if turned is not False and (self.clock.device is not None or turned.any()):
+        if turned is not False and (self.clock.device is not None or np.count_nonzero(turned)):
             self.clock.next_episode(turned)
             self._forget(turned)
         self._fresh = True

@@ -10,6 +10,7 @@ among it, is left to the way of tensors, which has the words for what is wrong.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import ARRAYS
 from adv_wrappers.core.types import Array, Batch, EngineLike, Observation, Rows
+
+Box: TypeAlias = tuple[Array, Array]
 
 LARGEST = 1 << 14  # elements of a batch, beyond which tensors are as fast
 _HUGE = 1e30  # squares of numbers below its root, and sums of them, overflow in no float from 32 bits on
@@ -56,10 +59,12 @@ class NumpyAttack:
     """One attack of an engine on arrays; made when its threat is set."""
 
     def __init__(self, engine: EngineLike) -> None:
-        self._engine, self._field, self._how, self._budget = engine, engine.field, engine.how, engine.budget
-        self._exact, self._grid = engine.field.exact, engine.field.grid
-        self._kind = ARRAYS[self._exact]
-        self.space: tuple[Array, Array] = engine.field.bounds(None)
+        field = engine.field
+        self._engine, self._field, self._how, self._budget = engine, field, engine.how, engine.budget
+        self._exact, self._grid, self._kind = field.exact, field.grid, ARRAYS[field.exact]
+        self.space: Box = field.bounds(None)
+        rows = engine.rows or 1
+        self._own, self._repeated = field.dtype, tuple(np.repeat(side, rows, 0) for side in self.space)
         low, high = self.space
         with np.errstate(invalid="ignore"):
             self.mirror: Array = np.where(np.isfinite(low + high), low + high, 0)
@@ -74,23 +79,27 @@ class NumpyAttack:
             final: whether the observation is the last of its episode.
             mask: action mask, where the environment gave one.
         """
-        if mask is not None or isinstance(part, Tensor) or part.size > LARGEST:
+        if mask is not None or type(part) is not np.ndarray or part.size > LARGEST:
             return None
-        field, budget, grid = self._field, self._budget, self._grid
-        if field.exact_for(part.dtype) is not self._exact:
+        dtype, grid = part.dtype, self._grid
+        if dtype is self._own:
+            low, high = self._repeated if rows is None else self.space
+        elif self._field.exact_for(dtype) is self._exact:
+            low, high = self._field.bounds(None, dtype)
+        else:
             return None
         x: Array = np.array(part if rows is None else part[rows], self._kind, order="C")
         if not grid and not np.vdot(x, x) < _HUGE:  # true of numbers that are not finite as well
             return None
         context = NumpyContext(self._engine, self, value, part, rows, final, x)
         y = self._how(x, context)
-        if type(y) is not np.ndarray or y.shape != x.shape or y.dtype != x.dtype:
+        if type(y) is not np.ndarray or y.shape != x.shape or y.dtype is not x.dtype:
             return None
-        if not budget.surely_inside(y, x, *field.bounds(None, part.dtype), grid):
+        if not self._budget.surely_inside(y, x, low, high, grid):
             if not np.isfinite(y).all():
                 return None
-            y = budget.project(y, x, *context.box, grid)
-        native: Array = field.native(y, part)
+            y = self._budget.project(y, x, *context.box, grid)
+        native: Array = y if dtype is y.dtype else self._field.native(y, part)
         return native
 
 
@@ -124,6 +133,11 @@ class NumpyContext(Context):
         self.x, self.dtype = x, x.dtype  # type: ignore[assignment]
         self.space, self.mirror = attack.space, attack.mirror  # type: ignore[assignment]
 
+    @property
+    def key(self) -> rng.Key:
+        """Of a single environment a Python integer, of the rows of a vector uint64 ``[B]``."""
+        return self._key_of(self._engine.clock.key())
+
     @cached_property
     def box(self) -> tuple[Batch, Batch]:
         """Smallest box that contains the budget's set: lower and upper bounds ``[B, *S]``."""
@@ -142,5 +156,4 @@ class NumpyContext(Context):
         return step.ascend(torch.from_numpy(y), torch.from_numpy(gradient), fraction, spend).numpy()
 
     def _key_of(self, key: rng.Key) -> rng.Key:
-        """Of a single environment a Python integer, of the rows of a vector uint64 ``[B]``."""
         return rng.fold(key if self._own is None else key[self._own], self._engine.stream)

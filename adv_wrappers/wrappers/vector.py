@@ -162,13 +162,15 @@ class VectorLayer(Layer, VectorWrapper):
     def _rows(self, attacked: Flags) -> Flags:
         if isinstance(attacked, bool):
             rows, device = self.num_envs, self.engine.clock.device
-            return np.full(rows, attacked) if device is None else torch.full((rows,), attacked, device=device)
+            kind = np.ones if attacked else np.zeros
+            return kind(rows, bool) if device is None else torch.full((rows,), attacked, device=device)
         return attacked
 
     def _note(self, info: Info, attacked: Flags, true: Observation) -> Info:
         """As in every vector info, a key ``k`` comes with the mask ``_k`` of the rows that have it: here, all."""
-        info, every = super()._note(info, attacked, true), self._every
-        entries = info["adv_wrappers"]
-        entries[self.key] |= {f"_{name}": every for name in tuple(entries[self.key])}
-        entries[f"_{self.key}"] = info["_adv_wrappers"] = every
-        return info
+        every = self._every
+        entry = {"attacked": attacked, "_attacked": every}
+        if true is not None:
+            entry |= {"true": true, "_true": every}
+        layers = {**info.get("adv_wrappers", {}), self.key: entry, f"_{self.key}": every}
+        return {**info, "adv_wrappers": layers, "_adv_wrappers": every}

@@ -233,3 +233,13 @@ def test_large_draws_are_made_in_blocks(monkeypatch, draw, dtype):
         with monkeypatch.context() as patch:
             elsewhere(patch)
             assert torch.equal(getattr(rng, draw)(row_keys, (5, 9), dtype), whole)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_few_draws_of_one_key_are_those_of_arrays(dtype):
+    for key in (*EXTREMES, rng.root(3)):
+        for shape in [(), (0,), (1,), (2, 4), (rng._FEW,), (rng._FEW + 1,)]:
+            one, many = rng.uniform(key, shape, dtype), rng.uniform(rng.roots([key]), shape, dtype)
+            assert (
+                one.dtype == many.dtype and one.shape == many.shape == (1, *shape) and one.tobytes() == many.tobytes()
+            )
