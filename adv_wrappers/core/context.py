@@ -89,7 +89,7 @@ class Context:
         engine, rows, taken = self._engine, self._rows, self._taken
         if engine.transfer is not None:
             engine.field.exactly(taken[:0])  # raises for arrays of anything but numbers
-            engine.check_finite(taken if rows is None else taken[rows])
+            engine.field.check_finite(taken if rows is None else taken[rows], engine.threat)
         elif rows is None and engine.home is None:
             return taken
         return engine.lift(taken, rows)
@@ -98,8 +98,8 @@ class Context:
     def exact(self) -> Tensor:
         """True values in the dtype that they are projected in."""
         exact: Tensor = self._engine.field.exactly(self.part)
-        if self._engine.transfer is None:
-            self._engine.check_finite(exact)
+        if self._engine.transfer is None and self._engine.clock.device is None:
+            self._engine.field.check_finite(exact, self._engine.threat)
         return exact
 
     @cached_property
@@ -118,7 +118,7 @@ class Context:
         engine, acting = self._engine, self._engine.on_action
         if not acting and engine.field.keys is None and engine.victims:
             return self._received()
-        value = engine.session.observation(engine.reads, engine.threat.label) if acting else self._value
+        value = engine.session.observation(engine.reads, engine.threat) if acting else self._value
         value = select(value, self._own)
         if not engine.victims or value is None:
             return value

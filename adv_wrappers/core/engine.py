@@ -10,7 +10,6 @@ attacked keep their bytes.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 import numpy as np
@@ -18,18 +17,17 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.accel import cuda_graphs, transfer
-from adv_wrappers.core import numpy_attack, rng
+from adv_wrappers.core import numpy_attack, rng, tensor_attack
 from adv_wrappers.core.arithmetic import tensor_of
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.clock import Clock, Seeds
-from adv_wrappers.core.context import Context, RecordedContext
+from adv_wrappers.core.context import Context
 from adv_wrappers.core.newest import FrameHistory, Newest, frame_budget
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.session import Session
-from adv_wrappers.core.spaces import WHOLE, finite
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Action, Batch, Counter, Flags, Leaves, Observation, Rows, Space, State, VictimLike
-from adv_wrappers.errors import OrderError, SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.errors import OrderError, SpaceError, ThreatError
 from adv_wrappers.utils import trees
 from adv_wrappers.utils.trees import merge, select
 
@@ -133,7 +131,7 @@ class Engine:
         if self.graphs is not None and before is not None and self._graphed is self.how:
             self.graphs.fault = before.fault  # another budget does not mend an attack
         self._graphed = self.how
-        self.in_numpy = numpy_attack.attack_of(self)
+        self.in_numpy = None if self.victims else numpy_attack.attack_of(self)
 
     def add_gate(self, gate: When, root: int | None = None) -> None:
         """Let this layer attack only where a timing agrees that looks at nothing but the clock and draws.
@@ -202,9 +200,7 @@ class Engine:
             self.clock.tick()
             self._over, self._fresh = done, True
             return final
-        turned: Flags = self._over if self.autoreset == "next step" else False
-        if self.clock.device is None and turned is not False and not np.count_nonzero(turned):
-            turned = False
+        turned: Flags = self._over if self.autoreset == "next step" and self._any(self._over) else False
         moved = None if turned is False else ~turned
         if self.session.listening:
             self.session.end_step(moved)
@@ -215,11 +211,15 @@ class Engine:
             turned = done
         else:
             self._over = done
-        if turned is not False and (self.clock.device is not None or np.count_nonzero(turned)):
+        if self._any(turned):
             self.clock.next_episode(turned)
             self._forget(turned)
         self._fresh = True
         return final
+
+    def _any(self, rows: Flags) -> bool:
+        """Whether a mask may hold a row; no device is asked."""
+        return rows is not False and (self.clock.device is not None or bool(np.count_nonzero(rows)))
 
     def observe(self, observation: Observation, rows: Flags | None = None) -> Observation:
         """An observation as the next layer, or the agent, gets it.
@@ -290,7 +290,7 @@ class Engine:
         fresh = self.how.initial_memory(self.rows or 1) if isinstance(self.how, Perturbation) else None
         self.memory = fresh if mask is None or fresh is None else merge(torch.as_tensor(mask), fresh, self.memory)
 
-    def _remember(self, new: Leaves, attacked: Flags) -> None:
+    def remember(self, new: Leaves, attacked: Flags) -> None:
         """Keep the memory of the attacked rows: True for all, bool ``[rows]`` tensor, or their numbers."""
         assert self.memory is not None
         if attacked is True:
@@ -375,7 +375,18 @@ class Engine:
             if len(rows) == 0:
                 return value
             rows = None if len(rows) == len(attacked) else rows
-        out, part = self._attack(value, True if self.clock.device is None else attacked, rows, final, mask)
+        if self.device is not None and self.device.type == "cuda" and torch.cuda._is_in_bad_fork():
+            raise OrderError(
+                f"{self.threat.label} computes on {self.device} inside a forked worker, where CUDA does not work: wrap "
+                f"the vector environment in this process instead (one batched attack), or use context='spawn'"
+            )
+        part = self.field.take(value, self.batched)
+        if part.shape != self._shape:
+            raise SpaceError(f"expected a batch of shape {self._shape}, got {tuple(part.shape)}")
+        out: Batch = None if self.in_numpy is None else self.in_numpy(self, value, part, rows, final, mask)
+        if out is None:
+            among: Flags = True if self.clock.device is None else attacked
+            out = tensor_attack.perturbed(self, value, part, among, rows, final, mask)
         if rows is not None:
             whole = part.astype(out.dtype)
             whole[rows] = out
@@ -383,119 +394,6 @@ class Engine:
         elif attacked is not True and self.clock.device is not None:
             out = torch.where(attacked.view(-1, *[1] * (out.dim() - 1)), out, part)
         return self.field.give(value, out, self.batched)
-
-    def _attack(
-        self, value: Observation, attacked: Flags, rows: Rows, final: bool, mask: Tensor | None
-    ) -> tuple[Batch, Batch]:  # fmt: skip
-        """The attacked rows perturbed, and all rows as they came in; both in the kind and dtype of ``value``."""
-        if self.device is not None and self.device.type == "cuda" and torch.cuda._is_in_bad_fork():
-            raise OrderError(
-                f"{self.threat.label} computes on {self.device} inside a forked worker, where CUDA does not work: wrap "
-                f"the vector environment in this process instead (one batched attack), or use context='spawn'"
-            )
-        part, count = self.field.take(value, self.batched), None if rows is None else len(rows)
-        if part.shape != self._shape:
-            raise SpaceError(f"expected a batch of shape {self._shape}, got {tuple(part.shape)}")
-        if self.in_numpy is not None and (out := self.in_numpy(value, part, rows, final, mask)) is not None:
-            return out, part
-        with torch.no_grad():
-            if self.unbounded:
-                return self._transform(value, part, attacked, rows, final, mask), part
-            if self.graphs is None:
-                y, top, memory = self._perturb(Context(self, value, part, rows, final, mask))
-                if memory is not None:
-                    self._remember(memory, attacked if rows is None else rows)
-            else:
-                rows = None if rows is None else cuda_graphs.padded(rows, self.rows or 1)
-                context = Context(self, value, part, rows, final, mask)
-                # attacked rows are chosen into new memory, or copied to the host; else the result leaves the engine
-                keep = self.clock.device is not None and attacked is True
-                y, top = self.graphs(self._replay, context.inputs(), lambda: self._perturb(context.again())[:2], keep)
-            if self.transfer is not None and top is not None:
-                y, largest = self.transfer.down(y, top)
-                if not math.isfinite(float(largest)):
-                    raise self._not_finite()
-                y = y[:count] if count is not None else y.copy()
-            elif isinstance(part, Tensor):
-                y = self.field.native(y, part)
-        return y, part
-
-    def _replay(self, inputs: dict[str, Any]) -> tuple[Batch, Tensor | None]:
-        """What a graph records: an attack as a function of everything that differs from step to step."""
-        return self._perturb(RecordedContext(self, inputs))[:2]
-
-    def _perturb(self, context: Context) -> tuple[Batch, Tensor | None, Leaves | None]:
-        """The perturbed rows, their largest absolute value where it has to be looked at later, and the new memory."""
-        exact, x = context.exact, context.x
-        trusted = x is exact
-        version = exact._version if trusted else 0
-        y: Any = self.how(tensor_of(context.part, self.device) if self.native else x, context)
-        if trusted and exact._version != version:  # a network may well scale its input in place: it gets copies now
-            self.writes_nothing = False
-            return self._perturb(context.again())
-        if not isinstance(y, Tensor) or y.shape != x.shape or y.is_complex():
-            raise self._not_a_batch(y, x.shape)
-        low, high = context.box if trusted else context.exact_box()
-        memory = None if self.memory is None else context.memory
-        part = context.part
-        del context, x
-        if not y.is_floating_point():
-            y = y.to(exact.dtype)
-        top = None
-        if self.transfer is not None:
-            top = torch.linalg.vector_norm(y, torch.inf) if y.numel() else y.sum()
-        elif self.clock.device is None and not math.isfinite(float(y.sum())) and not finite(y):
-            raise self._not_finite()
-        if y.dtype.itemsize > exact.dtype.itemsize:  # beyond its range lies no infinity
-            most = torch.finfo(exact.dtype).max
-            y = y.clamp(-most, most)
-        y = self.budget.project(y.to(exact.device, exact.dtype), exact, low, high, self.field.grid)
-        del low, high
-        return self.field.native(y, part), top, memory
-
-    def _transform(
-        self, value: Observation, part: Batch, attacked: Flags, rows: Rows, final: bool, mask: Tensor | None
-    ) -> Batch:  # fmt: skip
-        """An attack on whole images, in their own dtype from end to end."""
-        x = tensor_of(part if rows is None else part[rows], self.device)
-        context = Context(self, value, part, rows, final, mask)
-        y = self.how(x, context)
-        if not isinstance(y, Tensor) or y.shape != x.shape or y.is_complex():
-            raise self._not_a_batch(y, x.shape)
-        if y.dtype != x.dtype:
-            raise ThreatError(f"{self.threat.label} is native, so it must return {x.dtype}, got {y.dtype}")
-        if self.free is not None:
-            y = torch.where(select(self.free, rows), y, x)
-        if self.memory is not None and context.memory is not None:
-            self._remember(context.memory, attacked if rows is None else rows)
-        return self.field.native(y, part)
-
-    def _not_a_batch(self, y: object, shape: torch.Size) -> ThreatError:
-        got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        return ThreatError(f"{self.threat.label} must return a tensor {tuple(shape)}, got {got}")
-
-    def _not_finite(self) -> ThreatError:
-        return ThreatError(
-            f"{self.threat.label} returned values that are not finite: what it computes of the victim overflows here; "
-            f"use a victim in float64, or an attack that needs no gradient"
-        )
-
-    def check_finite(self, values: Batch) -> None:
-        """Raise :class:`ValueRangeError` unless the values of a host environment are finite; no device is asked.
-
-        And unless floats hold integers with all their neighbours.
-        """
-        if self.clock.device is not None:
-            return
-        if not self.field.grid:
-            tensor = torch.as_tensor(values)
-            if not math.isfinite(float(tensor.sum())) and not finite(tensor):
-                raise ValueRangeError(f"{self.threat.label} got an {self.threat.on} that is not finite: {values}")
-        elif self.field.wide and len(values) and np.abs(np.asarray(values, np.float64)).max() >= WHOLE:
-            raise ValueRangeError(
-                f"{self.threat.label} got an {self.threat.on} with integers beyond 2**53, next to which floats "
-                f"are more than one apart: {values}"
-            )
 
     def lift(self, leaf: Batch | None, rows: Rows = None) -> Batch:
         """Rows of a batch, on the device where the attack is computed."""

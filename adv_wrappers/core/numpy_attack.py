@@ -60,19 +60,24 @@ class NumpyAttack:
 
     def __init__(self, engine: EngineLike) -> None:
         field = engine.field
-        self._engine, self._field, self._how, self._budget = engine, field, engine.how, engine.budget
-        self._exact, self._grid, self._kind = field.exact, field.grid, ARRAYS[field.exact]
+        self._field, self._how, self._budget = field, engine.how, engine.budget
+        self._own, self._exact, self._grid, self._kind = field.dtype, field.exact, field.grid, ARRAYS[field.exact]
         self.space: Box = field.bounds(None)
-        rows = engine.rows or 1
-        self._own, self._repeated = field.dtype, tuple(np.repeat(side, rows, 0) for side in self.space)
         low, high = self.space
+        rows = engine.rows or 1  # numpy is slower where shapes differ
+        self._repeated = (
+            (low, high) if rows * low.size > LARGEST else (np.repeat(low, rows, 0), np.repeat(high, rows, 0))
+        )
         with np.errstate(invalid="ignore"):
             self.mirror: Array = np.where(np.isfinite(low + high), low + high, 0)
 
-    def __call__(self, value: Observation, part: Batch, rows: Rows, final: bool, mask: Tensor | None) -> Array | None:
+    def __call__(
+        self, engine: EngineLike, value: Observation, part: Batch, rows: Rows, final: bool, mask: Tensor | None
+    ) -> Array | None:
         """The attacked rows perturbed, in the dtype that they came in; None where tensors are needed.
 
         Args:
+            engine: whose attack this is; it is not kept, since engines are freed as soon as they are let go.
             value: the observation or action as it came in.
             part: the part of it that is perturbed, ``[B, *S]``.
             rows: numbers of the rows that are attacked; None for all.
@@ -91,7 +96,7 @@ class NumpyAttack:
         x: Array = np.array(part if rows is None else part[rows], self._kind, order="C")
         if not grid and not np.vdot(x, x) < _HUGE:  # true of numbers that are not finite as well
             return None
-        context = NumpyContext(self._engine, self, value, part, rows, final, x)
+        context = NumpyContext(engine, self, value, part, rows, final, x)
         y = self._how(x, context)
         if type(y) is not np.ndarray or y.shape != x.shape or y.dtype is not x.dtype:
             return None
@@ -106,11 +111,13 @@ class NumpyAttack:
 class NativeNumpyAttack(NumpyAttack):
     """One attack of a native perturbation of whole uint8 images, on the array as it came in."""
 
-    def __call__(self, value: Observation, part: Batch, rows: Rows, final: bool, mask: Tensor | None) -> Array | None:
+    def __call__(
+        self, engine: EngineLike, value: Observation, part: Batch, rows: Rows, final: bool, mask: Tensor | None
+    ) -> Array | None:
         if type(part) is not np.ndarray or part.dtype != np.uint8:
             return None
         x: Array = part if rows is None else part[rows]
-        y = self._how(x, NumpyContext(self._engine, self, value, part, rows, final, x))
+        y = self._how(x, NumpyContext(engine, self, value, part, rows, final, x))
         return y if type(y) is np.ndarray and y.shape == x.shape and y.dtype == x.dtype else None
 
 

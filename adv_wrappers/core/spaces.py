@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from adv_wrappers.core.arithmetic import at_least, at_most
 from adv_wrappers.core.types import Array, Batch, DType, Observation, Space
-from adv_wrappers.errors import SpaceError
+from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.trees import is_text
 
 LAYOUTS = ("HW", "HWC", "CHW", "FHW", "HWF", "FHWC", "FCHW")
@@ -101,6 +102,13 @@ def _bounds(space: Space) -> tuple[Array, Array, np.dtype[np.generic]] | None:
     return None
 
 
+class Labelled(Protocol):
+    """What has a name for messages."""
+
+    @property
+    def label(self) -> str: ...
+
+
 class Field:
     """The perturbed part of a space: a whole space, one key of a Dict, or several keys side by side.
 
@@ -114,7 +122,7 @@ class Field:
     """
 
     def __init__(self, space: Space, at: At, what: str) -> None:
-        self.at, self.keys = at, (at,) if isinstance(at, str) else at
+        self.what, self.at, self.keys = what, at, (at,) if isinstance(at, str) else at
         if at is not None and (
             not isinstance(at, (str, tuple))
             or not all(isinstance(k, str) for k in at)
@@ -260,6 +268,21 @@ class Field:
         if isinstance(part, Tensor):
             return part.to(exact, copy=True)
         return torch.from_numpy(np.array(part, dtype=ARRAYS[exact], order="C"))
+
+    def check_finite(self, values: Batch, threat: Labelled) -> None:
+        """Raise :class:`ValueRangeError` unless values on the host are finite, and integers such as floats tell apart.
+
+        ``threat`` is the one that they came to.
+        """
+        if not self.grid:
+            tensor = torch.as_tensor(values)
+            if not math.isfinite(float(tensor.sum())) and not finite(tensor):
+                raise ValueRangeError(f"{threat.label} got an {self.what} that is not finite: {values}")
+        elif self.wide and len(values) and np.abs(np.asarray(values, np.float64)).max() >= WHOLE:
+            raise ValueRangeError(
+                f"{threat.label} got an {self.what} with integers beyond 2**53, next to which floats "
+                f"are more than one apart: {values}"
+            )
 
     def native(self, y: Batch, like: Batch) -> Batch:
         """``y`` (already on the grid of an integer space) in the kind and dtype of ``like``.

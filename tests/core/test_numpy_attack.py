@@ -235,7 +235,7 @@ def test_numbers_near_the_largest_are_left_to_tensors():
     assert made.in_numpy is None
     made = engine(FLOATS["open"], "observation", adv.Noise(), adv.Linf(1), None)
     attack, value = made.in_numpy, np.full((1, 5), 3e38, "f")
-    assert attack is not None and attack(value[0], value, None, False, None) is None
+    assert attack is not None and attack(made, value[0], value, None, False, None) is None
     made.begin_episode(0)
     assert np.isfinite(made.observe(value[0])).all()
 
@@ -321,8 +321,8 @@ def test_large_batches_and_masks_go_by_tensors(monkeypatch):
     made = engine(spaces.Discrete(3), "action", adv.ActionNoise(), adv.Valid(), 2)
     attack, part = made.in_numpy, np.zeros(2, np.int64)
     made.begin_episode(0)
-    assert attack is not None and attack(part, part, None, False, None) is not None
-    assert attack(part, part, None, False, torch.ones(2, 3, dtype=torch.bool)) is None
-    assert attack(part, torch.zeros(2, dtype=torch.int64), None, False, None) is None
+    assert attack is not None and attack(made, part, part, None, False, None) is not None
+    assert attack(made, part, part, None, False, torch.ones(2, 3, dtype=torch.bool)) is None
+    assert attack(made, part, torch.zeros(2, dtype=torch.int64), None, False, None) is None
     monkeypatch.setattr(numpy_attack, "LARGEST", 1)
-    assert attack(part, part, None, False, None) is None
+    assert attack(made, part, part, None, False, None) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -158,7 +159,8 @@ def test_what_needs_tensors():
     assert adv.PerturbObservation(Still("float"), how).engine.in_numpy is None
     assert adv.PerturbObservation(Still(), how, within=adv.Linf(8)).engine.in_numpy is None
     assert adv.PerturbObservation(Still(), how, within=adv.Newest(adv.Valid(), axis=2)).engine.in_numpy is None
-    attack, part = adv.PerturbObservation(Still(), how).engine.in_numpy, PICTURE[None]
+    engine, part = adv.PerturbObservation(Still(), how).engine, PICTURE[None]
+    attack = partial(engine.in_numpy, engine)
     assert attack(PICTURE, part, None, False, None) is not None
     assert attack(PICTURE, part.astype(np.int64), None, False, None) is None
     assert attack(PICTURE, torch.from_numpy(part), None, False, None) is None

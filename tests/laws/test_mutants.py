@@ -156,7 +156,7 @@ def test_law_4_a_masked_reset_that_attacks_again(monkeypatch):
 
 
 def test_law_5_an_output_of_another_dtype(monkeypatch):
-    monkeypatch.setattr(Field, "native", lambda self, y, like: np.asarray(y, np.float64))
+    monkeypatch.setattr(Field, "give", lambda self, value, part, batched: np.asarray(part, np.float64))
     fails(checks.check_types, case("noise", "q"), "next")
 
 
@@ -319,10 +319,10 @@ def test_law_4_a_director_with_the_memory_of_another(monkeypatch, fault):
         begin = Engine._begin_memory
         monkeypatch.setattr(Engine, "_begin_memory", lambda self, mask=None: begin(self) if mask is None else None)
     else:
-        real = Engine._remember
+        real = Engine.remember
         monkeypatch.setattr(
             Engine,
-            "_remember",
+            "remember",
             lambda self, new, rows: real(self, {name: leaf.roll(1, 0) for name, leaf in new.items()}, rows),
         )
     fails(checks.check_vector, Remembering("learned", RIGS["mean"]), "next")
