@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import JSON
@@ -35,7 +34,7 @@ from adv_wrappers.evaluation.report import (
     outcome_of,
 )
 from adv_wrappers.evaluation.resume import StoredRows
-from adv_wrappers.evaluation.rollout import play_episodes
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes
 from adv_wrappers.evaluation.sampled_distances import Distance, ObservationSample, sampled_distances
 from adv_wrappers.evaluation.threat_stacks import (
     ThreatStack,
@@ -213,9 +212,9 @@ def _listed(threats: Any) -> list[Any]:
     return [threats]
 
 
-def _vector(make_env: EnvFactory, rows: int) -> SyncVectorEnv:
+def _vector(make_env: EnvFactory, rows: int) -> EpisodesVectorEnv:
     try:
-        return SyncVectorEnv([make_env] * rows, autoreset_mode=AutoresetMode.DISABLED)
+        return EpisodesVectorEnv(make_env, rows)
     except AdvWrappersError:
         raise
     except Exception as error:  # whatever a user's function, or the environment that it makes, may raise

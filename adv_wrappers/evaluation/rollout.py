@@ -12,11 +12,13 @@ from contextlib import contextmanager
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.core.types import Action, Info, Observation
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.environments import EnvFactory
 from adv_wrappers.evaluation.measurements import Mask, RunMeasurements, RunMonitor
 from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.victims.runner import PolicyRunner
@@ -37,6 +39,27 @@ class UnfinishedRows(When):
 
     def decide(self, step: Step, path: int = 0) -> Mask:
         return self.rows
+
+
+class EpisodesVectorEnv(SyncVectorEnv):
+    """Environments side by side, in DISABLED autoreset mode, for :func:`play_episodes`.
+
+    Of their infos it keeps ``action_mask``, which layers read, and nothing else: nobody sees them, and to arrange them
+    by key takes a twentieth of a step of Hopper.
+
+    Args:
+        make_env: makes one environment.
+        rows: the number of environments.
+    """
+
+    def __init__(self, make_env: EnvFactory, rows: int) -> None:
+        super().__init__([make_env] * rows, autoreset_mode=AutoresetMode.DISABLED)
+
+    def _add_info(self, vector_infos: Info, env_info: Info, env_num: int) -> Info:
+        if "action_mask" not in env_info:
+            return vector_infos
+        kept: Info = super()._add_info(vector_infos, {"action_mask": env_info["action_mask"]}, env_num)
+        return kept
 
 
 class StandingEnv:
@@ -86,7 +109,8 @@ def play_episodes(
     """Play one episode for each seed, and measure.
 
     Args:
-        env: the vector environment, in DISABLED autoreset mode, under any wrappers around ``recorder``.
+        env: an :class:`EpisodesVectorEnv`, or another in DISABLED autoreset mode, under any wrappers around
+            ``recorder``.
         recorder: the wrapper beneath all that perturb.
         victim: the agent.
         seeds: the seeds of the episodes, at least as many as there are rows.

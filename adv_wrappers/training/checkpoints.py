@@ -20,7 +20,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
@@ -29,7 +28,7 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Action, Observation
 from adv_wrappers.errors import CardError
-from adv_wrappers.evaluation.rollout import play_episodes
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes
 from adv_wrappers.training.sb3_agents import save_agent
 from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same
 from adv_wrappers.utils.files import write
@@ -58,7 +57,7 @@ class CheckpointEvaluator:
     ) -> None:
         self.seeds = [int(s) for s in np.random.SeedSequence(SEED_OFFSET + seed).generate_state(episodes)]
         self.quantize = quantize
-        self.env = SyncVectorEnv([make_env] * min(episodes, 32), autoreset_mode=AutoresetMode.DISABLED)
+        self.env = EpisodesVectorEnv(make_env, min(episodes, 32))
 
     def play(self, victim: Victim, *threats: ThreatModel) -> NDArray[np.float64]:
         """The victim's return in each episode, ``[episodes]``.

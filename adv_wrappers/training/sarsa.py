@@ -24,7 +24,6 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor, nn
 from torch.nn.functional import smooth_l1_loss
 
@@ -33,6 +32,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Action, Array, Observation
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.victims.distributions import DeterministicFamily
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
@@ -116,7 +116,7 @@ class TransitionCollector:
     def __init__(
         self, make_env: Callable[[], gym.Env[Observation, Action]], victim: Victim, rows: int, entropy: tuple[int, ...]
     ) -> None:
-        self.venv = SyncVectorEnv([make_env] * rows, autoreset_mode=AutoresetMode.DISABLED)
+        self.venv = EpisodesVectorEnv(make_env, rows)
         try:
             fits(victim, self.venv.single_observation_space, self.venv.single_action_space)
         except VictimError:
