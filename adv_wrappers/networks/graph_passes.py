@@ -195,22 +195,22 @@ def _segments_of(
         done.update(run)
         layers = [nodes[j].layer for j in run]
         join = JoinPass(layers[0]) if isinstance(layers[0], Join) else None
-        rearranged = layout if nodes[i].inputs == (0,) else None
         layers, last = layers[join is not None :], run[-1] + 1 == len(nodes)
-        passes = _passes_of(layers, rearranged, dtype, cached, join is not None, last)
+        passes = _passes_of(layers, layout, nodes[i].inputs == (0,), dtype, cached, join is not None, last)
         segments.append(_Segment(nodes[i].inputs, join, passes, run[-1] + 1))
     return sorted(segments, key=lambda segment: segment.target)
 
 
 def _passes_of(
-    layers: Sequence[object], layout: SpaceToDepth | None, dtype: torch.dtype | None, cached: Make, given: bool,
-    last: bool,
+    layers: Sequence[object], layout: SpaceToDepth | None, first: bool, dtype: torch.dtype | None, cached: Make,
+    given: bool, last: bool,
 ) -> list[Pass]:  # fmt: skip
     """The passes of layers one after the other.
 
     Args:
         layers: without joins.
-        layout: how the network's input is rearranged, if the first layer takes it.
+        layout: how the network's input is rearranged.
+        first: whether the first layer takes that.
         dtype, cached: as of :class:`Passes`.
         given: whether what the first one takes is memory that nobody else reads.
         last: whether what the last one gives is the network's output.
@@ -225,8 +225,9 @@ def _passes_of(
                 passes[-1] = ChannelsLastFlattenPass(linear)
             passes.append(linear)
         elif isinstance(layer, nn.Conv2d):
-            first = not any(isinstance(each, nn.Conv2d) for each in layers[:i])
-            passes.append(ConvPass(layer, dtype or layer.weight.dtype, cached, layout if first else None))
+            squares = layout if first and layout is not None and layout.side > 1 else None
+            passes.append(ConvPass(layer, dtype or layer.weight.dtype, cached, squares, layout is not None))
+            first = False
         elif not (isinstance(layer, FROM_OUTPUT) and i and isinstance(layers[i - 1], nn.Linear)):
             passes.append(_pass_of(layer, dtype, cached, passes[-1].gives if passes else given))
     return passes

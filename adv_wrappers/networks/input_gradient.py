@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from adv_wrappers.networks.graph import Node, chain, chain_of
 from adv_wrappers.networks.graph_passes import Passes
 from adv_wrappers.networks.graph_tracing import agrees, traced
-from adv_wrappers.networks.space_to_depth import SpaceToDepth, space_to_depth
+from adv_wrappers.networks.space_to_depth import SpaceToDepth, layout_of
 
 OutputGradient = Callable[[Tensor], Tensor]  # of a loss: the network's output [B, K] to the gradient there, [B, K]
 MOST_HELD = 2**20  # bytes of the memory that a victim holds between two attacks, for each of two at a time
@@ -158,7 +158,7 @@ class InputGradient:
         On a processor it does. What convolutions cost on other devices nobody has measured.
         """
         image = x.dim() == 4 and x.device.type == "cpu"
-        layout = space_to_depth(self.graph.nodes, tuple(x.shape[1:])) if image else None
+        layout = layout_of(self.graph.nodes, tuple(x.shape[1:]), len(x)) if image else None
         if layout is None:
             return None
         return layout, InputGradient(self.graph, self.output_gradient, layout, self.dtype)

@@ -272,24 +272,28 @@ class ConvPass(Pass):
     """A convolution in two dimensions.
 
     Args:
-        rearranged: the weight for an input whose squares of pixels are channels; None for one that is as it came.
+        squares: the weight for an input whose squares of pixels are channels; None for one whose pixels are pixels.
+        channels_last: whether channels of the input are last in memory.
     """
 
     gives = True
 
     def __init__(
         self, layer: nn.Conv2d, dtype: torch.dtype, cached: Make,
-        rearranged: Callable[[Tensor], Tensor] | None = None,
+        squares: Callable[[Tensor], Tensor] | None = None, channels_last: bool = False,
     ) -> None:  # fmt: skip
         assert not isinstance(layer.padding, str)
         self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
         self.geometry: tuple[tuple[int, ...], ...] = (layer.stride, layer.padding, layer.dilation)
         self.groups, weight = layer.groups, layer.weight.detach()
-        if rearranged is None:
-            self.weight = cached((layer, dtype), lambda: weight.to(dtype))
-        else:
-            self.weight = cached((layer, dtype, rearranged), lambda: rearranged(weight).to(dtype))
+        if squares is not None:
+            self.weight = cached((layer, dtype, squares), lambda: squares(weight).to(dtype))
             self.geometry = (1, 1), (0, 0), (1, 1)
+        elif channels_last:
+            last = torch.channels_last
+            self.weight = cached((layer, dtype, last), lambda: weight.to(dtype, memory_format=last))
+        else:
+            self.weight = cached((layer, dtype), lambda: weight.to(dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         self.kept = (x,)

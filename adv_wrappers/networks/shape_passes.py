@@ -34,7 +34,10 @@ class ChannelsLastFlattenPass(Pass):
         self.linear: LinearPass | None = linear
 
     def forward(self, x: Tensor) -> Tensor:
-        n, c, h, w = self.shape = x.shape
+        self.shape = x.shape
+        if x.dim() != 4:
+            return x.flatten(1)
+        n, c, h, w = x.shape
         if self.linear is not None:
             weight = self.linear.weight
             self.linear.use(self.linear.cached(
@@ -45,6 +48,8 @@ class ChannelsLastFlattenPass(Pass):
         return x.permute(0, 2, 3, 1).reshape(n, -1)
 
     def backward(self, g: Tensor) -> Tensor:
+        if len(self.shape) != 4:
+            return g.reshape(self.shape)
         n, c, h, w = self.shape
         return g.view(n, h, w, c).permute(0, 3, 1, 2)
 

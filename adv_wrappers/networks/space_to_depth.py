@@ -3,8 +3,8 @@
 A kernel of 8 x 8 that moves by 4 over ``[C, 84, 84]`` is one of 2 x 2 that moves by 1 over ``[16 C, 21, 21]``, where
 every square of 4 x 4 pixels has become 16 channels. Sums and their terms are the same, but the way back to the input,
 which scatters over few channels and many pixels, is several times as fast on a processor: in the Atari network it is
-two thirds of a step. The steps of an attack do not mind how elements are laid out, so an attack is rearranged once, and
-back once.
+two thirds of a step. Other networks of convolutions take pictures whose channels are last in memory. The steps of an
+attack do not mind how elements are laid out, so an attack is rearranged once, and back once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from adv_wrappers.networks.graph import FROM_INPUT, FROM_OUTPUT, Arithmetic, Node
+from adv_wrappers.networks.graph import FROM_INPUT, FROM_OUTPUT, Arithmetic, Layer, Node
 from adv_wrappers.networks.layers import Normalize
 
 
@@ -39,6 +39,26 @@ class SpaceToDepth:
         s = self.side
         squares = y.permute(0, 2, 3, 1).reshape(n, h, w, c // (s * s), s, s).permute(0, 3, 1, 4, 2, 5)
         return squares.reshape(n, c // (s * s), h * s, w * s)
+
+
+def layout_of(nodes: Sequence[Node], shape: tuple[int, ...], rows: int) -> SpaceToDepth | None:
+    """How a number of pictures ``[*S]`` are laid out for a network on a processor; None where that does not pay.
+
+    Squares of one pixel leave the shape as it is: pictures whose channels are last in memory. Of such ones max pooling
+    takes a tenth of the time; single small pictures without it, or without a stride, are faster as they are.
+    """
+    number, conv = next(((i, n.layer) for i, n in enumerate(nodes) if isinstance(n.layer, nn.Conv2d)), (0, None))
+    if conv is None or len(shape) != 3:
+        return None
+    value, before = nodes[number].inputs[0], list[Layer]()
+    while value:
+        before.append(nodes[value - 1].layer)
+        if not isinstance(before[-1], (Normalize, Arithmetic, *FROM_OUTPUT, *FROM_INPUT)):
+            return None
+        value = nodes[value - 1].inputs[0]
+    squares = space_to_depth(nodes, shape)
+    pays = rows >= 8 or conv.stride != (1, 1) or any(isinstance(node.layer, nn.MaxPool2d) for node in nodes)
+    return squares or (SpaceToDepth(1) if pays else None)
 
 
 def space_to_depth(nodes: Sequence[Node], shape: tuple[int, ...]) -> SpaceToDepth | None:
