@@ -106,6 +106,9 @@ class Engine:
         self.unbounded = self.native and isinstance(self.budget, Valid) and field.whole and not self.victims
         self.reads: str | None = getattr(how, "reads", None) if self.on_action else None
         self._shares = getattr(how, "shares", False)
+        # whether the clock alone says when: neither the observation, nor a gate, nor what was shown before
+        self._at_once = not (self.on_action or self._gates or self._history or self._shares)
+        self._at_once = self._at_once and (self.when is None or self._blind)
         self.writes_nothing: bool = getattr(how, "capturable", False)  # as it promises
         self._begin_memory()
         self._equip()
@@ -139,6 +142,7 @@ class Engine:
         ``root`` is the key of draws until a reset has a seed, for a layer inside one row of a vector.
         """
         self._gates.append(gate)
+        self._at_once = False
         if root is not None:
             self.clock.root = root
 
@@ -230,11 +234,17 @@ class Engine:
                 others stay as they were shown last.
         """
         fresh = self._fresh if rows is None else rows
-        shown = observation
-        if not self.on_action:
+        shown, attacked = observation, False
+        if self._at_once and fresh is True:  # a step that is not attacked does little else
+            attacked = True if self.when is None else self.when.decide(self)
+            if attacked is False:
+                self.true, self.attacked = observation, False
+            else:
+                shown = self.apply(observation, attacked)
+        elif not self.on_action:
             shown, attacked = self._look_at(observation, fresh, False)
-            if attacked is not False and self._over is not True:
-                self.clock.count(attacked if self._over is False else attacked & ~self._over)
+        if attacked is not False and self._over is not True:
+            self.clock.count(attacked if self._over is False else attacked & ~self._over)
         if self.batched:
             if fresh is not True and rows is None and self._shown is not None:
                 shown = trees.merge(fresh, shown, self._shown)
@@ -318,14 +328,7 @@ class Engine:
         if self._shares and not final:
             self.session.shared = value
         if self._history is None:
-            plain = eligible is True and not self._gates  # asked here: a step that is not attacked does little else
-            if plain and self._blind:
-                attacked = self.when.decide(self)
-            else:
-                attacked = True if plain and self.when is None else self.decide(value, eligible, final)
-            if attacked is False:
-                self.true, self.attacked = value, False
-                return value, False
+            attacked = self.decide(value, eligible, final)
             return self.apply(value, attacked, final), attacked
         part = self.field.take(value, self.batched)
         stack, self.free = self._history.recall(true := tensor_of(part))

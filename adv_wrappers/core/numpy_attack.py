@@ -23,7 +23,7 @@ from adv_wrappers.core.types import Array, Batch, EngineLike, Observation, Rows
 
 Box: TypeAlias = tuple[Array, Array]
 
-LARGEST = 1 << 14  # elements of a batch, beyond which tensors are as fast
+LARGEST = 1 << 16  # elements of a batch, beyond which tensors are as fast, and use several threads
 _HUGE = 1e30  # squares of numbers below its root, and sums of them, overflow in no float from 32 bits on
 
 

@@ -39,6 +39,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
         self.whole_spec = False  # set by a registered id, whose own spec already describes the stack
         self._action_mask: torch.Tensor | None = None
+        self._takes = self.on == "action" or not quantize
 
     @property
     def _saved_kwargs(self) -> Info:  # type: ignore[override]
@@ -65,23 +66,29 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def step(self, action: Action) -> tuple[Observation, Any, bool, bool, Info]:
         """One step under attack."""
-        action = self.engine.act(action, self._action_mask)
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        self.engine.end_step(bool(terminated or truncated))
+        engine = self.engine
+        obs, reward, terminated, truncated, info = self.env.step(engine.act(action, self._action_mask))
+        engine.end_step(bool(terminated or truncated))
         obs, info = self._receive(obs, info)
         return obs, reward, terminated, truncated, info
 
     def _receive(self, obs: Observation, info: Info) -> tuple[Observation, Info]:
         """What the environment returned, as the next layer or the agent gets it."""
         engine = self.engine
-        if self.on == "action":
-            mask = info.get("action_mask")
-            self._action_mask = None if mask is None else torch.as_tensor(mask)[None]
-        elif not self.quantize:
-            obs = floated(obs, self.threat.at)
+        if self._takes:
+            obs = self._take(obs, info)
         obs = engine.observe(obs)
         entry: Info = {"attacked": bool(engine.attacked)}
         if self.keep_true and engine.true is not None:
             entry["true"] = engine.true
-        beneath = info.get("adv_wrappers")
-        return obs, {**info, "adv_wrappers": {self.key: entry} if beneath is None else {**beneath, self.key: entry}}
+        if "adv_wrappers" in info:
+            return obs, {**info, "adv_wrappers": {**info["adv_wrappers"], self.key: entry}}
+        return obs, {**info, "adv_wrappers": {self.key: entry}}
+
+    def _take(self, obs: Observation, info: Info) -> Observation:
+        """The observation as a layer takes it that does not take it as it came; one on actions takes their mask."""
+        if self.on == "observation":
+            return floated(obs, self.threat.at)
+        mask = info.get("action_mask")
+        self._action_mask = None if mask is None else torch.as_tensor(mask)[None]
+        return obs

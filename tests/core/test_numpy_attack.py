@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -326,3 +328,29 @@ def test_large_batches_and_masks_go_by_tensors(monkeypatch):
     assert attack(made, part, torch.zeros(2, dtype=torch.int64), None, False, None) is None
     monkeypatch.setattr(numpy_attack, "LARGEST", 1)
     assert attack(made, part, part, None, False, None) is None
+
+
+def test_an_engine_is_freed_as_soon_as_it_is_let_go():
+    made = engine(FLOATS["closed"], "observation", adv.Noise(), adv.Linf(0.3), None)
+    made.begin_episode(0)
+    made.observe(np.zeros(4, "f"))
+    assert made.in_numpy is not None
+    watched = weakref.ref(made)
+    gc.disable()
+    try:
+        del made
+        assert watched() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("space", [FLOATS["closed"], INTEGERS["uint8"]], ids=str)
+def test_a_budget_that_is_replaced_takes_another_attack(space):
+    made = engine(space, "observation", adv.Noise(), adv.Linf(2), None)
+    before = made.in_numpy
+    made.set_threat(adv.ThreatModel("observation", adv.Noise(), adv.Linf(0)))
+    made.begin_episode(0)
+    value = values(space, None)[0]
+    assert made.in_numpy is not before and np.asarray(made.observe(value)).tobytes() == value.tobytes()
+    made.set_threat(adv.ThreatModel("observation", adv.Noise(), adv.L2(2)))
+    assert made.in_numpy is None
