@@ -3,7 +3,7 @@
     python benchmarks/options.py
 
 PGD-10 as a wrapper runs it (``MinBest``, 10 steps of a quarter of eps), on one thread, interleaved in one run, ratios
-within a round. The first table has a network that is not walked by hand (layer normalisation and GELU), by autograd
+within a round. The first table has a network that is not written out (layer normalisation and Mish), by autograd
 and with ``from_module(..., compile=True)``; the first attack with a new shape compiles, which is timed apart. The
 second has the MLP 17-64-64-6 and the Atari network in float32 and with ``precision="bf16"``; "same" is the share of
 elements that end where those of the attack in float32 do. The third plays each agent of the zoo for some episodes and
@@ -45,8 +45,8 @@ AGENTS = {
 
 
 def normed() -> nn.Module:
-    """17-64-64-6 with layer normalisation and GELU."""
-    inner = (nn.Linear(17, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU())
+    """17-64-64-6 with layer normalisation and Mish."""
+    inner = (nn.Linear(17, 64), nn.LayerNorm(64), nn.Mish(), nn.Linear(64, 64), nn.LayerNorm(64), nn.Mish())
     return nn.Sequential(*inner, nn.Linear(64, ACTIONS))
 
 

@@ -84,13 +84,14 @@ def _outputs_and_gradients_agree(
         (gradient,) = torch.autograd.grad(expected, leaf, slope)
     seen: list[Tensor] = []
     found = graph.input_gradient(lambda output: seen.append(output.clone()) or slope)(x.clone())  # type: ignore[func-returns-value]
-    return _close(seen[0], expected.detach()), _close(found, gradient)
+    # gradients that are zero everywhere say nothing
+    return _close(seen[0], expected.detach()), bool(gradient.any()) and _close(found, gradient)
 
 
 def _close(found: Tensor, expected: Tensor) -> bool:
     if found.shape != expected.shape or found.dtype != expected.dtype or not expected.isfinite().all():
         return False
-    most = 1e-4 if expected.dtype == torch.float32 else 1e-9
+    most = 1e-5 if expected.dtype == torch.float32 else 1e-10  # ten times what rounding was seen to do
     return bool((found - expected).abs().max() <= most * expected.abs().max())
 
 

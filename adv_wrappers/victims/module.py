@@ -390,11 +390,12 @@ class ModuleVictim(Victim):
             self.graph = traced_graph(net, form, self.params, self._some_observations)
 
     def _some_observations(self, rows: int) -> Tensor:
-        """Random observations ``[rows, *S]``, each nearer to zero than the one before."""
+        """Random observations ``[rows, *S]``, each nearer to zero than the one before, to where nothing saturates."""
         space, random = self.observation_space, np.random.default_rng(rows)
         assert isinstance(space, spaces.Box)
-        low, high = (np.clip(bound.astype(np.float64), -1e3, 1e3) for bound in (space.low, space.high))
-        x = random.uniform(low, high, (rows, *space.shape)) * 0.1 ** np.arange(rows).reshape(-1, *[1] * low.ndim)
+        low, high = (np.where(abs(bound) < 1e3, bound, 10.0 * np.sign(bound)) for bound in (space.low, space.high))
+        x = random.uniform(low, high, (rows, *space.shape))
+        x *= 10.0 ** np.linspace(0, -2, rows).reshape(-1, *[1] * low.ndim)
         return torch.as_tensor(np.clip(x, low, high), device=self.device, dtype=self.dtype)
 
     def layer_graph(self) -> LayerGraph | None:

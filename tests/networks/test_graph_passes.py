@@ -210,11 +210,11 @@ def test_what_is_watched_or_made_for_inference_alone_has_memory_of_its_own():
 
 
 def test_threads_share_a_victim():
-    graph, failed = graph_of(mlp(), frozen=True), []
+    graph, alone, failed = graph_of(mlp(), frozen=True), graph_of(mlp()), []
 
     def attack(seed):
         x = torch.randn(1 + seed % 3, 8, generator=torch.Generator().manual_seed(seed))
-        expected = one(graph_of(mlp()), x)
+        expected = one(alone, x)
         for _ in range(50):
             if not torch.equal(one(graph, x), expected):
                 failed.append(seed)
@@ -224,7 +224,7 @@ def test_threads_share_a_victim():
         thread.start()
     for thread in threads:
         thread.join()
-    assert not failed and len(graph._idle[None, None]) <= 2
+    assert not failed and len(graph._idle[None, None]) <= 2 + len(threads)
 
 
 def test_a_network_without_layers():

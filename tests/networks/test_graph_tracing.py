@@ -285,6 +285,10 @@ def otherwise_in_one_gradient(net, x):
     return net.head(y if isinstance(x, fx.Proxy) else y.detach() + net.fc1(x) - net.fc1(x).detach() + 1e-3 * y)
 
 
+def saturated(net, x):
+    return net.head(1e9 + 1e9 * net.fc1(x)).clamp(-1, 1)
+
+
 def straight_through(net, x):
     y = net.fc1(x)
     return net.head(y + (y.round() - y).detach())
@@ -293,7 +297,7 @@ def straight_through(net, x):
 REFUSED = [
     counts_elsewhere, writes_to_itself, remembers, counts, fills_a_list, overwrites_a_residual, overwrites_by_position,
     overwrites_and_goes_on, overwrites_a_view, writes_to_the_input, scales_the_input, within_no_grad, within_autocast,
-    otherwise_than_traced, otherwise_in_one_gradient, straight_through,
+    otherwise_than_traced, otherwise_in_one_gradient, straight_through, saturated,
 ]  # fmt: skip
 OTHERS = {
     "branch on values": lambda net, x: net.fc1(x) if x.sum() > 0 else net.fc1(-x),
