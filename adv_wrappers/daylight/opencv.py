@@ -62,16 +62,21 @@ def each(
         _one_by_one(x.reshape(-1, *shape), out.reshape(-1, *shape), call, by_fours)
     elif order == "colours first":
         whole = np.empty((2, *shape), np.uint8)
-        for planes, place in zip(x.reshape(-1, 3, *shape[:2]), out.reshape(-1, 3, *shape[:2]), strict=True):
-            cv2.merge(list(planes), whole[0])
-            cv2.split(call(*whole), list(place))
+        source, places = x.reshape(-1, 3, *shape[:2]), out.reshape(-1, 3, *shape[:2])
+        for i in range(len(source)):  # zip(source, places) takes five times as long for one picture
+            cv2.merge(list(source[i]), whole[0])
+            cv2.split(call(*whole), list(places[i]))
     else:
         frames = np.empty((2, x.shape[-1], *shape), np.uint8)
-        stacks = -1, *shape, x.shape[-1]
-        for stack, place in zip(x.reshape(stacks), out.reshape(stacks), strict=True):
-            _separate(stack, frames[0])
-            _one_by_one(frames[0], frames[1], call, by_fours)
-            _join(frames[1], place)
+        source, places = x.reshape(-1, *shape, x.shape[-1]), out.reshape(-1, *shape, x.shape[-1])
+        planes, spare = list(frames[0]), list(frames[1])
+        for i in range(len(source)):
+            _separate(source[i], planes)
+            if by_fours:
+                _one_by_one(frames[0], frames[1], call, True)
+                _join(spare, places[i])
+            else:
+                _join([call(*pair) for pair in zip(planes, spare, strict=True)], places[i])
     return out
 
 
@@ -84,24 +89,25 @@ def _one_by_one(source: Images, out: Images, call: Call, by_fours: bool) -> None
         for i in range(0, done, 4):
             cv2.merge(list(source[i : i + 4]), four[0])
             cv2.split(call(*four), list(out[i : i + 4]))
-    for i in range(done, len(source)):  # zip(source, out) takes five times as long for one picture
+    for i in range(done, len(source)):
         place = out[i]
         result = call(source[i], place)
         if result is not place:
             place[...] = result
 
 
-def _separate(stack: Images, frames: Images) -> None:
-    """Frames ``[F, H, W]`` of a stack ``[H, W, F]``."""
+def _separate(stack: Images, frames: list[Images]) -> None:
+    """Frames ``[H, W]`` of a stack ``[H, W, F]``, written in their places."""
     if len(frames) > _MOST:
-        frames[...] = np.moveaxis(stack, -1, 0)
+        for i, frame in enumerate(frames):
+            frame[...] = stack[..., i]
     else:
-        cv2.split(stack, list(frames))
+        cv2.split(stack, frames)
 
 
-def _join(frames: Images, stack: Images) -> None:
+def _join(frames: list[Array], stack: Images) -> None:
     """The other way."""
     if len(frames) > _MOST:
-        stack[...] = np.moveaxis(frames, 0, -1)
+        np.stack(frames, -1, out=stack)
     else:
-        cv2.merge(list(frames), stack)
+        cv2.merge(frames, stack)
