@@ -18,7 +18,7 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Batch, Counter, EngineLike, Leaves, Observation, Rows, State
 from adv_wrappers.utils.trees import select
 
-_TOGETHER = 1 << 18  # elements that are drawn at once: 1 MiB
+_ALL, _SOME = 1 << 20, 1 << 17  # numbers of several draws that are made all at once, or else so many together
 _EPISODE = 1 << 41  # draws that hold for an episode, apart from those of its steps
 _HOST = torch.device("cpu")
 
@@ -301,15 +301,15 @@ class Context:
     def normals(self, count: int) -> Iterable[Tensor]:
         """``count`` independent draws, one after the other; small batches have them for the price of one."""
         key, size = self._next_key(), max(math.prod(self.shape), 1)
-        together = min(max(_TOGETHER // (size * max(len(key), 1)), 1), count)
+        one = size * max(len(key), 1)
+        together = count if one * count <= _ALL else max(_SOME // one, 1)
         if together == count and self._layout is None:
             return rng.normal(key, (count, *self.shape), self.dtype).unbind(1)
         return self._normals(key, count, together, size)
 
     def _normals(self, key: Tensor, count: int, together: int, size: int) -> Iterator[Tensor]:
         for i in range(0, count, together):
-            part = min(together, count - i)
-            draws = rng.normal(key, (part, *self.shape), self.dtype, i * size)
+            draws = rng.normal(key, (min(together, count - i), *self.shape), self.dtype, i * size)
             yield from draws.unbind(1) if self._layout is None else map(self._layout, draws.unbind(1))
 
     def numbers(self, count: int) -> Tensor:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from adv_wrappers.core import context as context_module
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import L0, L2, Linf, Valid
 from adv_wrappers.core.context import Context
@@ -22,6 +23,15 @@ def test_every_draw_is_new_and_none_needs_the_others():
     assert torch.equal(draws[1], rng.uniform(rng.fold(made.key, 2), (3,), x.dtype))
     many = list(made.normals(4))
     assert len(many) == 4 and many[0].shape == x.shape and not torch.equal(many[0], many[1])
+
+
+@pytest.mark.parametrize("some", [1, 6, 12, 18, 24, 100])
+def test_several_draws_do_not_depend_on_how_many_are_made_together(some, monkeypatch):
+    x = randn(2, 3)
+    together = torch.stack(list(context(x, Linf(1)).normals(4)))
+    monkeypatch.setattr(context_module, "_ALL", 0)
+    monkeypatch.setattr(context_module, "_SOME", some)
+    assert torch.equal(torch.stack(list(context(x, Linf(1)).normals(4))), together)
 
 
 def test_the_key_is_made_when_asked_for():
