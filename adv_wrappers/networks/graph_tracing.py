@@ -19,6 +19,7 @@ from torch import Tensor, fx, nn
 
 from adv_wrappers.networks.graph import Node, changed, does_nothing, known
 from adv_wrappers.networks.graph_builder import GraphBuilder
+from adv_wrappers.networks.tracing import OneThreadTracer
 
 _FLOATS = {torch.float32, torch.float64}
 
@@ -114,7 +115,7 @@ class _GraphProxy(fx.Proxy):
         return self._written(operator.itruediv, other)
 
 
-class _GraphTracer(fx.Tracer):
+class _GraphTracer(OneThreadTracer):
     """Looks into every module but those that are written out, and those of torch."""
 
     proxy_buffer_attributes = True

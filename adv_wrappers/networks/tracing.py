@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import threading
 from collections.abc import Callable, Iterator
 
 import torch
@@ -55,7 +56,27 @@ def flattened(module: nn.Module) -> Iterator[nn.Module]:
         yield module
 
 
-class _Tracer(fx.Tracer):
+class OneThreadTracer(fx.Tracer):
+    """Records what the thread does that traces; torch's own one breaks modules that other threads run meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        if threading.get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: object, parameter_proxy_cache: dict[str, fx.Proxy]) -> object:
+        if threading.get_ident() != self._thread:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
+
+
+class _Tracer(OneThreadTracer):
     """Looks into every module but those that can be written down, and those of torch."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ from adv_wrappers import Linf, MinBest, from_module
 from adv_wrappers.networks.graph_tracing import agrees, traced
 from adv_wrappers.networks.input_gradient import LayerGraph, traced_graph
 from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.tracing import layers_of
 from tests.core.helpers import context
 
 
@@ -376,6 +378,33 @@ def test_what_was_done_to_a_module_counts(change):
     assert traced(net) is not None
     change(net)
     assert traced(net) is None
+
+
+@pytest.mark.parametrize("trace", [traced, layers_of])
+def test_modules_run_in_other_threads_meanwhile(trace):
+    class Waits(Net):
+        def forward(self, x):
+            inside.set()
+            done.wait(10)
+            return super().forward(x)
+
+    torch.manual_seed(0)
+    inside, done = threading.Event(), threading.Event()
+    net, other, x = Waits(FORWARDS["functions"]), Net(FORWARDS["residual"]), torch.randn(3, 4)
+    expected, own, found = other(x), net.fc1(x), []
+
+    def run():
+        inside.wait(10)
+        try:
+            found.append((other(x), net.fc1(x)))
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert trace(net) is not None
+    thread.join()
+    assert torch.equal(found[0][0], expected) and torch.equal(found[0][1], own)
 
 
 def test_a_live_class_is_not_traced():
