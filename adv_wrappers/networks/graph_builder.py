@@ -176,6 +176,8 @@ class GraphBuilder:
         if target in _ARITHMETIC:
             _expect(kwargs)
             self._arithmetic(node, _ARITHMETIC[target], *arguments)
+        elif target in _NEGATIVE:
+            self._add(node, Arithmetic("multiply", -1.0), self._value(arguments[0]))
         elif target in _CONCATENATE:
             values, axis = _given(("tensors", "dim"), arguments, kwargs, dim=0)
             self.values[node] = self._concatenated(values, axis)
@@ -251,9 +253,7 @@ class GraphBuilder:
             name: self.constants[value]
             for name in ("weight", "bias") if isinstance(value := given.get(name), fx.Node) and value in self.constants
         }  # fmt: skip
-        settings: dict[str, Any] = {
-            name: value for name, value in given.items() if name not in ("input", "weight", "bias")
-        }
+        settings: dict[str, Any] = {k: v for k, v in given.items() if k not in ("input", "weight", "bias")}
         if any(given.get(name) is not None and name not in weights for name in ("weight", "bias")):
             raise UnknownCall("weights that depend on the input")
         settings |= {"bias": "bias" in weights, "device": "meta"}
@@ -410,10 +410,11 @@ _VIEWS: dict[object, str] = {
     )},
 }  # fmt: skip
 _MEAN = (torch.mean, "mean")
+_NEGATIVE = (operator.neg, torch.neg, "neg")
 _CONCATENATE = (torch.cat, torch.concat, torch.concatenate)
 # what may be made of weights before they are used: nothing random, and nothing that writes
 _FOLDED = {
-    *_ARITHMETIC, torch.neg, operator.neg, "neg", torch.exp, "exp", torch.sqrt, "sqrt", torch.rsqrt, "rsqrt",
+    *_ARITHMETIC, *_NEGATIVE, torch.exp, "exp", torch.sqrt, "sqrt", torch.rsqrt, "rsqrt",
     torch.clamp, "clamp", torch.tanh, "tanh", torch.sigmoid, "sigmoid", functional.softplus, "view", "reshape",
     "unsqueeze", torch.unsqueeze, "squeeze", "t", torch.abs, "abs",
 }  # fmt: skip

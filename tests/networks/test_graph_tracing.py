@@ -80,6 +80,7 @@ FORWARDS = {
     "statistics": lambda net, x: net.head(net.fc1((x - net.mean) / torch.sqrt(net.var + 1e-5))),
     "scaled tanh": lambda net, x: torch.tanh(net.head(net.fc1(x))) * net.log_std.exp() + net.log_std,
     "log std by tanh": lambda net, x: -5 + 0.5 * (2 - (-5)) * (torch.tanh(net.head(net.fc1(x))) + 1),
+    "negative": lambda net, x: -net.head(net.fc1(x).neg().relu()),
     "number minus": lambda net, x: 1 - net.head(net.fc1(x)),
     "constant minus": lambda net, x: net.log_std - net.head(net.fc1(x)),
     "log std beside": lambda net, x: torch.cat([y := net.head(net.fc1(x)), net.log_std.clamp(-1, 1).expand_as(y)], 1),
