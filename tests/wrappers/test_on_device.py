@@ -7,6 +7,7 @@ import functools
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import adv_wrappers as adv
+from adv_wrappers.core import rng
 from adv_wrappers.errors import SpaceError
 from tests.attacks.test_cost import NoTrips
 from tests.processes import python
@@ -87,6 +89,14 @@ class OneDevice(TorchDispatchMode):
         return out
 
 
+@contextlib.contextmanager
+def no_trips() -> Iterator[None]:
+    """Tensors of the processor as if they were a device's: drawn by its kernels, never waited for, never an array."""
+    unreadable = mock.patch.multiple(Tensor, numpy=None, tolist=None, __array__=None)
+    with mock.patch.object(rng, "_HOST", ()), NoTrips(), unreadable:
+        yield
+
+
 def wrapped(env: Any, threats: list[str], device: Any, gated: bool = False) -> Any:
     """The threats around ``env``, a victim on ``device``; ``gated`` by one coin for all of them."""
     victim = adv.load_victim("zoo:cartpole-dqn", device=device)
@@ -134,7 +144,7 @@ def test_a_step_makes_no_trips(name):
     actions = torch.zeros(ROWS, dtype=torch.int64)
     env.reset(seed=0)
     env.step(actions)
-    with NoTrips(), mock.patch.multiple(Tensor, numpy=None, tolist=None, __array__=None):
+    with no_trips():
         env.step(actions)
 
 
@@ -242,8 +252,7 @@ def gymnasiums_own_vector_runs_under_attack():
             assert all(type(leaf) is Tensor for leaf in tree_leaves(info))
             before = env.engine.clock.episode.clone()
             actions = victim.act(victim.params(obs))
-            watch = NoTrips() if t else contextlib.nullcontext()
-            with torch.no_grad(), watch, mock.patch.multiple(Tensor, numpy=None, tolist=None, __array__=None):
+            with torch.no_grad(), no_trips() if t else contextlib.nullcontext():
                 obs, reward, terminated, truncated, info = env.step(actions)
             assert all(type(part) is Tensor for part in (reward, terminated, truncated))
             woken += int((env.engine.clock.episode - before).sum())
