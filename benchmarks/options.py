@@ -3,7 +3,7 @@
     python benchmarks/options.py
 
 PGD-10 as a wrapper runs it (``MinBest``, 10 steps of a quarter of eps), on one thread, interleaved in one run, ratios
-within a round. The first table has a network that is not written out (layer normalisation and Mish), by autograd
+within a round. The first table has a network whose gradient is not written out (a small transformer), by autograd
 and with ``from_module(..., compile=True)``; the first attack with a new shape compiles, which is timed apart. The
 second has the MLP 17-64-64-6 and the Atari network in float32 and with ``precision="bf16"``; "same" is the share of
 elements that end where those of the attack in float32 do. The third plays each agent of the zoo for some episodes and
@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from attacks import STEPS
 from gymnasium import spaces
-from networks import ACTIONS, cnn, mlp
+from networks import ACTIONS, Transformer, cnn, mlp
 from peers import EPS, STEP
 from timing import command, interleave, machine, medians, save, table, write
 from torch import Tensor, nn
@@ -42,12 +42,6 @@ AGENTS = {
     "zoo:mountaincar-dqn": "MountainCar-v0", "zoo:hopper-ppo": "Hopper-v5", "zoo:walker2d-ppo": "Walker2d-v5",
     "zoo:pong-ppo": "PongNoFrameskip-v4",
 }  # fmt: skip
-
-
-def normed() -> nn.Module:
-    """17-64-64-6 with layer normalisation and Mish."""
-    inner = (nn.Linear(17, 64), nn.LayerNorm(64), nn.Mish(), nn.Linear(64, 64), nn.LayerNorm(64), nn.Mish())
-    return nn.Sequential(*inner, nn.Linear(64, ACTIONS))
 
 
 def attack(net: nn.Module, x: Tensor, precision: str | None = None, **more: Any) -> Callable[[], Tensor]:
@@ -68,7 +62,7 @@ def compare(rounds: int, least: float) -> list[dict[str, Any]]:
     """A row a network, batch and option, beside the same attack without it."""
     rows = []
     cases: list[tuple[str, Callable[[], nn.Module], str, dict[str, Any], tuple[int, ...], tuple[int, ...]]] = [
-        ("layer norm", normed, "compile=True", {"compile": True}, (17,), (1, 64, 1024)),
+        ("transformer", Transformer, "compile=True", {"compile": True}, (17,), (1, 64)),
         ("mlp", mlp, 'precision="bf16"', {"precision": "bf16"}, (17,), (1, 64, 1024)),
         ("cnn", cnn, 'precision="bf16"', {"precision": "bf16"}, (4, 84, 84), (1, 8, 64)),
     ]
