@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import re
 import statistics
 import time
@@ -257,16 +258,35 @@ def markdown(rows: list[dict[str, Any]], missing: list[str], line: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+@functools.cache
+def way_of(network: str) -> str:
+    """How the input gradient of a network is computed."""
+    case = CASES[network]
+    net = case.make().eval()
+    if case.attack == "max-diff":
+        victim = from_sb3(net)
+    else:
+        victim = from_module(net, spaces.Box(0.0, 1.0, case.shape, np.float32), spaces.Discrete(case.actions), "logits")
+    if victim.layer_graph() is None:
+        return "autograd"
+    return "written out" if isinstance(victim.net, nn.Sequential) else "traced, written out"
+
+
 def summary(rows: list[dict[str, Any]]) -> str:
-    """The table of ``docs/performance.md``."""
+    """The table of ``docs/performance.md``, a row a network."""
+    found = _measured(rows)
     body = []
-    for (network, batch), here in _measured(rows).items():
-        case, best = CASES[network], _best_peer(here)
-        own = here[WHOLE if case.attack == "fgsm" else OURS]
-        peer = "" if best is None else f"{best['ratio']:.2f} ({best['contestant'].split(',')[0]})"
-        about = (case.make.__doc__ or "").split("\n")[0].rstrip(".")
-        body.append([about, case.attack, batch, f"{own['ratio']:.2f}", peer])
-    return table(["victim", "attack", "batch", "times the floor", "best peer"], body)
+    for network in dict.fromkeys(network for network, _ in found):
+        case = CASES[network]
+        batches = {batch: here for (name, batch), here in found.items() if name == network}
+        own = [here[WHOLE if case.attack == "fgsm" else OURS] for here in batches.values()]
+        peers = [_best_peer(here) for here in batches.values()]
+        about = re.split(r",| \(", (case.make.__doc__ or "").split("\n")[0].rstrip("."))[0].replace("``", "`")
+        body.append([
+            about, case.attack, way_of(network), ", ".join(map(str, batches)),
+            ", ".join(f"{row['ratio']:.2f}" for row in own), ", ".join(f"{row['ratio']:.2f}" for row in peers if row),
+        ])  # fmt: skip
+    return table(["victim", "attack", "input gradient", "batch", "times the floor", "best other library"], body)
 
 
 def publish(out: Path, rows: list[dict[str, Any]], missing: list[str], line: str) -> None:
