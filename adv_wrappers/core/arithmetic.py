@@ -110,8 +110,13 @@ def around(x: Batch, r: Batch) -> tuple[Batch, Batch]:
     if not isinstance(x, Tensor):
         with np.errstate(over="ignore"):
             upper, lower = x + r, x - r
-            np.nextafter(upper, x, out=upper, where=(upper - x > r) | (upper - r > x))
-            np.nextafter(lower, x, out=lower, where=(x - lower > r) | (lower + r < x))
+            rest = upper - x
+            over = rest > r
+            over |= np.subtract(upper, r, out=rest) > x
+            np.copyto(upper, np.nextafter(upper, x, out=rest), where=over)  # which takes half of nextafter(where=over)
+            np.greater(np.subtract(x, lower, out=rest), r, out=over)
+            over |= np.add(lower, r, out=rest) < x
+            np.copyto(lower, np.nextafter(lower, x, out=rest), where=over)
         return (torch.from_numpy(lower), torch.from_numpy(upper)) if lifted else (lower, upper)
     upper, lower = x + r, x - r
     rest = upper - x
