@@ -303,7 +303,7 @@ def publish(out: Path, rows: list[dict[str, Any]], missing: list[str], line: str
 def main() -> None:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--least", type=float, default=0.05, help="seconds a timing lasts at least")
     parser.add_argument("--only", choices=list(CASES), nargs="+", metavar="NETWORK", help=f"of {', '.join(CASES)}")
     parser.add_argument("--batches", type=int, nargs="+", help="these batch sizes alone, of those that a network has")
