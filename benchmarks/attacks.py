@@ -35,8 +35,8 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from networks import CASES, Case
-from peers import EPS, PEERS, STEP, Call, versions
-from timing import command, interleave, load, machine, medians, save, table, write
+from peers import EPS, PACKAGES, PEERS, STEP, Call
+from timing import command, interleave, load, machine, medians, releases, save, table, write
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -246,7 +246,7 @@ def markdown(rows: list[dict[str, Any]], missing: list[str], line: str) -> str:
     wanted = [(goal, measured, "yes" if met else "**no**") for goal, measured, met in goals(rows)]
     parts = [
         "# Attacks beside their floor and other libraries",
-        f"Made by `{line}`\n\non {where}; {versions()}. Processor time, medians over the rounds of one "
+        f"Made by `{line}`\n\non {where}; {releases(*PACKAGES)}. Processor time, medians over the rounds of one "
         "interleaved run, ratios within a round.",
         *text,
         table(["network", "what it is", "attack"], networks),
@@ -291,7 +291,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 def publish(out: Path, rows: list[dict[str, Any]], missing: list[str], line: str) -> None:
     """Write the results, their page, and the table in ``performance.md`` beside the folder, where there is one."""
-    save(out / "attacks.json", {"command": line, "peers": versions(), "rows": rows})
+    save(out / "attacks.json", {"command": line, "peers": releases(*PACKAGES), "rows": rows})
     write(out / "attacks.md", markdown(rows, missing, line))
     page = out.parent / "performance.md"
     if page.exists():

@@ -26,7 +26,6 @@ and under a ``gymnasium.ObservationWrapper`` that returns what OpenCV's call mak
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import itertools
 import json
 import statistics
@@ -41,7 +40,7 @@ import torch
 from daylight_loops import CALL, LOOP, OURS, STRICT, TORCH, Call, Images, by_torch, opencv, ours
 from daylight_peers import PACKAGES, PEERS
 from daylight_steps import HAND, WRAPPED, measure_step
-from timing import command, interleave, machine, medians, save, table, write
+from timing import command, interleave, machine, medians, releases, save, table, write
 
 LAYOUTS = {"84x84x4": ("HWF", (84, 84, 4)), "4x84x84": ("FHW", (4, 84, 84)), "210x160x3": ("HWC", (210, 160, 3))}
 TRANSFORMS = ("brightness", "median 3", "median 5", "rotation", "shift", "perspective", "JPEG 30")
@@ -167,17 +166,6 @@ def stepped(steps: dict[str, dict[str, float]]) -> str:
     return table(["transform", HAND, WRAPPED, "difference"], body)
 
 
-def versions() -> str:
-    """Names and versions of OpenCV and of the peers that are installed."""
-    found = []
-    for name in PACKAGES:
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ", ".join(found)
-
-
 def markdown(rows: list[dict[str, Any]], steps: dict[str, dict[str, float]], missing: list[str], line: str) -> str:
     """The whole page."""
     names = [
@@ -191,8 +179,8 @@ def markdown(rows: list[dict[str, Any]], steps: dict[str, dict[str, float]], mis
     )  # fmt: skip
     parts = [
         "# Speed of the daylight transforms",
-        f"Made by `{line}`\n\non {where}; {versions()}; one thread of OpenCV. Processor time, medians over the "
-        "rounds of one interleaved run, ratios within a round.",
+        f"Made by `{line}`\n\non {where}; {releases(*PACKAGES)}; one thread of OpenCV. Processor time, medians over "
+        "the rounds of one interleaved run, ratios within a round.",
         *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
         "## Images a second (as a share of the OpenCV loop)\n\n"
         + table(["transform", "images", "batch", *names], body),
@@ -219,7 +207,7 @@ def main() -> None:
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     line = command([])
-    print(f"{machine()}; {versions()}", flush=True)
+    print(f"{machine()}; {releases(*PACKAGES)}", flush=True)
     file = arguments.out / "daylight_speed.json"
     recorded: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     known = {place(row): {"machine": recorded.get("machine"), **row} for row in recorded.get("rows", ())}
@@ -244,7 +232,7 @@ def main() -> None:
         print(f"{'met   ' if met else 'MISSED'} {goal}: {text}")
     if missing:
         print("not installed:", ", ".join(sorted(missing)))
-    save(file, {"command": line, "versions": versions(), "rows": rows, "steps": steps})
+    save(file, {"command": line, "versions": releases(*PACKAGES), "rows": rows, "steps": steps})
     write(arguments.out / "daylight_speed.md", markdown(rows, steps, sorted(missing), line))
     print(f"wrote {arguments.out / 'daylight_speed.md'}")
 

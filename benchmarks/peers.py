@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable
 from typing import Any
 
@@ -57,15 +56,4 @@ def art(net: nn.Module, x: Tensor, labels: Tensor, steps: int) -> Call:
 
 
 PEERS = {"torchattacks": torchattacks, "foolbox": foolbox, "ART": art}
-_PACKAGES = ("torchattacks", "foolbox", "adversarial-robustness-toolbox")
-
-
-def versions() -> str:
-    """Names and versions of the peers that are installed."""
-    found = []
-    for name in _PACKAGES:
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ", ".join(found)
+PACKAGES = ("torchattacks", "foolbox", "adversarial-robustness-toolbox")

@@ -27,7 +27,6 @@ from __future__ import annotations
 import argparse
 import copy
 import functools
-import importlib.metadata
 import sys
 import warnings
 from collections.abc import Callable
@@ -39,7 +38,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
-from timing import command, interleave, machine, medians, save, table, write
+from timing import command, interleave, load, machine, medians, releases, save, table, write
 from torch import Tensor, nn
 
 import adv_wrappers as adv
@@ -47,9 +46,6 @@ from adv_wrappers.adversaries import Director
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.presets import parse_threat
-
-sys.path.insert(0, str(Path(__file__).resolve().parent / "reproduce"))
-from figures import load
 
 STATES, GRID, SEEDS = 512, 41, 3
 PLAIN = "min-best:steps=10,step=0.25"
@@ -426,8 +422,7 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     path = arguments.out / "strength.json"
     data: dict[str, Any] = load(path)
-    found = [f"{name} {importlib.metadata.version(name)}" for name in PEERS if _installed(name)]
-    data |= {"command": command(sys.argv[1:]), "machine": machine(), "peers": ", ".join(found) or "none"}
+    data |= {"command": command(sys.argv[1:]), "machine": machine(), "peers": releases(*PEERS) or "none"}
     for key, (title, measure) in TABLES.items():
         if arguments.again or key in (arguments.only or ()) or (not arguments.only and key not in data):
             print(title, flush=True)
@@ -436,14 +431,6 @@ def main() -> None:
             write(arguments.out / "strength.md", markdown(data))
     write(arguments.out / "strength.md", markdown(data))
     print("\n".join(goals(data)))
-
-
-def _installed(name: str) -> bool:
-    try:
-        importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import platform
@@ -121,6 +122,17 @@ def machine() -> str:
         f"{platform.python_version()}, torch {torch.__version__}, numpy {numpy.__version__}, gymnasium "
         f"{gymnasium.__version__}"
     )
+
+
+def releases(*names: str) -> str:
+    """Names and versions of those packages that are installed, in one line."""
+    found = []
+    for name in names:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ", ".join(found)
 
 
 def options(doc: str | None, episodes: int) -> argparse.ArgumentParser:
