@@ -114,16 +114,26 @@ def noise_by_hand(space: Any) -> Callable[[Any], Any]:
     return lambda x: np.clip(x + rng.uniform(-EPS, EPS, shape).astype(x.dtype), low, high)
 
 
-class ObservationByHand(gym.Wrapper[Any, Any, Any, Any]):
+class _NoisyObservations:
     """Noise on observations, as one writes it."""
+
+    env: Any
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         self.noise = noise_by_hand(env.observation_space)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self.noise(obs), reward, terminated, truncated, info
+
+
+class ObservationByHand(_NoisyObservations, gym.Wrapper[Any, Any, Any, Any]):
+    """Noise on the observations of one environment."""
+
+
+class RowsByHand(_NoisyObservations, VectorWrapper):
+    """Noise on those of a vector."""
 
 
 class ActionByHand(gym.Wrapper[Any, Any, Any, Any]):
@@ -136,18 +146,6 @@ class ActionByHand(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         return self.env.step(self.change(action))
-
-
-class RowsByHand(VectorWrapper):
-    """Noise on the observations of a vector, as one writes it."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self.noise = noise_by_hand(env.observation_space)
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        obs, rewards, terminated, truncated, infos = self.env.step(actions)
-        return self.noise(obs), rewards, terminated, truncated, infos
 
 
 def transformed(env: Any) -> Any:
