@@ -8,7 +8,6 @@ or of what runs outside torch.
 
 from __future__ import annotations
 
-import copy
 import inspect
 import operator
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from adv_wrappers.networks.graph import Node, changed, does_nothing, known
 from adv_wrappers.networks.graph_builder import GraphBuilder
-from adv_wrappers.networks.tracing import OneThreadTracer
+from adv_wrappers.networks.tracing import OneThreadTracer, copy_around
 
 _FLOATS = {torch.float32, torch.float64}
 
@@ -34,9 +33,7 @@ def traced(module: nn.Module, answer: str = "tensor") -> list[Node] | None:
     if any(changed(each) for each in module.modules()) or {p.dtype for p in module.parameters()} - _FLOATS:
         return None
     try:
-        # a forward may write to its module: it is given one of its own, around the same layers and weights
-        shared = [*(m for m in module.modules() if known(m)), *module.parameters(), *module.buffers()]
-        own = copy.deepcopy(module, {id(part): part for part in shared})  # what is in the memo is not copied
+        own = copy_around(module, known)
         before = _state(own)
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             graphs = [_GraphTracer().trace(own, _defaults(own)) for _ in range(2)]
@@ -67,9 +64,8 @@ def agrees(graph: HasInputGradient, params: Callable[[Tensor], Tensor], inputs: 
     """
     try:
         found = [_outputs_and_gradients_agree(graph, params, inputs(rows)) for rows in (2, 3)]
-        found += (
-            [] if any(gradients for _, gradients in found) else [_outputs_and_gradients_agree(graph, params, inputs(4))]
-        )
+        if not any(gradients for _, gradients in found):
+            found.append(_outputs_and_gradients_agree(graph, params, inputs(4)))
     except Exception:  # of a graph that is not that of the module
         return False
     return all(outputs for outputs, _ in found) and any(gradients for _, gradients in found)

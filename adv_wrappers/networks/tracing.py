@@ -56,6 +56,12 @@ def flattened(module: nn.Module) -> Iterator[nn.Module]:
         yield module
 
 
+def copy_around(module: nn.Module, is_layer: Callable[[nn.Module], bool]) -> nn.Module:
+    """A copy of a module around the same layers and weights, to be traced: a forward may write to its module."""
+    shared = [*filter(is_layer, module.modules()), *module.parameters(), *module.buffers()]
+    return copy.deepcopy(module, {id(part): part for part in shared})  # what is in the memo is not copied
+
+
 class OneThreadTracer(fx.Tracer):
     """Records what the thread does that traces; torch's own one breaks modules that other threads run meanwhile."""
 
@@ -89,10 +95,7 @@ def _traced(module: nn.Module, pairs: bool) -> list[nn.Module] | None:
     if hooked(module):
         return None
     try:
-        # a forward may write to its module: it is given one of its own, around the same layers and weights
-        shared: list[nn.Module | Tensor] = [m for m in module.modules() if kind_of(m) is not None]
-        shared += [*module.parameters(), *module.buffers()]
-        own = copy.deepcopy(module, {id(part): part for part in shared})  # what is in the memo is not copied
+        own = copy_around(module, lambda layer: kind_of(layer) is not None)
         graph = _Tracer().trace(own)
     except Exception:  # a forward may raise anything when its input is no tensor
         return None
