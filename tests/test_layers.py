@@ -95,7 +95,7 @@ def faults(path: Path) -> list[str]:
 MOST_FILES = 191
 MOST_ANY = 600
 LONGEST = 420  # lines
-LONGER = {"core/budgets.py": 430}
+LONGER = {"core/budgets.py": 428}
 SAME_NAME = {
     "__init__.py": "a folder",
     "noise.py": "random numbers, added to observations or to actions",

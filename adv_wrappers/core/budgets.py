@@ -1,14 +1,12 @@
 """Budgets: the feasible set around the true value, as a box to search, a projection, and a direction of ascent.
 
-Every function takes batches ``[B, *S]`` of float tensors in the units of the space; ``low`` and ``high`` are the
-space's own bounds ``[*S]``, already widened by the engine to contain the true value. On an integer grid the engine
-passes ``grid=True``: boxes are rounded inwards, values to the nearest integer.
+``Valid`` is the space itself; ``L2`` bounds how far a row may move in the Euclidean norm, ``L0`` how many of its
+elements may change, ``Linf`` how far each of them may.
 
-The budget L2: how far a row may move in the Euclidean norm.
-
-The budget L0: how many elements of a row may change.
-
-Balls: the budget Linf, beside L2 and L0. :mod:`adv_wrappers.core.budgets` says what each function means.
+Every function takes batches ``[B, *S]`` of floats in the units of the space; ``low`` and ``high`` are the space's own
+bounds ``[*S]``, already widened by the engine to contain the true value. Batches are tensors; those of budgets that
+declare ``arrays = True`` may be numpy arrays. On an integer grid the engine passes ``grid=True``: boxes are rounded
+inwards, values to the nearest integer.
 """
 
 from __future__ import annotations
