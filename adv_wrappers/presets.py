@@ -18,9 +18,9 @@ from typing import Any
 
 from adv_wrappers import all_attacks, daylight
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.core.budgets import L0, L2, Budget, Linf
+from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid
 from adv_wrappers.core.newest import Newest, frame_budget
-from adv_wrappers.core.perturbation import On, Perturbation, When, check_how
+from adv_wrappers.core.perturbation import How, On, Perturbation, When, check_how
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct
 from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError
@@ -161,6 +161,25 @@ def parse_threat(text: str, **given: Any) -> ThreatModel:
     Raises:
         ThreatError: for text of another form, and whatever :func:`threat` raises.
     """
+    name, arguments = _read(text)
+    return threat(name, **{**arguments, **{k: v for k, v in given.items() if v is not None}})
+
+
+def parse_perturbation(text: str) -> How:
+    """The perturbation of a text such as ``max-diff:steps=5``, whose budget and timing are given elsewhere.
+
+    Raises:
+        ThreatError: for a text with a budget or a timing, and whatever :func:`parse_threat` raises.
+    """
+    name, arguments = _read(text)
+    beside = [key for key in _COMMON if key in arguments and key != "victim"]
+    if beside:
+        raise ThreatError(f"budget and timing go beside the text of {name}, not in it: {', '.join(beside)} in {text!r}")
+    return threat(name, **arguments, within=Valid()).how
+
+
+def _read(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and arguments of a threat's text."""
     if not isinstance(text, str):
         raise ThreatError(f"expected a text such as 'noise:eps=0.1', got {text!r}")
     name, _, rest = text.partition(":")
@@ -175,7 +194,7 @@ def parse_threat(text: str, **given: Any) -> ThreatModel:
         if key in arguments:
             raise ThreatError(f"{key} is given twice in {text!r}")
         arguments[key] = unquote(value) if key in TEXTS else parse_value(value.strip())
-    return threat(name.strip(), **{**arguments, **{k: v for k, v in given.items() if v is not None}})
+    return name.strip(), arguments
 
 
 def _refuse_unwritten(part: str, text: str) -> None:

@@ -6,5 +6,6 @@ from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.adversaries.pa_ad import PAAD, ActionPAAD
 from adv_wrappers.adversaries.sa_rl import SARL
+from adv_wrappers.adversaries.timed import Induce, Timed
 
-__all__ = ["PAAD", "SARL", "ActionPAAD", "Actor", "Director", "Hybrid", "Learned"]
+__all__ = ["PAAD", "SARL", "ActionPAAD", "Actor", "Director", "Hybrid", "Induce", "Learned", "Timed"]

@@ -15,8 +15,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import On, Perturbation
+from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Space
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError
@@ -35,12 +37,21 @@ class Actor(Value):
 
     on: ClassVar[On] = "observation"
     needs_victim: ClassVar[bool] = True
+    declines: ClassVar[bool] = False  # some of the adversary's actions leave the step alone
+    native: ClassVar[bool] = False  # perturbs observations in their own dtype, as a perturbation may
+    search: ClassVar[bool] = True  # reaches all of the budget, which must then be bounded
+    within: ClassVar[Budget | None] = None  # budget where none is given
     victim: Any
 
     @property
     def direction(self) -> bool:
         """Whether the length of an action has no meaning."""
         return False
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        return self.name
 
     def action_space(self, shape: tuple[int, ...]) -> ActorSpace:
         """The adversary's action space for observations ``[*S]``: a box within [-1, 1], or a number of choices."""
@@ -53,6 +64,13 @@ class Actor(Value):
     def against(self, victim: Any) -> Actor:
         """The same with ``victim`` where none was filled in."""
         return self if self.victim is not None else replace(self, victim=victim)  # type: ignore[type-var]
+
+    def check(self, field: Field, within: Budget) -> None:
+        """Raise, before anything is spent, if this actor cannot work on a field under a budget."""
+
+    def accepts(self, x: Tensor, action: Tensor, context: Context) -> Tensor:
+        """Rows that the actions ``[B]`` attack, bool ``[B]``; the others are left alone (``declines``)."""
+        return torch.ones(len(x), dtype=torch.bool, device=x.device)
 
     def __call__(self, x: Tensor, action: Tensor, context: Context) -> Tensor:
         """The perturbed batch; the engine projects it."""
@@ -151,13 +169,22 @@ class ActorPerturbation(Perturbation):
     def __post_init__(self) -> None:
         if not isinstance(self.actor, Actor):
             raise ThreatError(f"expected an actor such as SARL() or PAAD(victim), got {self.actor!r}")
-        object.__setattr__(self, "on", self.actor.on)
-        object.__setattr__(self, "search", self.actor.on == "observation")  # every action may be taken
+        for name in ("on", "declines", "native"):
+            object.__setattr__(self, name, getattr(self.actor, name))
+        # every action may be taken
+        object.__setattr__(self, "search", self.actor.on == "observation" and self.actor.search)
 
     @property
     def victim(self) -> Any:
         """The actor's victim."""
         return self.actor.victim
+
+    def check(self, field: Field, within: Budget) -> None:
+        super().check(field, within)
+        self.actor.check(field, within)
+
+    def accepts(self, x: Tensor, context: Context) -> Tensor:
+        return self.actor.accepts(x, self._action(x, context), context)  # type: ignore[no-any-return]
 
     def initial_memory(self, rows: int) -> dict[str, Tensor]:
         space = self.actor.action_space(self.shape)
@@ -166,8 +193,11 @@ class ActorPerturbation(Perturbation):
         return {"action": torch.zeros(rows, *space.shape)}
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
+        return self.actor(x, self._action(x, context), context)  # type: ignore[no-any-return]
+
+    def _action(self, x: Tensor, context: Context) -> Tensor:
         assert context.memory is not None
-        return self.actor(x, context.memory["action"].to(x.device), context)  # type: ignore[no-any-return]
+        return context.memory["action"].to(x.device)
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import On, Perturbation, When
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, expect_victim
-from adv_wrappers.core.types import Space
+from adv_wrappers.core.types import Counter, Space
 from adv_wrappers.core.values import decode, encode
 from adv_wrappers.errors import CardError, OrderError, ThreatError
 
-OBSERVE = ("state", "state+action")
+OBSERVE = ("state", "state+action", "state+action+spent")
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Learned(Perturbation):
         actor: turns the director's action into a perturbation, an :class:`Actor` or a :class:`Hybrid`.
         card: a folder that :meth:`save` or a training wrote.
         sha256: hash of the weights; a folder with others is refused. Filled in from the folder.
-        observe: what the director observes: ``"state"``, or ``"state+action"``, with the victim's action appended
-            (:func:`append_actions`).
+        observe: what the director observes: ``"state"``; ``"state+action"``, with the victim's action appended
+            (:func:`append_actions`); or ``"state+action+spent"``, with the number of attacks of the episode so far too.
         victim: the victim that the actor uses; None for the actor's own, or the one of the card.
         within, when: what a threat takes that gives no budget and no timing: those that the adversary was trained with
             (the action part of a hybrid: always its ``reach``). ``when="always"`` (or :class:`adv_wrappers.Always`)
@@ -104,6 +104,8 @@ class Learned(Perturbation):
         put("victim", self.actor.victim)
         put("_weights", self.sha256 or id(self.director))
         hybrid = isinstance(self.actor, Hybrid)
+        if self.within is None:
+            put("within", getattr(self.actor, "within", None))
         if self.part not in (None, "observation", "action") or (self.part and not hybrid):
             raise ThreatError(f"part is 'observation' or 'action', of a hybrid; got {self.part!r}")
         if isinstance(self.actor, Hybrid) and self.part == "action":
@@ -111,19 +113,24 @@ class Learned(Perturbation):
         on: On = "action" if "action" in (self.part, getattr(self.actor, "on", None)) else "observation"
         put("on", on)
         put("needs_victim", bool(self.actor.needs_victim or self.observe != OBSERVE[0]))
-        put("search", on == "observation")
+        for name in ("declines", "native"):
+            put(name, getattr(self.actor, name, False))
+        put("search", on == "observation" and getattr(self.actor, "search", True))
         put("shares", hybrid and on == "observation")
         put("reads", None if on == "observation" else "shared" if hybrid else "shown")
 
     def label(self, within: Budget) -> str:
         """``learned`` and what it is: an actor's name, or ``hybrid``, and the name of the folder that it is from."""
         folder = "" if self.card is None else f" {Path(self.card).name}"
-        return f"{self.name} {self.actor.name}{folder}" + (f" ({self.part})" if self.part else "")
+        what = self.actor.label if isinstance(self.actor, Actor) else self.actor.name
+        return f"{self.name} {what}{folder}" + (f" ({self.part})" if self.part else "")
 
     def check(self, field: Field, within: Budget) -> None:
         """Raise for a whole hybrid, which no single layer can be, and for a director of other spaces."""
         super().check(field, within)
-        if isinstance(self.actor, Hybrid) and self.part is None:
+        if isinstance(self.actor, Actor):
+            self.actor.check(field, within)
+        elif self.part is None:
             raise OrderError("a hybrid adversary is two layers: wrap(env, it) or evaluate(..., [it]), or give part=")
         if isinstance(self.director, Director) and self.victim is not None:
             self.director.check(self.victim.observation_space, self.actor.action_space(field.shape), str(self.observe))
@@ -172,8 +179,15 @@ class Learned(Perturbation):
         return Learned(card=str(folder), victim=victim)
 
     def initial_memory(self, rows: int) -> dict[str, Tensor] | None:
+        """The director's state, and the action that :meth:`accepts` chose where the actor may decline."""
+        leaves = self._initial_state(rows)
+        if not self.declines:
+            return leaves or None
+        return {**leaves, _ACTION: torch.zeros(rows, dtype=torch.int64)}
+
+    def _initial_state(self, rows: int) -> dict[str, Tensor]:
         if not _has_state(self.director):
-            return None
+            return {}
         state = self.director.initial_state(rows)
         leaves = _named(state)
         if leaves is None or any(leaf.dim() == 0 or len(leaf) != rows for leaf in leaves.values()):
@@ -182,18 +196,33 @@ class Learned(Perturbation):
             )
         return leaves
 
+    def accepts(self, x: Tensor, context: Context) -> Tensor:
+        """Rows that the director's actions attack; :meth:`__call__` finds the actions in the memory."""
+        assert context.memory is not None
+        action = self._action(x, context)
+        context.memory[_ACTION] = action.to(context.memory[_ACTION])
+        return self.actor.accepts(x, action, context)  # type: ignore[no-any-return]
+
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         actor = (
             getattr(self.actor, {"observation": "state"}.get(self.part or "", "action")) if self.part else self.actor
         )
+        decided = self.declines and context.memory is not None
+        action = context.memory[_ACTION].to(x.device) if decided else self._action(x, context)  # type: ignore[index]
+        return actor(x, action, context)  # type: ignore[no-any-return]
+
+    def _action(self, x: Tensor, context: Context) -> Tensor:
+        """The director's actions ``[B, *A]``, in the actor's space."""
         seen = x if self.on == "observation" else context.observation
         if self.observe != "state":
             alone = self.reads == "shown"  # then the action is the one that is perturbed
             bound = context.bind(self.victim)
             victim_action = x if alone else self.victim.mode(bound.params(None if self.on == "observation" else seen))
             seen = append_actions(seen, victim_action, self.victim.action_space)
+        if self.observe == OBSERVE[2]:
+            seen = append_spent(seen, context.spent)
         memory = self.initial_memory(len(x)) if context.memory is None else context.memory
-        action = self.director(seen) if memory is None else self._advance(seen, memory)
+        action = self._advance(seen, memory) if memory and {*memory} - {_ACTION} else self.director(seen)
         if not isinstance(action, Tensor):
             raise ThreatError(f"a director must return a tensor of one action a row, got {type(action).__name__}")
         own = self.director if isinstance(self.director, Director) else None
@@ -204,14 +233,15 @@ class Learned(Perturbation):
             )
             self._warn_if_clipped(action, fitting)
             action = fitting
-        return actor(x, action, context)  # type: ignore[no-any-return]
+        return action
 
     def _advance(self, seen: Tensor, memory: dict[str, Tensor]) -> Any:
         """The actions at ``seen``; the next state takes the place of the one in ``memory``."""
-        state = tuple(leaf.to(seen.device) for leaf in memory.values())
+        kept = {name: leaf for name, leaf in memory.items() if name != _ACTION}
+        state = tuple(leaf.to(seen.device) for leaf in kept.values())
         answer = self.director(seen, state[0] if _ONE in memory else state)
         leaves = _named(answer[1]) if isinstance(answer, tuple) and len(answer) == 2 else None
-        shapes = {name: tuple(leaf.shape) for name, leaf in memory.items()}
+        shapes = {name: tuple(leaf.shape) for name, leaf in kept.items()}
         if leaves is None or {name: tuple(leaf.shape) for name, leaf in leaves.items()} != shapes:
             raise ThreatError(
                 f"a director with initial_state must return (action, state), the state as it came, {shapes}, got "
@@ -236,6 +266,7 @@ class Learned(Perturbation):
 
 
 _ONE = "state"  # the name of a state that is one tensor
+_ACTION = "action"  # the name of the actions that the director chose at this step
 
 
 def _has_state(director: Any) -> bool:
@@ -256,3 +287,9 @@ def append_actions(x: Tensor, action: Tensor, space: Space) -> Tensor:
     if isinstance(space, spaces.Discrete):
         action = functional.one_hot(action.long().view(-1) - int(space.start), int(space.n))
     return torch.cat([x.flatten(1), action.flatten(1).to(x.dtype)], -1)
+
+
+def append_spent(x: Tensor, spent: Counter) -> Tensor:
+    """Observations ``[B, n]`` with the attacks of the episode so far appended, one number for all rows or ``[B]``."""
+    count = torch.as_tensor(spent, device=x.device).to(x.dtype)
+    return torch.cat([x, count.expand(len(x))[:, None]], -1)

@@ -17,17 +17,16 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.accel import cuda_graphs, transfer
-from adv_wrappers.core import numpy_attack, rng, tensor_attack
+from adv_wrappers.core import decisions, numpy_attack, rng, tensor_attack
 from adv_wrappers.core.arithmetic import tensor_of
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.clock import Clock, Seeds
-from adv_wrappers.core.context import Context
 from adv_wrappers.core.newest import FrameHistory, Newest, frame_budget
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Action, Batch, Counter, Flags, Leaves, Observation, Rows, Space, State, VictimLike
-from adv_wrappers.errors import OrderError, SpaceError, ThreatError
+from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.utils.trees import merge, select
 
@@ -55,6 +54,7 @@ class Engine:
         threat: as it is applied, every victim filled in.
         attacked: rows whose newest observation (of an action layer: whose last action) was attacked.
         true: the newest observation (of an action layer: the last action) as it came in, or None.
+        sent: the last action as it was passed on, or None.
         clock: step, episode and attacks of every row.
     """
 
@@ -69,7 +69,8 @@ class Engine:
         self.clock = Clock(rows, device, self.session.roots)
         self.attacked: Flags = False
         self.true: Observation = None
-        self._gates: list[When] = []
+        self.sent: Action = None
+        self.gates: list[When] = []
         self._fresh: Flags = True  # rows whose newest observation is new: after a partial reset only some
         self._over: Flags = False  # rows whose newest observation ends their episode: nobody acts on it
         self._shown: Observation = None  # the newest observation as the agent got it
@@ -93,7 +94,7 @@ class Engine:
         self.threat, self.field, how, within = threat, field, threat.how, threat.budget
         self.how, self.victims, self.on_action = how, threat.victims, threat.on == "action"
         self.when: Any = threat.when
-        self._blind = isinstance(self.when, When) and self.when.blind
+        self.blind = isinstance(self.when, When) and self.when.blind
         self.budget, self._shape = frame_budget(within), (self.rows or 1, *field.shape)
         self._history = FrameHistory(within, field.shape) if isinstance(within, Newest) else None
         self.framed = self._history is not None
@@ -105,10 +106,10 @@ class Engine:
         # a native perturbation of whole uint8 images cannot leave its space: nothing to search, nothing to project
         self.unbounded = self.native and isinstance(self.budget, Valid) and field.whole and not self.victims
         self.reads: str | None = getattr(how, "reads", None) if self.on_action else None
-        self._shares = getattr(how, "shares", False)
-        # whether the clock alone says when: neither the observation, nor a gate, nor what was shown before
-        self._at_once = not (self.on_action or self._gates or self._history or self._shares)
-        self._at_once = self._at_once and (self.when is None or self._blind)
+        self._shares, self.declines = getattr(how, "shares", False), getattr(how, "declines", False)
+        # whether the clock alone says when: neither the observation, nor a gate, nor the perturbation itself
+        self._at_once = not (self.on_action or self.gates or self._history or self._shares or self.declines)
+        self._at_once = self._at_once and (self.when is None or self.blind)
         self.writes_nothing: bool = getattr(how, "capturable", False)  # as it promises
         self._begin_memory()
         self._equip()
@@ -141,7 +142,7 @@ class Engine:
 
         ``root`` is the key of draws until a reset has a seed, for a layer inside one row of a vector.
         """
-        self._gates.append(gate)
+        self.gates.append(gate)
         self._at_once = False
         if root is not None:
             self.clock.root = root
@@ -176,16 +177,17 @@ class Engine:
         """
         if self.session.listening:
             self.session.begin_step(self)
+        self.sent = action
         if not self.on_action:
             return action
         over = self._over if self.autoreset == "next step" else False
-        attacked = self.decide(action, True if over is False else ~over)
+        attacked = self.decide(action, True if over is False else ~over, mask=mask)
         if attacked is False:
             self.true, self.attacked = action, False
             return action
-        action = self.apply(action, attacked, mask=mask)
+        self.sent = self.apply(action, attacked, mask=mask)
         self.clock.count(attacked)
-        return action
+        return self.sent
 
     def end_step(self, done: Flags, final: Observation = None) -> Observation:
         """The environment has answered: the clock moves on, and rows turn to their next episode.
@@ -340,30 +342,19 @@ class Engine:
         self.true = value
         return shown, attacked
 
-    def decide(self, value: Observation, eligible: Flags = True, final: bool = False) -> Flags:
+    def decide(
+        self, value: Observation, eligible: Flags = True, final: bool = False, mask: Tensor | None = None
+    ) -> Flags:  # fmt: skip
         """Which rows are attacked: a bool, or bool ``[B]``."""
-        attacked = eligible
-        for gate in self._gates:
-            attacked = attacked & gate.decide(self)
-        when = self.when
-        if when is None or attacked is False:
-            return attacked
-        if self._blind:
-            return attacked & when.decide(self)
-        if not isinstance(attacked, Tensor) and not np.any(attacked):
-            return attacked
+        attacked = decisions.timed(self, value, eligible, final)
+        return decisions.accepted(self, value, attacked, final, mask) if self.declines else attacked
+
+    def part_of(self, value: Observation) -> Batch:
+        """The part of an observation, or of an action, that is perturbed, ``[B, *S]``."""
         part = self.field.take(value, self.batched)
         if part.shape != self._shape:
             raise SpaceError(f"expected a batch of shape {self._shape}, got {tuple(part.shape)}")
-        context = Context(self, value, part, None, final)
-        seen = when.look(context.x, context, self) if isinstance(when, When) else when(context.x, context)
-        if isinstance(seen, bool):
-            return attacked & seen
-        if isinstance(seen, Tensor) and self.on_host:
-            seen = seen.numpy() if self.transfer is None else self.transfer.down(seen)[0].copy()
-        if getattr(seen, "dtype", None) not in (np.bool_, torch.bool) or tuple(seen.shape) != (len(context.x),):
-            raise ThreatError(f"a timing must return a bool, or one a row ({len(context.x)}), got {seen!r:.80}")
-        return attacked & (seen if self.batched else bool(seen[0]))
+        return part
 
     def apply(
         self, value: Observation, attacked: Flags = True, final: bool = False, mask: Tensor | None = None
@@ -383,9 +374,7 @@ class Engine:
                 f"{self.threat.label} computes on {self.device} inside a forked worker, where CUDA does not work: wrap "
                 f"the vector environment in this process instead (one batched attack), or use context='spawn'"
             )
-        part = self.field.take(value, self.batched)
-        if part.shape != self._shape:
-            raise SpaceError(f"expected a batch of shape {self._shape}, got {tuple(part.shape)}")
+        part = self.part_of(value)
         out: Batch = None if self.in_numpy is None else self.in_numpy(self, value, part, rows, final, mask)
         if out is None:
             among: Flags = True if self.clock.device is None else attacked

@@ -35,6 +35,9 @@ class Perturbation(Value):
     A class that declares ``arrays = True`` computes on numpy arrays as it does on tensors, with the same bits, and does
     not write to what it is given, nor return it; the context then holds arrays, without an action mask
     (:mod:`adv_wrappers.core.numpy_attack`). It is declared of ``__call__``, so a subclass says so again.
+
+    A class that declares ``declines = True`` may leave a step alone. The engine asks :meth:`accepts` of the rows that
+    the timing allows; rows that it declines are not attacked, and count nowhere.
     """
 
     on: ClassVar[On] = "observation"
@@ -42,6 +45,7 @@ class Perturbation(Value):
     search: ClassVar[bool] = False  # walks or samples the budget, which must then be bounded
     needs_victim: ClassVar[bool] = False
     capturable: ClassVar[bool] = False
+    declines: ClassVar[bool] = False  # may leave a step alone: the engine asks accepts() first
     arrays: ClassVar[bool] = False
     within: ClassVar[Budget | None] = None  # budget where none is given
     # presets of other names: their arguments, and what tells them from the class
@@ -51,6 +55,10 @@ class Perturbation(Value):
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         """The perturbed batch."""
+        raise NotImplementedError
+
+    def accepts(self, x: Tensor, context: Context) -> Tensor:
+        """Rows of ``x`` that are to be attacked, bool ``[B]``; what is kept in ``context.memory`` stays there."""
         raise NotImplementedError
 
     def check(self, field: Field, within: Budget) -> None:

@@ -92,15 +92,15 @@ def victims_in(value: object) -> list[VictimLike]:
     return found
 
 
-def _against(value: Any, victim: Any) -> Any:
-    """A value with every open ``victim`` field filled in; the value itself where there is none."""
+def replace_victims(value: Any, before: VictimLike | None, after: VictimLike | None) -> Any:
+    """A value with ``after`` in every ``victim`` field that holds ``before``; the value itself where there is none."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(value):
         old = getattr(value, field.name)
-        if old is None:
-            new = victim if field.name == "victim" else None
+        if field.name == "victim" and old is before:
+            new = after
         else:
-            new = _against(old, victim) if isinstance(old, Value) else old
+            new = replace_victims(old, before, after) if isinstance(old, Value) else old
         if new is not old:
             changes[field.name] = new
     return replace(value, **changes) if changes else value
@@ -176,8 +176,8 @@ class ThreatModel(Value):
         """This threat with ``victim`` wherever one was left open, in the attack, the timing and the budget's unit."""
         if victim is not None and not hasattr(victim, "fingerprint"):
             expect_victim(self.label, victim)
-        how = _against(self.how, victim) if isinstance(self.how, Value) else self.how
-        when = _against(self.when, victim) if isinstance(self.when, Value) else self.when
+        how = replace_victims(self.how, None, victim) if isinstance(self.how, Value) else self.how
+        when = replace_victims(self.when, None, victim) if isinstance(self.when, Value) else self.when
         within = self.budget.resolve(next(iter(victims_in(self.how)), victim))
         if how is self.how and when is self.when and within is self.within:
             return self

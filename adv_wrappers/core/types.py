@@ -24,6 +24,7 @@ JSON: TypeAlias = Any  # None, a number, a text, or lists and dictionaries of th
 # One value for a single environment, else one a row: on the host numpy arrays [B], else tensors [B].
 Flags: TypeAlias = Any  # bool | NDArray[np.bool_] | Tensor; True and False also stand for all rows of a vector
 Counter: TypeAlias = Any  # int | NDArray[np.int64] | Tensor
+Amount: TypeAlias = Any  # float | NDArray[np.float64]: rewards and returns
 Chance: TypeAlias = Any  # float | NDArray[np.float64] | Tensor
 
 Rows: TypeAlias = NDArray[np.intp] | None  # numbers of rows, None for all

@@ -28,6 +28,7 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Action, Observation
 from adv_wrappers.errors import CardError
+from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes
 from adv_wrappers.training.sb3_agents import save_agent
 from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same
@@ -60,7 +61,11 @@ class CheckpointEvaluator:
         self.env = EpisodesVectorEnv(make_env, min(episodes, 32))
 
     def play(self, victim: Victim, *threats: ThreatModel) -> NDArray[np.float64]:
-        """The victim's return in each episode, ``[episodes]``.
+        """The victim's return in each episode, ``[episodes]``; raises as :meth:`measure` does."""
+        return self.measure(victim, *threats).returns
+
+    def measure(self, victim: Victim, *threats: ThreatModel) -> RunMeasurements:
+        """What was measured in the episodes.
 
         Raises:
             ValueRangeError: for observations or returns that are not finite.
@@ -68,7 +73,7 @@ class CheckpointEvaluator:
         recorder = VectorActionRecorder(self.env)
         with one_thread():
             env = wrap(recorder, *threats, victim=victim, quantize=self.quantize) if threats else recorder
-            return play_episodes(env, recorder, victim, self.seeds).returns
+            return play_episodes(env, recorder, victim, self.seeds)
 
     def close(self) -> None:
         """Close the environments."""

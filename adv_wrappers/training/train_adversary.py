@@ -9,13 +9,10 @@ return in training is that of a policy that samples, which says little of the de
 
 from __future__ import annotations
 
-import json
 import math
-import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,6 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3 import A2C, PPO
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
@@ -34,157 +30,31 @@ from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.perturbation import When
-from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.values import construct
-from adv_wrappers.errors import CardError, SpaceError, ThreatError
+from adv_wrappers.core.values import Value, construct
+from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
 from adv_wrappers.parsing import parse_when
-from adv_wrappers.training.checkpoints import CheckpointEvaluator, restore_model, save_model
+from adv_wrappers.training.adversary_checkpoints import (
+    AdversaryCheckpoints,
+    AdversaryProgress,
+    AdversaryTask,
+    OnEpisode,
+)
+from adv_wrappers.training.checkpoints import CheckpointEvaluator
 from adv_wrappers.training.director_networks import director_of, minibatch, policy_kwargs
 from adv_wrappers.training.pa_ad_forms import BOTH, actors_by_form, check_forms_folder, strongest_form
 from adv_wrappers.training.sb3_adapter import Sb3Adapter
-from adv_wrappers.training.training_folder import (
-    as_json,
-    check_no_other_card,
-    check_same,
-    check_seed,
-    describe_settings,
-)
-from adv_wrappers.utils.files import holding, make_folder, write
+from adv_wrappers.training.training_folder import check_seed, describe_settings
+from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
+from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
 ALGORITHMS: dict[str, type[PPO | A2C]] = {"ppo": PPO, "a2c": A2C}
 MOST_NUMBERS = 4096  # of an adversary's action
-
-
-AdversaryProgress = Callable[[int, float], None]
-
-
-@dataclass
-class AdversaryTask:
-    """What an adversary is trained for.
-
-    Attributes:
-        victim: the victim under attack.
-        actor: turns the adversary's action into a perturbation.
-        budget, when: budget and timing of the attack.
-        observe: what the director observes, ``"state"`` or ``"state+action"``.
-        evaluator: plays the episodes that checkpoints are compared on.
-        about: the description that distinguishes this training from others.
-    """
-
-    victim: Victim
-    actor: Actor | Hybrid
-    budget: Budget
-    when: When | Callable[..., Any] | None
-    observe: str
-    evaluator: CheckpointEvaluator
-    about: dict[str, Any] = field(default_factory=dict)
-
-
-class AdversaryCheckpoints(BaseCallback):
-    """Evaluates the deterministic director every ``every`` steps, keeps the best one, and writes the checkpoint.
-
-    Args:
-        task: what the adversary is trained for.
-        every: steps between two checkpoints.
-        out: a folder, or None.
-        progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``.
-    """
-
-    def __init__(
-        self, task: AdversaryTask, every: int, out: str | Path | None, progress: AdversaryProgress | None
-    ) -> None:
-        super().__init__()
-        self.task, self.every, self.progress = task, every, progress
-        self.out = None if out is None else Path(out)
-        self.next, self.best, self.found = every, np.inf, None  # type: tuple[int, float, Learned | None]
-        self.record: list[dict[str, Any]] = []
-        self.seconds, self.since = 0.0, time.process_time()  # of the processor, without the evaluations
-        if self.out is not None:
-            make_folder(self.out)
-            task.about = as_json(task.about)
-            if not (self.out / "state.json").exists():
-                check_no_other_card(self.out, task.about)
-
-    def resume(self, model: OnPolicyAlgorithm) -> bool:
-        """Load the state of this training from its folder into a new model; False if the folder holds none.
-
-        The files are read as data: no code in them runs.
-
-        Raises:
-            ValueRangeError: for the folder of another training.
-            CardError: for a folder that cannot be read.
-        """
-        if self.out is None or not (self.out / "state.json").exists():
-            return False
-        try:
-            state = json.loads((self.out / "state.json").read_text(encoding="utf-8"))
-            found = state["about"]
-            self.next, self.record = int(state["next"]), list(state["record"])
-            known = json.loads((self.out / "card.json").read_text(encoding="utf-8"))["training"]["checkpoints"]
-            self.best = float(known[-1]["mean_return"])  # the card may be newer: it is written first
-        except (KeyError, TypeError) as error:
-            raise CardError(f"{self.out} holds no training of an adversary (no {error}): give another out=") from error
-        except (OSError, ValueError) as error:
-            raise CardError(f"cannot read {self.out / 'state.json'}: {error}") from error
-        check_same(self.out, found, self.task.about)
-        self.seconds = float(self.record[-1]["seconds"]) if self.record else 0.0
-        self.found = Learned(card=str(self.out), victim=self.task.actor.victim)
-        restore_model(model, self.out / "model.zip", self.out / "normaliser.json")
-        return True
-
-    def finish(self) -> Learned:
-        """The strongest checkpoint, after evaluating the last steps too."""
-        if not self.record or self.record[-1]["steps"] < self.model.num_timesteps:
-            self._checkpoint()
-        assert self.found is not None
-        return self.found
-
-    def _on_training_start(self) -> None:
-        self.since = time.process_time()
-
-    def _on_step(self) -> bool:
-        return True
-
-    def _on_rollout_start(self) -> None:  # after the update that follows a rollout, so that a checkpoint is whole
-        if self.num_timesteps >= self.next:
-            self._checkpoint()
-
-    def _checkpoint(self) -> None:
-        self.seconds += time.process_time() - self.since
-        model: Any = self.model
-        task, steps = self.task, int(model.num_timesteps)
-        self.next = (steps // self.every + 1) * self.every
-        parts: dict[str, Any] = {"observe": task.observe, "within": task.budget, "when": task.when}
-        learned = Learned(director_of(model), task.actor, **parts)
-        returns = task.evaluator.play(task.victim, ThreatModel(learned.on, learned, task.budget, task.when))
-        mean = float(returns.mean())
-        recent = [-episode["r"] for episode in model.ep_info_buffer or ()]
-        self.record.append({
-            "steps": steps, "mean_return": mean, "std": float(returns.std()), "median": float(np.median(returns)),
-            "in_training": float(np.mean(recent)) if recent else None, "seconds": round(self.seconds, 3),
-        })  # fmt: skip
-        if hasattr(self.model, "_logger"):  # a training that was complete when it was resumed has none
-            self.logger.record("adversary/victim_return", mean)
-        if mean < self.best:
-            self.best, self.found = mean, learned
-            if self.out is not None:
-                self.found = learned.save(self.out, task.budget, {**task.about, "checkpoints": self.record})
-        if self.out is not None:
-            self._write(self.out)
-        if self.progress is not None:
-            self.progress(steps, mean)
-        self.since = time.process_time()
-
-    def _write(self, out: Path) -> None:
-        save_model(self.model, out / "model.zip", out / "normaliser.json")
-        state = {"next": self.next, "about": self.task.about, "record": self.record}
-        write(out / "state.json", (json.dumps(state, indent=1) + "\n").encode())
 
 
 @holding
@@ -195,13 +65,15 @@ def train_adversary(
     checks: int = 10, episodes: int = 30, out: str | Path | None = None, tensorboard: str | Path | None = None,
     progress: AdversaryProgress | None = None, env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None, observe: str = "state", quantize: bool = True,
-    device: str | torch.device | None = None, **settings: Any,
+    reward: Reward | None = None, on_episode: OnEpisode | None = None, device: str | torch.device | None = None,
+    **settings: Any,
 ) -> Learned:  # fmt: skip
     """Train an adversary against a victim: the director of SA-RL, PA-AD or another actor.
 
     Args:
-        kind: ``"sa-rl"``, ``"pa-ad"``, ``"pa-ad-action"``, an actor with other arguments, a :class:`Hybrid`, or the
-            dictionary of one.
+        kind: ``"sa-rl"``, ``"pa-ad"``, ``"pa-ad-action"``; ``"timed:"`` and a perturbation, as in
+            ``"timed:max-diff"``, to learn when to attack with it, or ``"induce"``; an actor with other arguments, a
+            :class:`Hybrid`, or the dictionary of one.
         env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
             :func:`adv_wrappers.evaluate`.
         victim: the victim or its reference.
@@ -225,6 +97,11 @@ def train_adversary(
         progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``; with
             ``form="both"`` the steps of the second form come after ``steps``.
         observe, quantize: as for :class:`adv_wrappers.AdversaryEnv`.
+        reward: as for :class:`adv_wrappers.AdversaryEnv`; None is minus the victim's reward. Where attacks cost
+            something, :class:`adv_wrappers.wrappers.adversary_rewards.PerturbationCost`, checkpoints are compared by
+            the victim's return and that cost.
+        on_episode: called as ``on_episode(steps done, return of the victim, attacks, length)`` at the end of every
+            training episode; it stops the training there by returning False.
         device: the device that the director is trained on; None takes the CPU for flat observations, where that is
             faster, and for images a CUDA device if there is one. The victim and the attack stay on the victim's device.
         **settings: settings of the algorithm, instead of the defaults.
@@ -239,7 +116,7 @@ def train_adversary(
     if algorithm not in ALGORITHMS:
         known = " or ".join(map(repr, ALGORITHMS))
         raise ThreatError(f"algorithm must be {known}, got {algorithm!r}; AdversaryEnv is for every other library")
-    taken = sorted({"env", "policy", "tensorboard_log", "reward"} & {*settings})
+    taken = sorted({"env", "policy", "tensorboard_log"} & {*settings})
     if taken:
         raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
     victim = load_victim(victim)
@@ -249,7 +126,7 @@ def train_adversary(
             "eps": eps, "steps": steps, "algorithm": algorithm, "num_envs": num_envs, "seed": seed, "scale": scale,
             "within": within, "when": when, "checks": checks, "episodes": episodes, "tensorboard": tensorboard,
             "env_kwargs": env_kwargs, "make": make, "observe": observe, "quantize": quantize, "device": device,
-            **settings,
+            "reward": reward, "on_episode": on_episode, **settings,
         }  # fmt: skip
         if form != BOTH:
             return train_adversary(actors[form], env, victim, out=out, progress=progress, **given)
@@ -259,8 +136,10 @@ def train_adversary(
     for name, value in (("steps", steps), ("num_envs", rows), ("checks", checks), ("episodes", episodes)):
         check_integer(name, value, 1)
     actor = as_actor(kind, victim)
-    if within is None and eps is None and getattr(actor, "on", None) == "action" and victim.discrete:
-        within = Valid()
+    if within is None and eps is None:
+        within = getattr(actor, "within", None)
+        if within is None and getattr(actor, "on", None) == "action" and victim.discrete:
+            within = Valid()
     if (eps is None) == (within is None):
         raise ThreatError("train_adversary needs a budget: eps=, or within=")
     budget = within if within is not None else Linf(eps, scale)  # type: ignore[arg-type]  # it says what is no number
@@ -268,6 +147,8 @@ def train_adversary(
     when = parse_when(when) if isinstance(when, str) else when
     if out is not None and when is not None and not isinstance(when, When):
         raise ThreatError(f"a folder keeps timings such as Bernoulli(0.5), not the function {when!r:.60}")
+    if out is not None and reward is not None and not isinstance(reward, Value):
+        raise ThreatError(f"a folder keeps rewards such as PerturbationCost(1.0), not the function {reward!r:.60}")
     if algorithm == "ppo":
         _check_learnable(actor, victim)
     make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
@@ -275,11 +156,12 @@ def train_adversary(
     with closing(vector), one_thread():
         # float64: the adversary's reward is made of the victim's before that is rounded
         adapter = Sb3Adapter(vector, np.float64)
-        game = VecAdversaryEnv(adapter, victim, actor, budget, when, observe=observe, quantize=quantize)
+        earned = minus_reward if reward is None else reward
+        game = VecAdversaryEnv(adapter, victim, actor, budget, when, reward=earned, observe=observe, quantize=quantize)
         chosen = {**_defaults(algorithm, flat, rows, settings), **settings}
         chosen["policy_kwargs"] = {**policy_kwargs(game.observation_space), **settings.get("policy_kwargs", {})}
         evaluator = CheckpointEvaluator(make_env, episodes, seed, quantize)
-        task = AdversaryTask(victim, actor, budget, when, observe, evaluator)
+        task = AdversaryTask(victim, actor, budget, when, observe, earned, evaluator)
         task.about = {
             "algorithm": algorithm, "environment": {"id": name, "kwargs": kwargs}, "num_envs": rows, "seed": seed,
             "episodes": episodes, "observe": observe, "quantize": quantize, "actor": actor.open().to_dict(),
@@ -287,9 +169,10 @@ def train_adversary(
             "victim": {"ref": victim.ref, "sha256": victim.fingerprint(), "select": victim.select},
             "actor_victim": None if actor.victim is None else actor.victim.fingerprint(),
             "settings": describe_settings(chosen),
+            **({"reward": reward.to_dict()} if isinstance(reward, Value) else {}),
         }  # fmt: skip
         try:
-            checkpoints = AdversaryCheckpoints(task, max(steps // checks, 1), out, progress)
+            checkpoints = AdversaryCheckpoints(task, max(steps // checks, 1), out, progress, on_episode)
             place, logs = device or ("cpu" if flat else "auto"), None if tensorboard is None else str(tensorboard)
             normal = VecNormalize(game, norm_obs=flat, norm_reward=True, gamma=chosen["gamma"])
             given = {"policy": "MlpPolicy", "env": normal, "seed": seed, "device": place, "tensorboard_log": logs}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,42 +13,39 @@ from gymnasium import spaces
 
 from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, ActorSpace, Unperturbed, check_actions
 from adv_wrappers.adversaries.hybrid import Hybrid
-from adv_wrappers.adversaries.learned import OBSERVE, append_actions
+from adv_wrappers.adversaries.learned import OBSERVE, append_actions, append_spent
+from adv_wrappers.adversaries.timed import Timed
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, fits
-from adv_wrappers.core.types import Action, Array, Flags, Leaves, Observation, Space
+from adv_wrappers.core.types import Action, Array, Counter, Flags, Leaves, Observation, Space
 from adv_wrappers.core.values import Value, construct, decode
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.parsing import parse_when
+from adv_wrappers.presets import parse_perturbation
 from adv_wrappers.timing import Never
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward, takes_induced_action
 from adv_wrappers.wrappers.base import Layer, floated
 
 
-class Reward(Protocol):
-    """A function from what the victim earned to what the adversary earns."""
-
-    def __call__(
-        self, reward: Any, *, attacked: Any, terminated: Any, truncated: Any, return_: Any, spent: Any
-    ) -> Any: ...
-
-
-def minus_reward(reward: Any, **_: object) -> Any:
-    """The victim's reward, negated: the adversary's reward in the papers."""
-    return -reward
-
-
 def as_actor(actor: object, victim: Victim) -> Actor | Hybrid:
-    """An actor, its name or its dictionary, as an actor whose victim is filled in.
+    """An actor, its text or its dictionary, as an actor whose victim is filled in.
+
+    A text is an actor's name, or ``timed:`` and that of a perturbation: ``timed:max-diff:steps=5``.
 
     Raises:
         ThreatError: for anything else.
     """
     if isinstance(actor, str):
-        kind = Value.kinds.get(actor)
+        name, colon, rest = actor.partition(":")
+        if name.strip() == Timed.name:
+            if not rest.strip():
+                raise ThreatError(f"timed needs the perturbation that it times, as in 'timed:max-diff', got {actor!r}")
+            return Timed(parse_perturbation(rest), victim)
+        kind = None if colon else Value.kinds.get(actor)
         if kind is None or not issubclass(kind, Actor):
             known = sorted(name for name, k in Value.kinds.items() if issubclass(k, Actor))
             raise ThreatError(f"unknown actor {actor!r}; known: {', '.join(known)}")
@@ -71,7 +69,7 @@ class AdversaryConfig:
             alone.
         action_threat: the threat to the actions, or None.
         observation_space, action_space: the adversary's own spaces, of one row.
-        observe: ``"state"`` or ``"state+action"``.
+        observe: ``"state"``, ``"state+action"`` or ``"state+action+spent"``.
         reward: the adversary's reward function.
     """
 
@@ -105,10 +103,12 @@ class AdversaryConfig:
             raise ThreatError(f"observe must be {' or '.join(map(repr, OBSERVE))}, got {observe!r}")
         if not callable(reward):
             raise ThreatError(f"reward must be a function, got {reward!r:.80}")
+        takes_induced_action(reward)
         field = Field(observation_space, None, "observation")
         own_space = actor.action_space(field.shape)
         within, when = (decode(part) if isinstance(part, Mapping) else part for part in (within, when))
         when = parse_when(when) if isinstance(when, str) else when
+        within = getattr(actor, "within", None) if within is None else within
         action_threat = None
         if isinstance(actor, Hybrid) or actor.on == "action":
             part, reach = (actor.action, actor.reach) if isinstance(actor, Hybrid) else (actor, within)
@@ -120,7 +120,7 @@ class AdversaryConfig:
             threat = ThreatModel("observation", ActorPerturbation(state, field.shape), within, when).against(victim)
         else:
             threat = ThreatModel("observation", Unperturbed(), Valid(), Never())
-        seen = observation_space if observe == "state" else _with_actions(observation_space, victim)
+        seen = observation_space if observe == "state" else _extended(observation_space, victim, observe)
         return AdversaryConfig(victim, actor, threat, action_threat, seen, own_space, observe, reward)
 
     @property
@@ -128,13 +128,22 @@ class AdversaryConfig:
         """Whether the adversary perturbs actions alone."""
         return getattr(self.actor, "on", None) == "action"
 
-    def adversary_reward(self, reward: Any, **outcome: Any) -> Any:
+    @cached_property
+    def _takes_induced_action(self) -> bool:
+        return takes_induced_action(self.reward)
+
+    def adversary_reward(self, reward: Any, induced_action: Action, **outcome: Any) -> Any:
         """The adversary's reward, of the shape of the victim's: a scalar, or ``[B]``.
+
+        Args:
+            reward: the victim's.
+            induced_action: the action that the environment received.
+            **outcome: what every reward function gets.
 
         Raises:
             ValueRangeError: for a reward that is no number, not finite, or of another shape.
         """
-        own = self.reward(reward, **outcome)
+        own = self.reward(reward, **outcome, **self._induced(induced_action))
         expected, got = tuple(np.shape(reward)), None
         try:
             got = tuple(np.shape(own))
@@ -148,26 +157,32 @@ class AdversaryConfig:
             )
         return own
 
-    def adversary_observation(self, runner: PolicyRunner, true: Observation) -> Observation:
-        """What the adversary observes at true observations ``[B, *S]``."""
+    def _induced(self, action: Action) -> dict[str, Action]:
+        return {"induced_action": action} if self._takes_induced_action else {}
+
+    def adversary_observation(self, runner: PolicyRunner, true: Observation, spent: Counter) -> Observation:
+        """What the adversary observes at true observations ``[B, *S]``, after ``spent`` attacks in their episodes."""
         if self.observe == "state":
             return true
         # an adversary of actions alone observes the very action that it will perturb
         action = torch.from_numpy(np.asarray(runner.peek(true) if self.on_actions else runner.mode(true)))
-        return append_actions(torch.from_numpy(np.array(true)), action, self.victim.action_space).numpy()
+        seen = append_actions(torch.from_numpy(np.array(true)), action, self.victim.action_space)
+        return (append_spent(seen, spent) if self.observe == OBSERVE[2] else seen).numpy()
 
 
-def _with_actions(space: Space, victim: Victim) -> spaces.Box:
-    """The space of observations with the victim's action appended."""
+def _extended(space: Space, victim: Victim, observe: str) -> spaces.Box:
+    """The space of observations with the victim's action appended, and the number of attacks."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 1 or space.dtype.kind != "f":
-        raise SpaceError(f"observe='state+action' is for flat observations of floats, got {space}")
+        raise SpaceError(f"observe={observe!r} is for flat observations of floats, got {space}")
     acts = victim.action_space
     if isinstance(acts, spaces.Discrete):
         low, high = np.zeros(int(acts.n)), np.ones(int(acts.n))
     elif isinstance(acts, spaces.Box):  # unclipped: a victim's own action may lie outside its space
         low, high = np.full(acts.shape, -np.inf).ravel(), np.full(acts.shape, np.inf).ravel()
     else:
-        raise SpaceError(f"observe='state+action' takes one discrete action or continuous ones, got {acts}")
+        raise SpaceError(f"observe={observe!r} takes one discrete action or continuous ones, got {acts}")
+    if observe == OBSERVE[2]:
+        low, high = np.append(low, 0), np.append(high, np.inf)
     low, high = np.concatenate([space.low, low]), np.concatenate([space.high, high])
     return spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype.type)
 
@@ -229,12 +244,19 @@ class AdversaryLayer(Layer):
             self.engine.count_attacks(on_actions)
         return attacked | on_actions
 
-    def _final_observations(self, obs: Observation, done: Array, final: Callable[[int], Any]) -> dict[int, Array]:
+    @property
+    def _induced_action(self) -> Action:
+        """The action that the environment received last."""
+        return self.engine.sent if self._action_layer is None else self._action_layer.engine.sent
+
+    def _final_observations(
+        self, obs: Observation, done: Array, final: Callable[[int], Any], spent: Counter
+    ) -> dict[int, Array]:
         """Final observations by row, as the adversary observes them, before the rows begin their next episodes."""
         whole, rows = np.array(obs), np.flatnonzero(done).tolist()
         for row in rows:
             whole[row] = final(row)
-        seen = self.config.adversary_observation(self.runner, whole)
+        seen = self.config.adversary_observation(self.runner, whole, spent)
         return {row: seen[row] for row in rows}
 
 

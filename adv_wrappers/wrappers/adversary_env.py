@@ -29,10 +29,9 @@ from adv_wrappers.wrappers.action import PerturbAction, VectorPerturbAction
 from adv_wrappers.wrappers.adversary_config import (
     AdversaryConfig,
     AdversaryLayer,
-    Reward,
-    minus_reward,
     recorded_arguments,
 )
+from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.base import is_vec_env
 from adv_wrappers.wrappers.env import EnvLayer
 from adv_wrappers.wrappers.vector import VectorLayer
@@ -73,7 +72,7 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         self.runner.reset(mask, seeds)
         self._finished = np.zeros(self.num_envs, bool) if mask is None else self._finished & ~mask
         self._true = obs
-        return self.config.adversary_observation(self.runner, obs), info
+        return self.config.adversary_observation(self.runner, obs, self.engine.spent), info
 
     def _find_device(self, obs: Observation) -> None:
         if trees.device(obs) is not None:
@@ -89,8 +88,9 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         self._victim_returns += rewards
         reward = self.config.adversary_reward(
             rewards, attacked=attacked, terminated=terminated, truncated=truncated, return_=self._victim_returns.copy(),
-            spent=engine.spent,
+            spent=engine.spent, induced_action=self._induced_action,
         )  # fmt: skip
+        spent = engine.spent
         info, done = self._note(info, self._rows(engine.attacked), None), terminated | truncated
         engine.end_step(done)
         if mode == AutoresetMode.NEXT_STEP:
@@ -98,15 +98,16 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
             self._finished = done
         elif mode == AutoresetMode.SAME_STEP:
             if self.config.observe != "state" and info.get("final_obs") is not None:
-                info = {**info, "final_obs": self._final_obs(info["final_obs"], obs, done)}
+                info = {**info, "final_obs": self._final_obs(info["final_obs"], obs, done, spent)}
             self._begin_episodes(done)
         self._true = obs
-        return self.config.adversary_observation(self.runner, obs), reward, terminated, truncated, info
+        seen = self.config.adversary_observation(self.runner, obs, engine.spent)
+        return seen, reward, terminated, truncated, info
 
-    def _final_obs(self, final: Array, obs: Observation, done: Array) -> Array:
+    def _final_obs(self, final: Array, obs: Observation, done: Array, spent: Array) -> Array:
         """SAME_STEP's final observations, as the adversary observes them."""
         out = np.full(len(final), None, dtype=object)
-        for row, seen in self._final_observations(obs, done, final.__getitem__).items():
+        for row, seen in self._final_observations(obs, done, final.__getitem__, spent).items():
             out[row] = seen
         return out
 
@@ -123,14 +124,18 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
         env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``; the class that fits is returned.
         victim: the victim that acts, or its reference.
         actor: turns the adversary's action into a perturbation: ``SARL()``, ``PAAD()``, ``ActionPAAD()``, a ``Hybrid``
-            of two, one of the names ``"sa-rl"``, ``"pa-ad"`` and ``"pa-ad-action"``, or a dictionary.
+            of two, ``Timed(how)`` or ``Induce()``, which may decline a step; one of the names ``"sa-rl"``, ``"pa-ad"``,
+            ``"pa-ad-action"``, ``"induce"``, or a text such as ``"timed:max-diff"``; or a dictionary.
         within: the budget, of the observations or, for an actor on actions, of these (discrete ones need none).
         when: the timing, as a value or a text; None attacks at every step. The layers of a hybrid draw separately.
         reward: ``(reward, *, attacked, terminated, truncated, return_, spent)`` to the adversary's reward; by default
             minus the victim's. ``return_`` is the victim's return so far, ``spent`` the number of attacks in this
-            episode (of a hybrid those on observations).
-        observe: what the adversary observes: the true observation (``"state"``), or that with the victim's action
-            appended (``"state+action"``; discrete actions one-hot).
+            episode (of a hybrid those on observations). A function that takes ``induced_action`` too gets the action
+            that the environment received. :class:`adv_wrappers.wrappers.adversary_rewards.PerturbationCost` makes
+            attacks cost something.
+        observe: what the adversary observes: the true observation (``"state"``); that with the victim's action
+            appended (``"state+action"``; discrete actions one-hot); or also the number of attacks of the episode so far
+            (``"state+action+spent"``), on which the game depends where a budget limits it.
         quantize: False gives the victim integer observations as float32, for budgets below one grey level.
 
     The adversary's actions are in the actor's action space. One beyond [-1, 1] is scaled back as a whole where the
@@ -199,7 +204,9 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
         return self._own_observation(obs), info
 
     def _own_observation(self, obs: Observation) -> Observation:
-        return obs if self.config.observe == "state" else self.config.adversary_observation(self.runner, obs[None])[0]
+        if self.config.observe == "state":
+            return obs
+        return self.config.adversary_observation(self.runner, obs[None], self.engine.spent)[0]
 
     def step(self, action: Action) -> tuple[Observation, SupportsFloat, bool, bool, Info]:
         """Attack with the adversary's action, let the victim act, and step the environment."""
@@ -213,7 +220,7 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
         self._victim_returns += float(reward)
         own = self.config.adversary_reward(
             reward, attacked=attacked, terminated=terminated, truncated=truncated, return_=self._victim_returns,
-            spent=engine.spent,
+            spent=engine.spent, induced_action=self._induced_action,
         )  # fmt: skip
         info = self._note(info, bool(engine.attacked), None)
         engine.end_step(bool(terminated or truncated))

@@ -11,7 +11,8 @@ from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.types import Action
 from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.adversary_config import AdversaryConfig, AdversaryLayer, Reward, minus_reward
+from adv_wrappers.wrappers.adversary_config import AdversaryConfig, AdversaryLayer
+from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.base import wrappers_of
 from adv_wrappers.wrappers.sb3 import VecLayer, VecPerturbAction
 
@@ -20,7 +21,8 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
     """:class:`adv_wrappers.AdversaryEnv` for an SB3 ``VecEnv``: all rows are attacked as one batch.
 
     Put it around the bare environments (``DummyVecEnv``, ``SubprocVecEnv``), and ``VecNormalize`` around it: the victim
-    sees raw observations. Where a Monitor writes ``info["episode"]``, its ``r`` becomes the adversary's return.
+    sees raw observations. Where a Monitor writes ``info["episode"]``, its ``r`` becomes the adversary's return. At the
+    end of an episode ``info["adversary_episode"]`` holds ``victim_return``, the number of ``attacks``, and ``length``.
     """
 
     on: ClassVar[On] = "observation"
@@ -42,6 +44,7 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
         self.observation_space, self.action_space = config.observation_space, config.action_space
         self._victim_returns = np.zeros(venv.num_envs)
         self._returns = np.zeros(venv.num_envs)  # of the adversary
+        self._lengths = np.zeros(venv.num_envs, np.int64)
 
     def reset(self) -> Any:
         """Reset all rows; returns what the adversary observes, ``[B, *S]``."""
@@ -49,7 +52,8 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
         self.runner.reset(seeds=seeds if any(seed is not None for seed in seeds) else None)
         self._true = obs
         self._victim_returns[:] = self._returns[:] = 0.0
-        return self.config.adversary_observation(self.runner, obs)
+        self._lengths[:] = 0
+        return self.config.adversary_observation(self.runner, obs, self.engine.spent)
 
     def step_async(self, actions: Action) -> None:
         """Attack with the adversary's actions ``[B, *A]``, and let the victim act."""
@@ -65,22 +69,30 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
         cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & dones
         own = self.config.adversary_reward(
             rewards, attacked=attacked, terminated=dones & ~cut, truncated=cut, return_=self._victim_returns.copy(),
-            spent=engine.spent,
+            spent=engine.spent, induced_action=self._induced_action,
         )  # fmt: skip
         self._returns += own
+        self._lengths += 1
+        spent = engine.spent
         each = np.broadcast_to(engine.attacked, (self.num_envs,))
         infos = [self._note(info, bool(each[i]), None) for i, info in enumerate(infos)]
         engine.end_step(dones)
         if dones.any():
             for row in np.flatnonzero(dones).tolist():
+                infos[row]["adversary_episode"] = {
+                    "victim_return": float(self._victim_returns[row]), "attacks": int(spent[row]),
+                    "length": int(self._lengths[row]),
+                }  # fmt: skip
                 if "episode" in infos[row]:  # a Monitor beneath counts what the victim earns
                     infos[row]["episode"] = {**infos[row]["episode"], "r": float(self._returns[row])}
             if self.config.observe != "state":
                 for row, seen in self._final_observations(
-                    obs, dones, lambda i: infos[i]["terminal_observation"]
+                    obs, dones, lambda i: infos[i]["terminal_observation"], spent
                 ).items():
                     infos[row]["terminal_observation"] = seen
             self.runner.reset(dones)
             self._victim_returns[dones] = self._returns[dones] = 0.0
+            self._lengths[dones] = 0
         self._true = obs
-        return self.config.adversary_observation(self.runner, obs), np.asarray(own, np.float32), dones, infos
+        seen = self.config.adversary_observation(self.runner, obs, engine.spent)
+        return seen, np.asarray(own, np.float32), dones, infos
