@@ -1,0 +1,83 @@
+"""The figures of a measured resilience: what they draw, and the files that they write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, rgb
+from adv_wrappers.rendering.resilience_plots import (
+    TrainingCurve,
+    moving_mean,
+    plot_histogram,
+    plot_profile,
+    plot_training,
+)
+
+STEPS = np.arange(1, 301) * 32
+CURVE = TrainingCurve(STEPS, 490 - 80 / STEPS, np.where(STEPS > 4000, 5, 9))
+COUNTS = np.array([10, 9, 0, 3])
+PLOTS: list[Callable[..., None]] = [
+    lambda path: plot_training(CURVE, path, "resilience of somebody", 100),
+    lambda path: plot_histogram(COUNTS, 10, path, "resilience of somebody"),
+    lambda path: plot_profile({"a": [[0.0, 1.0], [4.0, 6.0]], "b": [[1, 1], [2, 2]]}, [1, 2], path, "two victims"),
+]
+
+
+@pytest.mark.parametrize("plot", PLOTS)
+@pytest.mark.parametrize(("name", "head"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml")])
+def test_a_plot_is_what_its_name_says(tmp_path: Path, plot: Callable[..., None], name: str, head: bytes) -> None:
+    written = []
+    for folder in ("a", "b"):
+        plot(tmp_path / folder / name)
+        written.append((tmp_path / folder / name).read_bytes())
+    assert written[0].startswith(head) and written[0] == written[1]
+
+
+@pytest.mark.parametrize("plot", PLOTS)
+def test_a_plot_of_another_format_is_refused(tmp_path: Path, plot: Callable[..., None]) -> None:
+    with pytest.raises(ValueRangeError, match=r"written as \.png, \.svg or \.pdf, got"):
+        plot(tmp_path / "p.jpg")
+    assert not list(tmp_path.iterdir())
+
+
+def coloured(path: Path, colour: str) -> int:
+    """Pixels of a colour."""
+    image = cv2.imread(str(path))
+    assert image is not None
+    return int((image[..., ::-1] == np.array(rgb(colour), np.uint8)).all(-1).sum())
+
+
+def test_bars_are_as_high_as_their_steps_were_attacked(tmp_path: Path) -> None:
+    draw = partial(plot_histogram, episodes=10, path=tmp_path / "p.png", title="t")
+    draw(COUNTS)
+    whole = coloured(tmp_path / "p.png", ATTACKED)
+    draw(COUNTS // 2 * 2 // 2)  # 5, 4, 0, 1
+    half = coloured(tmp_path / "p.png", ATTACKED)
+    assert half / whole == pytest.approx(10 / 22, abs=0.02)
+    draw(np.array([], np.int64))  # nothing was attacked
+    assert coloured(tmp_path / "p.png", ATTACKED) == 0
+
+
+def test_every_victim_has_a_line(tmp_path: Path) -> None:
+    plot_profile({"a": [[1.0]] * 2, "b": [[2.0]] * 2}, [1, 2], tmp_path / "p.png", "t")
+    assert coloured(tmp_path / "p.png", ATTACKED) > 100 and coloured(tmp_path / "p.png", CLEAN) > 100
+
+
+def test_moving_means() -> None:
+    values = np.array([2.0, 4.0, 9.0, 1.0])
+    assert moving_mean(values, 2).tolist() == [2.0, 3.0, 6.5, 5.0]
+    assert moving_mean(values, 100).tolist() == [2.0, 3.0, 5.0, 4.0]
+    assert moving_mean(np.array([], np.int64), 3).tolist() == []
+
+
+def test_an_empty_training_is_drawn(tmp_path: Path) -> None:
+    empty = np.array([], np.int64)
+    plot_training(TrainingCurve(empty, empty.astype(np.float64), empty), tmp_path / "p.png", "t", 100)
+    assert coloured(tmp_path / "p.png", ATTACKED) == 0
