@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import DTypeLike
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from adv_wrappers.core.threat import ThreatModel
@@ -121,3 +121,15 @@ class AgentVecEnv(Sb3Adapter):
         out = super().step_wait()
         self.true_observations.append(self.recorder.observation)
         return out
+
+
+class EpisodicNormalize(VecNormalize):
+    """A ``VecNormalize`` that tells an algorithm of no time limit: every end of an episode is its end.
+
+    Without a discount what counts is the sum of an episode. SB3 adds the value of the last state to an episode that was
+    truncated, and so would go on adding, since the sum of all that might have followed has no bound.
+    """
+
+    def step_wait(self) -> VecEnvStepReturn:
+        obs, rewards, dones, infos = super().step_wait()
+        return obs, rewards, dones, [{**info, "TimeLimit.truncated": False} for info in infos]

@@ -43,7 +43,7 @@ from adv_wrappers.training.adversary_checkpoints import (
 from adv_wrappers.training.checkpoints import CheckpointEvaluator
 from adv_wrappers.training.director_networks import director_of, minibatch, policy_kwargs
 from adv_wrappers.training.pa_ad_forms import BOTH, actors_by_form, check_forms_folder, strongest_form
-from adv_wrappers.training.sb3_adapter import Sb3Adapter
+from adv_wrappers.training.sb3_adapter import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.training_folder import check_seed, describe_settings
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import check_integer
@@ -104,7 +104,8 @@ def train_adversary(
             training episode; it stops the training there by returning False.
         device: the device that the director is trained on; None takes the CPU for flat observations, where that is
             faster, and for images a CUDA device if there is one. The victim and the attack stay on the victim's device.
-        **settings: settings of the algorithm, instead of the defaults.
+        **settings: settings of the algorithm, instead of the defaults. With ``gamma=1`` an episode that a time limit
+            truncates is over: nothing is added for what might have followed.
 
     Returns:
         The adversary, which ``evaluate`` and every wrapper take; with ``out`` it has a JSON form.
@@ -174,7 +175,8 @@ def train_adversary(
         try:
             checkpoints = AdversaryCheckpoints(task, max(steps // checks, 1), out, progress, on_episode)
             place, logs = device or ("cpu" if flat else "auto"), None if tensorboard is None else str(tensorboard)
-            normal = VecNormalize(game, norm_obs=flat, norm_reward=True, gamma=chosen["gamma"])
+            normaliser = EpisodicNormalize if chosen["gamma"] == 1 else VecNormalize
+            normal = normaliser(game, norm_obs=flat, norm_reward=True, gamma=chosen["gamma"])
             given = {"policy": "MlpPolicy", "env": normal, "seed": seed, "device": place, "tensorboard_log": logs}
             model: OnPolicyAlgorithm = construct(ALGORITHMS[algorithm], **given, **chosen)
             if checkpoints.resume(model):  # other draws and episodes than at the beginning

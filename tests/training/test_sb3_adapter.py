@@ -16,7 +16,7 @@ pytest.importorskip("stable_baselines3")
 
 from stable_baselines3 import A2C, PPO
 
-from adv_wrappers.training.sb3_adapter import AgentVecEnv, Sb3Adapter
+from adv_wrappers.training.sb3_adapter import AgentVecEnv, EpisodicNormalize, Sb3Adapter
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
 LENGTH, STEPS, GAMMA, VALUE = 3, 8, 0.5, 80.0
@@ -75,6 +75,17 @@ def test_an_episode_that_is_cut_short_has_a_value_after_it(kind, whose, end):
     starts = np.zeros((STEPS, 2))
     starts[::LENGTH] = 1
     np.testing.assert_array_equal(model.rollout_buffer.episode_starts, starts)
+    env.close()
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_without_a_discount_nothing_follows_a_time_limit(end):
+    env = EpisodicNormalize(env_of("adversary", end), norm_obs=False, norm_reward=False, gamma=1.0)
+    model = PPO("MlpPolicy", env, n_steps=STEPS, gamma=1.0, seed=0, device="cpu", batch_size=2 * STEPS, n_epochs=1)
+    with torch.no_grad():
+        model.policy.value_net.bias.fill_(VALUE)
+    model.learn(2 * STEPS)
+    np.testing.assert_allclose(model.rollout_buffer.rewards, np.full((STEPS, 2), -1.0))
     env.close()
 
 

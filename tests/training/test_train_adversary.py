@@ -17,10 +17,11 @@ from tests.rigs import RIGS, ReplayEnv
 
 pytest.importorskip("stable_baselines3")
 
+from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 from adv_wrappers.training.sb3_adapter import Sb3Adapter
-from adv_wrappers.training.train_adversary import train_adversary
+from adv_wrappers.training.train_adversary import ALGORITHMS, train_adversary
 
 SHORT = "tests/Short-v0"  # CartPole of 30 steps
 QUICK = {"num_envs": 4, "checks": 2, "episodes": 3, "n_steps": 32, "batch_size": 64, "n_epochs": 2}
@@ -381,3 +382,17 @@ def test_tensorboard_and_the_record(tmp_path):
     assert [set(point) for point in record] == [
         {"steps", "mean_return", "std", "median", "in_training", "seconds"}
     ] * 2 and record[1]["seconds"] >= record[0]["seconds"] > 0
+
+
+@pytest.mark.parametrize(("gamma", "kind"), [(1.0, "EpisodicNormalize"), (0.99, "VecNormalize")])
+def test_a_time_limit_ends_an_episode_without_a_discount(gamma, kind, monkeypatch):
+    made = []
+
+    class Seen(PPO):
+        def __init__(self, *given, env, **more):
+            made.append(type(env).__name__)
+            super().__init__(*given, env=env, **more)
+
+    monkeypatch.setitem(ALGORITHMS, "ppo", Seen)
+    train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 128, gamma=gamma, **{**QUICK, "checks": 1})
+    assert made == [kind]
