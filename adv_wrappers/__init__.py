@@ -34,7 +34,7 @@ from adv_wrappers.presets import presets, threat
 from adv_wrappers.registration import register, register_presets
 from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
 from adv_wrappers.training.train_critic import train_critic
-from adv_wrappers.victims import Victim, from_module, from_sb3, load_victim, save_card
+from adv_wrappers.victims import Victim, from_module, from_onnx, from_sb3, from_torchscript, load_victim, save_card
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 from adv_wrappers.wrappers.observation import PerturbObservation
@@ -90,7 +90,8 @@ register_daylight()
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
     "Every", "Hybrid", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation", "ProbabilisticTiming",
-    "Report", "Strategic", "ThreatModel", "Valid", "Victim", "Window", "evaluate", "from_module", "from_sb3",
-    "load_victim", "presets", "register", "save_card", "threat", "train_adversary", "train_agent", "train_critic",
-    "wrap", *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
+    "Report", "Strategic", "ThreatModel", "Valid", "Victim", "Window", "evaluate", "from_module", "from_onnx",
+    "from_sb3", "from_torchscript", "load_victim", "presets", "register", "save_card", "threat", "train_adversary",
+    "train_agent", "train_critic", "wrap",
+    *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip

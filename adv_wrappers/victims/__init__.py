@@ -6,13 +6,15 @@ from adv_wrappers.core.values import set_loader
 from adv_wrappers.victims.card_reader import environment_of, load_card
 from adv_wrappers.victims.card_writer import save_card
 from adv_wrappers.victims.module import from_module
+from adv_wrappers.victims.onnx import from_onnx
 from adv_wrappers.victims.references import load_victim, zoo_names
 from adv_wrappers.victims.sb3 import from_sb3, load_sb3
+from adv_wrappers.victims.torchscript import from_torchscript
 from adv_wrappers.victims.victim import Victim
 
 set_loader(load_victim)
 
 __all__ = [
-    "Victim", "environment_of", "from_module", "from_sb3", "load_card", "load_sb3", "load_victim", "save_card",
-    "zoo_names",
+    "Victim", "environment_of", "from_module", "from_onnx", "from_sb3", "from_torchscript", "load_card", "load_sb3",
+    "load_victim", "save_card", "zoo_names",
 ]  # fmt: skip

@@ -83,6 +83,11 @@ def load_victim(
             path, trust=trust, device=device, select=select or "mode", stats=stats, max_bytes=max_bytes,
             ref=f"sb3:{path}{named}",
         )  # fmt: skip
+    if kind in ("onnx", "torchscript"):
+        raise VictimError(
+            f"{ref!r:.80} is a file that knows no spaces: from_{kind}(FILE, observation_space, action_space, kind) "
+            f"makes a victim of it, and imitate(victim, env, out=FOLDER) a card that imitates it"
+        )
     raise VictimError(
         f"a victim is a Victim (from_sb3(model) and from_module(net, ...) make one), 'zoo:NAME', 'card:FOLDER' or "
         f"'sb3:FILE.zip', got {ref!r:.80}; "
