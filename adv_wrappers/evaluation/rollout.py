@@ -7,6 +7,7 @@ row that has played all its episodes is reset and stands still, neither simulate
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -105,6 +106,7 @@ def _standing(recorder: VectorActionRecorder) -> Iterator[Callable[[NDArray[np.b
 def play_episodes(
     env: AnyVectorEnv, recorder: VectorActionRecorder, victim: Victim, seeds: list[int],
     on_episode: Callable[[int], None] | None = None, sample: ObservationSample | None = None,
+    attacked_at: Counter[int] | None = None,
 ) -> RunMeasurements:  # fmt: skip
     """Play one episode for each seed, and measure.
 
@@ -116,6 +118,7 @@ def play_episodes(
         seeds: the seeds of the episodes, at least as many as there are rows.
         on_episode: called with the number of finished episodes, whenever one finishes.
         sample: considers the attacked observations, or None.
+        attacked_at: counts the episodes that were attacked at step t, from 0, or None.
 
     Raises:
         ValueRangeError: for observations or returns that are not finite.
@@ -138,7 +141,10 @@ def play_episodes(
             attacked_rows, on_true = monitor.before_step(obs, busy, everyone, current, length)
             actions = runner.act(obs)
             obs, rewards, terminated, truncated, _ = env.step(actions)
+            before = None if attacked_at is None else monitor.attacked_steps.copy()
             monitor.after_step(attacked_rows, on_true, actions, busy, attacked)
+            if attacked_at is not None:
+                attacked_at.update(length[monitor.attacked_steps != before].tolist())
             monitor.new_observation()
             score += rewards
             length += 1

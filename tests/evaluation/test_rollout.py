@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, StandingEnv
-from tests.evaluation.agents import short
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, StandingEnv, play_episodes
+from adv_wrappers.wrappers.recorder import VectorActionRecorder
+from adv_wrappers.wrappers.stack import wrap
+from tests.evaluation.agents import balancing, short
 from tests.rigs import RIGS
 
 MASKED = replace(RIGS["logits"], masked=True)
@@ -72,3 +75,18 @@ def test_a_standing_environment_stays_where_it_was_reset() -> None:
         seen = env.step(action)
         assert seen[0] is obs and seen[1:] == (0.0, False, False, info)
     assert env.action_space == short().action_space
+
+
+@pytest.mark.parametrize("on", ["observation", "action"])
+def test_attacks_are_counted_by_step(on: Any) -> None:
+    """Five episodes of forty steps, three of them on rows that begin later; the final observation counts nowhere."""
+    victim = balancing()
+    how: Any = adv.Noise() if on == "observation" else adv.ActionFlip()
+    within = adv.Linf(1e-4) if on == "observation" else adv.Valid()
+    env, counted = EpisodesVectorEnv(short, 2), Counter[int]()
+    recorder = VectorActionRecorder(env)
+    attacked = wrap(recorder, adv.ThreatModel(on, how, within, adv.Window(1, 3) | adv.Window(39, 99)), victim=victim)
+    run = play_episodes(attacked, recorder, victim, [1, 2, 3, 4, 5], attacked_at=counted)
+    assert run.lengths.tolist() == [40] * 5 and run.attacked_steps.tolist() == [3] * 5
+    assert counted == {1: 5, 2: 5, 39: 5}
+    env.close()
