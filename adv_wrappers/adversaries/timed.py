@@ -21,6 +21,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import On, Perturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim, replace_victims
+from adv_wrappers.core.values import encode
 from adv_wrappers.errors import ThreatError, VictimError
 
 
@@ -66,6 +67,11 @@ class Timed(Actor):
     def open(self) -> Timed:
         """The same without its victim, which ``how`` no longer has either; a surrogate that it is aimed at stays."""
         return self if self.victim is None else Timed(replace_victims(self.how, self.victim, None))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form. A victim that ``how`` is aimed at too is named once: what is read has one of it, not two."""
+        how = self.how if self.victim is None else replace_victims(self.how, self.victim, None)
+        return {**super().to_dict(), "how": encode(how)}
 
     def action_space(self, shape: tuple[int, ...]) -> ActorSpace:
         return spaces.Discrete(2)

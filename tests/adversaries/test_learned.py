@@ -11,6 +11,7 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director
 from adv_wrappers.adversaries.actor import fit_unit_box
+from adv_wrappers.adversaries.timed import Timed
 from adv_wrappers.errors import CardError, SpaceError, ThreatError, ValueRangeError
 from tests.core.helpers import context, randn
 
@@ -250,3 +251,17 @@ def test_what_no_card_holds(tmp_path):
     with pytest.raises(SpaceError, match="this director gives 2 numbers"):
         wrong = Director(torch.nn.Sequential(torch.nn.LSTM(4, 2)), discrete=False)
         adv.PerturbObservation(gym.make("CartPole-v1"), adv.Learned(wrong, adv.PAAD(A2C), within=adv.Linf(0.1)))
+
+
+def test_a_card_of_a_timed_attack_has_one_victim(tmp_path):
+    """Named twice, it would be loaded twice: two networks, and an actor that cannot be aimed at another victim."""
+    victim = adv.load_victim("zoo:cartpole-dqn")
+    director = Director(torch.nn.Sequential(torch.nn.Linear(4, 2)), discrete=True)
+    saved = adv.Learned(director, Timed(adv.WorstAction(victim), victim)).save(tmp_path)
+    actor = adv.Learned(card=saved.card).actor
+    assert actor.how.victim is actor.victim and actor.victim.ref == "zoo:cartpole-dqn"
+    assert actor.open().how.victim is None
+    surrogate = adv.load_victim("zoo:cartpole-ppo")
+    saved = adv.Learned(director, Timed(adv.WorstAction(surrogate), victim)).save(tmp_path / "b")
+    actor = adv.Learned(card=saved.card).actor.open()
+    assert actor.victim is None and actor.how.victim.ref == "zoo:cartpole-ppo"
