@@ -30,6 +30,7 @@ class Hybrid(Value):
     """
 
     name: ClassVar[str] = "hybrid"
+    declines: ClassVar[bool] = False
     state: Any
     action: Any
     reach: Any

@@ -103,11 +103,12 @@ def takes_induced_action(reward: Reward) -> bool:
         return False
     given = dict.fromkeys(names)
     try:
+        signature.bind(None, **given, induced_action=None)
+        return True
+    except TypeError:
+        pass
+    try:
         signature.bind(None, **given)
     except TypeError as error:
         raise ValueRangeError(f"reward must take (reward, *, {', '.join(names)}), or **kwargs: {error}") from error
-    try:
-        signature.bind(None, **given, induced_action=None)
-    except TypeError:
-        return False
-    return True
+    return False

@@ -16,7 +16,7 @@ import tempfile
 import warnings
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -24,11 +24,12 @@ import torch
 from gymnasium.utils.env_checker import check_env
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries import PAAD, SARL, Director, Learned
+from adv_wrappers.adversaries import PAAD, SARL, Director, Learned, Timed
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.errors import AdvWrappersError, VictimError
 from adv_wrappers.formatting import text_of
 from adv_wrappers.presets import parse_threat
+from adv_wrappers.timing import Timing
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.rigs import RIGS, Episode, ReplayEnv, Rig, make_victim, recorded, run, same, same_bytes, tensors, vector
 
@@ -748,3 +749,54 @@ def check_runner(rig: Rig, value: float) -> None:
         env = adv.AdversaryEnv(rig.env(), victim, "sa-rl", adv.Linf(rig.eps))
         env.reset(seed=7)
         check_stops(f"AdversaryEnv of {rig.name} with {value}", lambda: env.step(env.action_space.sample()))
+
+
+# law 15
+
+
+def odd_rows(x: torch.Tensor) -> torch.Tensor:
+    """A choice that depends on a row alone, bool ``[B]``: about half of all rows."""
+    rows = x.detach().cpu().reshape(len(x), -1).double()
+    return (torch.nan_to_num(rows.abs().sum(1), posinf=1.0).mul(1e3).floor() % 2 == 1).to(x.device)
+
+
+def choosing_director(x: torch.Tensor) -> torch.Tensor:
+    """A director of :class:`Timed` that attacks the odd rows."""
+    return odd_rows(x).long()
+
+
+@dataclass(frozen=True)
+class OddRows(Timing):
+    """The same choice as a timing; a layer with a victim knows what the agent acted on."""
+
+    name: ClassVar[str] = "odd-rows"
+    blind: ClassVar[bool] = False
+    victim: Any = None
+
+    def look(self, x: torch.Tensor, context: Any, step: Any, path: int = 0) -> Any:
+        seen = odd_rows(context.observation if step.on_action else x)
+        return seen.numpy() if step.on_host else seen
+
+
+def check_declined(case: Case, kind: str) -> None:
+    """Law 15: an adversary that declines a step is a timing: the same bytes, the same attacks, the same count."""
+    threat, rig, seeds = case.threat(), case.rig, ROWS
+    learned = Learned(choosing_director, Timed(threat.how, rig.victim()))
+    clean = run(kind, rig, seeds=seeds)
+    changed: dict[bool, list[list[int]]] = {}
+    for when in (None, adv.AtMost(1)):
+        odd = OddRows(rig.victim())
+        chosen = odd if when is None else when & odd
+        own = run(kind, rig, wrapper(dataclasses.replace(threat, how=learned, when=when)), seeds)
+        timed = run(kind, rig, wrapper(dataclasses.replace(threat, when=chosen)), seeds)
+        same(own, timed, True, f"{case} under {when}")
+        changed[when is None] = [
+            [t for t, (x, y) in enumerate(pairs(case, [[episode]], [[original]])) if x.tobytes() != y.tobytes()]
+            for row, bare in zip(own, clean, strict=True)
+            for episode, original in zip(row, bare, strict=True)
+        ]
+    steps = sum(len(e.done if case.on == "action" else e.seen) for row in clean for e in row)
+    assert sum(map(len, changed[True])) < steps, f"{case}: no step was declined"
+    assert all(len(one) <= 1 for one in changed[False]), f"{case}: more attacks than one"
+    late = [first for first, *_ in filter(None, changed[True]) if first > 0]
+    assert not late or any(one and one[0] > 0 for one in changed[False]), f"{case}: declined steps were counted"

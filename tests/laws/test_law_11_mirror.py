@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Director, Hybrid, Learned
+from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Director, Hybrid, Induce, Learned, Timed
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 from tests.rigs import spread
@@ -52,7 +52,7 @@ def victim(kind: str = "logits", select: str = "sample"):
 
 
 def director(actor, inputs: int = 4) -> Director:
-    torch.manual_seed(1)
+    torch.manual_seed(2 if actor.declines else 1)  # one that declines some steps, and not all
     space = actor.action_space((inputs,))
     discrete = isinstance(space, spaces.Discrete)
     outputs = int(space.n) if discrete else space.shape[0]
@@ -68,22 +68,26 @@ ACTORS = {
     "released": lambda v: PAAD(v, variant="released"),
     "pa-ad-action": lambda v: ActionPAAD(v),
     "hybrid": lambda v: Hybrid(PAAD(v, form="target"), ActionPAAD(v), adv.Valid()),
+    "timed": lambda v: Timed(adv.MinBest(steps=2), v),
+    "timed action": lambda v: Timed(adv.WorstAction(by="policy"), v),
+    "induce": lambda v: Induce(v),
 }
 CASES = [
     (kind, name)
     for kind in ("logits", "q", "recurrent")
     for name in ACTORS
-    if kind == "logits" or name in ("sa-rl", "pa-ad", "hybrid")
+    if kind == "logits" or name in ("sa-rl", "pa-ad", "hybrid", "timed", "timed action")
 ]
+ON_ACTIONS = ("pa-ad-action", "timed action", "induce")
 
 
 def budget_of(name: str):
-    return adv.Valid() if name == "pa-ad-action" else BUDGET
+    return adv.Valid() if name in ON_ACTIONS else BUDGET
 
 
 def deploy(env, learned, name: str, when=WHEN):
     """The adversary as whoever trained it deploys it; a hybrid is two layers."""
-    on = "action" if name == "pa-ad-action" else "observation"
+    on = "action" if name in ON_ACTIONS else "observation"
     return adv.wrap(env, adv.ThreatModel(on, learned, budget_of(name), when))
 
 
@@ -100,13 +104,14 @@ def test_single(kind, name):
         obs, _ = deployed.reset(seed=seed)
         true, _ = game.reset(seed=seed)
         runner.reset(seeds=None if seed is None else [seed])
-        moved = moved or name == "pa-ad-action" or not np.array_equal(obs, true)
+        assert name in (*ON_ACTIONS, "timed") or not np.array_equal(obs, true)
         earned = lost = 0.0
         over = False
         while not over:
             obs, reward, terminated, truncated, _ = deployed.step(runner.act(obs[None])[0])
             earned += reward
             over = terminated or truncated
+            moved = moved or deployed.engine.spent > 0
         over = False
         while not over:
             adversary_action = objective(torch.from_numpy(np.array(true))[None])[0].numpy()
@@ -133,7 +138,7 @@ def test_vector(mode, kind, name):
     obs, _ = deployed.reset(seed=5)
     true, _ = game.reset(seed=5)
     runner.reset(seeds=5)
-    assert name == "pa-ad-action" or not np.array_equal(obs, true)
+    assert name in (*ON_ACTIONS, "timed") or not np.array_equal(obs, true)
     finished, ended = np.zeros(3, bool), 0
     for _ in range(40):
         obs, reward, terminated, truncated, _ = deployed.step(runner.act(obs))
@@ -256,3 +261,41 @@ def adversary_env_losses(wrapper, sit, objective):
         return earned.tolist()
 
     return {"env": single, "vector": vector, "sb3": sb3}[wrapper]
+
+
+@pytest.mark.parametrize("name", ["timed", "timed action", "induce"])
+@pytest.mark.parametrize("mode", [None, AutoresetMode.DISABLED])
+def test_what_was_spent_is_observed_where_it_is_deployed(mode, name):
+    """A director that sees the number of attacks attacks in the same steps: it stops after three, and always begins."""
+    agent = victim("logits", "mode")
+    actor = ACTORS[name](agent)
+
+    def director(x):  # the last number is what was spent
+        return (x[..., -1] < 3).long() * (1 + (x[..., 4] > x[..., 5]).long() * (name == "induce"))
+
+    threat = adv.ThreatModel(actor.on, Learned(director, actor, observe="state+action+spent"), budget_of(name))
+    report = adv.evaluate(agent, "CartPole-v1", [threat], episodes=3, num_envs=3, seed=4)
+    row, seeds = report.threats[1], report.episode_seeds
+    assert row["attacked_fraction"] == pytest.approx(9 / sum(row["returns"]))
+    env = (
+        gym.make("CartPole-v1")
+        if mode is None
+        else SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3, autoreset_mode=mode)
+    )
+    game = AdversaryEnv(env, agent, actor, budget_of(name), observe="state+action+spent")
+    earned = np.zeros(3)
+    if mode is None:
+        for i, seed in enumerate(seeds):
+            obs, over = game.reset(seed=seed)[0], False
+            while not over:
+                obs, reward, terminated, truncated, _ = game.step(int(director(torch.from_numpy(obs))))
+                earned[i], over = earned[i] + reward, terminated or truncated
+        assert obs[-1] == 3
+    else:
+        obs, over = game.reset(seed=list(seeds))[0], np.zeros(3, bool)
+        while not over.all():
+            obs, rewards, terminated, truncated, _ = game.step(director(torch.from_numpy(obs)).numpy())
+            earned, over = earned + np.where(over, 0, rewards), over | terminated | truncated
+            if (terminated | truncated).any():
+                obs, _ = game.reset(options={"reset_mask": terminated | truncated})
+    assert earned.tolist() == [-r for r in row["returns"]]

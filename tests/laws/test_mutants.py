@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Learned
 from adv_wrappers.attacks.restarts import BestPoints
+from adv_wrappers.core import decisions
 from adv_wrappers.core.arithmetic import clamp
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.clock import Clock
@@ -408,3 +409,21 @@ def test_law_14_answers_that_nobody_looks_at(monkeypatch, value):
 def test_law_14_a_mask_that_excuses_everything(monkeypatch):
     monkeypatch.setattr(CategoricalFamily, "possible", lambda self, params, masks=False: ~params.isnan().any(-1))
     fails(checks.check_answers, case("fgsm", "logits"), float("inf"))
+
+
+@pytest.mark.parametrize("kind", ["env", "same", "sb3"])
+@pytest.mark.parametrize("fault", ["asked in vain", "everything is declined", "counted all the same"])
+def test_law_15_an_adversary_whose_choice_does_not_hold(monkeypatch, fault, kind):
+    if fault == "asked in vain":
+        monkeypatch.setattr(decisions, "accepted", lambda engine, value, attacked, final, mask: attacked)
+    elif fault == "everything is declined":
+        monkeypatch.setattr(decisions, "accepted", lambda engine, value, attacked, final, mask: False)
+    else:
+        monkeypatch.setattr(Clock, "count", lambda self, attacked: setattr(self, "spent", self.spent + 1))
+    fails(checks.check_declined, case("noise", "q"), kind)
+
+
+def test_law_15_a_choice_that_is_made_of_the_perturbed_values(monkeypatch):
+    real = Learned.accepts
+    monkeypatch.setattr(Learned, "accepts", lambda self, x, context: real(self, x + 0.1237, context))
+    fails(checks.check_declined, case("noise", "q"), "env")

@@ -22,6 +22,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 from adv_wrappers.training.sb3_adapter import Sb3Adapter
 from adv_wrappers.training.train_adversary import ALGORITHMS, train_adversary
+from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
 SHORT = "tests/Short-v0"  # CartPole of 30 steps
 QUICK = {"num_envs": 4, "checks": 2, "episodes": 3, "n_steps": 32, "batch_size": 64, "n_epochs": 2}
@@ -152,7 +153,7 @@ def test_a_changed_folder_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
-        ({"kind": "pa-bd"}, ThreatError, "unknown actor 'pa-bd'; known: pa-ad, pa-ad-action, sa-rl"),
+        ({"kind": "pa-bd"}, ThreatError, "unknown actor 'pa-bd'; known: induce, pa-ad, pa-ad-action, sa-rl, timed"),
         ({"eps": None}, ThreatError, "needs a budget"),
         ({"steps": 0}, ValueRangeError, "steps must be an integer of at least 1"),
         ({"learning_rat": 0.1}, ThreatError, "learning_rat"),
@@ -396,3 +397,42 @@ def test_a_time_limit_ends_an_episode_without_a_discount(gamma, kind, monkeypatc
     monkeypatch.setitem(ALGORITHMS, "ppo", Seen)
     train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 128, gamma=gamma, **{**QUICK, "checks": 1})
     assert made == [kind]
+
+
+TIMED = ("timed:worst-action", SHORT, "zoo:cartpole-dqn")
+
+
+def test_a_learned_timing_is_compared_by_what_its_attacks_cost(tmp_path):
+    cost, ended = PerturbationCost(3.0), []
+    how = {"reward": cost, "observe": "state+action+spent", "out": tmp_path, **QUICK}
+    learned = train_adversary(*TIMED, steps=256, on_episode=lambda *episode: ended.append(episode), **how)
+    assert learned.declines and learned.within == adv.Valid() and learned.observe == "state+action+spent"
+    record = json.loads((tmp_path / "state.json").read_text())["record"]
+    assert all(row["score"] == pytest.approx(row["mean_return"] + 3 * row["attacks"]) for row in record)
+    kept = json.loads((tmp_path / "card.json").read_text())["training"]
+    assert kept["checkpoints"][-1]["score"] == min(row["score"] for row in record) and kept["reward"] == cost.to_dict()
+    assert ended and all(attacks <= length == left <= 30 for _, left, attacks, length in ended)
+    assert [steps for steps, *_ in ended] == sorted(steps for steps, *_ in ended) and ended[-1][0] <= 256
+    with pytest.raises(ValueRangeError, match="reward"):
+        train_adversary(*TIMED, steps=256, **{**how, "reward": PerturbationCost(2.0)})
+
+
+def test_a_training_stops_where_an_episode_says_so():
+    ended, done = [], []
+
+    def stop(steps, victim_return, attacks, length):
+        ended.append(steps)
+        return len(ended) < 5
+
+    learned = train_adversary(*TIMED, steps=10_000, on_episode=stop, progress=lambda at, left: done.append(at), **QUICK)
+    assert isinstance(learned, Learned) and 5 <= len(ended) < 5 + QUICK["num_envs"]
+    assert done == [ended[-1]] and done[0] < 10_000
+
+
+def test_a_function_as_a_reward_needs_no_folder(tmp_path):
+    def praise(reward, **outcome):
+        return reward
+
+    assert isinstance(train_adversary(*TIMED, steps=64, reward=praise, **QUICK), Learned)
+    with pytest.raises(ThreatError, match="a folder keeps rewards such as PerturbationCost"):
+        train_adversary(*TIMED, steps=64, reward=praise, out=tmp_path, **QUICK)
