@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adv_wrappers import all_attacks
-from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Hybrid
+from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Hybrid, Induce, Timed
 from adv_wrappers.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.atari.daylight_ids import register_daylight
 from adv_wrappers.core.budgets import L0, L2, Linf, Valid
@@ -37,6 +37,7 @@ from adv_wrappers.training.train_critic import train_critic
 from adv_wrappers.victims import Victim, from_module, from_onnx, from_sb3, from_torchscript, load_victim, save_card
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
+from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 from adv_wrappers.wrappers.observation import PerturbObservation
 from adv_wrappers.wrappers.probabilistic_timing import ProbabilisticTiming
 from adv_wrappers.wrappers.stack import wrap
@@ -89,9 +90,9 @@ register_daylight()
 
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
-    "Every", "Hybrid", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation", "ProbabilisticTiming",
-    "Report", "Strategic", "ThreatModel", "Valid", "Victim", "Window", "evaluate", "from_module", "from_onnx",
-    "from_sb3", "from_torchscript", "load_victim", "presets", "register", "save_card", "threat", "train_adversary",
-    "train_agent", "train_critic", "wrap",
+    "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation", "PerturbationCost",
+    "ProbabilisticTiming", "Report", "Strategic", "ThreatModel", "Timed", "Valid", "Victim", "Window", "evaluate",
+    "from_module", "from_onnx", "from_sb3", "from_torchscript", "load_victim", "presets", "register", "save_card",
+    "threat", "train_adversary", "train_agent", "train_critic", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shlex
 import subprocess
 import sys
@@ -184,6 +185,16 @@ def test_train_adversary_says_how_to_evaluate_what_it_trained(
     row = Report.from_json("o/report.json").threats[1]
     assert row["threat"].startswith("learned:card=") and row["attacked_fraction"] == pytest.approx(0.5, abs=0.02)
     assert row["linf"] <= 0.1 + 1e-6 and Report.from_json("o/report.json").victim["select"] == "mode"
+
+
+def test_train_adversary_that_learns_when_to_attack(tmp_path: Path) -> None:
+    words = "train-adversary CartPole-v1 --victim zoo:cartpole-dqn --kind timed:worst-action --cost 2 --steps 128"
+    words += " --num-envs 2 --checks 1 --episodes 2 --observe state+action+spent"
+    done = CliRunner().invoke(main, [*words.split(), "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    record = json.loads((tmp_path / "state.json").read_text())["record"]
+    assert "return + cost" in done.output and "by mean return and cost over 2 episodes" in done.output
+    assert record[0]["score"] == record[0]["mean_return"] + 2 * record[0]["attacks"]
 
 
 def test_train_adversary_of_both_forms(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from adv_wrappers.errors import AdvWrappersError
 BUDGETS = {"L0", "L2", "Linf", "Newest", "Valid"}
 TIMING = {"Always", "AtMost", "Bernoulli", "Every", "Never", "Strategic", "Window"}
 ATTACKS = {name for name, kind in vars(all_attacks).items() if isinstance(kind, type)}  # one line each, and no other
-ACTORS = {"PAAD", "SARL", "ActionPAAD", "Hybrid"}
+ACTORS = {"PAAD", "SARL", "ActionPAAD", "Hybrid", "Induce", "Timed"}
 THREATS = {"ThreatModel", "presets", "threat", "wrap"}
-WRAPPERS = {"AdversaryEnv", "PerturbAction", "PerturbObservation", "ProbabilisticTiming"}
+WRAPPERS = {"AdversaryEnv", "PerturbAction", "PerturbObservation", "PerturbationCost", "ProbabilisticTiming"}
 VICTIMS = {"Victim", "from_module", "from_onnx", "from_sb3", "from_torchscript", "load_victim", "save_card"}
 RUNS = {"Report", "evaluate", "register", "train_adversary", "train_agent", "train_critic"}
 ERRORS = {"AdvWrappersError"}

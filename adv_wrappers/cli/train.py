@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from adv_wrappers.adversaries.learned import OBSERVE
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.campaign.select_attacks import import_train_adversary
 from adv_wrappers.cli.main import (
@@ -33,8 +34,9 @@ from adv_wrappers.parsing import parse_value, split_arguments
 from adv_wrappers.training.pa_ad_forms import BOTH, FORMS
 from adv_wrappers.training.train_critic import GRID, SMALL, check_scan_folder, default_budget, scan_critics
 from adv_wrappers.training.train_one_critic import train_one_critic
-from adv_wrappers.training.training_folder import read_record
+from adv_wrappers.training.training_folder import read_record, score
 from adv_wrappers.victims import load_victim
+from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
 
 def _quoted(folder: Path) -> str:
@@ -54,7 +56,10 @@ def _evaluate_with(env: str, victim: str, threat: str, select: str | None = None
 @click.argument("env")
 @VICTIM
 @stats_option
-@click.option("--kind", default="pa-ad", show_default=True, metavar="ACTOR", help="sa-rl, pa-ad or pa-ad-action")
+@click.option(
+    "--kind", default="pa-ad", show_default=True, metavar="ACTOR",
+    help="sa-rl, pa-ad, pa-ad-action, induce, or timed:max-diff and the like, to learn when to attack",
+)  # fmt: skip
 @click.option(
     "--form",
     type=click.Choice([*FORMS, BOTH]),
@@ -69,6 +74,10 @@ def _evaluate_with(env: str, victim: str, threat: str, select: str | None = None
 @click.option("--checks", default=10, show_default=True, type=POSITIVE, help="checkpoints that are compared")
 @click.option("--episodes", default=30, show_default=True, type=POSITIVE, help="that each checkpoint is judged by")
 @click.option("--when", metavar="TIMING", help="e.g. bernoulli(0.5)  [default: every step]")
+@click.option("--cost", type=float, help="of an attack, in units of the reward: for timed: and induce  [default: none]")
+@click.option(
+    "--observe", type=click.Choice(OBSERVE), default=OBSERVE[0], show_default=True, help="what the adversary observes"
+)
 @SELECT
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @click.option("--tensorboard", type=FOLDER, help="for logs")
@@ -77,7 +86,7 @@ def train_adversary_(
     env: str, victim: str, stats: str | None,
     kind: str, form: str | None, eps: float | None, scale: str | None, steps: int,
     algorithm: str, num_envs: int | None, seed: int, checks: int, episodes: int, when: str | None,
-    select: Select | None, no_quantize: bool, tensorboard: Path | None, out: Path,
+    cost: float | None, observe: str, select: Select | None, no_quantize: bool, tensorboard: Path | None, out: Path,
 ) -> None:  # fmt: skip
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
     train, agent = import_train_adversary(), load_victim(victim, select=select, stats=stats)
@@ -89,23 +98,28 @@ def train_adversary_(
         train(
             kind, env, agent, eps, steps, algorithm, num_envs, seed,
             scale=parse_scale(scale), when=when, form=form, checks=checks,
-            episodes=episodes, out=out, tensorboard=tensorboard, quantize=not no_quantize,
+            episodes=episodes, out=out, tensorboard=tensorboard, quantize=not no_quantize, observe=observe,
+            reward=None if cost is None else PerturbationCost(cost),
             progress=lambda at, _: move(kind, min(at, whole), whole),
         )  # fmt: skip
     if form == BOTH:
         rows = [{"form": one, **row} for one in FORMS for row in read_record(out / one)]
     else:
         rows = read_record(out)
-    best = min(rows, key=lambda row: float(row["mean_return"]))
-    table = make_table("steps", "victim's return", "std", "median", "in training", "seconds")
+    best = min(rows, key=score)
+    shown = {"victim's return": "mean_return", "std": "std", "median": "median", "in training": "in_training"}
+    shown |= {} if cost is None else {"attacks": "attacks", "return + cost": "score"}
+    shown |= {"seconds": "seconds"}
+    table = make_table("steps", *shown)
     for column in table.columns:
         column.justify = "right"
     for row in rows:
-        cells = (number(row.get(key)) for key in ("mean_return", "std", "median", "in_training", "seconds"))
+        cells = (number(row.get(key)) for key in shown.values())
         steps_ = f"{row.get('form', '')} {row['steps']}".strip()
         table.add_row(f"{steps_}{' *' if row is best else '  '}", *cells, style="bold" if row is best else "")
     make_console().print(table)
-    click.echo(f"* the best of {len(rows)}, by mean return over {episodes} episodes that the training never sees")
+    by = "mean return" if cost is None else "mean return and cost"
+    click.echo(f"* the best of {len(rows)}, by {by} over {episodes} episodes that the training never sees")
     text = f"learned:card={_quoted(out)}" + (f",when={when}" if when else "")
     click.echo(_evaluate_with(env, agent.ref or victim, text, select))
 

@@ -23,7 +23,7 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.errors import CardError
 from adv_wrappers.training.checkpoints import CheckpointEvaluator, restore_model, save_model
 from adv_wrappers.training.director_networks import director_of
-from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same
+from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same, score
 from adv_wrappers.utils.files import make_folder, write
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.adversary_rewards import Reward
@@ -100,7 +100,7 @@ class AdversaryCheckpoints(BaseCallback):
             found = state["about"]
             self.next, self.record = int(state["next"]), list(state["record"])
             known = json.loads((self.out / "card.json").read_text(encoding="utf-8"))["training"]["checkpoints"]
-            self.best = _score(known[-1])  # the card may be newer: it is written first
+            self.best = score(known[-1])  # the card may be newer: it is written first
         except (KeyError, TypeError) as error:
             raise CardError(f"{self.out} holds no training of an adversary (no {error}): give another out=") from error
         except (OSError, ValueError) as error:
@@ -156,8 +156,8 @@ class AdversaryCheckpoints(BaseCallback):
         self.record.append(row)
         if hasattr(self.model, "_logger"):  # a training that was complete when it was resumed has none
             self.logger.record("adversary/victim_return", mean)
-        if _score(row) < self.best:
-            self.best, self.found = _score(row), learned
+        if score(row) < self.best:
+            self.best, self.found = score(row), learned
             if self.out is not None:
                 self.found = learned.save(self.out, task.budget, {**task.about, "checkpoints": self.record})
         if self.out is not None:
@@ -170,8 +170,3 @@ class AdversaryCheckpoints(BaseCallback):
         save_model(self.model, out / "model.zip", out / "normaliser.json")
         state = {"next": self.next, "about": self.task.about, "record": self.record}
         write(out / "state.json", (json.dumps(state, indent=1) + "\n").encode())
-
-
-def _score(row: Info) -> float:
-    """What checkpoints are compared by, lower is better: the victim's return, and what attacks cost if they do."""
-    return float(row["score"] if "score" in row else row["mean_return"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from adv_wrappers.core.types import Info
 from adv_wrappers.errors import CardError, ValueRangeError
 from adv_wrappers.utils.numbers import integer
 
@@ -113,3 +114,8 @@ def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
             yield from _leaves(f"{name}.{key}".lstrip("."), value)
     else:
         yield name, tree
+
+
+def score(row: Info) -> float:
+    """What checkpoints of adversaries are compared by, lower is better: return of the victim, and cost of attacks."""
+    return float(row["score"] if "score" in row else row["mean_return"])
