@@ -33,6 +33,7 @@ from adv_wrappers.evaluation.report import Report
 from adv_wrappers.presets import presets, threat
 from adv_wrappers.registration import register, register_presets
 from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
+from adv_wrappers.training.imitation import imitate
 from adv_wrappers.training.train_critic import train_critic
 from adv_wrappers.victims import Victim, from_module, from_onnx, from_sb3, from_torchscript, load_victim, save_card
 from adv_wrappers.wrappers.action import PerturbAction
@@ -92,7 +93,7 @@ __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
     "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation", "PerturbationCost",
     "ProbabilisticTiming", "Report", "Strategic", "ThreatModel", "Timed", "Valid", "Victim", "Window", "evaluate",
-    "from_module", "from_onnx", "from_sb3", "from_torchscript", "load_victim", "presets", "register", "save_card",
-    "threat", "train_adversary", "train_agent", "train_critic", "wrap",
+    "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets", "register",
+    "save_card", "threat", "train_adversary", "train_agent", "train_critic", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip

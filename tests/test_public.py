@@ -21,7 +21,7 @@ ACTORS = {"PAAD", "SARL", "ActionPAAD", "Hybrid", "Induce", "Timed"}
 THREATS = {"ThreatModel", "presets", "threat", "wrap"}
 WRAPPERS = {"AdversaryEnv", "PerturbAction", "PerturbObservation", "PerturbationCost", "ProbabilisticTiming"}
 VICTIMS = {"Victim", "from_module", "from_onnx", "from_sb3", "from_torchscript", "load_victim", "save_card"}
-RUNS = {"Report", "evaluate", "register", "train_adversary", "train_agent", "train_critic"}
+RUNS = {"Report", "evaluate", "imitate", "register", "train_adversary", "train_agent", "train_critic"}
 ERRORS = {"AdvWrappersError"}
 PUBLIC = BUDGETS | TIMING | ATTACKS | ACTORS | THREATS | WRAPPERS | VICTIMS | RUNS | ERRORS
 

@@ -1,0 +1,402 @@
+"""imitate: a surrogate of a policy from queries alone, to attack policies whose network nobody has.
+
+Behzadan and Hsu (2019, section 3) approximate a black box by imitation. The victim is asked for the action that it
+takes at one observation, and for nothing else: no logits, no gradients. First it plays its own episodes (behaviour
+cloning). Every later round asks for labels where the surrogate's errors matter (DAgger, Ross et al. 2011): half at
+observations that attacks on the present surrogate make of the victim's (Papernot et al. 2017 ask there for images),
+half at states that the surrogate itself reaches. Each round trains from scratch on all labels, so a result follows from
+the labels and the seed, and an interrupted imitation goes on as if nothing had happened.
+
+The surrogate's logits rank the actions and estimate no value: ``WorstAction(by="policy")`` takes its least likely one,
+and ``by="successor"`` needs another victim's value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import JSON, Space
+from adv_wrappers.errors import CardError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory, spaces_of
+from adv_wrappers.evaluation.provenance import versions
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
+from adv_wrappers.evaluation.threat_stacks import as_threat_stack
+from adv_wrappers.training.surrogate import Labels, agreement, fit
+from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same
+from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.numbers import integer
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims import load_card, load_victim, save_card
+from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.base import AnyVectorEnv
+from adv_wrappers.wrappers.stack import wrap
+
+LEAST = 50  # queries of a round
+QUERIES = "queries.safetensors"  # the labels so far, and the record of the rounds
+SOURCES = ("victim", "attacked", "surrogate")  # whose episodes the observations are from
+# of what the victim's own unit is, if it has one, else the observations' standard deviations
+RADII = (0.05, 0.1, 0.2)
+_OTHERS = ("state.json", "training.safetensors", "report.json")  # of trainings, critics and evaluations
+_LENGTH, _ROWS = 1000, 8  # steps that a row plays where there are enough, and the most rows
+Round = dict[str, JSON]
+
+
+class Agreements(TypedDict):
+    """What a finished imitation keeps of its result: see :class:`Imitation`."""
+
+    agreement: float
+    attacked_agreement: float | None
+    queries: int
+    test_queries: int
+
+
+@dataclass(frozen=True)
+class Imitation:
+    """The result of :func:`imitate`.
+
+    Attributes:
+        victim: the surrogate, the ``victim=`` of any attack; with ``out`` it is ``card:OUT``.
+        agreement: with the victim on episodes of the victim that the training never saw: the share of equal actions,
+            or R2 of continuous ones, the mean over their dimensions.
+        attacked_agreement: the same on what attacks on the surrogate show to the victim there; None without attacks.
+        queries: how many observations the victim was asked about for the training.
+        test_queries: how many for the two agreements.
+        rounds: the record: for each round ``queries`` so far, how many came from which of ``SOURCES``, the ``threat``,
+            and the ``agreement`` that it reached.
+    """
+
+    victim: Victim
+    agreement: float
+    attacked_agreement: float | None
+    queries: int
+    test_queries: int
+    rounds: tuple[Round, ...]
+
+
+@holding
+def imitate(
+    victim: Victim | str, env: str | MakeEnv, queries: int = 20_000, rounds: int = 6, seed: int = 0,
+    out: str | Path | None = None, *, threats: Iterable[object] | str | None = None,
+    hidden: Sequence[int] = (64, 64), epochs: int = 60, episodes: int = 10,
+    env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Imitation:  # fmt: skip
+    """Train a surrogate of a victim from the actions that it takes, and say how well it agrees.
+
+    Args:
+        victim: the victim or its reference; only its actions are looked at, as it plays them. Observations ``[n]``,
+            actions Discrete or a Box. The surrogate has no hidden state and plays the mode.
+        env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
+            :func:`adv_wrappers.evaluate`.
+        queries: how often the victim may be asked for its action at one observation, playing included.
+        rounds: how many follow the first, which is the victim's own play; 0 for behaviour cloning alone. All ask
+            about equally many observations.
+        seed: seeds all randomness.
+        out: a folder for the surrogate's card and the labels, written after every round; the same call resumes an
+            interrupted imitation, to the same result, and reads the result of a finished one.
+        threats: the attacks on the surrogate, one a round and then again from the first; each as :func:`evaluate` takes
+            it. Best those that the surrogate is for. None takes ``pgd`` (of continuous actions ``max-diff``) at 0.05,
+            0.1 and 0.2 of the victim's unit. Without any, ``()``, the later rounds ask at the surrogate's states alone.
+        hidden: widths of the surrogate's layers.
+        epochs: passes of a round's training through all labels.
+        episodes: the number of episodes that either agreement is measured on.
+        progress: called as ``progress(queries spent, queries)``.
+
+    Raises:
+        VictimError: for observations and actions of other spaces, and a victim that does not fit the environment.
+        ValueRangeError: for numbers out of range, less than 50 queries a round, and a folder of something else.
+        AdvWrappersError: others, before anything is spent, for threats that do not fit.
+
+    >>> from adv_wrappers import imitate
+    >>> found = imitate("zoo:cartpole-dqn", "CartPole-v1", queries=400, rounds=1, epochs=2, episodes=1)
+    >>> found.queries, found.victim.kind
+    (400, 'logits')
+    """
+    how = _checked(queries, rounds, seed, hidden, epochs, episodes)
+    victim = load_victim(victim)
+    make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+    observed, acted = spaces_of(make_env, victim)
+    _check_spaces(observed, acted, out)
+    attacks = _Attacks(threats, victim, observed, acted)
+    imitation = _Imitating(victim, make_env, how, attacks, (name, kwargs), None if out is None else Path(out))
+    with one_thread():
+        return imitation.run(progress)
+
+
+@dataclass(frozen=True)
+class ImitationSettings:
+    """The numbers of :func:`imitate`, by the names of its arguments."""
+
+    queries: int
+    rounds: int
+    seed: int
+    hidden: list[int]
+    epochs: int
+    episodes: int
+
+
+def _checked(
+    queries: object, rounds: object, seed: object, hidden: object, epochs: object, episodes: object
+) -> ImitationSettings:
+    """The settings with plain numbers; raises :class:`ValueRangeError` for those out of range."""
+    rounds = integer("rounds", rounds, 0, 10**6)
+    if isinstance(hidden, str) or not isinstance(hidden, Iterable):
+        raise ValueRangeError(f"hidden must hold integers of at least 1, got {hidden!r:.80}")
+    queries = integer("queries", queries)
+    if queries < LEAST * (rounds + 1):
+        raise ValueRangeError(
+            f"queries must be at least {LEAST} a round, so {LEAST * (rounds + 1)} with rounds={rounds}, got {queries}"
+        )
+    return ImitationSettings(
+        queries, rounds, integer("seed", seed, 0), [integer("a size of hidden", size, 1, 2**20) for size in hidden],
+        integer("epochs", epochs, 1), integer("episodes", episodes, 1),
+    )  # fmt: skip
+
+
+def _check_spaces(observed: Space, acted: Space, out: object) -> None:
+    if not isinstance(observed, spaces.Box) or len(observed.shape) != 1:
+        raise VictimError(
+            f"imitate takes observations [n], got {observed}: gymnasium.wrappers.FlattenObservation makes these of "
+            "others, but a surrogate has no convolutions and does not imitate what acts on images"
+        )
+    if not isinstance(acted, spaces.Discrete) and not (isinstance(acted, spaces.Box) and len(acted.shape) == 1):
+        raise VictimError(f"imitate takes Discrete actions or a Box of one dimension, got {acted}")
+    if out is not None and isinstance(acted, spaces.Discrete) and acted.start != 0:
+        raise VictimError(f"a card holds actions of a Discrete that starts at 0, got {acted}: imitate without out=")
+
+
+class _Attacks:
+    """The attacks that later rounds ask under, aimed at the surrogate that there is by then.
+
+    Args:
+        threats: as :func:`imitate` takes them.
+        victim: whose unit the surrogate gets.
+        observed, acted: the spaces.
+
+    Raises:
+        AdvWrappersError: one of its kinds, for a threat that cannot be applied there.
+    """
+
+    def __init__(self, threats: Iterable[object] | str | None, victim: Victim, observed: Space, acted: Space) -> None:
+        if threats is None:
+            name = "pgd" if isinstance(acted, spaces.Discrete) else "max-diff"
+            threats = [f"{name}:eps={radius},scale=victim" for radius in RADII]
+        single = isinstance(threats, (str, Mapping)) or not isinstance(threats, Iterable)
+        self.items: list[object] = [threats] if single else [*threats]
+        self.scale, self.observed, self.acted = victim.scale, observed, acted
+        actions = np.stack([np.asarray(acted.sample())] * 2)
+        some = Labels(np.zeros((2, *(observed.shape or ()))), actions, np.zeros(2, np.uint8))
+        untrained = fit(some, observed, acted, [1], 1, 0, victim.scale)
+        stacks = [as_threat_stack(item, untrained) for item in self.items]
+        for threat in (layer for stack in stacks for layer in stack.layers):
+            threat.check(observed, acted)
+        self.names = tuple(stack.name for stack in stacks)
+
+    def on(self, surrogate: Victim, number: int) -> tuple[ThreatModel, ...]:
+        """The threats of round ``number``."""
+        return as_threat_stack(self.items[number % len(self.items)], surrogate).layers
+
+
+def _seeds(entropy: Sequence[int], test: bool) -> Iterator[int]:
+    """Seeds of episodes: even ones for the training, and odd ones to test on, so that no episode is of both."""
+    draw = np.random.default_rng(entropy)
+    while True:
+        yield int(draw.integers(2**30)) * 2 + test
+
+
+def ask(
+    victim: Victim, make_env: EnvFactory, seeds: Iterator[int], count: int | None = None, episodes: int | None = None,
+    threats: Sequence[ThreatModel] = (), player: Victim | None = None, source: int = 0,
+) -> Labels:  # fmt: skip
+    """Play, and ask the victim for its action at every observation.
+
+    Args:
+        victim: the victim, which is asked once for every observation that is returned.
+        make_env: makes one environment.
+        seeds: of the episodes.
+        count, episodes: the number of queries, or of episodes, to stop after.
+        threats: between the environment and who plays, innermost first.
+        player: who plays; None for the victim itself.
+        source: the index into ``SOURCES`` that the labels get.
+    """
+    rows = 1 if count is None else max(1, min(_ROWS, count // _LENGTH))
+    venv: AnyVectorEnv = wrap(EpisodesVectorEnv(make_env, rows), *threats)
+    observations, actions, spent, finished = [], [], 0, 0
+    with closing(venv):
+        runners = [PolicyRunner(victim, rows)] + ([] if player is None else [PolicyRunner(player, rows)])
+        first: list[int | None] = [next(seeds) for _ in range(rows)]
+        obs, _ = venv.reset(seed=first)  # type: ignore[arg-type]  # list is invariant
+        for runner in runners:
+            runner.reset(None, first)
+        while finished != episodes:
+            left = rows if count is None else min(rows, count - spent)
+            if left < rows:  # the last query asks about some rows alone
+                if left:
+                    observations.append(obs[:left])
+                    actions.append(runners[0].peek(obs, np.arange(left)))
+                break
+            taken = [runner.act(obs) for runner in runners]
+            observations.append(np.array(obs))
+            actions.append(taken[0])
+            spent += rows
+            obs, _, ended, cut, _ = venv.step(taken[-1])
+            over = ended | cut
+            if over.any():
+                finished += int(over.sum())
+                fresh: list[int | None] = [next(seeds) if o else None for o in over]
+                obs, _ = venv.reset(seed=fresh, options={"reset_mask": over})  # type: ignore[arg-type]
+                for runner in runners:
+                    runner.reset(over, fresh)
+    seen = np.concatenate(observations)
+    return Labels(seen, np.concatenate(actions), np.full(len(seen), source, np.uint8))
+
+
+class _Imitating:
+    """One imitation with checked arguments: what was asked so far, and what is left to ask.
+
+    Args:
+        victim: the victim.
+        make_env: makes one environment.
+        how: the settings.
+        attacks: of the later rounds.
+        environment: id and keyword arguments.
+        out: a folder, or None.
+
+    Raises:
+        CardError, ValueRangeError: as :func:`imitate` does for its folder.
+    """
+
+    def __init__(
+        self, victim: Victim, make_env: EnvFactory, how: ImitationSettings, attacks: _Attacks,
+        environment: tuple[str, Mapping[str, object]], out: Path | None,
+    ) -> None:  # fmt: skip
+        self.victim, self.make_env, self.how, self.attacks = victim, make_env, how, attacks
+        self.environment, self.out = environment, out
+        self.about: Mapping[str, object] = {
+            "environment": {"id": environment[0], "kwargs": environment[1]},
+            "victim": {"ref": victim.ref, "sha256": victim.fingerprint(), "select": victim.select},
+            "imitation": {**vars(how), "threats": list(attacks.names)},
+        }
+        self.labels: Labels | None = None
+        self.record: list[Round] = []
+        self.result: Agreements | None = None
+        if out is not None:
+            self.about = as_json(self.about)
+            self._resume(out)
+
+    def run(self, progress: Callable[[int, int], None] | None) -> Imitation:
+        """Ask what is left to ask, and return the result."""
+        if self.result is not None and self.out is not None:
+            return Imitation(load_card(self.out), **self.result, rounds=tuple(self.record))
+        queries, rounds = self.how.queries, self.how.rounds
+        test = ask(self.victim, self.make_env, _seeds((self.how.seed, 1), True), episodes=self.how.episodes)
+        surrogate = None if self.labels is None else self._fit(self.labels)
+        for number in range(len(self.record), rounds + 1):
+            count = queries * (number + 1) // (rounds + 1) - queries * number // (rounds + 1)
+            self.labels = self._round(number, count, surrogate)
+            surrogate = self._fit(self.labels)
+            self.record.append(self._row(number, self._agreement(surrogate, test)))
+            self._write(surrogate)
+            if progress is not None:
+                progress(len(self.labels), queries)
+        assert surrogate is not None and self.labels is not None
+        attacked = self._ask_attacked(surrogate)
+        self.result = {
+            "agreement": self._agreement(surrogate, test),
+            "attacked_agreement": None if attacked is None else self._agreement(surrogate, attacked),
+            "queries": len(self.labels),
+            "test_queries": len(test) + (0 if attacked is None else len(attacked)),
+        }
+        self._write(surrogate)
+        surrogate = surrogate if self.out is None else load_card(self.out)
+        return Imitation(surrogate, **self.result, rounds=tuple(self.record))
+
+    def _fit(self, labels: Labels) -> Victim:
+        attacks, how = self.attacks, self.how
+        return fit(labels, attacks.observed, attacks.acted, how.hidden, how.epochs, how.seed, attacks.scale)
+
+    def _agreement(self, surrogate: Victim, labels: Labels) -> float:
+        return agreement(surrogate.act_on(labels.observations), labels.actions, self.attacks.acted)
+
+    def _round(self, number: int, count: int, surrogate: Victim | None) -> Labels:
+        """The labels so far and those of one round."""
+        seed = self.how.seed
+        if surrogate is None or self.labels is None:
+            return ask(self.victim, self.make_env, _seeds((seed, 3, number), False), count)
+        found, attacked = self.labels, count // 2 if self.attacks.items else 0
+        if attacked:
+            threats = self.attacks.on(surrogate, number - 1)
+            seeds = _seeds((seed, 4, number), False)
+            found = found.joined(ask(self.victim, self.make_env, seeds, attacked, threats=threats, source=1))
+        seeds = _seeds((seed, 5, number), False)
+        own = ask(self.victim, self.make_env, seeds, count - attacked, player=surrogate, source=2)
+        return found.joined(own)
+
+    def _ask_attacked(self, surrogate: Victim) -> Labels | None:
+        """What the attacks on the surrogate show to the victim in episodes to test on, and its actions there."""
+        found: Labels | None = None
+        for number in range(self.how.episodes) if self.attacks.items else ():
+            seeds, threats = _seeds((self.how.seed, 2, number), True), self.attacks.on(surrogate, number)
+            more = ask(self.victim, self.make_env, seeds, episodes=1, threats=threats, source=1)
+            found = more if found is None else found.joined(more)
+        return found
+
+    def _row(self, number: int, agreed: float) -> Round:
+        assert self.labels is not None
+        counts = np.bincount(self.labels.sources, minlength=len(SOURCES)).tolist()
+        threat = self.attacks.names[(number - 1) % len(self.attacks.names)] if number and self.attacks.items else None
+        return {"queries": len(self.labels), **dict(zip(SOURCES, counts, strict=True)), "threat": threat,
+                "agreement": agreed}  # fmt: skip
+
+    def _write(self, surrogate: Victim) -> None:
+        """Write the labels with the record, and then the card, which is made of them."""
+        if self.out is None or self.labels is None:
+            return
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in vars(self.labels).items()}
+        about = {"about": self.about, "rounds": self.record, "result": self.result}
+        if self.result is None:
+            write(self.out / QUERIES, save(tensors, {"imitation": json.dumps(about)}))
+        who = self.victim.ref or type(self.victim).__name__
+        save_card(
+            self.out, surrogate, environment=self.environment, name=f"imitation of {who}", training=self.about,
+            rounds=self.record, result=self.result, versions=versions(),
+        )  # fmt: skip
+        if self.result is not None:  # finished: the card is there before this says so
+            write(self.out / QUERIES, save(tensors, {"imitation": json.dumps(about)}))
+
+    def _resume(self, out: Path) -> None:
+        """Take over what the folder holds of this imitation.
+
+        Raises:
+            CardError: for a file that cannot be read.
+            ValueRangeError: for a folder of another imitation, or of something else.
+        """
+        path = out / QUERIES
+        other = next((name for name in _OTHERS if (out / name).exists()), None)
+        if other is not None:
+            raise ValueRangeError(f"{out / other} belongs to something else: give another out= for the surrogate")
+        if not path.exists():
+            check_no_other_card(out, self.about)
+            return
+        try:
+            with safe_open(path, "pt") as file:
+                found = json.loads(file.metadata()["imitation"])
+                parts = [file.get_tensor(name).clone().numpy() for name in ("observations", "actions", "sources")]
+            theirs, record, result = found["about"], list(found["rounds"]), found["result"]
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise CardError(f"cannot read {path}: {error}") from error
+        check_same(out, theirs, self.about, "imitation")
+        self.labels, self.record, self.result = Labels(*parts), record, result

@@ -1,0 +1,260 @@
+"""imitate: every query is counted, seeds are separate, interrupted runs go on, and black boxes are all it needs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from safetensors import safe_open
+
+import adv_wrappers as adv
+from adv_wrappers import imitate
+from adv_wrappers.errors import AdvWrappersError, BudgetError, CardError, ValueRangeError, VictimError
+from adv_wrappers.training import imitation
+from adv_wrappers.training.imitation import QUERIES, ask
+
+SEEN, TWO = spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Discrete(2)
+TINY = {"queries": 300, "rounds": 2, "hidden": (8,), "epochs": 3, "episodes": 2, "threats": ["fgsm:eps=0.2"]}
+GRID = torch.cartesian_prod(torch.linspace(-2, 2, 5), torch.linspace(-2, 2, 5))
+
+
+class Plane(gym.Env):
+    """A point in the plane that an action pushes up or down, seven steps long; it keeps the seeds that it was given."""
+
+    seeds: list[int] = []  # noqa: RUF012 - of all environments
+
+    def __init__(self, action_space: spaces.Space | None = None, observation_space: spaces.Space = SEEN) -> None:
+        self.observation_space, self.action_space = observation_space, action_space or TWO
+
+    def _see(self):
+        return self.point.astype(np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            Plane.seeds.append(seed)
+        self.point, self.t = self.np_random.normal(size=2), 0
+        return self._see(), {}
+
+    def step(self, action):
+        push = float(np.asarray(action).reshape(-1)[0])
+        self.point = 0.9 * self.point + [0.1, push - 0.5] + self.np_random.normal(size=2) * 0.3
+        self.t += 1
+        return self._see(), 1.0, self.t == 7, False, {}
+
+
+class Rule:
+    """A black box that counts the observations that it was asked about."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, obs):
+        assert isinstance(obs, np.ndarray)
+        self.asked += len(obs)
+        return (obs[:, 1] > 0.3 * obs[:, 0]).astype(np.int64)
+
+
+@pytest.fixture
+def rule():
+    return Rule()
+
+
+@pytest.fixture
+def victim(rule):
+    found = adv.from_module(rule, SEEN, TWO, "action")
+    rule.asked = 0
+    return found
+
+
+def test_every_query_is_counted(rule, victim):
+    told = []
+    found = imitate(victim, Plane, **TINY, progress=lambda *at: told.append(at))
+    assert found.queries == 300 and found.test_queries > 0
+    assert rule.asked == found.queries + found.test_queries
+    assert told == [(100, 300), (200, 300), (300, 300)]
+    assert [row["queries"] for row in found.rounds] == [100, 200, 300]
+    last = found.rounds[-1]
+    assert (last["victim"], last["attacked"], last["surrogate"]) == (100, 100, 100)
+    assert [row["threat"] for row in found.rounds] == [None, "fgsm:eps=0.2", "fgsm:eps=0.2"]
+
+
+def test_the_surrogate_agrees_and_serves_any_attack(victim):
+    found = imitate(victim, Plane, 600, rounds=2, epochs=40, episodes=5, hidden=[16], threats="fgsm:eps=0.2")
+    assert found.agreement == found.rounds[-1]["agreement"] > 0.95 and found.attacked_agreement > 0.7
+    assert found.victim.kind == "logits" and found.victim.differentiable
+    report = adv.evaluate(victim, Plane, [adv.threat("pgd", found.victim, eps=1.0)], episodes=2)
+    assert report.threats[1]["transfer"] and report.threats[1]["action_change"] > 0.1
+
+
+def test_trainings_and_tests_share_no_episode(victim):
+    Plane.seeds = []
+    imitate(victim, Plane, **TINY)
+    tests = [seed for seed in Plane.seeds if seed % 2]
+    assert len(tests) >= 4 and len(Plane.seeds) > 2 * len(tests)
+    assert len({*Plane.seeds}) == len(Plane.seeds)
+
+
+def test_the_attacked_states_are_those_of_attacks_on_the_surrogate(tmp_path, victim):
+    settings = {**TINY, "threats": [adv.ThreatModel("observation", adv.Noise(), adv.Linf(1000.0))]}
+    imitate(victim, Plane, **settings, out=tmp_path)
+    with safe_open(tmp_path / QUERIES, "np") as file:
+        seen, sources = file.get_tensor("observations"), file.get_tensor("sources")
+    assert abs(seen[sources == 1]).max() > 100 > abs(seen[sources != 1]).max()
+
+
+def test_without_attacks_the_later_rounds_ask_where_the_surrogate_goes(victim):
+    found = imitate(victim, Plane, **{**TINY, "threats": ()})
+    assert found.attacked_agreement is None and found.rounds[-1]["attacked"] == 0
+    assert found.rounds[-1]["surrogate"] == 200 and found.rounds[-1]["threat"] is None
+
+
+def test_cloning_alone(victim):
+    found = imitate(victim, Plane, **{**TINY, "rounds": 0})
+    assert len(found.rounds) == 1 and found.rounds[0]["victim"] == 300
+
+
+def test_the_default_attacks_are_those_of_the_actions():
+    box = spaces.Box(-1, 1, (1,), np.float32)
+    victim = adv.from_module(lambda o: torch.tanh(o[:, :1]), SEEN, box, "mean")
+    found = imitate(victim, lambda: Plane(box), 200, rounds=1, epochs=2, episodes=1, hidden=[8])
+    assert found.rounds[1]["threat"] == "max-diff:eps=0.05,scale=victim" and found.victim.kind == "mean"
+    assert found.victim.clip
+    victim = adv.load_victim("zoo:mountaincar-dqn")
+    found = imitate(victim, lambda: Plane(spaces.Discrete(3)), 100, rounds=1, epochs=1, episodes=1)
+    assert found.rounds[1]["threat"] == "pgd:eps=0.05,scale=victim"
+
+
+def test_a_card_is_left_and_the_finished_result_is_read(tmp_path, rule, victim):
+    found = imitate(victim, Plane, **TINY, out=tmp_path)
+    assert found.victim.ref == f"card:{tmp_path}"
+    loaded = adv.load_victim(f"card:{tmp_path}")
+    assert torch.equal(loaded.params(GRID), imitate(victim, Plane, **TINY).victim.params(GRID))
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert card["result"]["queries"] == 300 and card["environment"]["id"] == "Plane"
+    rule.asked = 0
+    again = imitate(victim, Plane, **TINY, out=tmp_path)
+    assert rule.asked == 0 and again.victim.fingerprint() == loaded.fingerprint()
+    assert (again.agreement, again.rounds) == (found.agreement, found.rounds)
+
+
+def test_an_interrupted_imitation_goes_on_to_the_same_result(tmp_path, rule, victim):
+    def stop(spent, _):
+        if spent == 200:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        imitate(victim, Plane, **TINY, out=tmp_path, progress=stop)
+    assert adv.load_victim(f"card:{tmp_path}").kind == "logits"
+    rule.asked = 0
+    found = imitate(victim, Plane, **TINY, out=tmp_path)
+    assert rule.asked == 100 + found.test_queries
+    whole = imitate(victim, Plane, **TINY)
+    assert torch.equal(found.victim.params(GRID), whole.victim.params(GRID))
+    assert (found.rounds, found.attacked_agreement) == (whole.rounds, whole.attacked_agreement)
+
+
+def test_a_victim_that_samples_is_asked_for_what_it_plays():
+    """Of a coin that shows heads at three of four tosses, the surrogate learns the side."""
+    victim = adv.from_module(
+        lambda o: torch.tensor([0.0, np.log(3.0)]).expand(len(o), 2) + 0 * o[:, :1], SEEN, TWO, "logits",
+        select="sample",
+    )  # fmt: skip
+    found = imitate(victim, Plane, 400, rounds=0, epochs=5, episodes=5, hidden=[4])
+    assert found.agreement == pytest.approx(0.75, abs=0.2) and found.victim.select == "mode"
+
+
+class Alternating(torch.nn.Module):
+    """Acts by the parity of the step, which only its hidden state knows."""
+
+    def forward(self, obs, state):
+        return torch.stack([state, 1 - state], -1) + 0 * obs, 1 - state
+
+
+def test_a_recurrent_victim_keeps_its_state():
+    victim = adv.from_module(Alternating(), SEEN, TWO, "logits", initial_state=torch.zeros)
+    labels = ask(victim, Plane, iter(range(0, 200, 2)), count=14)
+    assert labels.actions.tolist() == [1, 0, 1, 0, 1, 0, 1] * 2
+
+
+def test_several_rows_ask_no_more_than_they_may(rule, victim, monkeypatch):
+    monkeypatch.setattr(imitation, "_LENGTH", 5)
+    labels = ask(victim, Plane, iter(range(0, 1000, 2)), count=19)
+    assert len(labels) == rule.asked == 19
+
+
+def test_a_space_that_starts_elsewhere():
+    space = spaces.Discrete(2, start=1)
+    victim = adv.from_module(lambda o: (o[:, 1] > 0).astype(int) + 1, SEEN, space, "action")
+    found = imitate(victim, lambda: Plane(space), **TINY)
+    assert found.victim.act_on(np.zeros((1, 2), np.float32))[0] in (1, 2)
+
+
+class Unplayed(Plane):
+    """Nobody may play it."""
+
+    def step(self, action):
+        raise AssertionError("something was spent")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"queries": 149}, ValueRangeError, "queries must be at least 50 a round, so 150 with rounds=2, got 149"),
+        ({"queries": 2.5}, ValueRangeError, "queries must be an integer"),
+        ({"rounds": -1}, ValueRangeError, "rounds must be an integer from 0"),
+        ({"seed": -1}, ValueRangeError, "seed must be an integer of at least 0"),
+        ({"hidden": "64"}, ValueRangeError, "hidden must hold integers of at least 1, got '64'"),
+        ({"hidden": [0]}, ValueRangeError, "a size of hidden must be an integer from 1"),
+        ({"epochs": 0}, ValueRangeError, "epochs must be"),
+        ({"episodes": 0}, ValueRangeError, "episodes must be"),
+        ({"threats": "pgd"}, BudgetError, "pgd needs a budget"),
+        ({"threats": ["nothing:eps=1"]}, AdvWrappersError, "unknown preset"),
+        ({"threats": ["robust-sarsa:eps=0.1"]}, AdvWrappersError, "robust-sarsa"),
+    ],
+)
+def test_bad_arguments(victim, change, error, words):
+    with pytest.raises(error, match=words):
+        imitate(victim, Unplayed, **{**TINY, **change})
+
+
+def test_victims_and_spaces_that_do_not_fit(tmp_path, victim):
+    with pytest.raises(VictimError, match="for observation space"):
+        imitate(victim, "CartPole-v1", **TINY)
+    image = spaces.Box(0, 255, (4, 8, 8), np.uint8)
+    pixels = adv.from_module(lambda o: o.flatten(1)[:, :2], image, TWO, "q")
+    with pytest.raises(VictimError, match=r"takes observations \[n\], got Box.* no convolutions"):
+        imitate(pixels, lambda: Unplayed(None, image), **TINY)
+    many = spaces.MultiDiscrete([2, 2])
+    with pytest.raises(VictimError, match="takes Discrete actions or a Box of one dimension, got MultiDiscrete"):
+        imitate(adv.from_module(torch.nn.Linear(2, 4), SEEN, many, "logits"), lambda: Unplayed(many), **TINY)
+    late = spaces.Discrete(2, start=1)
+    with pytest.raises(VictimError, match="a card holds actions of a Discrete that starts at 0"):
+        imitate(
+            adv.from_module(torch.nn.Linear(2, 2), SEEN, late, "q"), lambda: Unplayed(late), **TINY, out=tmp_path / "a"
+        )
+    assert not (tmp_path / "a").exists()
+
+
+def test_folders_of_something_else(tmp_path, victim):
+    adv.save_card(tmp_path / "card", adv.load_victim("zoo:cartpole-dqn"), environment="CartPole-v1")
+    with pytest.raises(ValueRangeError, match="belongs to something else, which a training would write over"):
+        imitate(victim, Plane, **TINY, out=tmp_path / "card")
+    for name in ("state.json", "report.json"):
+        (tmp_path / name).write_text("{}")
+        with pytest.raises(ValueRangeError, match=f"{name} belongs to something else: give another out="):
+            imitate(victim, Plane, **TINY, out=tmp_path)
+        (tmp_path / name).unlink()
+    imitate(victim, Plane, **TINY, out=tmp_path / "done")
+    with pytest.raises(ValueRangeError, match=r"another imitation, with imitation\.seed 0 and not 1"):
+        imitate(victim, Plane, **TINY, seed=1, out=tmp_path / "done")
+    Path(tmp_path / "done" / QUERIES).write_bytes(b"no labels")
+    with pytest.raises(CardError, match=r"cannot read .*queries"):
+        imitate(victim, Plane, **TINY, out=tmp_path / "done")
+    with pytest.raises(ValueRangeError, match="a folder keeps what JSON can hold"):
+        imitate(victim, lambda x: Plane(), **TINY, env_kwargs={"x": np.inf}, out=tmp_path / "kwargs")
