@@ -44,19 +44,23 @@ from adv_wrappers.wrappers.probabilistic_timing import ProbabilisticTiming
 from adv_wrappers.wrappers.stack import wrap
 
 if TYPE_CHECKING:
+    from adv_wrappers.training.resilience import resilience, robustness
     from adv_wrappers.training.train_adversary import train_adversary
     from adv_wrappers.training.train_agent import train_agent
 
 __version__ = "0.2.0"
 
-_SB3 = ("train_adversary", "train_agent")  # imported when they are asked for: Stable-Baselines3 is an extra
+_SB3 = {  # names and their modules, imported when they are asked for: Stable-Baselines3 is an extra
+    "resilience": "resilience", "robustness": "resilience", "train_adversary": "train_adversary",
+    "train_agent": "train_agent",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """What needs Stable-Baselines3, and for any other name where it is or what comes close."""
     if name in _SB3:
         try:
-            return getattr(importlib.import_module(f"adv_wrappers.training.{name}"), name)
+            return getattr(importlib.import_module(f"adv_wrappers.training.{_SB3[name]}"), name)
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "stable_baselines3":
                 raise
@@ -94,6 +98,6 @@ __all__ = [
     "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation", "PerturbationCost",
     "ProbabilisticTiming", "Report", "Strategic", "ThreatModel", "Timed", "Valid", "Victim", "Window", "evaluate",
     "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets", "register",
-    "save_card", "threat", "train_adversary", "train_agent", "train_critic", "wrap",
+    "resilience", "robustness", "save_card", "threat", "train_adversary", "train_agent", "train_critic", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip

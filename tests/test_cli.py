@@ -234,6 +234,10 @@ def test_suite_prints_the_worst_case_and_writes_it(tmp_path: Path) -> None:
 
 TRAIN = ["train-adversary", "CartPole-v1", "--victim", "zoo:cartpole-a2c", "--eps", "0.1"]
 CRITIC = ["train-critic", "Hopper-v5", "--victim", "zoo:hopper-ppo"]
+MEASURE = [
+    "resilience", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--steps", "64", "--num-envs", "2", "--checks", "1",
+    "--episodes", "2",
+]  # fmt: skip
 SUITE = ["suite", "CartPole-v1", "--victim", "zoo:cartpole-dqn"]
 
 
@@ -256,6 +260,12 @@ SUITE = ["suite", "CartPole-v1", "--victim", "zoo:cartpole-dqn"]
         ([*CRITIC, "--robust-eps", "-1"], "eps must be a finite number"),
         (["train-critic", "CartPole-v1", "--victim", "zoo:cartpole-dqn"], "continuous actions"),
         (["train-critic", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--one"], "continuous actions"),
+        ([*MEASURE, "--cost", "-1"], "cost must be a finite number of at least 0"),
+        ([*MEASURE, "--how", "max-diff"], "needs a budget"),
+        ([*MEASURE, "--any-action", "--by", "q"], "induce='any' leaves it to the adversary"),
+        ([*MEASURE, "--transfer", "zoo:nobody"], "no agent 'nobody'"),
+        (["robustness", *MEASURE[1:]], "--budget"),
+        (["robustness", *MEASURE[1:], "--budget", "2.5"], "--budget"),
         ([*SUITE, "--eps", "-1"], "eps"),
         ([*SUITE, "--eps", "1", "--episodes", "9" * 20], "must be an integer from 1 to 1000000"),
         ([*SUITE, "--eps", "0.1", "--attack", "pa-bd"], "pa-bd"),
@@ -263,12 +273,29 @@ SUITE = ["suite", "CartPole-v1", "--victim", "zoo:cartpole-dqn"]
     ],
 )
 def test_training_commands_say_what_cannot_work(words: list[str], message: str, tmp_path: Path) -> None:
-    if words[0] == "train-adversary":
+    if words[0] in ("train-adversary", "resilience", "robustness"):
         pytest.importorskip("stable_baselines3")
     done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "out")])
     assert done.exit_code == 2 and message in done.output and "Traceback" not in done.output
     assert len([line for line in done.output.splitlines() if line.startswith("Error: ")]) == 1
     assert not list(tmp_path.glob("out/*"))
+
+
+def test_resilience_prints_table_6_and_draws(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    out = tmp_path / "out"
+    done = CliRunner().invoke(main, [*MEASURE, "--transfer", "zoo:cartpole-dqn", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "resilience of zoo:cartpole-dqn on CartPole-v1, 2 episodes" in done.output and "(transfer)" in done.output
+    assert "max. regret" in done.output and "return + cost" in done.output and "\x1b" not in done.output
+    names = ["adversary", "histogram.png", "resilience.json", "training.csv", "training.png"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    assert all((out / name).read_bytes()[1:4] == b"PNG" for name in names if name.endswith(".png"))
+    again = CliRunner().invoke(main, [*MEASURE, "--out", str(out)])
+    assert again.exit_code == 0 and "trained in" in again.output
+    robust = ["robustness", *MEASURE[1:], "--budget", "2", "--hard", "--out", str(tmp_path / "robust")]
+    done = CliRunner().invoke(main, robust)
+    assert done.exit_code == 0 and "at 2 perturbations (hard)" in done.output, done.output
 
 
 def test_training_needs_sb3_a_folder_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +306,7 @@ def test_training_needs_sb3_a_folder_and_says_so(tmp_path: Path, monkeypatch: py
     assert "--out" in CliRunner().invoke(main, TRAIN).output
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     monkeypatch.delitem(sys.modules, "adv_wrappers.training.train_adversary", raising=False)
-    for words in (TRAIN, [*SUITE, "--eps", "0.1"]):
+    for words in (TRAIN, [*SUITE, "--eps", "0.1"], MEASURE):
         done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "out")])
         assert done.exit_code == 2 and "pip install 'adv_wrappers[sb3]'" in done.output
 

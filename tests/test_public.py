@@ -21,7 +21,10 @@ ACTORS = {"PAAD", "SARL", "ActionPAAD", "Hybrid", "Induce", "Timed"}
 THREATS = {"ThreatModel", "presets", "threat", "wrap"}
 WRAPPERS = {"AdversaryEnv", "PerturbAction", "PerturbObservation", "PerturbationCost", "ProbabilisticTiming"}
 VICTIMS = {"Victim", "from_module", "from_onnx", "from_sb3", "from_torchscript", "load_victim", "save_card"}
-RUNS = {"Report", "evaluate", "imitate", "register", "train_adversary", "train_agent", "train_critic"}
+RUNS = {
+    "Report", "evaluate", "imitate", "register", "resilience", "robustness", "train_adversary", "train_agent",
+    "train_critic",
+}  # fmt: skip
 ERRORS = {"AdvWrappersError"}
 PUBLIC = BUDGETS | TIMING | ATTACKS | ACTORS | THREATS | WRAPPERS | VICTIMS | RUNS | ERRORS
 
@@ -36,6 +39,7 @@ ELSEWHERE = {
     "adv_wrappers.errors": {kind.__name__ for kind in AdvWrappersError.__subclasses__()},
     "adv_wrappers.rendering.attack_view": {"AttackView"},
     "adv_wrappers.training.train_critic": {"scan_critics"},
+    "adv_wrappers.training.resilience_result": {"Resilience", "Robustness"},
     "adv_wrappers.training.train_agent": {"Hardened"},
     "adv_wrappers.wrappers.action": {"VectorPerturbAction"},
     "adv_wrappers.wrappers.adversary_env": {"VectorAdversaryEnv"},

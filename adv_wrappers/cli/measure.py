@@ -1,0 +1,101 @@
+"""``resilience`` and ``robustness``: how few perturbations break an agent, and what a budget of them costs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from adv_wrappers.campaign.select_attacks import import_train_adversary
+from adv_wrappers.cli.main import (
+    FOLDER,
+    POSITIVE,
+    SEED,
+    SELECT,
+    VICTIM,
+    Command,
+    Select,
+    main,
+    make_console,
+    progress_bars,
+    resumable,
+    stats_option,
+)
+from adv_wrappers.victims import load_victim
+
+if TYPE_CHECKING:
+    from adv_wrappers.training.resilience_result import Resilience
+
+_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+    stats_option,
+    click.option("--cost", default=1.0, show_default=True, type=float, help="of a perturbation, in units of a reward"),
+    click.option("--r-max", type=float, help="return that regret is counted from  [default: the highest clean return]"),
+    click.option("--steps", default=60_000, show_default=True, type=POSITIVE, help="of the adversary's training"),
+    click.option("--episodes", default=100, show_default=True, type=POSITIVE, help="of the test"),
+    SEED,
+    click.option("--algorithm", default="ppo", show_default=True, metavar="NAME", help="ppo, a2c, or dqn, the paper's"),
+    click.option("--how", metavar="THREAT", help="what a perturbation does, e.g. max-diff:eps=0.1  [default: the "
+                 "action that the victim values least]"),
+    click.option("--any-action", is_flag=True, help="the adversary names the action, instead of the worst one"),
+    click.option("--by", metavar="NAME", help="q, successor or policy: how the worst action is found"),
+    click.option("--terminal", is_flag=True, help="the paper's reward, at the end of an episode  [default: dense]"),
+    click.option("--stop", is_flag=True, help="end the training by the paper's rule"),
+    click.option("--transfer", multiple=True, metavar="REF", help="another victim to test on; again for more"),
+    click.option("--checks", default=10, show_default=True, type=POSITIVE, help="checkpoints that are compared"),
+    click.option("--num-envs", type=POSITIVE, help="attacked as one batch  [default: 32, or 8 for images]"),
+    SELECT,
+    click.option("--out", required=True, type=FOLDER, help="for results and figures; the same call goes on from there"),
+)  # fmt: skip
+
+
+def _measurement(command: Command) -> Command:
+    """The options that both commands have."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@main.command("resilience")
+@click.argument("env")
+@VICTIM
+@_measurement
+def resilience_(**options: object) -> None:
+    """How few perturbations break an agent in ENV: train an adversary that decides when to perturb, and test it."""
+    _run("resilience", **options)
+
+
+@main.command("robustness")
+@click.argument("env")
+@VICTIM
+@click.option("--budget", required=True, type=POSITIVE, help="perturbations of an episode")
+@click.option("--hard", is_flag=True, help="no more than the budget  [default: each beyond it costs as much again]")
+@_measurement
+def robustness_(**options: object) -> None:
+    """What a budget of perturbations costs an agent in ENV: train an adversary that decides when to perturb."""
+    _run("robustness", **options)
+
+
+def _run(name: str, **options: object) -> None:
+    import_train_adversary()  # says what is missing where Stable-Baselines3 is
+    from adv_wrappers.training.resilience import resilience, robustness
+
+    run: Callable[..., None] = _measure
+    run({"resilience": resilience, "robustness": robustness}[name], **options)
+
+
+def _measure(
+    measure: Callable[..., Resilience], env: str, victim: str, select: Select | None, stats: str | None,
+    any_action: bool, out: Path, **options: object,
+) -> None:  # fmt: skip
+    agent, induce = load_victim(victim, select=select, stats=stats), "any" if any_action else "worst"
+    with progress_bars() as move, resumable(out):
+        found = measure(agent, env, induce=induce, out=out, progress=move, **options)
+    make_console().print(found.table())
+    pictures = out / "training.png", out / "histogram.png"
+    found.plot_training(pictures[0])
+    found.plot_histogram(pictures[1])
+    files = [out / f"{found.kind}.json", out / "training.csv", *pictures]
+    click.echo(f"trained in {found.seconds:.0f} s for {found.steps} steps" + (" (stopped)" if found.stopped else ""))
+    click.echo(f"wrote {', '.join(map(str, files))}, and the adversary in {out / 'adversary'}")

@@ -1,0 +1,369 @@
+"""One measurement of resilience or robustness: its arguments, checked, and its steps, each written as it is done.
+
+Clean episodes, the training, the test and every transfer are written to the folder as they are done; what is there is
+not done again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import ArrayLike
+
+from adv_wrappers.actions.worst import WorstAction
+from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.adversaries.timed import Induce, Timed
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.perturbation import Perturbation, When
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import JSON
+from adv_wrappers.core.values import Value
+from adv_wrappers.errors import CardError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory, spaces_of
+from adv_wrappers.evaluation.measurements import RunMeasurements
+from adv_wrappers.evaluation.provenance import versions
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes
+from adv_wrappers.presets import as_threat
+from adv_wrappers.timing import And, AtMost
+from adv_wrappers.training.episode_log import EpisodeLog, TrainingEpisode
+from adv_wrappers.training.resilience_result import AttackedEpisodes, Resilience, Robustness, TransferRow
+from adv_wrappers.training.stop_rule import StopRule
+from adv_wrappers.training.train_adversary import train_adversary
+from adv_wrappers.training.training_folder import as_json, check_same, describe_settings, read_record
+from adv_wrappers.utils.files import write
+from adv_wrappers.utils.numbers import integer, number
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
+from adv_wrappers.wrappers.recorder import VectorActionRecorder
+from adv_wrappers.wrappers.stack import wrap
+
+INDUCE = ("worst", "any")
+# of the adversary's algorithm; found on other agents' CartPole than those that were measured
+SETTINGS: dict[str, dict[str, JSON]] = {
+    "ppo": {"gamma": 1.0, "learning_rate": 3e-3, "ent_coef": 0.01},
+    "a2c": {"gamma": 1.0, "ent_coef": 0.01},
+}
+MeasurementProgress = Callable[[str, int, int], None]
+How: TypeAlias = ThreatModel | Perturbation | Mapping[str, object] | str | None
+
+
+@dataclass
+class Measurement:
+    """A measurement of resilience, or with a ``budget`` of robustness: its checked arguments, and its steps.
+
+    Attributes:
+        victim, make_env, env: the victim, a function that makes its environment, and the environment's ``id`` and
+            ``kwargs``.
+        actor, within, when: the adversary's actor, the budget of its perturbations and their timing, or None.
+        aim: makes the actor that is aimed at another victim.
+        options: the other arguments of :func:`resilience`, by name.
+        budget, hard: as for :func:`robustness`; None and False for resilience.
+        others: the victims of ``transfer=``.
+        settings: of the algorithm.
+        out, progress: as for :func:`resilience`.
+        about: the description that distinguishes this measurement from others.
+    """
+
+    victim: Victim
+    make_env: EnvFactory
+    env: dict[str, JSON]
+    actor: Actor
+    within: Budget | None
+    when: When | None
+    aim: Callable[[Victim], Actor]
+    options: dict[str, JSON]
+    budget: int | None
+    hard: bool
+    others: list[Victim]
+    settings: dict[str, object]
+    out: Path | None
+    progress: MeasurementProgress | None
+    about: dict[str, JSON] = field(default_factory=dict)
+
+    @staticmethod
+    def create(
+        victim: Victim | str, env: str | MakeEnv, cost: float, r_max: float | None, steps: int, episodes: int,
+        seed: int, algorithm: str, *, how: How = None, induce: str = "worst", by: str | None = None,
+        within: Budget | None = None, terminal: bool = False, stop: bool = False,
+        transfer: Iterable[Victim | str] = (), test_seed: int | None = None, checks: int = 10,
+        check_episodes: int = 30, num_envs: int | None = None, observe: str | None = None,
+        out: str | Path | None = None, progress: MeasurementProgress | None = None,
+        env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None,
+        settings: Mapping[str, object] | None = None, budget: int | None = None, hard: bool = False, **more: object,
+    ) -> Measurement:  # fmt: skip
+        """The measurement of arguments as :func:`resilience` and :func:`robustness` take them.
+
+        Raises:
+            AdvWrappersError: one of its kinds, for arguments that cannot work.
+        """
+        cost = number("cost", cost, 0)
+        r_max = None if r_max is None else number("r_max", r_max)
+        seed = integer("seed", seed, 0)
+        test_seed = seed if test_seed is None else integer("test_seed", test_seed, 0)
+        whole = {"steps": steps, "episodes": episodes, "checks": checks, "check_episodes": check_episodes}
+        options: dict[str, JSON] = {name: integer(name, value, 1) for name, value in whole.items()}
+        victim = load_victim(victim)
+        others = [load_victim(other) for other in ([transfer] if isinstance(transfer, (str, Victim)) else transfer)]
+        make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+        for each in (victim, *others):
+            seen, _ = spaces_of(make_env, each)
+        aim, threat = _actors(victim, make_env, how, induce, by, within)
+        actor, *_ = [aim(each) for each in (victim, *others)]  # raises before anything is played
+        when = None if threat is None else threat.when
+        if not (when is None or isinstance(when, When)):
+            raise ThreatError(f"the timing of how= must be one such as Bernoulli(0.5), not the function {when!r:.60}")
+        if budget is not None and hard:
+            when = AtMost(budget) if when is None else And(when, AtMost(budget))
+        if observe is None:
+            flat = isinstance(seen, spaces.Box) and len(seen.shape) == 1 and seen.dtype.kind == "f"
+            observe = "state" if not flat else "state+action" if budget is None else "state+action+spent"
+        options |= {
+            "cost": cost, "r_max": r_max, "seed": seed, "test_seed": test_seed, "algorithm": algorithm,
+            "terminal": bool(terminal), "stop": bool(stop), "num_envs": num_envs, "observe": observe,
+        }  # fmt: skip
+        found = {**SETTINGS.get(algorithm, {}), **(settings or {}), **more}
+        out = None if out is None else Path(out)
+        made = Measurement(
+            victim, make_env, {"id": name, "kwargs": kwargs}, actor, within if threat is None else threat.within,
+            when, aim, options, budget, hard, others, found, out, progress,
+        )  # fmt: skip
+        compared = {key: value for key, value in options.items() if key != "steps"}
+        about = {
+            **compared, "budget": budget, "hard": hard, "actor": _description(actor), "when": _description(when),
+            "within": _description(made.within), "settings": describe_settings(found),
+        }  # fmt: skip
+        made.about = about if out is None else as_json(about)
+        return made
+
+    @property
+    def kind(self) -> type[Resilience]:
+        """The class of the result."""
+        return Resilience if self.budget is None else Robustness
+
+    def run(self) -> Resilience:
+        """Measure what the folder does not hold yet.
+
+        Raises:
+            ValueRangeError: for the folder of another measurement, and an ``r_max`` below the clean return.
+            CardError: for a folder that cannot be read.
+        """
+        data = self._stored()
+        if "clean_returns" not in data:
+            data["clean_returns"] = self._play("clean episodes", self.victim, None)[0].returns.tolist()
+        data["r_max"] = r_max = self._r_max(data["clean_returns"])
+        self._write(data)
+        reward = PerturbationCost(
+            self.options["cost"], None if self.hard else self.budget, self.options["terminal"],
+            r_max if self.options["terminal"] else None,
+        )  # fmt: skip
+        if data.get("asked") == self.options["steps"]:
+            adversary = self._trained()
+        else:
+            adversary, trained = self._train(reward, r_max)
+            data |= {**trained, "asked": self.options["steps"], "test": None, "transfer": []}
+            self._write(data)
+        if data["test"] is None:
+            test, histogram = self._test("test", self.victim, adversary, reward, r_max)
+            data |= {"test": test.to_dict(), "histogram": histogram}
+            self._write(data)
+        rows = []
+        for other in self.others:
+            known = [row for row in data["transfer"] if row["victim"] == _named(other)]
+            rows += known or [self._transfer(other, adversary, reward).to_dict()]
+            data["transfer"] += [] if known else rows[-1:]
+            self._write(data)
+        return self.kind.from_dict({**data, "transfer": rows}, adversary)
+
+    def _r_max(self, clean: list[float]) -> float:
+        given, highest = self.options["r_max"], max(clean)
+        if given is not None and given < highest:
+            raise ValueRangeError(f"r_max must be at least the highest clean return, {highest:g}, got {given:g}")
+        return float(highest if given is None else given)
+
+    def _train(self, reward: PerturbationCost, r_max: float) -> tuple[Learned, dict[str, JSON]]:
+        """The trained adversary, and what the result says of its training."""
+        options, started = self.options, time.process_time()
+        folder = None if self.out is None else self.out / "adversary"
+        before: dict[str, JSON] = {"steps": 0, "seconds": 0.0}
+        if folder is not None and (folder / "state.json").exists():
+            before = (read_record(folder) or [before])[-1]
+        log = EpisodeLog(None if self.out is None else self.out / "training.csv", before["steps"])
+        rule = StopRule(r_max)
+        for row in log.rows:
+            rule.add(row.victim_return, row.perturbations)
+
+        def on_episode(steps: int, victim_return: float, perturbations: int, length: int) -> bool:
+            log.add(TrainingEpisode(steps, victim_return, perturbations, length))
+            return not (rule.add(victim_return, perturbations) and options["stop"])
+
+        def progress(done: int, _: float) -> None:
+            self._show("training", min(done, options["steps"]), options["steps"])
+
+        if options["stop"] and rule.met and folder is not None:
+            adversary = self._trained()
+        else:
+            self._show("training", min(before["steps"], options["steps"]), options["steps"])
+            train: Callable[..., Learned] = train_adversary  # settings are of any type
+            adversary = train(
+                self.actor, self.make_env, self.victim, steps=options["steps"], algorithm=options["algorithm"],
+                num_envs=options["num_envs"], seed=options["seed"], within=self.within, when=self.when,
+                checks=options["checks"], episodes=options["check_episodes"], out=folder, progress=progress,
+                observe=options["observe"], reward=reward, on_episode=on_episode, **self.settings,
+            )  # fmt: skip
+        steps = options["steps"] if folder is None else int(read_record(folder)[-1]["steps"])
+        found: dict[str, JSON] = {name: [getattr(row, name) for row in log.rows] for name in TrainingEpisode._fields}
+        episodes = self._episodes(reward, r_max, found["victim_return"], found["perturbations"], found["length"])
+        seconds = before["seconds"] + time.process_time() - started
+        return adversary, {
+            "training": {**episodes.to_dict(), "steps": found["steps"]}, "steps": steps, "seconds": seconds,
+            "stopped": bool(options["stop"] and rule.met),
+        }  # fmt: skip
+
+    def _test(
+        self, what: str, victim: Victim, adversary: Learned, reward: PerturbationCost, r_max: float
+    ) -> tuple[AttackedEpisodes, list[int]]:
+        """The test's episodes of a victim under its adversary, and how many of them were attacked at step t."""
+        threat = ThreatModel(adversary.on, adversary, self.within, self.when)
+        run, attacked = self._play(what, victim, threat)
+        histogram = [attacked[t] for t in range(int(run.lengths.max()))]
+        return self._episodes(reward, r_max, run.returns, run.attacked_steps, run.lengths), histogram
+
+    def _transfer(self, other: Victim, adversary: Learned, reward: PerturbationCost) -> TransferRow:
+        """What the adversary does to another victim: its decisions of when, with the other's own worst actions."""
+        name = f"transfer to {other.ref or 'victim'}"
+        clean = self._play(f"{name}, clean", other, None)[0].returns
+        aimed = Learned(
+            adversary.director, self.aim(other), observe=adversary.observe, within=self.within, when=self.when
+        )
+        test, _ = self._test(name, other, aimed, reward, float(clean.max()))
+        return TransferRow(_named(other), test, clean)
+
+    def _play(self, what: str, victim: Victim, threat: ThreatModel | None) -> tuple[RunMeasurements, Counter[int]]:
+        """The test's episodes, as :func:`adv_wrappers.evaluate` plays them, and how many were attacked at step t."""
+        episodes, attacked = self.options["episodes"], Counter[int]()
+        images = len(victim.observation_space.shape or ()) > 1
+        with closing(EpisodesVectorEnv(self.make_env, min(8 if images else 32, episodes))) as venv, one_thread():
+            recorder = VectorActionRecorder(venv)
+            env = recorder if threat is None else wrap(recorder, threat, victim=victim)
+            self._show(what, 0, episodes)
+            run = play_episodes(
+                env, recorder, victim, self.seeds, lambda done: self._show(what, done, episodes), attacked_at=attacked
+            )
+        return run, attacked
+
+    def _episodes(
+        self, reward: PerturbationCost, r_max: float, returns: ArrayLike, perturbations: ArrayLike, lengths: ArrayLike
+    ) -> AttackedEpisodes:
+        """Episodes with what their perturbations cost."""
+        found, attacks = np.asarray(returns, np.float64), np.asarray(perturbations, np.int64)
+        costs = np.asarray(reward.total(np.zeros_like(found), attacks), np.float64)
+        return AttackedEpisodes(found, attacks, np.asarray(lengths, np.int64), costs, r_max)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the test's episodes."""
+        drawn = np.random.SeedSequence(self.options["test_seed"]).generate_state(self.options["episodes"])
+        return [int(seed) for seed in drawn]
+
+    def _show(self, what: str, done: int, whole: int) -> None:
+        if self.progress is not None:
+            self.progress(what, done, whole)
+
+    def _trained(self) -> Learned:
+        """The adversary of the folder."""
+        assert self.out is not None
+        return Learned(card=str(self.out / "adversary"), victim=self.actor.victim)
+
+    @property
+    def _path(self) -> Path | None:
+        return None if self.out is None else self.out / f"{self.kind.kind}.json"
+
+    def _stored(self) -> dict[str, JSON]:
+        """What the folder holds of this measurement."""
+        about = {
+            "kind": self.kind.kind, "victim": _named(self.victim), "env": self.env, "about": self.about,
+            "versions": versions(), "episode_seeds": self.seeds,
+            **({} if self.budget is None else {"budget": self.budget, "hard": self.hard}),
+        }  # fmt: skip
+        if self._path is None or not self._path.exists():
+            return about
+        try:
+            data = dict(json.loads(self._path.read_text(encoding="utf-8")))
+            theirs = {name: data[name] for name in ("kind", "victim", "env", "about")}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CardError(f"cannot read {self._path} as a measurement: {error!r}") from error
+        check_same(self._path.parent, theirs, {name: about[name] for name in theirs}, "measurement")
+        return data
+
+    def _write(self, data: Mapping[str, JSON]) -> None:
+        if self._path is not None:
+            write(self._path, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
+
+
+def _named(victim: Victim) -> dict[str, JSON]:
+    """What a result says of a victim."""
+    return {"ref": victim.ref, "fingerprint": victim.fingerprint(), "select": victim.select}
+
+
+def worst_action_of(victim: Victim, make_env: EnvFactory, by: str | None = None) -> WorstAction:
+    """The action that a victim values least, found in the best way that there is for it (equations 2 and 3).
+
+    Args:
+        victim: the victim.
+        make_env: makes its environment.
+        by: as for :class:`adv_wrappers.WorstAction`; None takes ``"q"``, else ``"successor"``.
+
+    Raises:
+        VictimError: for a victim with neither Q-values nor a state value.
+        SnapshotError: where the successors are needed and the environment does not repeat.
+    """
+    if by is None and victim.has_q:
+        by = "q"
+    if by is None and victim.has_value and victim.discrete:
+        by = "successor"
+    if by is None:
+        raise VictimError(
+            "the worst action needs Q-values, or the state value of a victim with discrete actions, and this victim "
+            "has neither: approximate them with imitate(victim, env), take the least likely action with by='policy', "
+            "or give how="
+        )
+    return WorstAction(victim, by)
+
+
+def _actors(
+    victim: Victim, make_env: EnvFactory, how: How, induce: str, by: str | None, within: Budget | None
+) -> tuple[Callable[[Victim], Actor], ThreatModel | None]:
+    """What makes the actor for a victim, and the threat that ``how`` stands for."""
+    if induce not in INDUCE:
+        raise ValueRangeError(f"induce must be {' or '.join(map(repr, INDUCE))}, got {induce!r:.80}")
+    for name, value in (("by", by), *((("induce", induce),) if induce != "worst" else ())):
+        if how is not None and value is not None:
+            raise ThreatError(f"{name}= chooses what is induced, and so does how=: give one of them")
+    if induce == "any":
+        if by is not None:
+            raise ThreatError("by= finds the worst action, induce='any' leaves it to the adversary: give one of them")
+        return Induce, None
+    if how is None:
+        return lambda each: Timed(worst_action_of(each, make_env, by), each), None
+    threat = as_threat(how, within=within)
+    if threat.at is not None:
+        raise ThreatError(f"an adversary perturbs whole observations, got a threat at {threat.at!r}")
+    return lambda each: Timed(threat.how, each), threat
+
+
+def _description(part: object) -> JSON:
+    """A part of a measurement in JSON."""
+    if isinstance(part, Actor):
+        return part.open().to_dict()
+    return part.to_dict() if isinstance(part, Value) else describe_settings(part)
