@@ -33,6 +33,10 @@ class OrderError(AdvWrappersError, ValueError):
     """A layer that sits where it can never reach the agent, or where it cannot be gated."""
 
 
+class SnapshotError(AdvWrappersError, RuntimeError):
+    """A simulator that cannot be saved and restored, or does not repeat after it was."""
+
+
 class CardError(AdvWrappersError, ValueError):
     """A card or checkpoint file that is missing, malformed or changed."""
 

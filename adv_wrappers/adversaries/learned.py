@@ -113,7 +113,7 @@ class Learned(Perturbation):
         on: On = "action" if "action" in (self.part, getattr(self.actor, "on", None)) else "observation"
         put("on", on)
         put("needs_victim", bool(self.actor.needs_victim or self.observe != OBSERVE[0]))
-        for name in ("declines", "native"):
+        for name in ("declines", "native", "simulates"):
             put(name, getattr(self.actor, name, False))
         put("search", on == "observation" and getattr(self.actor, "search", True))
         put("shares", hybrid and on == "observation")

@@ -56,7 +56,7 @@ class Timed(Actor):
             object.__setattr__(self, "how", replace_victims(self.how, None, self.victim))
         if self.how.declines or self.how.initial_memory(1) is not None:
             raise ThreatError(f"timed takes a perturbation without a memory of its own, got {self.how!r:.80}")
-        for name in ("on", "native", "search", "within"):
+        for name in ("on", "native", "search", "simulates", "within"):
             object.__setattr__(self, name, getattr(self.how, name))
         object.__setattr__(self, "needs_victim", self.how.needs_victim or self.how.on == "action")
 

@@ -14,12 +14,13 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.simulating import SimulatorLike, simulator
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Batch, Counter, EngineLike, Leaves, Observation, Rows, State
 from adv_wrappers.utils.trees import select
 
 _ALL, _SOME = 1 << 20, 1 << 17  # numbers of several draws that are made all at once, or else so many together
-_EPISODE = 1 << 41  # draws that hold for an episode, apart from those of its steps
+EPISODE_STREAM = 1 << 41  # draws that hold for an episode, apart from those of its steps
 _HOST = torch.device("cpu")
 
 Box = tuple[Tensor, Tensor]
@@ -73,7 +74,9 @@ class Context:
         made = cls.__new__(cls)
         made.budget, made.grid, made.look, made.shape, made.dtype = budget, grid, look, tuple(x.shape[1:]), x.dtype
         more = {"space": box, "observation": x, "episode_key": key, "t": 0, "spent": 0, **more}
-        vars(made).update({"state": lambda victim: None, "fill": None, "memory": None, "mask": None, **more})
+        vars(made).update(
+            {"state": lambda victim: None, "fill": None, "memory": None, "mask": None, "simulator": None, **more}
+        )
         vars(made).update(x=x, box=box, key=key)
         return made
 
@@ -198,7 +201,7 @@ class Context:
     @cached_property
     def episode_key(self) -> Tensor:
         """Keys of the rows that are the same throughout an episode, int64 ``[B]``: (seed, episode, layer stream)."""
-        return self._key_of(rng.fold(self._engine.clock.episode_key(), _EPISODE))
+        return self._key_of(rng.fold(self._engine.clock.episode_key(), EPISODE_STREAM))
 
     def _key_of(self, key: rng.Key) -> Tensor:
         engine, rows = self._engine, self._rows
@@ -227,6 +230,17 @@ class Context:
         if leaves is None:
             return None
         return {key: leaf.clone() if rows is None else select(leaf, rows) for key, leaf in leaves.items()}
+
+    @cached_property
+    def simulator(self) -> SimulatorLike:
+        """Tries actions from the present state of the attacked rows, on the host, and undoes them.
+
+        ``simulator.step(actions)`` returns observations, rewards and ends (:class:`adv_wrappers.snapshots.Simulator`).
+
+        Raises:
+            SnapshotError: where there is nothing to simulate, or it cannot be saved or does not repeat.
+        """
+        return simulator(self._engine, self._rows, self._final)
 
     def inputs(self) -> dict[str, Any]:
         """Everything that an attack depends on and that differs from step to step: the inputs of a graph."""
@@ -340,57 +354,6 @@ class Context:
         return _LaidOut(self, layout)
 
 
-def _not_recorded(name: str) -> property:
-    def refuse(context: Context) -> None:
-        raise AttributeError(f"a capturable perturbation must not look at context.{name}")
-
-    return property(refuse)
-
-
-class RecordedContext(Context):
-    """A context to be recorded: what differs from step to step, and is no tensor, is not there.
-
-    Args:
-        engine: of the layer.
-        inputs: what :meth:`Context.inputs` made, or static copies of it.
-    """
-
-    t, spent, memory = map(_not_recorded, ("t", "spent", "memory"))
-
-    def __init__(self, engine: EngineLike, inputs: dict[str, Any]) -> None:
-        super().__init__(engine, None, inputs["part"])
-        self._inputs = inputs
-        vars(self).update(part=inputs["part"], free=inputs["free"], mask=inputs["mask"])
-
-    def again(self) -> RecordedContext:
-        return RecordedContext(self._engine, self._inputs)
-
-    @cached_property
-    def observation(self) -> Observation:
-        seen = self._inputs["observation"]
-        return self._received() if seen is None and not self._engine.on_action else seen
-
-    def state(self, victim: Any) -> State:
-        return self._inputs["states"].get(id(victim))
-
-    @cached_property
-    def key(self) -> Tensor:
-        return self._input_key(0)
-
-    @cached_property
-    def episode_key(self) -> Tensor:
-        return self._input_key(1)
-
-    def _input_key(self, which: int) -> Tensor:
-        if "keys" in self._inputs:
-            key: Tensor = self._inputs["keys"][which]()
-            return key
-        root, episode, t = self._inputs["clock"]
-        last = _EPISODE if which else t()
-        key = rng.fold(rng.fold(rng.fold(root(), episode()), last), self._engine.stream)
-        return key
-
-
 class _LaidOut(Context):
     """A context in another layout; its true values are laid out when they are asked for, and not held."""
 
@@ -411,7 +374,7 @@ class _LaidOut(Context):
         return self._layout(self._origin.x)
 
 
-for _name in ("space", "key", "episode_key", "t", "spent", "observation", "fill", "memory", "mask"):
+for _name in ("space", "key", "episode_key", "t", "spent", "observation", "fill", "memory", "mask", "simulator"):
     setattr(_LaidOut, _name, property(operator.attrgetter(f"_origin.{_name}")))
 
 

@@ -24,6 +24,7 @@ from adv_wrappers.core.clock import Clock, Seeds
 from adv_wrappers.core.newest import FrameHistory, Newest, frame_budget
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.session import Session
+from adv_wrappers.core.simulating import MakesSimulators, simulators_of
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Action, Batch, Counter, Flags, Leaves, Observation, Rows, Space, State, VictimLike
 from adv_wrappers.errors import OrderError, SpaceError
@@ -49,6 +50,7 @@ class Engine:
         device: where the environment's tensors live; None for an environment on the host.
         autoreset: what the environment does with a row whose episode is over: nothing, or a reset instead of the next
             step, or a reset within the same step.
+        simulators: makes the simulator of a step; None where there is no environment to simulate.
 
     Attributes:
         threat: as it is applied, every victim filled in.
@@ -62,11 +64,12 @@ class Engine:
         self, threat: ThreatModel, observation_space: Space, action_space: Space, rows: int | None = None, *,
         victim: VictimLike | None = None, beneath: Engine | None = None, stream: int = 0,
         device: torch.device | None = None, autoreset: Autoreset = "disabled",
+        simulators: MakesSimulators | None = None,
     ) -> None:  # fmt: skip
         self.observation_space, self.action_space = observation_space, action_space
         self.rows, self.batched, self.stream, self.autoreset = rows, rows is not None, stream, autoreset
         self.session: Session = Session(rows) if beneath is None else beneath.session
-        self.clock = Clock(rows, device, self.session.roots)
+        self.clock, self.simulators = Clock(rows, device, self.session.roots), simulators
         self.attacked: Flags = False
         self.true: Observation = None
         self.sent: Action = None
@@ -91,6 +94,8 @@ class Engine:
         """
         threat = threat.resolve(victim)
         field = threat.check(self.observation_space, self.action_space)
+        if getattr(threat.how, "simulates", False):
+            simulators_of(self, threat.label)  # raises where there are none
         self.threat, self.field, how, within = threat, field, threat.how, threat.budget
         self.how, self.victims, self.on_action = how, threat.victims, threat.on == "action"
         self.when: Any = threat.when

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from adv_wrappers.accel import cuda_graphs
 from adv_wrappers.core.arithmetic import tensor_of
-from adv_wrappers.core.context import Context, RecordedContext
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.recorded_context import RecordedContext
 from adv_wrappers.core.spaces import finite
 from adv_wrappers.core.types import Batch, EngineLike, Flags, Leaves, Observation, Rows
 from adv_wrappers.errors import ThreatError

@@ -21,6 +21,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Flags, Info, Observation, Space
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError
 from adv_wrappers.presets import as_threat, preset_in_errors
+from adv_wrappers.snapshots.simulator import EnvironmentBeneath
 from adv_wrappers.timing import Bernoulli
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.victims import Victim, load_victim
@@ -154,7 +155,7 @@ class Layer:
             self.engine = Engine(
                 threat, self.perturbed_space, action_space, rows,
                 victim=None if victim is None else load_victim(victim), beneath=beneath[-1].engine if beneath else None,
-                stream=self.beneath[LAYERS], autoreset=autoreset,
+                stream=self.beneath[LAYERS], autoreset=autoreset, simulators=EnvironmentBeneath(env),
             )  # fmt: skip
             self.key = f"{self.beneath[LAYERS]}:{self.threat.label}"
 

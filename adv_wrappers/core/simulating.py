@@ -1,0 +1,48 @@
+"""What a layer simulates with: made beneath it by :mod:`adv_wrappers.snapshots`, which the engine is handed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adv_wrappers.core.types import Action, EngineLike, Observation, Rows
+from adv_wrappers.errors import SnapshotError
+
+
+class SimulatorLike(Protocol):
+    """Tries actions in the attacked rows of one step (:class:`adv_wrappers.snapshots.Simulator`)."""
+
+    def step(self, actions: Action) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_]]: ...
+
+
+class MakesSimulators(Protocol):
+    """Makes the simulator of a step for the rows of some numbers, None for all.
+
+    ``environments`` are those of all rows; it raises :class:`SnapshotError` where they cannot be reached.
+    """
+
+    def __call__(self, rows: Rows) -> SimulatorLike: ...
+    def environments(self) -> Sequence[object]: ...
+
+
+def simulators_of(engine: EngineLike, label: str) -> MakesSimulators:
+    """What makes the simulators of a layer, for a threat of this label.
+
+    Raises:
+        SnapshotError: where its rows cannot be simulated.
+    """
+    made: MakesSimulators | None = engine.simulators
+    if made is None or not engine.on_host:
+        raise SnapshotError(f"{label} needs a simulator: a layer around an environment on the host")
+    made.environments()
+    return made
+
+
+def simulator(engine: EngineLike, rows: Rows, final: bool) -> SimulatorLike:
+    """The simulator of a layer's present step, for some rows; ``final`` observations have no step to try."""
+    if final:
+        raise SnapshotError(f"{engine.threat.label} cannot simulate from the last observation of an episode")
+    return simulators_of(engine, engine.threat.label)(rows)

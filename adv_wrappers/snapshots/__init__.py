@@ -1,0 +1,9 @@
+"""Save the state of an environment, come back to it, and try actions from it."""
+
+from __future__ import annotations
+
+from adv_wrappers.snapshots.repeats import check_repeats
+from adv_wrappers.snapshots.simulator import Simulator
+from adv_wrappers.snapshots.snapshot import Snapshot
+
+__all__ = ["Simulator", "Snapshot", "check_repeats"]

@@ -1,0 +1,102 @@
+"""Whether an environment repeats after a snapshot of it was restored: a few steps are played twice and compared."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from torch import Tensor
+
+from adv_wrappers.core.types import Action, Flags, Info, Observation
+from adv_wrappers.errors import SnapshotError
+from adv_wrappers.snapshots.contents import Part
+from adv_wrappers.snapshots.snapshot import Snapshot
+
+
+class _Answer(NamedTuple):
+    """What an environment returned to one action."""
+
+    observation: Observation
+    reward: object
+    terminated: Flags
+    truncated: Flags
+    info: Info
+
+
+def check_repeats(env: Part, action: Action = None, steps: int = 3) -> None:
+    """Play a few steps twice from the present state, compare them to the bit, and return to it.
+
+    What a wrapper measures by the clock on the wall, ``info["episode"]["t"]``, is not compared.
+
+    Args:
+        env: the environment, reset before; an ``Env`` or a ``VectorEnv`` in this process.
+        action: the first action; None draws it, as the later ones are: not from the environment's own generators, and
+            by the ``action_mask`` of its infos.
+        steps: how many steps are played, fewer where the episode is over before.
+
+    Raises:
+        SnapshotError: for an environment that cannot be saved, for one that was not reset, and for one that answers
+            differently the second time, naming what differs.
+    """
+    before = Snapshot.of(env)
+    try:
+        first, actions = list[_Answer](), list[Action]()
+        for played, answer in _play(env, action, steps):
+            actions.append(played)
+            first.append(answer)
+        before.restore(env)
+        for number, (one, played) in enumerate(zip(first, actions, strict=True), 1):
+            two = copy.deepcopy(_Answer(*env.step(played)))
+            for name, part, again in zip(_Answer._fields, one, two, strict=True):
+                where = difference(part, again, name)
+                if where:
+                    raise SnapshotError(
+                        f"{env} does not repeat: step {number} after a restore has another {where}; it has a state "
+                        f"outside Python's objects, or draws from a generator that it does not hold itself"
+                    )
+    except gym.error.ResetNeeded as error:
+        raise SnapshotError(f"{env} has no state yet: call reset first") from error
+    finally:
+        before.restore(env)
+
+
+def _play(env: Part, action: Action, steps: int) -> Iterator[tuple[Action, _Answer]]:
+    space: spaces.Space[Action] = copy.deepcopy(env.action_space)
+    space.seed(0)
+    action = space.sample() if action is None else action
+    for _ in range(steps):
+        answer = copy.deepcopy(_Answer(*env.step(action)))
+        yield action, answer
+        if np.all(np.asarray(answer.terminated) | np.asarray(answer.truncated)):
+            return
+        mask = answer.info.get("action_mask")
+        action = space.sample() if mask is None else space.sample(np.asarray(mask, np.int8))
+
+
+def difference(one: object, two: object, name: str) -> str:
+    """Where two answers differ, "" where they do not."""
+    if name == "info[episode][t]":  # seconds
+        return ""
+    if isinstance(one, Tensor) and isinstance(two, Tensor):
+        one, two = one.detach().cpu().numpy(), two.detach().cpu().numpy()
+    if type(one) is not type(two):
+        return f"{name} ({one!r:.60}, then {two!r:.60})"
+    if isinstance(one, dict) and isinstance(two, dict):
+        if one.keys() != two.keys():
+            return f"{name} (with {sorted(map(str, one.keys() ^ two.keys()))} only once)"
+        return next(filter(None, (difference(one[key], two[key], f"{name}[{key}]") for key in one)), "")
+    if isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)) and len(one) == len(two):
+        parts = (difference(a, b, f"{name}[{i}]") for i, (a, b) in enumerate(zip(one, two, strict=True)))
+        return next(filter(None, parts), "")
+    if isinstance(one, np.ndarray) and one.dtype == object and isinstance(two, np.ndarray):
+        return difference(one.tolist(), two.tolist(), name)
+    if isinstance(one, (np.ndarray, np.generic, bool, int, float)):
+        a, b = np.asarray(one), np.asarray(two)
+        alike = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    else:
+        alike = type(one).__eq__ is object.__eq__ or bool(one == two)
+    return "" if alike else f"{name} ({one!r:.60}, then {two!r:.60})"
