@@ -3,6 +3,10 @@
 Without Q: the action that the policy itself finds least likely (the least preferred one; for continuous actions the
 corner of the budget farthest from the mean). Continuous actions with a critic: projected gradient descent on
 ``Q(s, a)`` over the action, ``s`` being what the agent acted on.
+
+Equation 3 makes Q-values for victims that have a state value only: ``Q(s, a) = r(s, a) + gamma V(s')``, ``s'`` being
+the state that ``a`` leads to. Every action is tried in the environment and undone (``context.simulator``). ``V(s')`` is
+taken at what the environment beneath this layer returns, and is 0 where the episode is then over.
 """
 
 from __future__ import annotations
@@ -11,15 +15,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import On, Perturbation
-from adv_wrappers.core.spaces import Field
+from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.numbers import check_integer
+from adv_wrappers.utils.numbers import check_integer, check_number
 
 
 @dataclass(frozen=True)
@@ -28,12 +34,15 @@ class WorstAction(Perturbation):
 
     Args:
         victim: whose opinion counts.
-        by: ``"q"`` or ``"policy"``; None takes Q where there is one.
+        by: ``"q"``, ``"policy"``, or ``"successor"``: by the state values where each action leads to, for one discrete
+            action; None takes Q where there is one, and else the policy.
         steps: gradient steps for continuous actions with a critic, each ``2 / steps`` of the radius.
+        gamma: the discount of the state values for ``by="successor"``, in [0, 1].
 
     Raises:
-        VictimError: for ``by="q"`` on a victim without Q, for a critic without a gradient, and for several discrete
-            actions at once.
+        VictimError: for ``by="q"`` on a victim without Q, for ``by="successor"`` on one without state values or with
+            continuous actions, for a critic without a gradient, and for several discrete actions at once.
+        SnapshotError: for ``by="successor"`` in an environment that cannot be saved, or does not repeat.
     """
 
     name: ClassVar[str] = "worst-action"
@@ -44,16 +53,30 @@ class WorstAction(Perturbation):
     victim: Any = None
     by: str | None = None
     steps: int = 10
+    gamma: float = 0.99
 
     def __post_init__(self) -> None:
         expect_victim(self.name, self.victim)
-        if self.by not in (None, "q", "policy"):
-            raise ValueRangeError(f"by must be 'q' or 'policy', got {self.by!r}")
+        if self.by not in (None, "q", "policy", "successor"):
+            raise ValueRangeError(f"by must be 'q', 'policy' or 'successor', got {self.by!r}")
         check_integer("steps", self.steps, 1)
+        check_number("gamma", self.gamma, 0, 1)
+        object.__setattr__(self, "simulates", self.by == "successor")
+        if self.by == "successor" and self.victim is not None:
+            if not isinstance(self.victim.action_space, spaces.Discrete):
+                raise VictimError(
+                    f"worst-action by='successor' tries every action, and this victim acts in "
+                    f"{self.victim.action_space}: use by='q' or by='policy'"
+                )
+            if not self.victim.has_value:
+                raise VictimError(
+                    "worst-action by='successor' needs state values, and this victim has neither these nor Q: use "
+                    "by='policy'"
+                )
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError("worst-action by='q' needs Q-values, and this victim has none: use by='policy'")
-        by_gradient = self.by != "policy" and self.victim is not None and not self.victim.discrete and self.victim.has_q
-        if by_gradient and not self.victim.differentiable:
+        by_critic = self.by in (None, "q") and self.victim is not None and self.victim.has_q
+        if by_critic and not self.victim.discrete and not self.victim.differentiable:
             raise VictimError("worst-action follows a critic's gradient, this victim has none: use by='policy'")
 
     def check(self, field: Field, within: Budget) -> None:
@@ -63,6 +86,8 @@ class WorstAction(Perturbation):
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
+        if self.by == "successor":
+            return context.space[0] + self.successor_values(x, context).argmin(-1)
         by_q = self.by == "q" or (self.by is None and self.victim.has_q)
         if self.victim.discrete:
             scores = bound.q() if by_q else bound.params()
@@ -82,3 +107,23 @@ class WorstAction(Perturbation):
                 g = torch.autograd.grad(-value.sum(), leaf)[0]
             y = context.ascend(y, g, 2 / self.steps)
         return y
+
+    def successor_values(self, x: Tensor, context: Context) -> Tensor:
+        """Equation 3's Q-values of every action, ``[B, A]``, infinite for those that the action mask forbids.
+
+        A recurrent victim values ``s'`` with the hidden state after acting on its present observation.
+        """
+        victim, count = self.victim, int(self.victim.action_space.n)
+        mask = torch.ones(len(x), count, dtype=torch.bool) if context.mask is None else context.mask.bool().cpu()
+        allowed = mask.int().argmax(-1)  # tried in the place of one that is not, whose answer is not used
+        tried = torch.where(mask, torch.arange(count), allowed[:, None]) + int(victim.action_space.start)
+        state = victim.advance(context.observation, context.state(victim)) if victim.recurrent else None
+        columns = list[Tensor]()
+        for action in tried.unbind(-1):
+            observation, reward, done = context.simulator.step(action)
+            after = to_victim(observation, victim.dtype, victim.device, True, space=victim.observation_space)
+            value = BoundVictim(victim, state, None, after, context.look).value()
+            assert value is not None
+            gained, goes_on = torch.from_numpy(reward).to(x), torch.from_numpy(~done).to(x)
+            columns.append(gained + self.gamma * value.to(x) * goes_on)
+        return torch.stack(columns, -1).masked_fill(~mask.to(x.device), torch.inf)

@@ -1,17 +1,22 @@
-"""The worst action: by Q, by the policy, by a critic."""
+"""The worst action: by Q, by the policy, by a critic, by the value of what it leads to."""
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
-from adv_wrappers import WorstAction
+from adv_wrappers import PerturbAction, Victim, WorstAction, load_victim, threat
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
+from adv_wrappers.errors import BudgetError, SnapshotError, ValueRangeError, VictimError
+from adv_wrappers.formatting import text_of
+from adv_wrappers.presets import parse_threat
+from adv_wrappers.snapshots import Snapshot
 from adv_wrappers.victims import from_module
 from tests.core.helpers import box, linear, randn
 
@@ -81,3 +86,135 @@ def test_what_is_not_defined():
     for name, value in (("by", "value"), ("steps", 0), ("steps", True)):
         with pytest.raises(ValueRangeError, match=f"{name} must be .*{value}"):
             WorstAction(**{name: value})
+
+
+class Doors(gym.Env):
+    """A state in [0, 1, 2, ...]: action a leads to ``10 * state + a``, its reward is ``rewards[a]``, and 2 ends it."""
+
+    observation_space = box(1)
+    action_space = spaces.Discrete(3, start=4)
+    rewards = (0.5, 0.0, 0.25)
+
+    def __init__(self, allowed=(1, 1, 1)):
+        self.allowed, self.state = allowed, 0
+
+    def answer(self):
+        return np.array([self.state], np.float64), {"action_mask": np.array(self.allowed, np.int8)}
+
+    def reset(self, *, seed=None, options=None):
+        self.state = 0
+        return self.answer()
+
+    def step(self, action):
+        assert self.allowed[action - 4], "a forbidden action was tried"
+        self.state = 10 * self.state + int(action) - 4
+        return self.answer()[0], self.rewards[action - 4], action == 6, False, self.answer()[1]
+
+
+def doors(value, allowed=(1, 1, 1), **arguments):
+    """The action that is played in the first state, by a value function of the next."""
+    net = linear(torch.zeros(3, 1))
+    victim = from_module(
+        net, box(1), Doors.action_space, "logits", value=lambda obs: value(obs[:, 0]), dtype=torch.float64
+    )
+    played = []
+    for env in (Doors(allowed), SyncVectorEnv([lambda: Doors(allowed)] * 2)):
+        env = PerturbAction(env, WorstAction(victim, "successor", **arguments), keep_true=True)
+        env.reset(seed=0)
+        env.step(4 if isinstance(env, Doors | PerturbAction) else np.array([4, 4]))
+        base = env.unwrapped
+        played += [base.state] if isinstance(base, Doors) else [row.unwrapped.state for row in base.envs]
+    assert len(set(played)) == 1
+    return played[0]
+
+
+def test_by_the_value_of_what_an_action_leads_to():
+    assert doors(lambda s: 0 * s) == 1  # rewards alone: 0.5, 0, 0.25
+    assert doors(lambda s: (s == 1) * 10.0) == 2  # 0.5, 9.9, 0.25
+    assert doors(lambda s: -10 * (s == 2.0) + (s == 1)) == 2  # 0.5, 0.99, 0.25: over, whatever it is worth
+    assert doors(lambda s: -10.0 * s - 3) == 1  # 0.5 - 2.97, -12.87, 0.25
+    assert doors(lambda s: -s, gamma=0.0) == 1
+    assert doors(lambda s: (s == 1) * 0.4, gamma=0.5) == 1  # 0.5, 0.2, 0.25
+    assert doors(lambda s: (s == 1) * 0.4) == 2  # 0.5, 0.396, 0.25
+
+
+def test_the_successor_of_a_forbidden_action_is_not_tried():
+    assert doors(lambda s: 0 * s, (1, 0, 1)) == 2
+    assert doors(lambda s: 0 * s, (1, 0, 0)) == 0
+
+
+def test_by_successor_in_a_game_is_by_the_critic():
+    victim = load_victim("zoo:cartpole-a2c")
+    env = PerturbAction(gym.make("CartPole-v1"), "worst-action:by=successor", victim=victim, when="every(2)")
+    obs, _ = env.reset(seed=0)
+    for t in range(8):
+        values = []
+        for action in range(2):
+            before = Snapshot.of(env.env)
+            after = env.env.step(action)[0]
+            before.restore(env.env)
+            values.append(float(victim.value(torch.as_tensor(after)[None])))
+        state = Snapshot.of(env.env)
+        obs, *_, info = env.step(0)
+        got = obs
+        state.restore(env.env)
+        worst = int(np.argmin(values)) if t % 2 == 0 else 0
+        expected = env.env.step(worst)[0]
+        assert np.array_equal(got, expected) and info["adv_wrappers"]["0:worst-action"]["attacked"] == (t % 2 == 0)
+
+
+def test_by_successor_a_recurrent_victim_has_acted_on_what_it_sees():
+    class Counts(Victim):
+        """Values a state by its hidden state: how many observations it has acted on, times the action."""
+
+        recurrent = True
+        has_value = True
+
+        def __init__(self):
+            super().__init__(box(1), Doors.action_space, "logits", dtype=torch.float64)
+            self.seen = []
+
+        def params(self, obs, state=None):
+            return torch.zeros(len(obs), 3, dtype=torch.float64)
+
+        def value(self, obs, state=None):
+            self.seen.append(state.tolist())
+            return state * 0
+
+        def initial_state(self, rows):
+            return torch.zeros(rows, dtype=torch.float64)
+
+        def advance(self, obs, state):
+            return state + 1
+
+    victim = Counts()
+    env = PerturbAction(Doors((1, 1, 0)), WorstAction(victim, "successor"))
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(4)
+    assert victim.seen == [[n] for n in (1, 1, 1, 2, 2, 2, 3, 3, 3)]
+
+
+def test_what_by_successor_needs():
+    values = {"value": lambda obs: obs[:, 0]}
+    with pytest.raises(VictimError, match="needs state values, and this victim has neither these nor Q"):
+        WorstAction(from_module(linear(WEIGHT), box(4), spaces.Discrete(3), "logits"), "successor")
+    with pytest.raises(VictimError, match="tries every action, and this victim acts in Box"):
+        WorstAction(from_module(linear(WEIGHT), box(4), box(3), "mean", **values), "successor")
+    several = from_module(linear(randn(5, 4)), box(4), spaces.MultiDiscrete([2, 3]), "logits", **values)
+    with pytest.raises(VictimError, match="tries every action, and this victim acts in MultiDiscrete"):
+        WorstAction(several, "successor")
+    for gamma in (-0.1, 1.5, "1", float("nan")):
+        with pytest.raises(ValueRangeError, match="gamma must be"):
+            WorstAction(gamma=gamma)
+    one = from_module(linear(WEIGHT), box(4), spaces.Discrete(3), "q")  # the value of a state is its largest Q
+    with pytest.raises(SnapshotError, match="worst-action needs a simulator"):
+        worst(one, np.zeros(1), by="successor")
+
+
+def test_the_text_form():
+    text = "worst-action:by=successor,gamma=0.9,victim=zoo:cartpole-a2c"
+    made = parse_threat(text)
+    assert text_of(made) == text and parse_threat(text).to_dict() == made.to_dict() and made.how.simulates
+    assert (made.how.by, made.how.gamma, threat("worst-action", by="q").how.simulates) == ("successor", 0.9, False)
+    assert ThreatModel.from_dict(made.to_dict()).to_dict() == made.to_dict()
