@@ -1,0 +1,109 @@
+"""``imitate``: a surrogate of a black box, as a card that every other command reads."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from adv_wrappers.atari.games import make_environment
+from adv_wrappers.cli.main import (
+    FOLDER,
+    POSITIVE,
+    SEED,
+    SELECT,
+    Select,
+    main,
+    make_console,
+    make_table,
+    progress_bars,
+    resumable,
+    stats_option,
+)
+from adv_wrappers.formatting import text_of
+from adv_wrappers.presets import threat
+from adv_wrappers.training.imitation import RADII, SOURCES, imitate
+from adv_wrappers.victims import Victim, from_onnx, from_torchscript, load_victim
+
+Kind = Literal["q", "logits", "mean", "gaussian", "action"]
+KINDS: tuple[Kind, ...] = ("q", "logits", "mean", "gaussian", "action")
+_FILES = ("onnx", "torchscript")
+
+
+@main.command("imitate")
+@click.argument("env")
+@click.option(
+    "--victim",
+    required=True,
+    metavar="REF",
+    help="zoo:NAME, card:FOLDER, sb3:FILE.zip, onnx:FILE or torchscript:FILE",
+)
+@stats_option
+@click.option("--kind", type=click.Choice(KINDS), help="what an ONNX or TorchScript file returns")
+@click.option("--trust", is_flag=True, help="run the program in a TorchScript file")
+@click.option(
+    "--queries", default=20_000, show_default=True, type=POSITIVE, help="actions that the victim is asked for"
+)
+@click.option("--rounds", default=6, show_default=True, type=click.IntRange(min=0), help="after the first; 0 clones")
+@click.option(
+    "--threat",
+    "threats",
+    multiple=True,
+    metavar="TEXT",
+    help="an attack to ask under, e.g. pgd:eps=0.1; again for more  [default: pgd or max-diff at three radii]",
+)
+@click.option("--no-attacks", is_flag=True, help="ask on episodes without attacks alone")
+@click.option("--episodes", default=10, show_default=True, type=POSITIVE, help="to measure the agreement on")
+@SEED
+@SELECT
+@click.option("--out", required=True, type=FOLDER, help="for the surrogate's card; the same call resumes")
+def imitate_(
+    env: str, victim: str, stats: str | None, kind: Kind | None, trust: bool, queries: int, rounds: int,
+    threats: tuple[str, ...], no_attacks: bool, episodes: int, seed: int, select: Select | None, out: Path,
+) -> None:  # fmt: skip
+    """Imitate a victim in ENV from its actions alone, and keep the surrogate as a card to aim attacks at."""
+    if threats and no_attacks:
+        raise click.UsageError("--no-attacks leaves out what --threat asks for")
+    agent = _victim(env, victim, kind, trust, select, stats)
+    chosen = () if no_attacks else threats or None
+    with progress_bars() as move, resumable(out):
+        found = imitate(
+            agent, env, queries, rounds, seed, out, threats=chosen, episodes=episodes,
+            progress=lambda *at: move("queries", *at),
+        )  # fmt: skip
+    table = make_table("queries", *SOURCES, "threat", "agreement")
+    for row in found.rounds:
+        cells = (str(row[name]) for name in ("queries", *SOURCES))
+        table.add_row(*cells, str(row["threat"] or ""), f"{row['agreement']:.4f}")
+    make_console().print(table)
+    measure = "equal actions" if agent.discrete else "R2 of the actions"
+    attacked = "" if found.attacked_agreement is None else f", and {found.attacked_agreement:.4f} under the attacks"
+    click.echo(f"{measure}: {found.agreement:.4f} over {episodes} episodes that the training never sees{attacked}")
+    if agent.ref is not None:
+        name = "pgd" if agent.discrete else "max-diff"
+        text = text_of(threat(name, found.victim, eps=RADII[-1], scale="victim"), agent)
+        words = ["adv-wrappers", "evaluate", env, "--victim", agent.ref, "--threat", text]
+        click.echo(f"attack through it with: {shlex.join(words)}")
+
+
+def _victim(
+    env: str, ref: str, kind: Kind | None, trust: bool, select: Select | None, stats: str | None
+) -> Victim:  # fmt: skip
+    """The victim that ``--victim`` names; a file takes its spaces from the environment."""
+    where, _, path = ref.partition(":")
+    if where not in _FILES:
+        if kind is not None or trust:
+            raise click.UsageError("--kind and --trust go with onnx:FILE and torchscript:FILE")
+        return load_victim(ref, select=select, stats=stats)
+    if kind is None:
+        raise click.UsageError(f"{ref} does not say what it returns: give --kind, one of {', '.join(KINDS)}")
+    if stats is not None:
+        raise click.UsageError("--stats goes with sb3:FILE.zip")
+    made = make_environment(env, {})
+    made.close()
+    seen, acted = made.observation_space, made.action_space
+    if where == "onnx":
+        return from_onnx(path, seen, acted, kind, select=select or "mode")
+    return from_torchscript(path, seen, acted, kind, select=select or "mode", trust=trust)

@@ -1,0 +1,78 @@
+"""``adv-wrappers imitate``: of the zoo, of files, and what it refuses."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+
+import adv_wrappers as adv
+from adv_wrappers.cli import main
+
+ZOO = ["imitate", "MountainCar-v0", "--victim", "zoo:mountaincar-dqn"]
+TINY = ["--queries", "100", "--rounds", "1", "--episodes", "1"]
+
+
+def invoke(*words: str):
+    return CliRunner().invoke(main, [*words])
+
+
+def test_an_agent_of_the_zoo(tmp_path: Path) -> None:
+    out = tmp_path / "a,b"
+    done = invoke(*ZOO, *TINY, "--threat", "fgsm:eps=0.01", "--out", str(out))
+    assert done.exit_code == 0, done.output
+    assert "fgsm:eps=0.01" in done.output and "equal actions: 0." in done.output and "under the attacks" in done.output
+    command = done.output.splitlines()[-1].removeprefix("attack through it with: adv-wrappers ")
+    assert f"victim='\"'\"'card:{out}'\"'\"'" in command or f"'card:{out}'" in command
+    assert adv.load_victim(f"card:{out}").kind == "logits"
+
+
+def test_a_torchscript_file_without_attacks(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.save(torch.jit.trace(nn.Linear(2, 3), torch.zeros(2, 2)), tmp_path / "net.pt")
+    words = ["imitate", "MountainCar-v0", "--victim", f"torchscript:{tmp_path / 'net.pt'}", "--kind", "logits"]
+    done = invoke(*words, "--trust", *TINY, "--no-attacks", "--out", str(tmp_path / "out"))
+    assert done.exit_code == 0, done.output
+    assert "under the attacks" not in done.output and "attack through it" not in done.output
+    done = invoke(*words, *TINY, "--out", str(tmp_path / "other"))
+    assert done.exit_code == 2 and "give trust=True" in done.output
+
+
+def test_an_onnx_file(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    seen = onnx.helper.make_tensor_value_info("obs", onnx.TensorProto.FLOAT, [1, 2])
+    made = onnx.helper.make_tensor_value_info("action", onnx.TensorProto.INT64, [1])
+    node = onnx.helper.make_node("ArgMax", ["obs"], ["action"], axis=1, keepdims=0)
+    graph = onnx.helper.make_graph([node], "policy", [seen], [made])
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8),
+        str(tmp_path / "net.onnx"),
+    )
+    words = ["imitate", "MountainCar-v0", "--victim", f"onnx:{tmp_path / 'net.onnx'}", "--kind", "action"]
+    done = invoke(*words, "--queries", "50", "--rounds", "0", "--episodes", "1", "--out", str(tmp_path / "out"))
+    assert done.exit_code == 0, done.output
+    assert "equal actions" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([*ZOO, "--kind", "q"], "--kind and --trust go with onnx:FILE and torchscript:FILE"),
+        (["imitate", "MountainCar-v0", "--victim", "onnx:a.onnx"], "onnx:a.onnx does not say what it returns"),
+        (
+            ["imitate", "MountainCar-v0", "--victim", "onnx:a.onnx", "--kind", "q", "--stats", "a"],
+            "--stats goes with sb3:FILE.zip",
+        ),
+        ([*ZOO, "--no-attacks", "--threat", "pgd:eps=1"], "--no-attacks leaves out what --threat asks for"),
+        ([*ZOO, "--queries", "10"], "queries must be at least 50 a round, so 350 with rounds=6, got 10"),
+    ],
+)
+def test_what_it_refuses(tmp_path: Path, words: list[str], message: str) -> None:
+    done = invoke(*words, "--out", str(tmp_path / "out"))
+    assert done.exit_code == 2 and message in done.output
+    assert not (tmp_path / "out").exists()
