@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid
+from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
 from adv_wrappers.core.newest import Newest, frame_budget
 from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.values import Value, same
 from adv_wrappers.daylight import Daylight
 from adv_wrappers.daylight.by_game import transform_of
 from adv_wrappers.errors import AdvWrappersError, ThreatError
-from adv_wrappers.parsing import parse_value, parse_when, split, split_arguments, unquote
+from adv_wrappers.parsing import norm_of, parse_value, parse_when, split, split_arguments, unquote
 from adv_wrappers.presets import TEXTS, Preset, presets
 from adv_wrappers.timing import Timing
 from adv_wrappers.victims.victim import Victim
@@ -217,6 +218,9 @@ def _ball_arguments(budget: Budget, victim: Victim | None, short: bool) -> list[
         return [f"eps={_number_text(budget.k)}", "norm=l0"]
     if type(budget) is L2:
         return [f"eps={_number_text(budget.eps)}", "norm=l2"]
+    if type(budget) is Sparse and type(budget.within) is Linf:
+        eps, *scale = _ball_arguments(budget.within, victim, short)
+        return [eps, f"norm={norm_of(budget)}", *scale]
     if type(budget) is not Linf:
         return [f"within=<{_bare_name(budget)} {_hash(budget)}>"]
     return [f"eps={_number_text(budget.eps)}", *_scale_arguments(budget, victim, short)]

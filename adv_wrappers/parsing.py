@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import fields
 from typing import Any
 
-from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid
+from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
 from adv_wrappers.core.perturbation import When
+from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.values import Value, construct
 from adv_wrappers.errors import BudgetError, ThreatError
 from adv_wrappers.timing import And, Not, Or, Pair, Strategic, Timing
@@ -143,12 +145,15 @@ def parse_value(text: str) -> Any:
 def parse_budget(name: str, how: object, eps: float | None, norm: str | None, scale: Any) -> Budget:
     """The budget of ``eps``, ``norm`` and ``scale``: Linf by default, the perturbation's own where none is given.
 
+    ``eps`` is the number of features for ``norm="l0"``; ``norm="sparse(2)"`` is ``Sparse(2, Linf(eps, scale))``.
+
     Raises:
         BudgetError: for arguments that do not go together, and where a budget is needed and none is given.
     """
-    if norm not in (None, "linf", "l2", "l0", "valid"):
+    few = re.fullmatch(r"sparse\((\d+)\)", norm.replace(" ", "")) if isinstance(norm, str) else None
+    if norm not in (None, "linf", "l2", "l0", "valid") and few is None:
         hint = " (how far a corner moves is distance=)" if hasattr(how, "distance") else ""
-        raise BudgetError(f"norm must be linf, l2, l0 or valid, got {norm!r}{hint}")
+        raise BudgetError(f"norm must be linf, l2, l0, sparse(2) for two features or valid, got {norm!r}{hint}")
     if norm == "valid":
         if eps is not None or scale is not None:
             raise BudgetError(f"norm=valid has no eps and no scale, got eps={eps!r}, scale={scale!r}")
@@ -157,9 +162,18 @@ def parse_budget(name: str, how: object, eps: float | None, norm: str | None, sc
         own: Budget | None = getattr(how, "within", None)
         if own is not None and norm is None and scale is None:
             return own
-        raise BudgetError(f"{name} needs a budget: eps=..., with norm=linf (default), l2 or l0; or norm=valid")
-    if scale is not None and norm not in (None, "linf"):
-        raise BudgetError(f"scale belongs to norm=linf, got norm={norm}")
+        raise BudgetError(
+            f"{name} needs a budget: eps=..., with norm=linf (default), l2, l0 or sparse(2); or norm=valid"
+        )
+    if scale is not None and norm not in (None, "linf") and few is None:
+        raise BudgetError(f"scale belongs to norm=linf and sparse, got norm={norm}")
+    if few is not None:
+        return Sparse(int(few[1]), Linf(eps, scale))
     if norm == "l0":
         return L0(eps)  # type: ignore[arg-type]  # L0 checks that it is whole
     return L2(eps) if norm == "l2" else Linf(eps, scale)
+
+
+def norm_of(budget: Budget) -> str:
+    """The ``norm`` with which :func:`parse_budget` makes a budget of this kind."""
+    return f"sparse({budget.k})" if isinstance(budget, Sparse) else budget.name

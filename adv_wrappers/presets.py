@@ -18,13 +18,14 @@ from typing import Any
 
 from adv_wrappers import all_attacks, daylight
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid
+from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
 from adv_wrappers.core.newest import Newest, frame_budget
 from adv_wrappers.core.perturbation import How, On, Perturbation, When, check_how
+from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct
 from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError
-from adv_wrappers.parsing import parse_budget, parse_value, parse_when, split_arguments, unquote
+from adv_wrappers.parsing import norm_of, parse_budget, parse_value, parse_when, split_arguments, unquote
 from adv_wrappers.timing import And, Bernoulli
 from adv_wrappers.victims import Victim, load_victim
 
@@ -86,7 +87,8 @@ def threat(
     Args:
         name: one of ``presets``.
         victim: a victim or its reference; without one the threat stays open until ``against(victim)``.
-        eps, norm, scale: the budget: ``norm`` is ``linf`` (default), ``l2``, ``l0`` (eps elements) or ``valid``.
+        eps, norm, scale: the budget: ``norm`` is ``linf`` (default), ``l2``, ``l0`` (eps elements),
+            ``sparse(2)`` (two elements, each within eps times its scale) or ``valid``.
         newest: True spends the budget on the newest frame of a stack alone (:class:`adv_wrappers.Newest`).
         when, p: the timing, as a value or a text; ``p`` is short for, and combines with, ``Bernoulli(p)``.
         at: key or keys of a Dict space.
@@ -247,8 +249,8 @@ def _ball(how: object, given: Mapping[str, Any]) -> Budget:
     """The budget of ``eps``, ``norm`` and ``scale``; those that are missing are taken from the threat's own ball."""
     old = how.budget if isinstance(how, ThreatModel) else None
     inner = None if old is None else frame_budget(old)
-    if isinstance(inner, (Linf, L2, L0)) and given.get("norm", inner.name) == inner.name:
-        own = {"eps": inner.k if isinstance(inner, L0) else inner.eps, "norm": inner.name}
+    if isinstance(inner, (Linf, L2, L0, Sparse)) and given.get("norm", norm_of(inner)) == norm_of(inner):
+        own = {"eps": inner.k if isinstance(inner, L0) else inner.eps, "norm": norm_of(inner)}
         given = {**own, "scale": getattr(inner, "scale", None), **given}
     name = how.label if isinstance(how, ThreatModel) else getattr(how, "name", getattr(how, "__name__", "the threat"))
     made = parse_budget(name, how, given.get("eps"), given.get("norm"), given.get("scale"))

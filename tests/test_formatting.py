@@ -39,6 +39,7 @@ def rare(x, context):
     "text",
     [
         "noise:eps=0.1", "noise:kind=sign,eps=3,newest=true", "noise:eps=1e-07", "noise:eps=2,norm=l0",
+        "noise:eps=0.1,norm=sparse(2)", "noise:eps=0.1,norm=sparse(2),scale=1;2",
         "noise:eps=0.30000000000000004,norm=l2", "noise:norm=valid", "noise:eps=1,scale=victim", "noise:eps=1,scale=2",
         "noise:eps=1,scale=1;0;0.1", "noise:eps=1,scale=2;", "max-diff:steps=50,eps=0.1", "max-diff:noise=0,eps=0.1",
         "pgd:eps=0.1", "pgd:steps=20,eps=0.1", "fgsm:eps=0.1", "min-best:steps=3,step=0.5,eps=1",

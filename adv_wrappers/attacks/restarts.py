@@ -11,6 +11,7 @@ from torch import Tensor
 
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.sparse import FewFeatures
 from adv_wrappers.networks.space_to_depth import SpaceToDepth
 from adv_wrappers.victims.gradients import Gradient, Loss
 from adv_wrappers.victims.victim import Victim
@@ -209,7 +210,7 @@ class RestartPoints:
         if self._signs is None:
             self._signs = context.signs()
         size = max(self._signs[0].numel(), 1)
-        if pair >= size:
+        if pair >= size or isinstance(context.budget, FewFeatures):  # all corners of a box would share a few features
             return context.draw()
         signs = self._signs * _walsh(pair, size, self._signs.device).view(self._signs.shape[1:])
         low, high = context.box

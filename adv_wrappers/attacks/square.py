@@ -23,10 +23,11 @@ from torch import Tensor
 
 from adv_wrappers.attacks.objectives import Divergence, Margin
 from adv_wrappers.core.bound_victim import BoundVictim
-from adv_wrappers.core.budgets import L0, L2
+from adv_wrappers.core.budgets import L2
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.spaces import layout_of
+from adv_wrappers.core.sparse import FewFeatures
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.numbers import check_integer, check_number
@@ -74,7 +75,7 @@ class Square(Perturbation):
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
         score = self.score(x, bound)
-        layout = image_layout(tuple(x.shape[1:])) if not isinstance(context.budget, L0) else None
+        layout = image_layout(tuple(x.shape[1:])) if not isinstance(context.budget, FewFeatures) else None
         features = Features(context) if layout is None else Squares(context, layout)
         share = self.share if self.share is not None else 0.5 if layout is None else 0.05
         best = features.start()

@@ -143,6 +143,15 @@ def broad(column: Tensor, x: Tensor) -> Tensor:
     return column.view(-1, *[1] * (x.dim() - 1))
 
 
+def largest(values: Tensor, k: int) -> Tensor:
+    """Which ``k`` elements of every row are the largest, bool ``[B, *S]``; all of them where a row has no more."""
+    rows = flat_rows(values)
+    if k >= rows.shape[1]:
+        return torch.ones_like(values, dtype=torch.bool)
+    found = torch.zeros_like(rows, dtype=torch.bool).scatter_(1, rows.topk(k, dim=1).indices, True)
+    return found.view(values.shape)
+
+
 def row_norms(x: Tensor) -> Tensor:
     """Length of every row, to be broadcast over it."""
     return broad(torch.linalg.vector_norm(flat_rows(x), dim=1, keepdim=True), x)

@@ -1,7 +1,7 @@
 """Budgets: the feasible set around the true value, as a box to search, a projection, and a direction of ascent.
 
-``Valid`` is the space itself; ``L2`` bounds how far a row may move in the Euclidean norm, ``L0`` how many of its
-elements may change, ``Linf`` how far each of them may.
+``Valid`` is the space itself; ``L2`` bounds how far a row may move in the Euclidean norm, ``Linf`` how far each of its
+elements may. Budgets of few elements are in ``sparse.py``.
 
 Every function takes batches ``[B, *S]`` of floats in the units of the space; ``low`` and ``high`` are the space's own
 bounds ``[*S]``, already widened by the engine to contain the true value. Batches are tensors; those of budgets that
@@ -39,7 +39,7 @@ from adv_wrappers.core.arithmetic import (
 from adv_wrappers.core.types import Array, VictimLike
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.utils.numbers import integer, number
+from adv_wrappers.utils.numbers import number
 
 
 class Draws(Protocol):
@@ -229,47 +229,6 @@ class L2(Budget):
         normal, size = draws.normal(), max(x.shape[1:].numel(), 1)
         radius = self.eps * broad(flat_rows(draws.uniform())[:, :1].pow(1 / size), x)
         return self.project(self.move(x, normal, radius, grid), x, low, high, grid)
-
-
-@dataclass(frozen=True)
-class L0(Budget):
-    """At most ``k`` elements of a row may change, each within the space's own bounds.
-
-    Raises:
-        BudgetError: if ``k`` is not an integer of at least 0.
-    """
-
-    name: ClassVar[str] = "l0"
-    bounded: ClassVar[bool] = False
-    k: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "k", integer("k", self.k, 0, 2**63 - 1, floats=True, error=BudgetError))
-
-    def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.minimum(x, low), torch.maximum(x, high)
-
-    def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
-        y = super().project(y, x, low, high, grid)
-        change = (y - x).abs().reshape(len(x), -1)
-        if self.k >= change.shape[1]:
-            return y
-        keep = torch.zeros_like(change, dtype=torch.bool)
-        keep.scatter_(1, change.topk(self.k, dim=1).indices, True)
-        return torch.where(keep.view(y.shape), y, x)
-
-    def direction(self, gradient: Tensor) -> Tensor:
-        """The gradient itself, its largest element one: so the projection keeps the elements that matter most."""
-        top = gradient.abs().reshape(len(gradient), -1).amax(1).view(-1, *[1] * (gradient.dim() - 1))
-        return gradient / torch.where(top > 0, top, 1.0)
-
-    def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
-        """``k`` elements chosen evenly, each uniform over the space."""
-        y, order = super().draw(x, low, high, draws, grid), draws.uniform().reshape(len(x), -1)
-        if self.k >= order.shape[1]:
-            return y
-        keep = torch.zeros_like(order, dtype=torch.bool).scatter_(1, order.topk(self.k, dim=1).indices, True)
-        return torch.where(keep.view(y.shape), y, x)
 
 
 _NEARLY = 0.999999  # of a radius: the rest is more than rounding takes

@@ -16,6 +16,7 @@ from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.simulating import SimulatorLike, simulator
 from adv_wrappers.core.spaces import to_victim
+from adv_wrappers.core.sparse import FewFeatures
 from adv_wrappers.core.types import Batch, Counter, EngineLike, Leaves, Observation, Rows, State
 from adv_wrappers.utils.trees import select
 
@@ -308,8 +309,10 @@ class Context:
         return drawn if self._layout is None else self._layout(drawn)
 
     def signs(self) -> Tensor:
-        """Fair signs of the shape and dtype of ``x``."""
+        """Fair signs of the shape and dtype of ``x``; under a budget of few features of as many, the others 0."""
         drawn = rng.signs(self._next_key(), self.shape, self.dtype)
+        if isinstance(self.budget, FewFeatures):  # equal signs would not choose between features
+            drawn = drawn * self.budget.chosen(*self.box, self)
         return drawn if self._layout is None else self._layout(drawn)
 
     def normals(self, count: int) -> Iterable[Tensor]:
@@ -335,10 +338,7 @@ class Context:
         return self.budget.draw(self.x, *self.box, self, self.grid)
 
     def noise(self, kind: str) -> Tensor:
-        """A random point of the budget: ``uniform`` in it, ``sign`` (the radius up or down) or ``gaussian``.
-
-        Gaussian noise has a standard deviation of one radius, and is drawn back into the budget.
-        """
+        """A random point: ``uniform`` in the budget, ``sign`` (a radius up or down), ``gaussian`` (of one radius)."""
         if kind == "uniform":
             return self.draw()
         if kind == "sign":

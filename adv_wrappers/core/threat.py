@@ -204,7 +204,7 @@ class ThreatModel(Value):
         """The field this threat perturbs in an environment with these spaces; raises if it cannot."""
         field = Field(observation_space if self.on == "observation" else action_space, self.at, self.on)
         budget = self.budget
-        if self.on == "action" and field.discrete and budget.name in ("linf", "l2"):
+        if self.on == "action" and field.discrete and budget.name in ("linf", "l2", "sparse"):
             raise BudgetError(f"discrete actions have no distance: use Valid() or L0(k), not {budget!r}")
         if field.vast and not budget.bounded:
             raise BudgetError(

@@ -11,7 +11,8 @@ from torch import nn
 from adv_wrappers import HopSkipJump
 from adv_wrappers.attacks.boundary import BoundarySearch, plan
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import L0, L2, Linf, Valid
+from adv_wrappers.core.budgets import L2, Linf, Valid
+from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.attacks.test_square import anywhere, flips
@@ -89,7 +90,9 @@ def test_answers_lie_behind_the_boundary():
     assert lead.median() > 0.2 * reach
 
 
-@pytest.mark.parametrize("budget", [Linf(3.0), Linf(3.0, (0.0, 1.0, 2.0, 1.0)), L2(6.0), L0(2), Valid()])
+@pytest.mark.parametrize(
+    "budget", [Linf(3.0), Linf(3.0, (0.0, 1.0, 2.0, 1.0)), L2(6.0), L0(2), Sparse(2, Linf(3.0)), Valid()]
+)
 def test_whole_numbers(budget):
     net = mlp(4, 3)
     victim = chooser(lambda y: net(y / 20), "q", dtype=torch.float64)

@@ -12,8 +12,9 @@ import adv_wrappers as adv
 from adv_wrappers import MaxDiff, Noise, Square
 from adv_wrappers.attacks.square import Features, Squares, image_layout, share_at
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import L0, L2, Linf
+from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.newest import Newest
+from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, mlp, randn
@@ -80,7 +81,7 @@ def test_images_flip_by_squares():
         own = victim.params(y).gather(1, params.argmax(-1, keepdim=True))[:, 0]
         return (victim.params(y).scatter(1, params.argmax(-1, keepdim=True), -torch.inf).amax(-1) - own).mean()
 
-    for budget in (Linf(2.0), L2(20.0), L0(12)):
+    for budget in (Linf(2.0), L2(20.0), L0(12), Sparse(12, Linf(20.0))):
         y = Square(victim, queries=100)(x, context(x, budget, 0, 255, True))
         adversary = max(lead(context(x, budget, 0, 255, True, seed).draw()) for seed in range(5))
         assert lead(y) > adversary and torch.equal(y, y.round()) and ((y >= 0) & (y <= 255)).all()

@@ -7,7 +7,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.core.budgets import L0, L2, Linf
+from adv_wrappers.core.budgets import L2, Linf
+from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.errors import BudgetError
 from tests.core.helpers import actor, context, linear, randn
 
@@ -139,7 +140,7 @@ def test_l0_draws_choose_elements_evenly():
     assert (changed.sum(0) - 2000).abs().max() < 5 * (8000 * 0.25 * 0.75) ** 0.5
 
 
-@pytest.mark.parametrize("budget", [Linf(1), L2(1), L0(1)], ids=repr)
+@pytest.mark.parametrize("budget", [Linf(1), L2(1), L0(1), Sparse(1, Linf(1))], ids=repr)
 def test_rows_without_features_dimensions(budget):
     """Discrete actions are ``[B]``."""
     x = torch.tensor([1.0, 2.0])

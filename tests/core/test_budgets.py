@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid
+from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
+from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.values import decode
 from adv_wrappers.errors import BudgetError
 from tests.core.helpers import context
@@ -57,6 +58,7 @@ def cases(draw: st.DrawFn) -> Case:
         "linf": lambda: Linf(draw(radius), tuple(s) if isinstance(s := draw(scales), list) else s),
         "l2": lambda: L2(draw(radius)),
         "l0": lambda: L0(draw(st.integers(0, size + 1))),
+        "sparse": lambda: Sparse(draw(st.integers(0, size + 1)), kinds["linf"]()),
         "valid": Valid,
     }
     budget = kinds[draw(st.sampled_from(sorted(kinds)))]()
@@ -77,7 +79,9 @@ def feasible(case: Case, y: Tensor) -> None:
         assert torch.equal(y, y.round())
     delta, ulp = (y - case.x).double(), 4 * torch.finfo(y.dtype).eps * (case.x.abs().max() + y.abs().max()).double()
     budget = case.budget
-    if isinstance(budget, Linf):
+    if isinstance(budget, (L0, Sparse)):
+        assert ((delta != 0).reshape(len(delta), -1).sum(1) <= budget.k).all()
+    if isinstance(budget, (Linf, Sparse)):
         scale = torch.tensor(
             budget.scale if isinstance(budget.scale, tuple) else [budget.scale or 1.0], dtype=torch.float64
         )
@@ -86,8 +90,6 @@ def feasible(case: Case, y: Tensor) -> None:
     elif isinstance(budget, L2):
         norms = delta.reshape(len(delta), -1).norm(dim=1)
         assert (norms <= budget.eps * (1 + 1e-6) + ulp * delta[0].numel() ** 0.5).all()
-    elif isinstance(budget, L0):
-        assert ((delta != 0).reshape(len(delta), -1).sum(1) <= budget.k).all()
 
 
 @settings(max_examples=250, deadline=None)
@@ -134,7 +136,11 @@ def test_direction_is_of_length_one_and_climbs(case):
     if isinstance(case.budget, L2):
         torch.testing.assert_close(d_rows.norm(dim=1), ones)
     elif isinstance(case.budget, L0):
-        torch.testing.assert_close(d_rows.abs().amax(1), ones)
+        torch.testing.assert_close(d_rows.abs().amax(1), ones * min(case.budget.k, 1))
+        assert ((d_rows != 0).sum(1) <= case.budget.k).all()
+    elif isinstance(case.budget, Sparse):
+        unit = case.budget.in_units(torch.ones_like(g)).reshape(len(g), -1)
+        assert ((d_rows.abs() == unit) | (d_rows == 0)).all() and ((d_rows != 0).sum(1) <= case.budget.k).all()
     else:
         scale = getattr(case.budget, "scale", None)
         unit = torch.tensor(scale if isinstance(scale, tuple) else [1.0 if scale is None else scale], dtype=g.dtype)
@@ -142,7 +148,7 @@ def test_direction_is_of_length_one_and_climbs(case):
 
 
 @settings(max_examples=60, deadline=None)
-@given(cases(), st.sampled_from([Linf(0), L2(0), L0(0), Linf(0, 3.0)]))
+@given(cases(), st.sampled_from([Linf(0), L2(0), L0(0), Linf(0, 3.0), Sparse(1, Linf(0)), Sparse(0, Linf(1))]))
 def test_nothing_to_spend_changes_nothing_to_the_bit(case, budget):
     case.budget = budget
     case.x = torch.where(case.x > case.x.mean(), -0.0, case.x)
@@ -176,7 +182,9 @@ def test_a_value_that_is_no_number_is_refused():
     assert Linf(np.float32(0.5)).eps == 0.5 and Linf(np.int64(2)).eps == 2.0
 
 
-@pytest.mark.parametrize("budget", [Linf(0.5), Linf(1, (0.0, 2.0)), Linf(1, "victim"), L2(3), L0(4), Valid()], ids=repr)
+@pytest.mark.parametrize(
+    "budget", [Linf(0.5), Linf(1, (0.0, 2.0)), Linf(1, "victim"), L2(3), L0(4), Sparse(2, Linf(1)), Valid()], ids=repr
+)
 def test_budgets_are_values(budget):
     assert decode(budget.to_dict()) == budget and hash(decode(budget.to_dict())) == hash(budget)
 

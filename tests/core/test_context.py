@@ -8,9 +8,10 @@ from gymnasium import spaces
 
 from adv_wrappers.core import context as context_module
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import L0, L2, Linf, Valid
+from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from tests.core.helpers import box, chooser, context, linear, mlp, randn
 
@@ -47,7 +48,9 @@ def test_the_key_is_made_when_asked_for():
     assert made.key is key
 
 
-@pytest.mark.parametrize("budget", [Linf(0.5), Linf(0.5, (1.0, 0.0, 2.0)), L2(0.5), L0(2), Valid()], ids=repr)
+@pytest.mark.parametrize(
+    "budget", [Linf(0.5), Linf(0.5, (1.0, 0.0, 2.0)), L2(0.5), L0(2), Sparse(2, Linf(0.5)), Valid()], ids=repr
+)
 @pytest.mark.parametrize("kind", ["uniform", "sign", "gaussian"])
 def test_noise_lies_in_the_budget(budget, kind):
     x = randn(50, 3)
@@ -83,7 +86,7 @@ def test_steps_on_a_grid_are_at_least_one_level():
 
 def test_ascending_writes_to_nothing():
     x, g = randn(2, 3), randn(2, 3, seed=1)
-    for budget in (Linf(0.5), Linf(0.5, 2.0), L2(0.5), L0(2), Valid()):
+    for budget in (Linf(0.5), Linf(0.5, 2.0), L2(0.5), L0(2), Sparse(2, Linf(0.5)), Valid()):
         kept = x.clone(), g.clone()
         context(x, budget, -3, 3).ascend(x, g, 0.3)
         assert torch.equal(x, kept[0]) and torch.equal(g, kept[1])

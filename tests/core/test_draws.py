@@ -18,9 +18,10 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import L0, L2, Linf, Valid
+from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from tests.core.tape import elsewhere
 
@@ -30,6 +31,7 @@ INTEGERS = [0, 1, 5, 2**31, 2**63 - 1, 2**63, 2**64 - 1]
 SHAPES: list[tuple[int, ...]] = [(), (0,), (1,), (4,), (3, 5), (376,), (84, 84, 4), (70000,)]
 BUDGETS = {
     "linf": Linf(0.5), "scaled": Linf(0.5, (1.0, 0.0, 2.0)), "l2": L2(0.5), "l0": L0(2), "valid": Valid(),
+    "sparse": Sparse(1, Linf(0.5, (1.0, 0.5, 2.0))),
 }  # fmt: skip
 
 

@@ -36,15 +36,15 @@ def far(sign):
 def within(y, x, budget, space):
     """Assert, in exact arithmetic, that a row lies in the ball around another and in the space widened to hold it."""
     gaps = [abs(Fraction(b) - Fraction(a)) for a, b in zip(x.ravel().tolist(), y.ravel().tolist(), strict=True)]
-    if isinstance(budget, adv.Linf):
+    if isinstance(budget, (adv.L0, adv.Sparse)):
+        assert sum(gap > 0 for gap in gaps) <= budget.k, (x, y, budget)
+    if isinstance(budget, (adv.Linf, adv.Sparse)):
         scale = budget.scale if isinstance(budget.scale, tuple) else (1.0 if budget.scale is None else budget.scale,)
         radii = [budget.eps * s for s in scale] * (len(gaps) if len(scale) == 1 else 1)
         slack = 1 + (1e-15 if y.dtype.kind in "iu" and budget.scale is not None else 0)
         assert all(gap <= Fraction(r) * Fraction(slack) for gap, r in zip(gaps, radii, strict=True)), (x, y, budget)
     elif isinstance(budget, adv.L2):
         assert math.sqrt(math.fsum(float(gap) ** 2 for gap in gaps)) <= budget.eps * (1 + 2e-15), (x, y, budget)
-    elif isinstance(budget, adv.L0):
-        assert sum(gap > 0 for gap in gaps) <= budget.k, (x, y, budget)
     low, high = np.minimum(space.low, x).flat, np.maximum(space.high, x).flat
     assert all(Fraction(a) <= Fraction(b) <= Fraction(c) for a, b, c in _finite(low, y.flat, high)), (x, y, space)
 
@@ -80,7 +80,7 @@ def cases(draw):
         eps = draw(st.one_of(st.floats(1e-9, 1e4), st.sampled_from([0.1, 5.0, 1e-30, 1e-200])))
         given_as = draw(st.sampled_from([kind.name, "float32", "float64", "int64"]))
         x = np.clip(x, -6e4, 6e4) if kind == np.float16 else x
-    budgets = [adv.Linf(eps), adv.Linf(eps, 1.5), adv.L2(eps), adv.L0(1)]
+    budgets = [adv.Linf(eps), adv.Linf(eps, 1.5), adv.L2(eps), adv.L0(1), adv.Sparse(1, adv.Linf(eps, 1.5))]
     if np.prod(shape) > 1:
         budgets.append(adv.Linf(eps, tuple(float(i % 3) for i in range(int(np.prod(shape))))))
     budget = draw(st.sampled_from(budgets))
@@ -238,7 +238,7 @@ def test_floats_in_a_space_of_integers_are_refused_as_arrays_and_as_tensors():
             made.apply(value, True)
 
 
-@pytest.mark.parametrize("budget", [adv.Linf(1), adv.L2(1), adv.L0(1)], ids=repr)
+@pytest.mark.parametrize("budget", [adv.Linf(1), adv.L2(1), adv.L0(1), adv.Sparse(1, adv.Linf(1))], ids=repr)
 def test_a_space_without_elements_is_refused(budget):
     with pytest.raises(SpaceError, match="no elements"):
         engine(far(1), budget, spaces.Box(-1, 1, (0,), np.float32))

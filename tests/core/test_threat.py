@@ -9,7 +9,8 @@ import pytest
 from gymnasium import spaces
 
 from adv_wrappers import ActionFlip, ActionNoise, MaxDiff, MinBest, Noise
-from adv_wrappers.core.budgets import L0, L2, Linf, Valid
+from adv_wrappers.core.budgets import L2, Linf, Valid
+from adv_wrappers.core.sparse import L0
 from adv_wrappers.core.threat import ThreatModel, victims_in
 from adv_wrappers.errors import BudgetError, ThreatError, VictimError
 from adv_wrappers.timing import And, Bernoulli, Strategic

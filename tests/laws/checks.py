@@ -33,7 +33,7 @@ from adv_wrappers.timing import Timing
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.rigs import RIGS, Episode, ReplayEnv, Rig, make_victim, recorded, run, same, same_bytes, tensors, vector
 
-BUDGETS = ("linf", "scaled", "l2", "l0", "valid", "newest")
+BUDGETS = ("linf", "scaled", "l2", "l0", "sparse", "valid", "newest")
 ROWS = (5, 6, 7)  # their seeds, which play the shorter recordings
 
 
@@ -90,12 +90,13 @@ class Case:
         eps = self.rig.eps if eps is None else eps
         if name == "linf":
             return {"eps": eps}
-        if name == "scaled":
+        if name in ("scaled", "sparse"):
             size, steps = (
                 int(np.prod(self.leaf.shape)),
                 (0.0, 1.0, 2.0) if self.leaf.dtype == np.uint8 else (0.0, 0.5, 2.0),
             )
-            return {"eps": eps, "scale": tuple(steps[i % 3] for i in range(size))}
+            few = {"norm": "sparse(2)"} if name == "sparse" else {}
+            return {"eps": eps, "scale": tuple(steps[i % 3] for i in range(size)), **few}
         if name == "l2":
             return {"eps": eps * 1.7, "norm": "l2"}
         if name == "newest":
@@ -237,11 +238,12 @@ def inside(budget: dict[str, Any], y: Any, x: Any, leaf: Any) -> None:
     assert np.all((y >= np.minimum(low, x)) & (y <= np.maximum(high, x))), f"{y} leaves the space of {x}"
     move = y.astype(np.float64) - x.astype(np.float64)
     eps, norm = budget.get("eps", 0), budget.get("norm", "linf")  # an old frame was in the budget when it was new
-    if norm == "linf":
+    if norm in ("linf", "sparse(2)"):
         radius = eps * (np.reshape(budget["scale"], x.shape) if "scale" in budget else np.ones(x.shape))
         close = np.abs(move) >= radius * (1 - 1e-9)
         for a, b, r in zip(*(part[close].tolist() for part in (x, y, radius)), strict=True):
             assert abs(Fraction(b) - Fraction(a)) <= Fraction(r), f"{a!r} moved to {b!r}, allowed are {r!r}"
+        assert norm == "linf" or np.count_nonzero(move) <= 2, f"{np.count_nonzero(move)} elements moved, not 2"
     elif norm == "l2":
         length = math.sqrt(math.fsum((move * move).flat))
         assert length <= eps * (1 + 2e-15), f"moved by {length!r}, allowed is {eps!r}"
@@ -257,8 +259,9 @@ def check_budget(case: Case, budget: str, kind: str = "env", how: Any = None) ->
         eps = case.budget(budget).get("eps")
         sets = {"l2": adv.L2, "l0": adv.L0}
         within = adv.Valid() if budget == "valid" else sets.get(budget, adv.Linf)(eps)
-        if budget == "scaled":
+        if budget in ("scaled", "sparse"):
             within = adv.Linf(eps, case.budget(budget)["scale"])
+        within = adv.Sparse(2, within) if budget == "sparse" else within
         threat = adv.ThreatModel(case.on, how, within, None, case.at)
     seeds = seeds_of(kind)
     attacked, clean = run(kind, case.rig, wrapper(threat), seeds), run(kind, case.rig, seeds=seeds)
@@ -292,9 +295,10 @@ def check_identity(case: Case, kind: str) -> None:
     seeds = seeds_of(kind)
     clean = run(kind, case.rig, seeds=seeds)
     threats = [case.threat(when=adv.Never())]
-    for name in ("linf", "l2", "l0") if kind == "env" else ("linf",):
+    for name in ("linf", "l2", "l0", "sparse") if kind == "env" else ("linf",):
         if name in fitting(case):
-            zero = adv.threat(case.preset, case.rig.victim(), eps=0, norm=name, at=case.at, **case.quick)
+            norm = "sparse(2)" if name == "sparse" else name
+            zero = adv.threat(case.preset, case.rig.victim(), eps=0, norm=norm, at=case.at, **case.quick)
             threats.append(zero)
     for threat in threats:
         same(run(kind, case.rig, wrapper(threat), seeds), clean, True, f"{case} under {threat.within}, {threat.when}")

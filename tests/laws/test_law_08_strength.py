@@ -20,3 +20,8 @@ def test_stronger_than_noise(case):
 @pytest.mark.parametrize("case", [c for c in cases(rigs=3) if _aims(adv.presets[c.preset].kind)], ids=str)
 def test_stronger_than_noise_in_l2(case):
     check_strength(case, "l2")
+
+
+@pytest.mark.parametrize("case", [c for c in cases(rigs=2) if _aims(adv.presets[c.preset].kind)], ids=str)
+def test_stronger_than_noise_in_few_features(case):
+    check_strength(case, "sparse")
