@@ -245,7 +245,7 @@ SUITE = ["suite", "CartPole-v1", "--victim", "zoo:cartpole-dqn"]
     ("words", "message"),
     [
         ([*TRAIN, "--kind", "pa-bd"], "unknown actor 'pa-bd'"),
-        ([*TRAIN, "--algorithm", "acktr"], "algorithm must be 'ppo'"),
+        ([*TRAIN, "--algorithm", "acktr"], "algorithm must be one of 'ppo', 'a2c', 'dqn'"),
         ([*TRAIN, "--scale", "victim"], "scale='victim' needs a victim with a unit of its own"),
         ([*TRAIN, "--when", "never again"], "cannot read the timing"),
         ([*TRAIN, "--steps", "0"], "--steps"),

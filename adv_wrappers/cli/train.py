@@ -68,8 +68,10 @@ def _evaluate_with(env: str, victim: str, threat: str, select: str | None = None
 @click.option("--eps", type=float, help="radius of the l-infinity budget; pa-ad-action on discrete actions needs none")
 @SCALE
 @click.option("--steps", default=100_000, show_default=True, type=POSITIVE, help="of all environments together")
-@click.option("--algorithm", default="ppo", show_default=True, metavar="NAME", help="ppo or a2c")
-@click.option("--num-envs", type=POSITIVE, help="attacked as one batch  [default: 32, or 8 for images]")
+@click.option(
+    "--algorithm", default="ppo", show_default=True, metavar="NAME", help="ppo, a2c, or dqn for discrete choices"
+)
+@click.option("--num-envs", type=POSITIVE, help="attacked as one batch  [default: 32, 8 for images, 1 for dqn]")
 @SEED
 @click.option("--checks", default=10, show_default=True, type=POSITIVE, help="checkpoints that are compared")
 @click.option("--episodes", default=30, show_default=True, type=POSITIVE, help="that each checkpoint is judged by")

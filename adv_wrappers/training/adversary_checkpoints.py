@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.hybrid import Hybrid
@@ -84,7 +84,7 @@ class AdversaryCheckpoints(BaseCallback):
             if not (self.out / "state.json").exists():
                 check_no_other_card(self.out, task.about)
 
-    def resume(self, model: OnPolicyAlgorithm) -> bool:
+    def resume(self, model: BaseAlgorithm) -> bool:
         """Load the state of this training from its folder into a new model; False if the folder holds none.
 
         The files are read as data: no code in them runs.

@@ -119,7 +119,7 @@ def restore_model(model: BaseAlgorithm, weights: Path, statistics: Path) -> None
     try:
         with zipfile.ZipFile(weights) as archive:
             about = json.loads(archive.read("data"))
-            stored = {name: archive.read(f"{name}.pth") for name in ("policy", "policy.optimizer")}
+            stored = {name: archive.read(f"{name}.pth") for name in model._get_torch_save_params()[0]}
         counts = {name: about[name] for name in _COUNTS}
     except (OSError, KeyError, ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise CardError(f"cannot read {weights} as a model of Stable-Baselines3: {error}") from error

@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor
+from stable_baselines3.dqn.policies import DQNPolicy
 from torch import Tensor, nn
 
 from adv_wrappers.adversaries.director import Director
@@ -40,33 +43,43 @@ class Frames(BaseFeaturesExtractor):
         return out
 
 
-def policy_kwargs(space: Space) -> dict[str, Any]:
+def policy_kwargs(space: Space, q: bool = False) -> dict[str, Any]:
     """What SB3's policies take for a director that sees this space.
+
+    Args:
+        space: what the director sees.
+        q: whether it is a Q-network, whose layers for flat observations are those of :class:`.dqn.LayerNormQPolicy`.
 
     Raises:
         SpaceError: for observations that are neither flat nor stacks of 84x84 frames, channels first.
     """
-    shape = space.shape or ()
+    shape, std = space.shape or (), {} if q else {"log_std_init": -0.7}
     if len(shape) == 1:
-        return {"net_arch": [64, 64], "activation_fn": nn.Tanh, "log_std_init": -0.7}
+        return {} if q else {"net_arch": [64, 64], "activation_fn": nn.Tanh, **std}
     if len(shape) == 3 and shape[1:] == (84, 84):
-        return {"net_arch": [], "features_extractor_class": Frames, "normalize_images": False, "log_std_init": -0.7}
+        return {"net_arch": [], "features_extractor_class": Frames, "normalize_images": False, **std}
     raise SpaceError(f"expected observations [n], or stacks of frames [c, 84, 84], got {space}")
 
 
 def director_of(model: Any) -> Director:
-    """The deterministic policy of an SB3 model of PPO or A2C, on the processor.
+    """The deterministic policy of an SB3 model of PPO, A2C or DQN, on the processor.
 
     Raises:
         ThreatError: for another policy than of flat observations, or of :class:`Frames`, and linear layers on them.
     """
     policy, normal = model.policy, model.get_vec_normalize_env()
-    head: Any = getattr(policy, "mlp_extractor", None)
+    head: list[nn.Module] = []
+    if isinstance(policy, DQNPolicy):
+        policy = policy.q_net
+        head = [*policy.q_net]
+    elif hasattr(getattr(policy, "mlp_extractor", None), "policy_net"):
+        head = [*policy.mlp_extractor.policy_net, policy.action_net]
     features: Any = getattr(policy, "features_extractor", None)
-    if not hasattr(head, "policy_net") or type(features) not in (FlattenExtractor, Frames):
+    if not head or type(features) not in (FlattenExtractor, Frames):
+        found = f"{type(model).__name__} with {type(policy).__name__} on {type(features).__name__}"
         raise ThreatError(
-            f"expected a PPO or A2C model whose features are flat observations or Frames, got {type(model).__name__} "
-            f"with {type(policy).__name__} on {type(features).__name__}: give Director(nn.Sequential(...)) its layers"
+            f"expected a PPO, A2C or DQN model whose features are flat observations or Frames, got {found}: give "
+            f"Director(nn.Sequential(...)) its layers"
         )
     layers: list[nn.Module] = []
     if isinstance(features, Frames):
@@ -75,10 +88,16 @@ def director_of(model: Any) -> Director:
         mean, std = normal.obs_rms.mean, np.sqrt(normal.obs_rms.var + normal.epsilon)
         middle, unit = (torch.as_tensor(part, dtype=torch.float32).reshape(-1) for part in (mean, std))
         layers.append(Normalize(middle, unit, float(normal.clip_obs)))
-    layers += [*head.policy_net, policy.action_net]
+    layers += head
     discrete = isinstance(model.action_space, spaces.Discrete)
     net = copy_of(layer for layer in layers if not isinstance(layer, nn.Identity))
     return Director(net.cpu(), discrete, clip=True)  # as SB3 does before every step
+
+
+def rollout_of(model: BaseAlgorithm) -> int:
+    """Environment steps between two updates of a model, all environments together."""
+    steps = model.n_steps if isinstance(model, OnPolicyAlgorithm) else model.train_freq.frequency  # type: ignore[attr-defined]
+    return int(steps * model.n_envs)
 
 
 def minibatch(rows: int, steps: int) -> int:

@@ -318,9 +318,9 @@ class PrioritizedDQN(DQN):
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
     ) -> tuple[Array, Array]:
-        noise = self.parameter_noise
-        if noise is None or self.num_timesteps < learning_starts:
-            return super()._sample_action(learning_starts, action_noise, n_envs)
+        noise, starts = self.parameter_noise, 0 if self._n_updates else learning_starts  # after refill, no random ones
+        if noise is None or self.num_timesteps < starts:
+            return super()._sample_action(starts, action_noise, n_envs)
         assert self._last_obs is not None
         observations: Observation = self.policy.obs_to_tensor(self._last_obs)[0]
         noise.adapt(observations, self.exploration_rate)
@@ -360,6 +360,10 @@ class PrioritizedDQN(DQN):
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/loss", np.mean(losses))
+
+    def refill(self) -> None:
+        """Play ``learning_starts`` steps before learning on, for a model that was restored without a replay buffer."""
+        self.learning_starts += self.num_timesteps
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         states, tensors = super()._get_torch_save_params()

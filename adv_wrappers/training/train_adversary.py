@@ -1,10 +1,11 @@
-"""train_adversary: SA-RL and PA-AD trained by the on-policy algorithms of Stable-Baselines3.
+"""train_adversary: SA-RL, PA-AD and other actors trained by PPO, A2C or DQN of Stable-Baselines3.
 
 The paper trains its directors with ACKTR (Atari) and PPO (MuJoCo). PPO's settings here: 32 environments attacked as one
 batch, 64 steps each (32 suit short episodes), batches of 256, 10 epochs, learning rate 3e-4, gamma 0.99, lambda 0.95,
 two layers of 64 with tanh, an initial standard deviation of 0.5, rewards and observations normalised; on images 8
 environments, 128 steps, 4 epochs and an entropy bonus of 0.01. The best checkpoint is chosen on seeds of its own: the
 return in training is that of a policy that samples, which says little of the deterministic one that is deployed.
+DQN is that of Behzadan and Hsu (2019), Table 5 (``dqn.py``): one environment, and nothing is normalised.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3 import A2C, PPO
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -41,7 +43,8 @@ from adv_wrappers.training.adversary_checkpoints import (
     OnEpisode,
 )
 from adv_wrappers.training.checkpoints import CheckpointEvaluator
-from adv_wrappers.training.director_networks import director_of, minibatch, policy_kwargs
+from adv_wrappers.training.director_networks import director_of, minibatch, policy_kwargs, rollout_of
+from adv_wrappers.training.dqn import PrioritizedDQN
 from adv_wrappers.training.pa_ad_forms import BOTH, actors_by_form, check_forms_folder, strongest_form
 from adv_wrappers.training.sb3_adapter import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.training_folder import check_seed, describe_settings
@@ -53,7 +56,7 @@ from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
-ALGORITHMS: dict[str, type[PPO | A2C]] = {"ppo": PPO, "a2c": A2C}
+ALGORITHMS: dict[str, type[PPO | A2C | PrioritizedDQN]] = {"ppo": PPO, "a2c": A2C, "dqn": PrioritizedDQN}
 MOST_NUMBERS = 4096  # of an adversary's action
 
 
@@ -79,8 +82,9 @@ def train_adversary(
         victim: the victim or its reference.
         eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself. Discrete actions need none.
         steps: environment steps, summed over all environments.
-        algorithm: ``"ppo"`` or ``"a2c"``.
-        num_envs: the number of environments attacked as one batch; None takes 32, or 8 for images.
+        algorithm: ``"ppo"``, ``"a2c"``, or ``"dqn"`` for actors that choose among discrete actions, such as
+            ``"timed:max-diff"``.
+        num_envs: the number of environments attacked as one batch; None takes 32, or 8 for images, or 1 for DQN.
         seed: seeds all randomness of the training.
         when: the timing, as a value or a text; None attacks at every step.
         form: form of PA-AD's actions, ``"direction"`` or ``"target"``; None takes the actor's own. Which is stronger
@@ -91,8 +95,9 @@ def train_adversary(
             the training never sees; the checkpoint with the lowest mean return of the victim is returned.
         out: a folder for the best adversary so far, the record of all checkpoints, and the state from which the same
             call resumes an interrupted training, or continues a finished one with more ``steps``. Nothing in the folder
-            is unpickled, so resuming from somebody else's folder runs none of their code. With ``form="both"`` each
-            form has its record and state in a folder of its own in this one.
+            is unpickled, so resuming from somebody else's folder runs none of their code. DQN's replay buffer is not
+            kept: it plays ``learning_starts`` steps before it learns on. With ``form="both"`` each form has its record
+            and state in a folder of its own in this one.
         tensorboard: a folder for SB3's logs; ``adversary/victim_return`` is the victim's mean return at a checkpoint.
         progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``; with
             ``form="both"`` the steps of the second form come after ``steps``.
@@ -115,8 +120,10 @@ def train_adversary(
     """
     check_seed(seed)
     if algorithm not in ALGORITHMS:
-        known = " or ".join(map(repr, ALGORITHMS))
-        raise ThreatError(f"algorithm must be {known}, got {algorithm!r}; AdversaryEnv is for every other library")
+        known = ", ".join(map(repr, ALGORITHMS))
+        raise ThreatError(
+            f"algorithm must be one of {known}, got {algorithm!r}; AdversaryEnv is for every other library"
+        )
     taken = sorted({"env", "policy", "tensorboard_log"} & {*settings})
     if taken:
         raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
@@ -133,7 +140,7 @@ def train_adversary(
             return train_adversary(actors[form], env, victim, out=out, progress=progress, **given)
         return _train_forms(actors, env, victim, None if out is None else Path(out), progress, given)
     flat = len(victim.observation_space.shape or ()) == 1
-    rows = (32 if flat else 8) if num_envs is None else num_envs
+    rows = num_envs if num_envs is not None else 1 if algorithm == "dqn" else 32 if flat else 8
     for name, value in (("steps", steps), ("num_envs", rows), ("checks", checks), ("episodes", episodes)):
         check_integer(name, value, 1)
     actor = as_actor(kind, victim)
@@ -150,8 +157,7 @@ def train_adversary(
         raise ThreatError(f"a folder keeps timings such as Bernoulli(0.5), not the function {when!r:.60}")
     if out is not None and reward is not None and not isinstance(reward, Value):
         raise ThreatError(f"a folder keeps rewards such as PerturbationCost(1.0), not the function {reward!r:.60}")
-    if algorithm == "ppo":
-        _check_learnable(actor, victim)
+    _check_learnable(algorithm, actor, victim)
     make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     vector = SyncVectorEnv([make_env] * rows, autoreset_mode=AutoresetMode.SAME_STEP)
     with closing(vector), one_thread():
@@ -160,7 +166,8 @@ def train_adversary(
         earned = minus_reward if reward is None else reward
         game = VecAdversaryEnv(adapter, victim, actor, budget, when, reward=earned, observe=observe, quantize=quantize)
         chosen = {**_defaults(algorithm, flat, rows, settings), **settings}
-        chosen["policy_kwargs"] = {**policy_kwargs(game.observation_space), **settings.get("policy_kwargs", {})}
+        own = policy_kwargs(game.observation_space, q=algorithm == "dqn")
+        chosen["policy_kwargs"] = {**own, **settings.get("policy_kwargs", {})}
         evaluator = CheckpointEvaluator(make_env, episodes, seed, quantize)
         task = AdversaryTask(victim, actor, budget, when, observe, earned, evaluator)
         task.about = {
@@ -176,17 +183,20 @@ def train_adversary(
             checkpoints = AdversaryCheckpoints(task, max(steps // checks, 1), out, progress, on_episode)
             place, logs = device or ("cpu" if flat else "auto"), None if tensorboard is None else str(tensorboard)
             normaliser = EpisodicNormalize if chosen["gamma"] == 1 else VecNormalize
-            normal = normaliser(game, norm_obs=flat, norm_reward=True, gamma=chosen["gamma"])
+            scaled = algorithm != "dqn"
+            normal = normaliser(game, norm_obs=flat and scaled, norm_reward=scaled, gamma=chosen["gamma"])
             given = {"policy": "MlpPolicy", "env": normal, "seed": seed, "device": place, "tensorboard_log": logs}
-            model: OnPolicyAlgorithm = construct(ALGORITHMS[algorithm], **given, **chosen)
+            model: BaseAlgorithm = construct(ALGORITHMS[algorithm], **given, **chosen)
             if checkpoints.resume(model):  # other draws and episodes than at the beginning
                 set_random_seed(seed + model.num_timesteps)
                 game.seed(seed + model.num_timesteps)
+                if isinstance(model, PrioritizedDQN):
+                    model.refill()
             director = director_of(model)
             if out is not None:  # raises for a director that cannot be saved, before it is trained
                 stored(director)
             checkpoints.init_callback(model)
-            if model.num_timesteps - model.n_steps * rows >= steps:  # more than the last rollout of a training of steps
+            if model.num_timesteps - rollout_of(model) >= steps:  # more than the last rollout of a training of steps
                 done = f"{out} holds a training of {model.num_timesteps} steps, more than the {steps} asked for"
                 warnings.warn(f"{done}: what is returned is the best of all of them", RuntimeWarning, stacklevel=2)
             if steps > model.num_timesteps:
@@ -223,11 +233,16 @@ def _train_forms(
     return strongest_form(found, returns, out)
 
 
-def _check_learnable(actor: Actor | Hybrid, victim: Victim) -> None:
-    """Raise :class:`SpaceError` for actions of so many numbers that PPO's ratio of probabilities overflows."""
+def _check_learnable(algorithm: str, actor: Actor | Hybrid, victim: Victim) -> None:
+    """Raise :class:`SpaceError` for actions that an algorithm cannot choose.
+
+    Those are other than discrete ones for DQN, and of so many numbers that PPO's ratio of probabilities overflows.
+    """
     space = actor.action_space(victim.observation_space.shape or ())
     size = math.prod(space.shape or ())
-    if size > MOST_NUMBERS:
+    if algorithm == "dqn" and not isinstance(space, Discrete):
+        raise SpaceError(f"dqn chooses among discrete actions, and {actor.name} takes {space}: use ppo or a2c")
+    if algorithm == "ppo" and size > MOST_NUMBERS:
         raise SpaceError(
             f"{actor.name} would choose {size} numbers a step, and PPO's ratio of their probabilities overflows beyond "
             f"{MOST_NUMBERS}: pa-ad chooses as many as there are actions"
@@ -236,6 +251,11 @@ def _check_learnable(actor: Actor | Hybrid, victim: Victim) -> None:
 
 def _defaults(algorithm: str, flat: bool, rows: int, given: Mapping[str, Any]) -> dict[str, Any]:
     """The default settings of an algorithm, the same for every victim."""
+    if algorithm == "dqn":
+        return {
+            "gamma": 0.99, "learning_rate": 1e-3, "buffer_size": 50_000, "learning_starts": 1000,
+            "target_update_interval": 500, "exploration_fraction": 0.1, "exploration_final_eps": 0.02,
+        }  # fmt: skip
     common: dict[str, Any] = {"gamma": 0.99, "gae_lambda": 0.95, "ent_coef": 0.0 if flat else 0.01}
     if algorithm == "a2c":
         return {**common, "n_steps": 16, "learning_rate": 7e-4}

@@ -20,6 +20,7 @@ pytest.importorskip("stable_baselines3")
 from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
+from adv_wrappers.training.dqn import PrioritizedDQN
 from adv_wrappers.training.sb3_adapter import Sb3Adapter
 from adv_wrappers.training.train_adversary import ALGORITHMS, train_adversary
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
@@ -158,7 +159,8 @@ def test_a_changed_folder_is_refused(tmp_path):
         ({"steps": 0}, ValueRangeError, "steps must be an integer of at least 1"),
         ({"learning_rat": 0.1}, ThreatError, "learning_rat"),
         ({"eps": [0.1] * 4}, BudgetError, "eps must be"),
-        ({"algorithm": "acktr"}, ThreatError, "algorithm must be 'ppo'"),
+        ({"algorithm": "acktr"}, ThreatError, "algorithm must be one of 'ppo', 'a2c', 'dqn', got 'acktr'"),
+        ({"algorithm": "dqn"}, SpaceError, "dqn chooses among discrete actions, and pa-ad takes Box"),
         ({"victim": "zoo:hopper-ppo"}, VictimError, "for observation space"),
     ],
 )
@@ -436,3 +438,86 @@ def test_a_function_as_a_reward_needs_no_folder(tmp_path):
     assert isinstance(train_adversary(*TIMED, steps=64, reward=praise, **QUICK), Learned)
     with pytest.raises(ThreatError, match="a folder keeps rewards such as PerturbationCost"):
         train_adversary(*TIMED, steps=64, reward=praise, out=tmp_path, **QUICK)
+
+
+DQN = {"algorithm": "dqn", "learning_starts": 40, "checks": 2, "episodes": 3}
+
+
+def test_dqn_trains_choices_with_the_settings_of_the_paper(tmp_path):
+    received = []
+    learned = train_adversary(
+        *TIMED, steps=120, out=tmp_path, progress=lambda *at: received.append(at), reward=PerturbationCost(1.0), **DQN
+    )
+    assert [steps for steps, _ in received] == [60, 120]
+    assert [type(layer).__name__ for layer in learned.director.net] == ["Linear", "LayerNorm", "ReLU", "Linear"]
+    about = json.loads((tmp_path / "card.json").read_text())["training"]
+    assert about["algorithm"] == "dqn" and about["num_envs"] == 1
+    paper = {"gamma": 0.99, "learning_rate": 1e-3, "buffer_size": 50_000, "target_update_interval": 500}
+    assert about["settings"] == {
+        **paper, "learning_starts": 40, "exploration_fraction": 0.1, "exploration_final_eps": 0.02, "policy_kwargs": {}
+    }  # fmt: skip
+    report = adv.evaluate("zoo:cartpole-dqn", SHORT, [learned, f"learned:card={tmp_path}"], episodes=3)
+    assert report.threats[1]["returns"] == report.threats[2]["returns"]
+
+
+def test_dqn_learns_what_a_reward_pays_for():
+    """Whoever is paid for attacks attacks, and who pays for them does not."""
+
+    def praise(reward, attacked, **outcome):
+        return np.where(attacked, 1.0, 0.0)
+
+    for reward, share in ((praise, 1.0), (PerturbationCost(50.0), 0.0)):
+        learned = train_adversary(
+            *TIMED, steps=300, reward=reward, **{**DQN, "checks": 1}, gamma=0.5, exploration_fraction=0.3,
+            target_update_interval=50, learning_rate=5e-3,
+        )  # fmt: skip
+        report = adv.evaluate("zoo:cartpole-dqn", SHORT, [learned], episodes=2)
+        assert report.threats[1]["attacked_fraction"] == pytest.approx(share, abs=0.2)
+
+
+def test_a_training_by_dqn_goes_on_with_its_networks_and_a_new_replay_buffer(tmp_path, monkeypatch):
+    models = []
+
+    class Seen(PrioritizedDQN):
+        def learn(self, *given, **more):
+            models.append(self)
+            self.began = self.num_timesteps, self._n_updates, float(self.parameter_noise.std), self.learning_starts
+            self.weights = self.q_net.q_net[0].weight.detach().clone()
+            return super().learn(*given, **more)
+
+    monkeypatch.setitem(ALGORITHMS, "dqn", Seen)
+    for steps in (120, 240):
+        train_adversary(*TIMED, steps=steps, out=tmp_path, **DQN)
+    first, second = models
+    assert first.began[:2] == (0, 0) and first._n_updates == 80
+    assert second.began == (120, 80, float(first.parameter_noise.std), 160)
+    assert torch.equal(second.weights, first.q_net.q_net[0].weight)
+    assert second.replay_buffer.size() == 120 and second._n_updates == 160
+    record = json.loads((tmp_path / "state.json").read_text())["record"]
+    assert [row["steps"] for row in record] == [60, 120, 180, 240]
+    with pytest.warns(RuntimeWarning, match="holds a training of 240 steps, more than the 120 asked for"):
+        train_adversary(*TIMED, steps=120, out=tmp_path, **DQN)
+    (tmp_path / "model.zip").write_bytes(b"no archive")
+    with pytest.raises(CardError, match=r"cannot read .*model.zip as a model"):
+        train_adversary(*TIMED, steps=400, out=tmp_path, **DQN)
+
+
+def test_dqn_on_several_environments_stops_where_an_episode_says_so():
+    ended = []
+    learned = train_adversary(
+        *TIMED, steps=2000, num_envs=3, on_episode=lambda *episode: ended.append(episode) or len(ended) < 4, **DQN
+    )
+    assert isinstance(learned, Learned) and 4 <= len(ended) <= 6 and ended[-1][0] < 500
+
+
+def test_dqn_on_images_shares_the_trunk_of_other_directors(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4 * 84 * 84, 3))
+    space, acts = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), gym.spaces.Discrete(3)
+    victim = adv.from_module(net, space, acts, "logits")
+    frames = [[np.full(space.shape, 10 * i + j, np.uint8) for j in range(5)] for i in range(2)]
+    learned = train_adversary(
+        "pa-ad-action", lambda: ReplayEnv(frames, space, acts), victim, steps=12, algorithm="dqn", learning_starts=8,
+        buffer_size=20, checks=1, episodes=1, out=tmp_path,
+    )  # fmt: skip
+    kinds = [layer["kind"] for layer in json.loads((tmp_path / "card.json").read_text())["network"]]
+    assert kinds[:2] == ["normalize", "conv"] and kinds[-1] == "linear" and learned.director.discrete
