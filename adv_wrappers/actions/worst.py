@@ -38,10 +38,13 @@ class WorstAction(Perturbation):
             action; None takes Q where there is one, and else the policy.
         steps: gradient steps for continuous actions with a critic, each ``2 / steps`` of the radius.
         gamma: the discount of the state values for ``by="successor"``, in [0, 1].
+        other: the worst of the actions other than the one that is played, of which a value may think the least: for one
+            discrete action. Where an action mask allows no other it stays.
 
     Raises:
         VictimError: for ``by="q"`` on a victim without Q, for ``by="successor"`` on one without state values or with
-            continuous actions, for a critic without a gradient, and for several discrete actions at once.
+            continuous actions, for a critic without a gradient, for several discrete actions at once, and for ``other``
+            with continuous ones.
         SnapshotError: for ``by="successor"`` in an environment that cannot be saved, or does not repeat.
     """
 
@@ -54,6 +57,7 @@ class WorstAction(Perturbation):
     by: str | None = None
     steps: int = 10
     gamma: float = 0.99
+    other: bool = False
 
     def __post_init__(self) -> None:
         expect_victim(self.name, self.victim)
@@ -61,6 +65,8 @@ class WorstAction(Perturbation):
             raise ValueRangeError(f"by must be 'q', 'policy' or 'successor', got {self.by!r}")
         check_integer("steps", self.steps, 1)
         check_number("gamma", self.gamma, 0, 1)
+        if not isinstance(self.other, bool):
+            raise ValueRangeError(f"other must be true or false, got {self.other!r}")
         object.__setattr__(self, "simulates", self.by == "successor")
         if self.by == "successor" and self.victim is not None:
             if not isinstance(self.victim.action_space, spaces.Discrete):
@@ -83,18 +89,20 @@ class WorstAction(Perturbation):
         super().check(field, within)
         if field.discrete and field.shape != ():
             raise VictimError("worst-action is for one discrete action or continuous ones, not for several discrete")
+        if self.other and not field.discrete:
+            raise VictimError("worst-action with other=True is for one discrete action, not for continuous ones")
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
         if self.by == "successor":
-            return context.space[0] + self.successor_values(x, context).argmin(-1)
+            return context.space[0] + self._without_own(self.successor_values(x, context), x, context).argmin(-1)
         by_q = self.by == "q" or (self.by is None and self.victim.has_q)
         if self.victim.discrete:
             scores = bound.q() if by_q else bound.params()
             assert scores is not None
             if context.mask is not None:
                 scores = scores.masked_fill(~context.mask.bool(), torch.inf)
-            return context.space[0] + scores.argmin(-1)
+            return context.space[0] + self._without_own(scores, x, context).argmin(-1)
         if not by_q:
             mean = self.victim.mode(bound.params())
             return torch.where((context.high - mean).abs() >= (context.low - mean).abs(), context.high, context.low)
@@ -107,6 +115,14 @@ class WorstAction(Perturbation):
                 g = torch.autograd.grad(-value.sum(), leaf)[0]
             y = context.ascend(y, g, 2 / self.steps)
         return y
+
+    def _without_own(self, scores: Tensor, x: Tensor, context: Context) -> Tensor:
+        """Scores ``[B, A]`` that with ``other`` are infinite for the action that is played, if there is another."""
+        if not self.other:
+            return scores
+        own = torch.arange(scores.shape[-1], device=scores.device) == (x.long() - context.space[0])[:, None]
+        others = (scores < torch.inf) & ~own
+        return scores.masked_fill(own & others.any(-1, keepdim=True), torch.inf)
 
     def successor_values(self, x: Tensor, context: Context) -> Tensor:
         """Equation 3's Q-values of every action, ``[B, A]``, infinite for those that the action mask forbids.

@@ -13,6 +13,9 @@ Choices where the paper leaves one open, or where this differs:
   ``algorithm="dqn"`` takes the paper's, with the settings of its Table 5.
 - Checkpoints: the adversary that is tested is not the last one but the best of ``checks`` checkpoints, compared by the
   return that they leave plus what they cost, over episodes that are neither those of the training nor of the test.
+- A perturbation induces another action than the one that is played, as equation 1 has it. The paper's argmin of Q may
+  name the very action: A2C's and PPO's state values contradict their policies at one step in twenty, and the adversary
+  would pay for nothing.
 - The victim's Q (equation 3): a victim with a state value alone gets ``by="successor"``, Q = r + gamma V(s'), from the
   environment's snapshots. The paper approximates Q by imitation where a victim has neither: :func:`imitate`.
 - A budget makes the game depend on what was spent: the adversary of ``robustness`` observes it, which the paper's does

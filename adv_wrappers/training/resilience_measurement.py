@@ -34,6 +34,7 @@ from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes
 from adv_wrappers.presets import as_threat
+from adv_wrappers.snapshots import check_repeats
 from adv_wrappers.timing import And, AtMost
 from adv_wrappers.training.episode_log import EpisodeLog, TrainingEpisode
 from adv_wrappers.training.resilience_result import AttackedEpisodes, Resilience, Robustness, TransferRow
@@ -207,7 +208,10 @@ class Measurement:
             log.add(TrainingEpisode(steps, victim_return, perturbations, length))
             return not (rule.add(victim_return, perturbations) and options["stop"])
 
+        reached = [int(before["steps"])]
+
         def progress(done: int, _: float) -> None:
+            reached.append(done)
             self._show("training", min(done, options["steps"]), options["steps"])
 
         if options["stop"] and rule.met and folder is not None:
@@ -221,12 +225,11 @@ class Measurement:
                 checks=options["checks"], episodes=options["check_episodes"], out=folder, progress=progress,
                 observe=options["observe"], reward=reward, on_episode=on_episode, **self.settings,
             )  # fmt: skip
-        steps = options["steps"] if folder is None else int(read_record(folder)[-1]["steps"])
         found: dict[str, JSON] = {name: [getattr(row, name) for row in log.rows] for name in TrainingEpisode._fields}
         episodes = self._episodes(reward, r_max, found["victim_return"], found["perturbations"], found["length"])
         seconds = before["seconds"] + time.process_time() - started
         return adversary, {
-            "training": {**episodes.to_dict(), "steps": found["steps"]}, "steps": steps, "seconds": seconds,
+            "training": {**episodes.to_dict(), "steps": found["steps"]}, "steps": reached[-1], "seconds": seconds,
             "stopped": bool(options["stop"] and rule.met),
         }  # fmt: skip
 
@@ -319,6 +322,8 @@ def _named(victim: Victim) -> dict[str, JSON]:
 def worst_action_of(victim: Victim, make_env: EnvFactory, by: str | None = None) -> WorstAction:
     """The action that a victim values least, found in the best way that there is for it (equations 2 and 3).
 
+    Of discrete actions it is another than the one that is played, of which a value may think the least.
+
     Args:
         victim: the victim.
         make_env: makes its environment.
@@ -338,7 +343,11 @@ def worst_action_of(victim: Victim, make_env: EnvFactory, by: str | None = None)
             "has neither: approximate them with imitate(victim, env), take the least likely action with by='policy', "
             "or give how="
         )
-    return WorstAction(victim, by)
+    if by == "successor":
+        with closing(make_env()) as env:
+            env.reset(seed=0)
+            check_repeats(env)
+    return WorstAction(victim, by, other=victim.discrete)
 
 
 def _actors(

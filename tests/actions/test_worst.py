@@ -47,6 +47,34 @@ def test_discrete_actions(kind, by, start):
     assert worst(victim, np.full(6, start), by=by, mask=mask).tolist() == middle.tolist()
 
 
+@pytest.mark.parametrize("start", [0, 7])
+@pytest.mark.parametrize("by", ["q", "policy"])
+def test_another_action_than_the_one_that_is_played(by, start):
+    victim = from_module(linear(WEIGHT), box(4), spaces.Discrete(3, start=start), "q")
+    scores = victim.params(X)
+    least, middle = (start + scores.argsort(-1)[:, i] for i in (0, 1))
+    assert worst(victim, least.numpy(), by=by, other=True).tolist() == middle.tolist()
+    assert worst(victim, middle.numpy(), by=by, other=True).tolist() == least.tolist()
+    mask = torch.ones(6, 3, dtype=torch.int8).scatter_(1, scores.argsort(-1)[:, 1:2], 0)
+    assert (
+        worst(victim, least.numpy(), by=by, other=True, mask=mask).tolist()
+        == (start + scores.argsort(-1)[:, 2]).tolist()
+    )
+    alone = torch.zeros(6, 3, dtype=torch.int8).scatter_(1, scores.argsort(-1)[:, 1:2], 1)
+    assert worst(victim, middle.numpy(), by=by, other=True, mask=alone).tolist() == middle.tolist()
+
+
+def test_another_action_is_for_discrete_ones():
+    victim = load_victim("zoo:hopper-ppo")
+    with pytest.raises(VictimError, match="other=True is for one discrete action"):
+        Engine(ThreatModel("action", WorstAction(victim, other=True), Linf(0.1)), victim.observation_space,
+               victim.action_space, 1)  # fmt: skip
+    with pytest.raises(ValueRangeError, match="other must be true or false, got 1"):
+        WorstAction(other=1)
+    assert text_of(threat("worst-action", other=True)) == "worst-action:other=true"
+    assert parse_threat("worst-action:other=true").how == WorstAction(other=True)
+
+
 PRICE = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
 
 

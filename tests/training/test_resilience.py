@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
 import adv_wrappers as adv
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.errors import BudgetError, CardError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.errors import BudgetError, CardError, SnapshotError, ThreatError, ValueRangeError, VictimError
 from tests.evaluation.agents import balancing, short
 
 pytest.importorskip("stable_baselines3")
@@ -165,6 +166,8 @@ def test_the_stop_rule_ends_a_training_and_a_second_call_keeps_it(
     (tmp_path / "resilience.json").write_text(json.dumps({k: v for k, v in stored.items() if k != "asked"}))
     again = resilience(DQN, SHORT, **given)
     assert again.stopped and again.steps == found.steps and len(again.training) == len(found.training)
+    alone = resilience(DQN, SHORT, **{**given, "out": None})  # the same training
+    assert alone.stopped and alone.steps == found.steps and alone.returns.tolist() == found.returns.tolist()
 
 
 @pytest.mark.parametrize("hard", [False, True])
@@ -256,8 +259,32 @@ def test_the_worst_action_needs_an_opinion() -> None:
     victim = balancing()
     with pytest.raises(VictimError, match=r"has neither: approximate them with imitate\(victim, env\)"):
         resilience(victim, short, **QUICK)
-    assert worst_action_of(victim, short, "policy") == adv.WorstAction(victim, "policy")
+    assert worst_action_of(victim, short, "policy") == adv.WorstAction(victim, "policy", other=True)
     assert worst_action_of(balancing("q"), short).by == "q"
+    hopper = adv.load_victim("zoo:hopper-ppo")
+    assert worst_action_of(hopper, lambda: gym.make("Hopper-v5"), "policy") == adv.WorstAction(hopper, "policy")
+
+
+def test_a_state_value_is_looked_up_in_the_environment() -> None:
+    victim = adv.load_victim("zoo:cartpole-ppo")
+    found = resilience(victim, SHORT, **{**QUICK, "steps": 128, "checks": 1})
+    how = found.about["actor"]["how"]
+    assert (how["by"], how["other"]) == ("successor", True)
+    every = adv.ThreatModel("action", adv.WorstAction(victim, "successor", other=True))
+    assert adv.evaluate(victim, SHORT, [every], episodes=5).threats[1]["action_change"] == 1
+
+
+class Forgetful(gym.Wrapper[Any, Any, Any, Any]):
+    """Draws from a generator that no snapshot knows."""
+
+    def step(self, action: Any) -> Any:
+        obs, *rest = self.env.step(action)
+        return obs + np.random.uniform(size=obs.shape).astype(obs.dtype), *rest
+
+
+def test_an_environment_that_does_not_repeat_is_refused() -> None:
+    with pytest.raises(SnapshotError, match="does not repeat: step 1 after a restore has another observation"):
+        resilience("zoo:cartpole-a2c", lambda: Forgetful(gym.make(SHORT)), **QUICK)
 
 
 def test_threats_with_a_timing_of_their_own_keep_it() -> None:
