@@ -39,7 +39,7 @@ from adv_wrappers.timing import And, AtMost
 from adv_wrappers.training.episode_log import EpisodeLog, TrainingEpisode
 from adv_wrappers.training.resilience_result import AttackedEpisodes, Resilience, Robustness, TransferRow
 from adv_wrappers.training.stop_rule import StopRule
-from adv_wrappers.training.train_adversary import train_adversary
+from adv_wrappers.training.train_adversary import check_algorithm, train_adversary
 from adv_wrappers.training.training_folder import as_json, check_same, describe_settings, read_record
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.numbers import integer, number
@@ -50,7 +50,7 @@ from adv_wrappers.wrappers.recorder import VectorActionRecorder
 from adv_wrappers.wrappers.stack import wrap
 
 INDUCE = ("worst", "any")
-# of the adversary's algorithm; found on other agents' CartPole than those that were measured
+# of the adversary's algorithm on flat observations; images keep its own, but for gamma
 SETTINGS: dict[str, dict[str, JSON]] = {
     "ppo": {"gamma": 1.0, "learning_rate": 3e-3, "ent_coef": 0.01},
     "a2c": {"gamma": 1.0, "ent_coef": 0.01},
@@ -110,6 +110,7 @@ class Measurement:
         """
         cost = number("cost", cost, 0)
         r_max = None if r_max is None else number("r_max", r_max)
+        check_algorithm(algorithm)
         seed = integer("seed", seed, 0)
         test_seed = seed if test_seed is None else integer("test_seed", test_seed, 0)
         whole = {"steps": steps, "episodes": episodes, "checks": checks, "check_episodes": check_episodes}
@@ -126,14 +127,15 @@ class Measurement:
             raise ThreatError(f"the timing of how= must be one such as Bernoulli(0.5), not the function {when!r:.60}")
         if budget is not None and hard:
             when = AtMost(budget) if when is None else And(when, AtMost(budget))
+        flat = isinstance(seen, spaces.Box) and len(seen.shape) == 1 and seen.dtype.kind == "f"
         if observe is None:
-            flat = isinstance(seen, spaces.Box) and len(seen.shape) == 1 and seen.dtype.kind == "f"
             observe = "state" if not flat else "state+action" if budget is None else "state+action+spent"
         options |= {
             "cost": cost, "r_max": r_max, "seed": seed, "test_seed": test_seed, "algorithm": algorithm,
             "terminal": bool(terminal), "stop": bool(stop), "num_envs": num_envs, "observe": observe,
         }  # fmt: skip
-        found = {**SETTINGS.get(algorithm, {}), **(settings or {}), **more}
+        own = SETTINGS.get(algorithm, {})
+        found = {**(own if flat else {key: own[key] for key in own if key == "gamma"}), **(settings or {}), **more}
         out = None if out is None else Path(out)
         made = Measurement(
             victim, make_env, {"id": name, "kwargs": kwargs}, actor, within if threat is None else threat.within,

@@ -119,11 +119,7 @@ def train_adversary(
         AdvWrappersError: one of its kinds, before anything is trained.
     """
     check_seed(seed)
-    if algorithm not in ALGORITHMS:
-        known = ", ".join(map(repr, ALGORITHMS))
-        raise ThreatError(
-            f"algorithm must be one of {known}, got {algorithm!r}; AdversaryEnv is for every other library"
-        )
+    check_algorithm(algorithm)
     taken = sorted({"env", "policy", "tensorboard_log"} & {*settings})
     if taken:
         raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
@@ -205,6 +201,15 @@ def train_adversary(
             return checkpoints.finish()
         finally:
             evaluator.close()
+
+
+def check_algorithm(algorithm: str) -> None:
+    """Raise :class:`ThreatError` unless an adversary can be trained by an algorithm of this name."""
+    if algorithm not in ALGORITHMS:
+        known = ", ".join(map(repr, ALGORITHMS))
+        raise ThreatError(
+            f"algorithm must be one of {known}, got {algorithm!r}; AdversaryEnv is for every other library"
+        )
 
 
 def _train_forms(

@@ -188,6 +188,12 @@ def test_robustness_has_a_budget(hard: bool) -> None:
         assert (found.training.costs == 0.5 * (found.training.perturbations - beyond) + 0.5 * 2 * beyond).all()
 
 
+def test_the_algorithm_of_the_paper() -> None:
+    given = {"steps": 300, "episodes": 2, "checks": 1, "check_episodes": 2, "learning_starts": 100, "train_freq": 20}
+    found = resilience(DQN, SHORT, algorithm="dqn", **given)
+    assert found.steps == 300 and len(found.training) >= 10 and found.about["settings"]["learning_starts"] == 100
+
+
 def test_the_literal_reward_and_every_action() -> None:
     found = resilience(DQN, SHORT, terminal=True, induce="any", r_max=40, **QUICK)
     assert found.r_max == 40 and found.mean_regret == pytest.approx(40 - found.returns.mean())
@@ -227,6 +233,7 @@ def test_a_victim_that_only_chooses_can_be_attacked_through_another() -> None:
         ({"induce": "any", "by": "q"}, ThreatError, "induce='any' leaves it to the adversary"),
         ({"how": "max-diff:eps=0.1", "by": "q"}, ThreatError, "by= chooses what is induced, and so does how="),
         ({"how": "max-diff:eps=0.1", "induce": "any"}, ThreatError, "induce= chooses what is induced, and so does how"),
+        ({"algorithm": "sac"}, ThreatError, "algorithm must be one of 'ppo', 'a2c', 'dqn', got 'sac'"),
         ({"how": "max-diff"}, BudgetError, "max-diff needs a budget"),
         ({"how": adv.ThreatModel("observation", adv.Noise(), adv.Linf(0.1), at="x")}, ThreatError, "threat at 'x'"),
         (
