@@ -72,7 +72,9 @@ def from_sb3(
     vec_normalize = _normalizer(vec_normalize, stats)
     if vec_normalize is None and hasattr(model_or_policy, "get_vec_normalize_env"):
         vec_normalize = model_or_policy.get_vec_normalize_env()
-        if vec_normalize is None and getattr(model_or_policy, "_last_original_obs", None) is not None:
+        # off-policy algorithms have it without a VecNormalize, too: there the environment says, if it is still theirs
+        says = hasattr(model_or_policy, "replay_buffer") and model_or_policy.get_env() is not None
+        if vec_normalize is None and getattr(model_or_policy, "_last_original_obs", None) is not None and not says:
             _warn_of_missing("this model", 3)
     family = family_of(policy)
     if getattr(policy, "use_sde", False) or getattr(getattr(policy, "actor", None), "use_sde", False):

@@ -77,7 +77,7 @@ class BestCheckpoint(BaseCallback):
     def _on_step(self) -> bool:
         if self.num_timesteps >= self.next:
             self.next += self.every
-            victim = adv.from_sb3(self.model, stats=False)
+            victim = adv.from_sb3(self.model)
             row = {"steps": self.num_timesteps, "mean_return": float(self.evaluator.play(victim).mean())}
             self.record.append(row)
             if row["mean_return"] >= self.best["mean_return"]:

@@ -207,6 +207,16 @@ def test_errors_are_those_of_double_q_learning():
     np.testing.assert_allclose(buffer.tree[everything][touched], errors[touched] + SMALLEST, rtol=1e-4)
 
 
+def test_gradients_are_clipped_as_a_whole():
+    norms = {}
+    for most in (0.01, 1e9):
+        model = small(max_grad_norm=most)
+        model.learn(64)
+        model.train(1, 32)
+        norms[most] = float(torch.cat([w.grad.flatten() for w in model.q_net.parameters()]).norm())
+    assert norms[0.01] == pytest.approx(0.01, rel=1e-4) and norms[1e9] > 0.02
+
+
 @pytest.mark.parametrize(("rows", "param_noise"), [(1, True), (2, True), (1, False)])
 def test_a_tiny_problem_is_learned(rows, param_noise):
     env = make_vec_env(NameTheState, rows, seed=0)
@@ -252,7 +262,7 @@ def test_a_saved_model_goes_on(tmp_path):
 def test_a_trained_agent_is_a_victim_and_a_card(tmp_path):
     model = small()
     model.learn(40)
-    victim = adv.from_sb3(model, stats=False)
+    victim = adv.from_sb3(model)  # without a warning of statistics that there never were
     x = torch.randn(5, 3)
     assert victim.kind == "q" and torch.allclose(victim.params(x), model.q_net.q_net(x))
     read = adv.victims.card_writer.save_card(tmp_path / "card", victim, environment="CartPole-v1")
