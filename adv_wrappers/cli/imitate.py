@@ -24,7 +24,8 @@ from adv_wrappers.cli.main import (
 )
 from adv_wrappers.formatting import text_of
 from adv_wrappers.presets import threat
-from adv_wrappers.training.imitation import RADII, SOURCES, imitate
+from adv_wrappers.training.imitation import RADII, imitate
+from adv_wrappers.training.queries import SOURCES
 from adv_wrappers.victims import Victim, from_onnx, from_torchscript, load_victim
 
 Kind = Literal["q", "logits", "mean", "gaussian", "action"]

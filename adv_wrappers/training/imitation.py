@@ -2,9 +2,10 @@
 
 Behzadan and Hsu (2019, section 3) approximate a black box by imitation. The victim is asked for the action that it
 takes at one observation, and for nothing else: no logits, no gradients. First it plays its own episodes (behaviour
-cloning). Every later round asks for labels where the surrogate's errors matter (DAgger, Ross et al. 2011): half at
-observations that attacks on the present surrogate make of the victim's (Papernot et al. 2017 ask there for images),
-half at states that the surrogate itself reaches. Each round trains from scratch on all labels, so a result follows from
+cloning). Every later round asks for labels where the surrogate's errors matter (DAgger, Ross et al. 2011): a third at
+observations that attacks on the present surrogate make of the victim's (Papernot et al. 2017 ask there for images), a
+third at states that the surrogate itself reaches, and a third at random points near what was seen, whose actions tell
+the slope that gradient attacks follow. Each round trains from scratch on all labels, so a result follows from
 the labels and the seed, and an interrupted imitation goes on as if nothing had happened.
 
 The surrogate's logits rank the actions and estimate no value: ``WorstAction(by="policy")`` takes its least likely one,
@@ -14,8 +15,7 @@ and ``by="successor"`` needs another victim's value.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -31,26 +31,21 @@ from adv_wrappers.core.types import JSON, Space
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory, spaces_of
 from adv_wrappers.evaluation.provenance import versions
-from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
+from adv_wrappers.training.queries import ATTACKED, NEARBY, SOURCES, SURROGATE, ask, ask_nearby, episode_seeds
 from adv_wrappers.training.surrogate import Labels, agreement, fit
 from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same
 from adv_wrappers.utils.files import holding, write
-from adv_wrappers.utils.numbers import integer
+from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_card, load_victim, save_card
-from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base import AnyVectorEnv
-from adv_wrappers.wrappers.stack import wrap
 
 LEAST = 50  # queries of a round
 QUERIES = "queries.safetensors"  # the labels so far, and the record of the rounds
-SOURCES = ("victim", "attacked", "surrogate")  # whose episodes the observations are from
 # of what the victim's own unit is, if it has one, else the observations' standard deviations
 RADII = (0.05, 0.1, 0.2)
 _OTHERS = ("state.json", "training.safetensors", "report.json")  # of trainings, critics and evaluations
-_LENGTH, _ROWS = 1000, 8  # steps that a row plays where there are enough, and the most rows
 Round = dict[str, JSON]
 
 
@@ -90,7 +85,7 @@ class Imitation:
 def imitate(
     victim: Victim | str, env: str | MakeEnv, queries: int = 20_000, rounds: int = 6, seed: int = 0,
     out: str | Path | None = None, *, threats: Iterable[object] | str | None = None,
-    hidden: Sequence[int] = (64, 64), epochs: int = 60, episodes: int = 10,
+    noise: float = 0.5, hidden: Sequence[int] = (64, 64), epochs: int = 60, episodes: int = 10,
     env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Imitation:  # fmt: skip
@@ -109,7 +104,9 @@ def imitate(
             interrupted imitation, to the same result, and reads the result of a finished one.
         threats: the attacks on the surrogate, one a round and then again from the first; each as :func:`evaluate` takes
             it. Best those that the surrogate is for. None takes ``pgd`` (of continuous actions ``max-diff``) at 0.05,
-            0.1 and 0.2 of the victim's unit. Without any, ``()``, the later rounds ask at the surrogate's states alone.
+            0.1 and 0.2 of the victim's unit. Without any, ``()``, no queries are asked under attacks.
+        noise: how far from what was seen the random points are, at most, in every feature, in the victim's unit; 0 for
+            none. Of a recurrent victim there are none: its action depends on more than what it sees.
         hidden: widths of the surrogate's layers.
         epochs: passes of a round's training through all labels.
         episodes: the number of episodes that either agreement is measured on.
@@ -125,7 +122,7 @@ def imitate(
     >>> found.queries, found.victim.kind
     (400, 'logits')
     """
-    how = _checked(queries, rounds, seed, hidden, epochs, episodes)
+    how = _checked(queries, rounds, seed, noise, hidden, epochs, episodes)
     victim = load_victim(victim)
     make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     observed, acted = spaces_of(make_env, victim)
@@ -143,13 +140,14 @@ class ImitationSettings:
     queries: int
     rounds: int
     seed: int
+    noise: float
     hidden: list[int]
     epochs: int
     episodes: int
 
 
 def _checked(
-    queries: object, rounds: object, seed: object, hidden: object, epochs: object, episodes: object
+    queries: object, rounds: object, seed: object, noise: object, hidden: object, epochs: object, episodes: object
 ) -> ImitationSettings:
     """The settings with plain numbers; raises :class:`ValueRangeError` for those out of range."""
     rounds = integer("rounds", rounds, 0, 10**6)
@@ -161,7 +159,8 @@ def _checked(
             f"queries must be at least {LEAST} a round, so {LEAST * (rounds + 1)} with rounds={rounds}, got {queries}"
         )
     return ImitationSettings(
-        queries, rounds, integer("seed", seed, 0), [integer("a size of hidden", size, 1, 2**20) for size in hidden],
+        queries, rounds, integer("seed", seed, 0), number("noise", noise, 0),
+        [integer("a size of hidden", size, 1, 2**20) for size in hidden],
         integer("epochs", epochs, 1), integer("episodes", episodes, 1),
     )  # fmt: skip
 
@@ -210,60 +209,6 @@ class _Attacks:
         return as_threat_stack(self.items[number % len(self.items)], surrogate).layers
 
 
-def _seeds(entropy: Sequence[int], test: bool) -> Iterator[int]:
-    """Seeds of episodes: even ones for the training, and odd ones to test on, so that no episode is of both."""
-    draw = np.random.default_rng(entropy)
-    while True:
-        yield int(draw.integers(2**30)) * 2 + test
-
-
-def ask(
-    victim: Victim, make_env: EnvFactory, seeds: Iterator[int], count: int | None = None, episodes: int | None = None,
-    threats: Sequence[ThreatModel] = (), player: Victim | None = None, source: int = 0,
-) -> Labels:  # fmt: skip
-    """Play, and ask the victim for its action at every observation.
-
-    Args:
-        victim: the victim, which is asked once for every observation that is returned.
-        make_env: makes one environment.
-        seeds: of the episodes.
-        count, episodes: the number of queries, or of episodes, to stop after.
-        threats: between the environment and who plays, innermost first.
-        player: who plays; None for the victim itself.
-        source: the index into ``SOURCES`` that the labels get.
-    """
-    rows = 1 if count is None else max(1, min(_ROWS, count // _LENGTH))
-    venv: AnyVectorEnv = wrap(EpisodesVectorEnv(make_env, rows), *threats)
-    observations, actions, spent, finished = [], [], 0, 0
-    with closing(venv):
-        runners = [PolicyRunner(victim, rows)] + ([] if player is None else [PolicyRunner(player, rows)])
-        first: list[int | None] = [next(seeds) for _ in range(rows)]
-        obs, _ = venv.reset(seed=first)  # type: ignore[arg-type]  # list is invariant
-        for runner in runners:
-            runner.reset(None, first)
-        while finished != episodes:
-            left = rows if count is None else min(rows, count - spent)
-            if left < rows:  # the last query asks about some rows alone
-                if left:
-                    observations.append(obs[:left])
-                    actions.append(runners[0].peek(obs, np.arange(left)))
-                break
-            taken = [runner.act(obs) for runner in runners]
-            observations.append(np.array(obs))
-            actions.append(taken[0])
-            spent += rows
-            obs, _, ended, cut, _ = venv.step(taken[-1])
-            over = ended | cut
-            if over.any():
-                finished += int(over.sum())
-                fresh: list[int | None] = [next(seeds) if o else None for o in over]
-                obs, _ = venv.reset(seed=fresh, options={"reset_mask": over})  # type: ignore[arg-type]
-                for runner in runners:
-                    runner.reset(over, fresh)
-    seen = np.concatenate(observations)
-    return Labels(seen, np.concatenate(actions), np.full(len(seen), source, np.uint8))
-
-
 class _Imitating:
     """One imitation with checked arguments: what was asked so far, and what is left to ask.
 
@@ -302,13 +247,13 @@ class _Imitating:
         if self.result is not None and self.out is not None:
             return Imitation(load_card(self.out), **self.result, rounds=tuple(self.record))
         queries, rounds = self.how.queries, self.how.rounds
-        test = ask(self.victim, self.make_env, _seeds((self.how.seed, 1), True), episodes=self.how.episodes)
+        test = ask(self.victim, self.make_env, episode_seeds((self.how.seed, 1), True), episodes=self.how.episodes)
         surrogate = None if self.labels is None else self._fit(self.labels)
-        for number in range(len(self.record), rounds + 1):
-            count = queries * (number + 1) // (rounds + 1) - queries * number // (rounds + 1)
-            self.labels = self._round(number, count, surrogate)
+        for done in range(len(self.record), rounds + 1):
+            count = queries * (done + 1) // (rounds + 1) - queries * done // (rounds + 1)
+            self.labels = self._round(done, count, surrogate)
             surrogate = self._fit(self.labels)
-            self.record.append(self._row(number, self._agreement(surrogate, test)))
+            self.record.append(self._row(done, self._agreement(surrogate, test)))
             self._write(surrogate)
             if progress is not None:
                 progress(len(self.labels), queries)
@@ -332,25 +277,36 @@ class _Imitating:
         return agreement(surrogate.act_on(labels.observations), labels.actions, self.attacks.acted)
 
     def _round(self, number: int, count: int, surrogate: Victim | None) -> Labels:
-        """The labels so far and those of one round."""
+        """The labels so far and those of one round: equal parts of every source that there is."""
         seed = self.how.seed
         if surrogate is None or self.labels is None:
-            return ask(self.victim, self.make_env, _seeds((seed, 3, number), False), count)
-        found, attacked = self.labels, count // 2 if self.attacks.items else 0
-        if attacked:
-            threats = self.attacks.on(surrogate, number - 1)
-            seeds = _seeds((seed, 4, number), False)
-            found = found.joined(ask(self.victim, self.make_env, seeds, attacked, threats=threats, source=1))
-        seeds = _seeds((seed, 5, number), False)
-        own = ask(self.victim, self.make_env, seeds, count - attacked, player=surrogate, source=2)
-        return found.joined(own)
+            return ask(self.victim, self.make_env, episode_seeds((seed, 3, number), False), count)
+        found = self.labels
+        near = self.how.noise > 0 and not self.victim.recurrent
+        parts = [
+            source for source, there in ((ATTACKED, self.attacks.items), (SURROGATE, True), (NEARBY, near)) if there
+        ]
+        for i, source in enumerate(parts):
+            more = count * (i + 1) // len(parts) - count * i // len(parts)
+            seeds = episode_seeds((seed, 3 + source, number), False)
+            if source == NEARBY:
+                unit = self.how.noise * np.asarray(surrogate.scale)
+                found = found.joined(
+                    ask_nearby(self.victim, self.attacks.observed, self.labels, unit, more, next(seeds))
+                )
+                continue
+            threats = self.attacks.on(surrogate, number - 1) if source == ATTACKED else ()
+            player = surrogate if source == SURROGATE else None
+            new = ask(self.victim, self.make_env, seeds, more, threats=threats, player=player, source=source)
+            found = found.joined(new)
+        return found
 
     def _ask_attacked(self, surrogate: Victim) -> Labels | None:
         """What the attacks on the surrogate show to the victim in episodes to test on, and its actions there."""
         found: Labels | None = None
-        for number in range(self.how.episodes) if self.attacks.items else ():
-            seeds, threats = _seeds((self.how.seed, 2, number), True), self.attacks.on(surrogate, number)
-            more = ask(self.victim, self.make_env, seeds, episodes=1, threats=threats, source=1)
+        for episode in range(self.how.episodes) if self.attacks.items else ():
+            seeds, threats = episode_seeds((self.how.seed, 2, episode), True), self.attacks.on(surrogate, episode)
+            more = ask(self.victim, self.make_env, seeds, episodes=1, threats=threats, source=ATTACKED)
             found = more if found is None else found.joined(more)
         return found
 

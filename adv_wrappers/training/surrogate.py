@@ -27,7 +27,7 @@ from adv_wrappers.victims.victim import Victim
 
 LEAD = 3.0  # nats; at 90% of the states
 Loss = Callable[[Tensor], Tensor]
-_RATE, _LEAST_STD = 1e-3, 1e-6
+_RATE, _LEAST_STD = 1e-2, 1e-6
 
 
 @dataclass(frozen=True)

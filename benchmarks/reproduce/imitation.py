@@ -1,0 +1,270 @@
+"""Surrogates from 20 000 queries: how well they agree, and what attacks on them cost the victim.
+
+    python benchmarks/reproduce/imitation.py --victims FOLDER --work FOLDER
+
+For CartPole's PPO agent, MountainCar's DQN agent (both of the zoo) and the card wocar-hopper-ppo: surrogates by cloning
+alone, with DAgger on the surrogate's own states, on those that attacks visit as well, and with random points near all
+of these; of discrete actions the last one also without the division of its logits. Each is attacked at three eps,
+beside noise and attacks on the victim itself (white box), on the same episodes. Writes ``imitation.json`` as rows come
+and ``imitation.md``; what is there is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from adversaries import STRONG
+from figures import command, kept, load, machine, options, save, table, write
+from safetensors.numpy import load_file
+
+import adv_wrappers as adv
+from adv_wrappers.presets import parse_threat
+from adv_wrappers.training import surrogate
+from adv_wrappers.training.imitation import QUERIES, Imitation
+
+HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
+ROUNDS = 6
+CLONING, OWN, ATTACKED, ALL, AS_TRAINED = "cloning", "own states", "attacked states", "all", "logits as trained"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A victim, its environment, the attacks on it, and what the surrogate should reach."""
+
+    name: str
+    ref: str
+    env: str
+    scale: Any
+    eps: tuple[float, ...]
+    attacks: tuple[str, ...]
+    goal: float
+
+    def load(self, victims: Path) -> adv.Victim:
+        """The victim: one of the zoo, or a card in a folder."""
+        return adv.load_victim(self.ref if ":" in self.ref else f"card:{victims / self.ref}")
+
+    def within(self, eps: float) -> adv.Linf:
+        """The budget of a radius."""
+        return adv.Linf(eps, self.scale) if self.scale is not None else adv.Linf(eps)
+
+    def threat(self, attack: str, eps: float, victim: adv.Victim | None) -> adv.ThreatModel:
+        """An attack, aimed at a victim, or open."""
+        return parse_threat(attack, victim=victim, within=self.within(eps))
+
+
+CASES = (
+    Case("CartPole, PPO", "zoo:cartpole-ppo", "CartPole-v1", None, (0.05, 0.1, 0.15), ("pgd", "max-diff"), 0.97),
+    Case(
+        "MountainCar, DQN", "zoo:mountaincar-dqn", "MountainCar-v0", HALF, (0.025, 0.05, 0.1), ("pgd", "max-diff"), 0.97
+    ),
+    Case(
+        "Hopper, WocaR-PPO", "wocar-hopper-ppo", "Hopper-v4", "victim", (0.05, 0.075, 0.1), ("max-diff", STRONG), 0.99
+    ),
+)  # fmt: skip
+
+
+def imitated(case: Case, victim: adv.Victim, setting: str, arguments: argparse.Namespace) -> tuple[Imitation, float]:
+    """The surrogate of a setting, and the seconds that it took; a finished one is read."""
+    threats = [case.threat(case.attacks[0], eps, None) for eps in case.eps] if setting in (ATTACKED, ALL) else ()
+    rounds = 0 if setting == CLONING else ROUNDS
+    folder = arguments.work / f"{case.ref.replace(':', '-')}-{setting.replace(' ', '-')}-{arguments.seed}"
+    began = time.perf_counter()
+    found = adv.imitate(
+        victim, case.env, arguments.queries, rounds, arguments.seed, folder, threats=threats,
+        noise=0.5 if setting == ALL else 0,
+        progress=lambda *at: print(case.name, setting, *at, flush=True),
+    )  # fmt: skip
+    return found, time.perf_counter() - began
+
+
+def as_trained(case: Case, victim: adv.Victim, arguments: argparse.Namespace) -> adv.Victim:
+    """The surrogate of all sources from the same labels, its logits as they are after the training."""
+    found, _ = imitated(case, victim, ALL, arguments)
+    folder = Path(str(found.victim.ref).removeprefix("card:"))
+    labels = surrogate.Labels(**load_file(folder / QUERIES))
+    spaces, before = (victim.observation_space, victim.action_space), surrogate.LEAD
+    surrogate.LEAD = math.inf
+    try:
+        return surrogate.fit(labels, *spaces, (64, 64), 60, arguments.seed, victim.scale)
+    finally:
+        surrogate.LEAD = before
+
+
+def same_gradient_direction(victim: adv.Victim, other: adv.Victim, seen: torch.Tensor) -> float | None:
+    """The mean cosine, over observations, between the gradients of two networks' outputs, in the victim's unit.
+
+    The outputs are the lead of the first action that is played over the other best, or the continuous actions.
+    """
+    if not victim.differentiable:
+        return None
+    unit = seen.std(0) if victim.scale is None else victim.scale.to(seen.dtype)
+
+    def slope(who: adv.Victim) -> torch.Tensor:
+        if not victim.discrete:
+            parts = [who.gradient(lambda params, i=i: params[:, i])(seen) for i in range(len(victim.action_space.low))]
+            return (torch.stack(parts, 1) * unit).flatten(1)
+        best = victim.params(seen).topk(2, -1).indices
+        lead = lambda params: params.gather(-1, best[:, :1]).sum(-1) - params.gather(-1, best[:, 1:]).sum(-1)  # noqa: E731
+        return who.gradient(lead)(seen) * unit
+
+    return float(torch.nn.functional.cosine_similarity(slope(victim), slope(other)).mean())
+
+
+def measure(case: Case, arguments: argparse.Namespace, data: dict[str, Any], keep: Callable[[], None]) -> None:
+    """Everything about one victim that is not there yet."""
+    victim = case.load(arguments.victims)
+    settings = [CLONING, OWN, ATTACKED, ALL] + ([AS_TRAINED] if victim.discrete else [])
+
+    def rows(target: adv.Victim | None, attacks: tuple[str, ...]) -> dict[str, Any]:
+        threats = [case.threat(name, eps, target) for name in attacks for eps in case.eps]
+        names = [f"{name} {eps:g}" for name in attacks for eps in case.eps]
+        report = adv.evaluate(victim, case.env, threats, arguments.episodes, arguments.seed, num_envs=50).to_dict()
+        return {name: kept(row) for name, row in zip(["none", *names], report["threats"], strict=True)}
+
+    if "white box" not in data:
+        found = rows(None, ("noise",))
+        data["noise"] = found
+        data["white box"] = rows(victim, case.attacks)
+        keep()
+    for setting in settings:
+        if setting in data and not arguments.again:
+            continue
+        if setting == AS_TRAINED:
+            target, about = as_trained(case, victim, arguments), {}
+        else:
+            result, seconds = imitated(case, victim, setting, arguments)
+            target = result.victim
+            about = {
+                "agreement": result.agreement, "attacked_agreement": result.attacked_agreement,
+                "queries": result.queries, "rounds": list(result.rounds), "seconds": seconds,
+            }  # fmt: skip
+        states = Path(arguments.work, f"{case.ref.replace(':', '-')}-{CLONING}-{arguments.seed}") / QUERIES
+        seen = torch.tensor(load_file(states)["observations"][::40], dtype=torch.float32)
+        about["cosine"] = same_gradient_direction(victim, target, seen)
+        data[setting] = {**about, "rows": rows(target, case.attacks)}
+        print(case.name, setting, {k: v["mean_return"] for k, v in data[setting]["rows"].items()}, flush=True)
+        keep()
+
+
+def share(clean: float, white: float, left: float) -> float | None:
+    """The part of the white box's cost that an attack reaches; None where that costs nothing."""
+    return (clean - left) / (clean - white) if clean - white > 1e-9 else None
+
+
+def verdicts(case: Case, data: dict[str, Any], setting: str) -> list[tuple[str, float, bool]]:
+    """Attacks at which the white box costs more than noise, the share of that which is reached, and if it is half."""
+    found, clean = [], data["noise"]["none"]["mean_return"]
+    for attack in case.attacks:
+        for eps in case.eps:
+            white, noise = (
+                data["white box"][f"{attack} {eps:g}"]["mean_return"], data["noise"][f"noise {eps:g}"]["mean_return"]
+            )  # fmt: skip
+            left = data[setting]["rows"][f"{attack} {eps:g}"]["mean_return"]
+            reached = share(clean, white, left)
+            if white < noise and reached is not None:
+                found.append((f"{attack} at {eps:g}", reached, reached >= 0.5))
+    return found
+
+
+def section(case: Case, data: dict[str, Any]) -> str:
+    """One victim: agreement, what attacks leave, and what transfers."""
+    settings = [name for name in (CLONING, OWN, ATTACKED, ALL, AS_TRAINED) if name in data]
+    measure_name = "R2" if case.goal == 0.99 else "equal actions"
+    lines = []
+    for name in settings:
+        row = data[name]
+        agreed, attacked, cosine = row.get("agreement"), row.get("attacked_agreement"), row["cosine"]
+        judged = verdicts(case, data, name)
+        passed = f"{sum(ok for *_, ok in judged)} of {len(judged)}" if judged else "none to reach"
+        lines.append([
+            name, "" if agreed is None else f"{agreed:.4f}", "" if attacked is None else f"{attacked:.4f}",
+            f"{cosine:.3f}", passed, "" if "seconds" not in row else f"{row['seconds']:.0f}",
+        ])  # fmt: skip
+    header = [
+        "labels",
+        f"{measure_name}, own episodes",
+        "attacked",
+        "cosine of the gradients",
+        "half the white box's cost",
+        "seconds",
+    ]
+    parts = [
+        f"## {case.name}",
+        f"{case.env}; the goal was {measure_name} of at least {case.goal:g}.",
+        table(header, lines),
+    ]
+    clean = data["noise"]["none"]["mean_return"]
+    lines = []
+    for attack in case.attacks:
+        for eps in case.eps:
+            key = f"{attack} {eps:g}"
+            white = data["white box"][key]["mean_return"]
+            cells = [f"{data['noise'][f'noise {eps:g}']['mean_return']:.1f}", f"{white:.1f}"]
+            for name in settings:
+                left = data[name]["rows"][key]["mean_return"]
+                reached = share(clean, white, left)
+                cells.append(f"{left:.1f}" + ("" if reached is None else f" ({reached:.0%})"))
+            lines.append([f"`{attack}`", f"{eps:g}", *cells])
+    parts.append(
+        f"Mean return over {data['noise']['none']['episodes']} episodes, {clean:.1f} without an attack; in brackets "
+        "the share of the white box's cost.\n\n" + table(["attack", "eps", "noise", "white box", *settings], lines)
+    )
+    return "\n\n".join(parts)
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The whole page."""
+    parts = [
+        "# Imitated victims: agreement and transfer",
+        f"Made by `{data['command']}`\n\non {data['machine']}.",
+        f"A surrogate is trained from {data['queries']} actions of the victim ({ROUNDS} rounds after the first where "
+        "it is not cloned), and attacked; the victim plays under that attack. `white box` attacks the victim itself, "
+        "`noise` is uniform over the budget. `own states` has DAgger on the surrogate's own states; `attacked states` "
+        "asks half of the later queries at what the first attack of the table, aimed at the surrogate, shows the "
+        "victim; `all`, the default, asks a third each there, at the surrogate's states, and at random points near "
+        "all that was seen. `logits as trained` has the labels of `all` and none of the division that makes the best "
+        "logit lead by 3 at most of the states. The cosine is that of the gradients of the victim's lead (of its "
+        "continuous actions) and the surrogate's, in the victim's unit, the mean over states of the victim's episodes. "
+        "Agreement is measured on ten other episodes; `attacked` is that at what attacks on the surrogate show. The "
+        "aim was half of the white box's cost wherever that costs more than noise; a column counts at how many attacks "
+        "and eps it is reached.",
+    ]
+    parts += [section(case, data["cases"][case.ref]) for case in CASES if len(data["cases"].get(case.ref, {})) > 2]
+    parts += data.get("notes", [])
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Measure what is not there yet, and write the page."""
+    parser = options(__doc__, 50)
+    parser.add_argument("--work", type=Path, required=True, help="folder for the surrogates")
+    parser.add_argument("--queries", type=int, default=20_000)
+    parser.add_argument("--only", choices=[case.ref for case in CASES], help="one victim")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    path = arguments.out / "imitation.json"
+    data = load(path)
+    data = {"cases": {}, **data, "command": command(sys.argv[1:]), "machine": machine(), "queries": arguments.queries}
+
+    def keep() -> None:
+        save(path, data)
+        write(arguments.out / "imitation.md", markdown(data))
+
+    for case in CASES:
+        if arguments.only in (None, case.ref):
+            measure(case, arguments, data["cases"].setdefault(case.ref, {}), keep)
+    keep()
+
+
+if __name__ == "__main__":
+    main()
