@@ -4,11 +4,11 @@ Stable-Baselines3's DQN has neither, so :class:`PrioritizedDQN` adds the two to 
 
 The tables give: learning rate 1e-3, 50 000 transitions, the first learning step at 1000, a new target network every 500
 steps, gamma 0.99, and an exploration rate that falls to 0.02 within the first tenth of the training. Their names and
-figures are those of OpenAI Baselines' deepq and Stable-Baselines 2, so what they leave out is taken from there: an
-update of 32 transitions at every step, alpha 0.6, beta from 0.4 to 1, double Q-learning, gradients of at most 10, one
-hidden layer of 64 with layer normalisation. The rest is as in Stable-Baselines3: a step at which the time ran out is
-not terminal, the first 1000 actions are random, the limit of 10 is that of the whole gradient, and the networks are not
-duelling ones, which a card does not hold.
+figures are those of OpenAI Baselines' deepq, of Stable-Baselines 2 and of RL Baselines Zoo's entry for CartPole. What
+they leave out is taken from there: an update of 32 transitions at every step, alpha 0.6, beta from 0.4 to 1, double
+Q-learning, gradients of at most 10, one hidden layer of 64 with layer normalisation. The rest is as in
+Stable-Baselines3: a step at which the time ran out is not terminal, the first 1000 actions are random, and the limit of
+10 is that of the whole gradient. The networks are not dueling ones, as theirs are: a card holds layers in a row.
 
 - Prioritised replay: Schaul et al. (2016), Prioritized Experience Replay, the proportional variant. A transition is
   drawn with probability ``p ** alpha`` over their sum, ``p = |TD error| + 1e-6``, and weighs ``(N P) ** -beta`` over
