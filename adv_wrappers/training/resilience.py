@@ -83,7 +83,8 @@ def resilience(
             (``adversary``). The same call resumes what was interrupted, and returns what is finished; with more
             ``steps`` it goes on.
         progress: called as ``progress(what, done, of how many)``.
-        **settings: settings of the algorithm, instead of the defaults.
+        **settings: settings of the algorithm, instead of the defaults; also ``device`` and ``tensorboard``, as for
+            :func:`adv_wrappers.train_adversary`.
 
     Returns:
         The result; what it measured agrees with :func:`adv_wrappers.evaluate` on its adversary.

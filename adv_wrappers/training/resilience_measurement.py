@@ -6,6 +6,7 @@ not done again.
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections import Counter
@@ -55,6 +56,8 @@ SETTINGS: dict[str, dict[str, JSON]] = {
     "ppo": {"gamma": 1.0, "learning_rate": 3e-3, "ent_coef": 0.01},
     "a2c": {"gamma": 1.0, "ent_coef": 0.01},
 }
+# arguments of train_adversary that are no settings of its algorithm, but for those that may be given as if they were
+_TAKEN = {*inspect.signature(train_adversary).parameters} - {"device", "tensorboard"}
 MeasurementProgress = Callable[[str, int, int], None]
 How: TypeAlias = ThreatModel | Perturbation | Mapping[str, object] | str | None
 
@@ -136,6 +139,9 @@ class Measurement:
         }  # fmt: skip
         own = SETTINGS.get(algorithm, {})
         found = {**(own if flat else {key: own[key] for key in own if key == "gamma"}), **(settings or {}), **more}
+        refused = sorted({*found} & _TAKEN)
+        if refused:
+            raise ThreatError(f"{', '.join(refused)} cannot be set here: how= is a threat with its budget and timing")
         out = None if out is None else Path(out)
         made = Measurement(
             victim, make_env, {"id": name, "kwargs": kwargs}, actor, within if threat is None else threat.within,

@@ -234,6 +234,7 @@ def test_a_victim_that_only_chooses_can_be_attacked_through_another() -> None:
         ({"how": "max-diff:eps=0.1", "by": "q"}, ThreatError, "by= chooses what is induced, and so does how="),
         ({"how": "max-diff:eps=0.1", "induce": "any"}, ThreatError, "induce= chooses what is induced, and so does how"),
         ({"algorithm": "sac"}, ThreatError, "algorithm must be one of 'ppo', 'a2c', 'dqn', got 'sac'"),
+        ({"when": adv.Every(2), "eps": 0.1}, ThreatError, "eps, when cannot be set here: how= is a threat with its"),
         ({"how": "max-diff"}, BudgetError, "max-diff needs a budget"),
         ({"how": adv.ThreatModel("observation", adv.Noise(), adv.Linf(0.1), at="x")}, ThreatError, "threat at 'x'"),
         (
