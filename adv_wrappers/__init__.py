@@ -30,6 +30,7 @@ from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.evaluate import evaluate
+from adv_wrappers.evaluation.optimal_timing import fewest_perturbations
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.presets import presets, threat
 from adv_wrappers.registration import register, register_presets
@@ -98,8 +99,8 @@ __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
     "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation", "PerturbationCost",
     "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid", "Victim", "Window",
-    "evaluate", "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets",
-    "register", "resilience", "robustness", "save_card", "threat", "train_adversary", "train_agent", "train_critic",
-    "wrap",
+    "evaluate", "fewest_perturbations", "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate",
+    "load_victim", "presets", "register", "resilience", "robustness", "save_card", "threat", "train_adversary",
+    "train_agent", "train_critic", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip

@@ -86,11 +86,13 @@ class Walk:
         keep(self, value)
         return True
 
-    def children(self, holder: Part, items: Iterable[tuple[Part, Part]], name: Callable[[Part], str]) -> None:
+    def children(
+        self, holder: Part, items: Iterable[tuple[Part, Part]], name: Callable[[Part], str],
+        skipped: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
         """Visit what a dictionary or list holds; what cannot be written into is copied, and put back as a copy."""
-        for key, value in items:
-            if _KEEP.get(type(value), _unknown) is None:
-                continue
+        known = _KEEP.get
+        for key, value in [i for i in items if known(type(i[1]), _unknown) is not None and i[0] not in skipped]:
             try:
                 if not self.visit(value):
                     self.kept.append((_put_copy, (holder, key), _deepcopy(value)))
@@ -101,8 +103,6 @@ class Walk:
     def elements(self, values: Iterable[object]) -> None:
         """Visit what a tuple, set or queue holds, whose elements cannot be exchanged."""
         for number, value in enumerate(values):
-            if _KEEP.get(type(value), _unknown) is None:
-                continue
             try:
                 if not self.visit(value):
                     raise NotCopied(value, "whose state is hidden from Python")
@@ -117,10 +117,7 @@ class Walk:
 def _attributes(walk: Walk, value: Part) -> None:
     own = value.__dict__
     walk.kept.append((_put_attributes, value, dict(own)))
-    items = own.items()
-    if not _CONSTANT.isdisjoint(own):
-        items = [(name, part) for name, part in items if name not in _CONSTANT]
-    walk.children(own, items, _dotted)
+    walk.children(own, own.items(), _dotted, _CONSTANT)
 
 
 def _dotted(name: object) -> str:
@@ -242,11 +239,19 @@ def _put_state(value: Part, kept: Part) -> None:
 
 
 def _random_state(walk: Walk, value: np.random.RandomState) -> None:
-    walk.kept.append((np.random.RandomState.set_state, value, value.get_state(legacy=False)))
+    walk.kept.append((_put_random_state, value, value.get_state(legacy=False)))
+
+
+def _put_random_state(value: np.random.RandomState, kept: Part) -> None:
+    value.set_state(kept)
 
 
 def _python_random(walk: Walk, value: random.Random) -> None:
-    walk.kept.append((random.Random.setstate, value, value.getstate()))
+    walk.kept.append((_put_python_random, value, value.getstate()))
+
+
+def _put_python_random(value: random.Random, kept: Part) -> None:
+    value.setstate(kept)
 
 
 def _torch_generator(walk: Walk, value: torch.Generator) -> None:
@@ -255,6 +260,9 @@ def _torch_generator(walk: Walk, value: torch.Generator) -> None:
 
 def _put_torch_state(value: torch.Generator, kept: Tensor) -> None:
     value.set_state(kept)
+
+
+RANDOM = frozenset({_put_state, _put_random_state, _put_python_random, _put_torch_state})  # put states of generators
 
 
 def _method(walk: Walk, value: types.MethodType | types.BuiltinFunctionType) -> None:

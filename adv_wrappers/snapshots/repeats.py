@@ -94,7 +94,7 @@ def difference(one: object, two: object, name: str) -> str:
         return next(filter(None, parts), "")
     if isinstance(one, np.ndarray) and one.dtype == object and isinstance(two, np.ndarray):
         return difference(one.tolist(), two.tolist(), name)
-    if isinstance(one, (np.ndarray, np.generic, bool, int, float)):
+    if isinstance(one, (np.ndarray, np.generic, float)):
         a, b = np.asarray(one), np.asarray(two)
         alike = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     else:

@@ -11,7 +11,7 @@ networks, perturbations, MuJoCo's models and whatever draws pictures.
 from __future__ import annotations
 
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.snapshots.contents import Kept, NotCopied, Part, Walk, is_mujoco_data
+from adv_wrappers.snapshots.contents import RANDOM, Kept, NotCopied, Part, Walk, is_mujoco_data
 
 
 class Snapshot:
@@ -55,6 +55,10 @@ class Snapshot:
             kind = type(error.value).__qualname__
             raise SnapshotError(f"{env} cannot be saved: its {path or 'object'} is a {kind}, {error.why}") from error
         return cls(env, walk.kept)
+
+    def random_states(self) -> list[object]:
+        """The states of all random generators in it, which are equal where nothing was drawn in between."""
+        return [kept for put, _, kept in self._kept if put in RANDOM]
 
     def restore(self, env: Part) -> None:
         """Bring the environment back to the state of the snapshot, which can be used again.

@@ -17,6 +17,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.snapshots import Snapshot
+from adv_wrappers.snapshots.repeats import difference
 
 
 class Holder(gym.Env):
@@ -103,6 +104,17 @@ def test_contents_come_back_into_the_same_objects(kind):
         snapshot.restore(env)
         assert env.part is value and env.alias[0] is value and not hasattr(env, "late")
         assert read(value) == first
+
+
+@pytest.mark.parametrize("kind", ["pcg64", "mt19937", "legacy", "random", "torch"])
+def test_what_was_drawn_shows_in_the_random_states(kind):
+    value, draw_one, _ = CASES[kind]
+    env = Holder(part=value, other=np.zeros(2))
+    before = Snapshot.of(env)
+    env.other += 1
+    assert difference(Snapshot.of(env).random_states(), before.random_states(), "") == ""
+    draw_one(value)
+    assert difference(Snapshot.of(env).random_states(), before.random_states(), "") != ""
 
 
 def test_what_is_hidden_from_python_is_copied_and_rebound():

@@ -80,6 +80,7 @@ def test_differences():
     array = np.arange(3.0)
     same = [
         (array, array.copy()), (torch.ones(2), torch.ones(2)), (float("nan"), float("nan")), ("a", "a"), (None, None),
+        (10**40, 10**40),
         (np.array([None, {"a": 1}], dtype=object), np.array([None, {"a": 1}], dtype=object)), (object(), object()),
     ]  # fmt: skip
     assert [difference(one, two, "x") for one, two in same] == [""] * len(same)
