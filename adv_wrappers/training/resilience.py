@@ -19,7 +19,9 @@ Choices where the paper leaves one open, or where this differs:
 - The victim's Q (equation 3): a victim with a state value alone gets ``by="successor"``, Q = r + gamma V(s'), from the
   environment's snapshots. The paper approximates Q by imitation where a victim has neither: :func:`imitate`.
 - A budget makes the game depend on what was spent: the adversary of ``robustness`` observes it, which the paper's does
-  not.
+  not. With a hard budget it may exceed it in training, at a high cost (ten budgets, or a tenth of r_max if that is
+  more), and is tested without: one that spent its budget too early would otherwise play out whole episodes in which it
+  has nothing to learn.
 """
 
 from __future__ import annotations
@@ -115,7 +117,7 @@ def robustness(
     Args:
         victim, env, cost, r_max, steps, episodes, seed, algorithm: as for :func:`resilience`.
         budget: the largest number of perturbations of an episode, a whole number of at least 1.
-        hard: no more perturbations than ``budget`` are possible (:class:`adv_wrappers.AtMost`); else, as in
+        hard: no more perturbations than ``budget`` are possible in the test (:class:`adv_wrappers.AtMost`); else, as in
             Algorithm 2, each beyond it costs ``budget`` times as much.
         out: a folder, as for :func:`resilience`; the result is ``robustness.json``.
         **options: further arguments of :func:`resilience`. ``observe=None`` takes ``"state+action+spent"``: which steps

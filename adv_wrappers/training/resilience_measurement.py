@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -51,6 +51,7 @@ from adv_wrappers.wrappers.recorder import VectorActionRecorder
 from adv_wrappers.wrappers.stack import wrap
 
 INDUCE = ("worst", "any")
+HARD = 10.0  # beyond a hard budget a perturbation costs, in training, this many budgets, or r_max by this if more
 # of the adversary's algorithm on flat observations; images keep its own, but for gamma
 SETTINGS: dict[str, dict[str, JSON]] = {
     "ppo": {"gamma": 1.0, "learning_rate": 3e-3, "ent_coef": 0.01},
@@ -69,7 +70,7 @@ class Measurement:
     Attributes:
         victim, make_env, env: the victim, a function that makes its environment, and the environment's ``id`` and
             ``kwargs``.
-        actor, within, when: the adversary's actor, the budget of its perturbations and their timing, or None.
+        actor, within, when: the adversary's actor, the budget of its perturbations, and the timing of ``how``, or None.
         aim: makes the actor that is aimed at another victim.
         options: the other arguments of :func:`resilience`, by name.
         budget, hard: as for :func:`robustness`; None and False for resilience.
@@ -128,8 +129,6 @@ class Measurement:
         when = None if threat is None else threat.when
         if not (when is None or isinstance(when, When)):
             raise ThreatError(f"the timing of how= must be one such as Bernoulli(0.5), not the function {when!r:.60}")
-        if budget is not None and hard:
-            when = AtMost(budget) if when is None else And(when, AtMost(budget))
         flat = isinstance(seen, spaces.Box) and len(seen.shape) == 1 and seen.dtype.kind == "f"
         if observe is None:
             observe = "state" if not flat else "state+action" if budget is None else "state+action+spent"
@@ -172,10 +171,7 @@ class Measurement:
             data["clean_returns"] = self._play("clean episodes", self.victim, None)[0].returns.tolist()
         data["r_max"] = r_max = self._r_max(data["clean_returns"])
         self._write(data)
-        reward = PerturbationCost(
-            self.options["cost"], None if self.hard else self.budget, self.options["terminal"],
-            r_max if self.options["terminal"] else None,
-        )  # fmt: skip
+        reward = self._reward(r_max)
         if data.get("asked") == self.options["steps"]:
             adversary = self._trained()
         else:
@@ -193,6 +189,25 @@ class Measurement:
             data["transfer"] += [] if known else rows[-1:]
             self._write(data)
         return self.kind.from_dict({**data, "transfer": rows}, adversary)
+
+    def _reward(self, r_max: float) -> PerturbationCost:
+        """The adversary's reward in training.
+
+        Where no perturbation beyond the budget is possible, an adversary that has spent it too early plays a whole
+        episode to no purpose: of CartPole it sees a hundred episodes then in the time of six thousand. So it may go on
+        in training, at a high cost.
+        """
+        cost, terminal = self.options["cost"], self.options["terminal"]
+        beyond = (max(HARD * cost * (self.budget or 0), abs(r_max) / HARD) or 1.0) if self.hard else None
+        return PerturbationCost(cost, self.budget, terminal, r_max if terminal else None, beyond)
+
+    @property
+    def timing(self) -> When | None:
+        """The timing of the adversary that is tested."""
+        if not self.hard:
+            return self.when
+        assert self.budget is not None
+        return AtMost(self.budget) if self.when is None else And(self.when, AtMost(self.budget))
 
     def _r_max(self, clean: list[float]) -> float:
         given, highest = self.options["r_max"], max(clean)
@@ -235,6 +250,11 @@ class Measurement:
             )  # fmt: skip
         found: dict[str, JSON] = {name: [getattr(row, name) for row in log.rows] for name in TrainingEpisode._fields}
         episodes = self._episodes(reward, r_max, found["victim_return"], found["perturbations"], found["length"])
+        if self.hard:
+            adversary = replace(adversary, when=self.timing)
+            if folder is not None:
+                card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+                adversary = adversary.save(folder, self.within, card["training"])
         seconds = before["seconds"] + time.process_time() - started
         return adversary, {
             "training": {**episodes.to_dict(), "steps": found["steps"]}, "steps": reached[-1], "seconds": seconds,
@@ -245,7 +265,7 @@ class Measurement:
         self, what: str, victim: Victim, adversary: Learned, reward: PerturbationCost, r_max: float
     ) -> tuple[AttackedEpisodes, list[int]]:
         """The test's episodes of a victim under its adversary, and how many of them were attacked at step t."""
-        threat = ThreatModel(adversary.on, adversary, self.within, self.when)
+        threat = ThreatModel(adversary.on, adversary, self.within, self.timing)
         run, attacked = self._play(what, victim, threat)
         histogram = [attacked[t] for t in range(int(run.lengths.max()))]
         return self._episodes(reward, r_max, run.returns, run.attacked_steps, run.lengths), histogram
@@ -255,7 +275,7 @@ class Measurement:
         name = f"transfer to {other.ref or 'victim'}"
         clean = self._play(f"{name}, clean", other, None)[0].returns
         aimed = Learned(
-            adversary.director, self.aim(other), observe=adversary.observe, within=self.within, when=self.when
+            adversary.director, self.aim(other), observe=adversary.observe, within=self.within, when=self.timing
         )
         test, _ = self._test(name, other, aimed, reward, float(clean.max()))
         return TransferRow(_named(other), test, clean)

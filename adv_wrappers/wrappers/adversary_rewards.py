@@ -45,10 +45,11 @@ class PerturbationCost(Value):
             no such number (algorithm 1).
         terminal: whether the regret is paid at the end, as in the paper.
         r_max: with ``terminal``, the highest return of the victim.
+        beyond: what an attack beyond the budget costs, at least 0; None for ``cost * budget``.
 
     Raises:
         ValueRangeError: for a negative cost, and a budget that is no integer of at least 1.
-        ThreatError: for ``terminal`` without ``r_max``, and the other way round.
+        ThreatError: for ``terminal`` without ``r_max``, and the other way round; for ``beyond`` without a budget.
     """
 
     name: ClassVar[str] = "perturbation-cost"
@@ -56,9 +57,14 @@ class PerturbationCost(Value):
     budget: int | None = None
     terminal: bool = False
     r_max: float | None = None
+    beyond: float | None = None
 
     def __post_init__(self) -> None:
         check_number("cost", self.cost, 0)
+        if self.beyond is not None:
+            check_number("beyond", self.beyond, 0)
+            if self.budget is None:
+                raise ThreatError(f"beyond is the cost of attacks beyond a budget: give budget= too, got {self!r}")
         if self.budget is not None:
             check_integer("budget", self.budget, 1)
         if self.terminal != (self.r_max is not None):
@@ -70,7 +76,7 @@ class PerturbationCost(Value):
         self, reward: Amount, *, attacked: Flags, terminated: Flags, truncated: Flags, return_: Amount, spent: Counter,
         **_: object,
     ) -> Amount:  # fmt: skip
-        price = self.cost if self.budget is None else np.where(spent > self.budget, self.cost * self.budget, self.cost)
+        price = self.cost if self.budget is None else np.where(spent > self.budget, self._late, self.cost)
         paid = -reward
         if self.r_max is not None:
             paid = np.where(np.logical_or(terminated, truncated), self.r_max - return_, 0.0)
@@ -85,9 +91,13 @@ class PerturbationCost(Value):
             attacks: the number of attacks of every episode.
         """
         within = attacks if self.budget is None else np.minimum(attacks, self.budget)
-        beyond = attacks - within
-        whole: Array = returns + self.cost * (within + beyond * (self.budget or 0))
+        whole: Array = returns + self.cost * within + self._late * (attacks - within)
         return whole
+
+    @property
+    def _late(self) -> float:
+        """What an attack beyond the budget costs."""
+        return self.cost * (self.budget or 0) if self.beyond is None else self.beyond
 
 
 def takes_induced_action(reward: Reward) -> bool:

@@ -171,21 +171,24 @@ def test_the_stop_rule_ends_a_training_and_a_second_call_keeps_it(
 
 
 @pytest.mark.parametrize("hard", [False, True])
-def test_robustness_has_a_budget(hard: bool) -> None:
-    found = robustness(DQN, SHORT, 2, hard, 0.5, **QUICK)
+def test_robustness_has_a_budget(hard: bool, tmp_path: Any) -> None:
+    found = robustness(DQN, SHORT, 2, hard, 0.5, out=tmp_path, **QUICK)
     spent = found.test.perturbations
     assert found.adversary is not None and found.adversary.observe == "state+action+spent"
     assert found.budget == 2 and found.hard is hard and found.about["budget"] == 2
     assert found.within_budget == (spent <= 2).mean()
+    assert found.training.perturbations.max() > 2  # at a cost
+    beyond = np.maximum(found.training.perturbations - 2, 0)
+    late = 10 if hard else 0.5 * 2
+    assert (found.training.costs == 0.5 * (found.training.perturbations - beyond) + late * beyond).all()
     if hard:
-        assert spent.max() <= 2 and found.training.perturbations.max() <= 2
-        assert (found.test.costs == 0.5 * spent).all()
-        row = adv.evaluate(DQN, SHORT, [found.adversary], episodes=5).threats[1]  # the adversary keeps its timing
-        assert row["returns"] == found.returns.tolist()
-    else:
-        assert found.training.perturbations.max() > 2
-        beyond = np.maximum(found.training.perturbations - 2, 0)
-        assert (found.training.costs == 0.5 * (found.training.perturbations - beyond) + 0.5 * 2 * beyond).all()
+        assert spent.max() <= 2 and (found.test.costs == 0.5 * spent).all()
+        threats = [found.adversary, f"learned:card={tmp_path / 'adversary'}"]  # it keeps its timing, in its card too
+        for row in adv.evaluate(DQN, SHORT, threats, episodes=5).threats[1:]:
+            assert row["returns"] == found.returns.tolist()
+    again = robustness(DQN, SHORT, 2, hard, 0.5, out=tmp_path, **{**QUICK, "steps": 384})
+    assert again.steps == 384 and again.adversary is not None
+    assert again.adversary.when == (adv.AtMost(2) if hard else None)
 
 
 def test_the_algorithm_of_the_paper() -> None:

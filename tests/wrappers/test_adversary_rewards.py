@@ -46,6 +46,10 @@ def test_beyond_the_budget_an_attack_costs_budget_times_as_much():
     assert rewards[:7] == [-2.0] * 4 + [-5.0] * 2 + [-1.0] * (len(rewards) > 6)
     total = PerturbationCost(1.0, budget=4).total(np.array([10.0, 10.0]), np.array([4, 6]))
     assert total.tolist() == [14.0, 10 + 4 + 2 * 4]
+    dear = PerturbationCost(1.0, budget=4, beyond=50.0)
+    assert played(dear, steps)[:6] == [-2.0] * 4 + [-51.0] * 2
+    assert dear.total(np.array([10.0]), np.array([6])).tolist() == [10 + 4 + 2 * 50.0]
+    assert decode(dear.to_dict()) == dear
 
 
 def test_vectors_earn_row_by_row():
@@ -88,6 +92,8 @@ def test_in_json():
     ("make", "error", "match"),
     [
         (lambda: PerturbationCost(-1.0), ValueRangeError, "cost must be .* at least 0"),
+        (lambda: PerturbationCost(budget=2, beyond=-1.0), ValueRangeError, "beyond must be .* at least 0"),
+        (lambda: PerturbationCost(beyond=1.0), ThreatError, "beyond is the cost of attacks beyond a budget"),
         (lambda: PerturbationCost(budget=2.5), ValueRangeError, "budget must be an integer"),
         (lambda: PerturbationCost(budget=0), ValueRangeError, "budget must be"),
         (lambda: PerturbationCost(terminal=True), ThreatError, "terminal and r_max go together"),
