@@ -117,8 +117,8 @@ def fewest_perturbations(
         env: an id, or a function that makes one environment.
         seeds: the seeds of the episodes: the environment is reset with each of them.
         cost: what a perturbation costs, in rewards; at least 0.
-        by: the action that a perturbation forces: the worst, by the rule of this name of
-            :class:`adv_wrappers.WorstAction`, or for ``"any"`` each of the others.
+        by: the action that a perturbation forces instead of the agent's own: the worst of the others, by the rule of
+            this name of :class:`adv_wrappers.WorstAction` (``other=True``), or for ``"any"`` each of them.
         gamma: the discount of ``by="successor"``.
         horizon: how many steps may be perturbed; None for all. An episode that is not over by then is taken to earn
             what the clean one earns from there on.

@@ -125,7 +125,7 @@ class TimingSearch:
             raise SpaceError(
                 f"an exact search tries one discrete action a step, this victim acts in {victim.action_space}"
             )
-        self.worst = None if by == "any" else WorstAction(victim, by, gamma=gamma)
+        self.worst = None if by == "any" else WorstAction(victim, by, gamma=gamma, other=True)
         self.start, self.count = int(victim.action_space.start), int(victim.action_space.n)
         make_env, self.name, kwargs = environment_factory(env, victim, env_kwargs)
         if isinstance(env, str) and not is_atari(env):  # whose checks take half of a step
@@ -190,8 +190,9 @@ class TimingSearch:
         """Follow every timing from the first state on; not ``goes_on``: those that perturb every step to the end."""
         layer = [root]
         for t in itertools.count():
-            spending = [node for node in layer if len(node.steps) < most]
-            own, forced = self._own_actions(layer), iter(self._forced_actions(spending))
+            own = self._own_actions(layer)
+            spending = [(node, action) for node, action in zip(layer, own, strict=True) if len(node.steps) < most]
+            forced = iter(self._forced_actions(spending))
             after, least = list[SearchNode](), self._least_future(t, rest)
             for node, action in zip(layer, own, strict=True):
                 spends = len(node.steps) < most
@@ -232,15 +233,19 @@ class TimingSearch:
         """What the victim does in some states."""
         return list(self.runner.mode(self._batch(nodes)))
 
-    def _forced_actions(self, nodes: list[SearchNode]) -> list[list[Action]]:
-        """The actions that a perturbation may force in some states, the victim's own perhaps among them."""
+    def _forced_actions(self, spending: list[tuple[SearchNode, Action]]) -> list[list[Action]]:
+        """The actions that a perturbation may force in some states where the victim has chosen its own.
+
+        The own one is among them where no other is allowed, or where any is.
+        """
+        nodes = [node for node, _ in spending]
         if not nodes:
             return []
         masks = [np.ones(self.count, np.int8) if node.mask is None else np.asarray(node.mask) for node in nodes]
         if self.worst is None:
             return [[np.int64(self.start + action) for action in np.flatnonzero(mask)] for mask in masks]
         victim = self.victim
-        own = torch.zeros(len(nodes), dtype=victim.dtype, device=victim.device)
+        own = torch.as_tensor([int(action) for _, action in spending], dtype=victim.dtype, device=victim.device)
         bounds = own.new_tensor(self.start), own.new_tensor(self.start + self.count - 1)
         context = Context.around(
             own, Valid(), bounds, torch.zeros(len(nodes), dtype=torch.int64),

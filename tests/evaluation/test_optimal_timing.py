@@ -84,7 +84,7 @@ def every_timing(victim, by, seed, cost, horizon=6, masked=False, lost=0.0):
     else:
         timing = set()
         when = lambda x, context: torch.tensor([context.t in timing])  # noqa: E731
-        env = PerturbAction(Walk(masked, lost), WorstAction(victim, by), when=when)
+        env = PerturbAction(Walk(masked, lost), WorstAction(victim, by, other=True), when=when)
         runs = []
         for chosen in itertools.product((False, True), repeat=horizon):
             timing.clear()
@@ -146,7 +146,10 @@ def test_cartpole_falls_as_it_was_searched():
     assert found.victim == "zoo:cartpole-a2c"
     timing: set[int] = set()
     when = lambda x, context: torch.tensor([context.t in timing])  # noqa: E731
-    env, rng = PerturbAction(gym.make("CartPole-v1"), WorstAction(victim), when=when), np.random.default_rng(0)
+    env, rng = (
+        PerturbAction(gym.make("CartPole-v1"), WorstAction(victim, other=True), when=when),
+        np.random.default_rng(0),
+    )
     for i, seed in enumerate(seeds):
         for trial in range(8):
             timing.clear()
