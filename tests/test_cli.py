@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from adv_wrappers import presets
 from adv_wrappers.campaign import SuiteReport
-from adv_wrappers.cli import evaluation, main
+from adv_wrappers.cli import evaluation, main, measure
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import zoo_names
 from tests.processes import python
@@ -291,8 +291,13 @@ def test_resilience_prints_table_6_and_draws(tmp_path: Path) -> None:
     names = ["adversary", "histogram.png", "resilience.json", "training.csv", "training.png"]
     assert sorted(path.name for path in out.iterdir()) == names
     assert all((out / name).read_bytes()[1:4] == b"PNG" for name in names if name.endswith(".png"))
-    again = CliRunner().invoke(main, [*MEASURE, "--out", str(out)])
-    assert again.exit_code == 0 and "trained in" in again.output
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "BUDGETS", range(1, 3))
+        again = CliRunner().invoke(main, [*MEASURE, "--profile", "1", "--out", str(out)])
+    assert again.exit_code == 0 and "trained in" in again.output, again.output
+    exact = json.loads((out / "profile.json").read_text())
+    assert exact["budgets"] == [1, 2] and len(exact["returns"]) == 1
+    assert (out / "profile.png").read_bytes()[1:4] == b"PNG"
     robust = ["robustness", *MEASURE[1:], "--budget", "2", "--hard", "--out", str(tmp_path / "robust")]
     done = CliRunner().invoke(main, robust)
     assert done.exit_code == 0 and "at 2 perturbations (hard)" in done.output, done.output

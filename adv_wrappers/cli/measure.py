@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,11 +24,15 @@ from adv_wrappers.cli.main import (
     resumable,
     stats_option,
 )
-from adv_wrappers.victims import load_victim
+from adv_wrappers.evaluation.optimal_timing import resilience_profile
+from adv_wrappers.rendering.resilience_plots import plot_profile
+from adv_wrappers.utils.files import write
+from adv_wrappers.victims import Victim, load_victim
 
 if TYPE_CHECKING:
     from adv_wrappers.training.resilience_result import Resilience
 
+BUDGETS = range(1, 11)  # of a profile
 _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     stats_option,
     click.option("--cost", default=1.0, show_default=True, type=float, help="of a perturbation, in units of a reward"),
@@ -46,6 +51,8 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option("--checks", default=10, show_default=True, type=POSITIVE, help="checkpoints that are compared"),
     click.option("--num-envs", type=POSITIVE, help="attacked as one batch  [default: 32, or 8 for images]"),
     SELECT,
+    click.option("--profile", type=POSITIVE, metavar="STARTS", help="draw the exact regret of 1 to 10 perturbations, "
+                 "over so many of the test's episodes: seconds to a minute each"),
     click.option("--out", required=True, type=FOLDER, help="for results and figures; the same call goes on from there"),
 )  # fmt: skip
 
@@ -87,7 +94,7 @@ def _run(name: str, **options: object) -> None:
 
 def _measure(
     measure: Callable[..., Resilience], env: str, victim: str, select: Select | None, stats: str | None,
-    any_action: bool, out: Path, **options: object,
+    any_action: bool, profile: int | None, out: Path, **options: object,
 ) -> None:  # fmt: skip
     agent, induce = load_victim(victim, select=select, stats=stats), "any" if any_action else "worst"
     with progress_bars() as move, resumable(out):
@@ -97,5 +104,18 @@ def _measure(
     found.plot_training(pictures[0])
     found.plot_histogram(pictures[1])
     files = [out / f"{found.kind}.json", out / "training.csv", *pictures]
+    if profile is not None:
+        files += _profile(agent, env, found, profile, out)
     click.echo(f"trained in {found.seconds:.0f} s for {found.steps} steps" + (" (stopped)" if found.stopped else ""))
     click.echo(f"wrote {', '.join(map(str, files))}, and the adversary in {out / 'adversary'}")
+
+
+def _profile(agent: Victim, env: str, found: Resilience, starts: int, out: Path) -> list[Path]:
+    """The files of the exact regret by budget, over the first ``starts`` episodes of the test."""
+    exact = resilience_profile(agent, env, found.episode_seeds[:starts], BUDGETS)
+    data, picture = out / "profile.json", out / "profile.png"
+    write(data, (json.dumps(exact.to_dict(), indent=1) + "\n").encode())
+    whole = "" if exact.finished.all() else ", not all timings considered"
+    title = f"highest regret by budget, {exact.victim} on {exact.env}, {len(exact.seeds)} starts{whole}"
+    plot_profile({exact.victim: exact.regret.T.tolist()}, exact.budgets, picture, title)
+    return [data, picture]
