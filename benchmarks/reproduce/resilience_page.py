@@ -1,0 +1,289 @@
+"""The page of ``resilience.py``: its tables, and what became of the goals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from figures import number, table
+
+from adv_wrappers.evaluation.statistics import interval
+
+Results = dict[str, Any]
+# Table 6: max. regret, regret and perturbations of the training, regret and perturbations of the test
+PAPER = {
+    "dqn": (492.0, 491.24, 7.13, 491.15, 6.95), "a2c": (492.0, 491.44, 7.69, 488.16, 8.71),
+    "ppo": (492.0, 491.72, 7.49, 490.47, 7.72),
+}  # fmt: skip
+PAPER_AT_5 = {"dqn": 462.5, "a2c": 224.0, "ppo": 268.2}  # section 6.3
+STEPS = 12  # of the table of time steps
+
+
+def two(value: float) -> str:
+    """Two decimals."""
+    return f"{value:.2f}"
+
+
+def kind_of(name: str) -> str:
+    """The algorithm of a victim."""
+    return name.rsplit(" ", 1)[1]
+
+
+def seeds_of(results: Results, start: str) -> dict[str, list[dict[str, Any]]]:
+    """Rows by victim, a list over seeds, of the keys ``start/VICTIM/.../SEED``."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for key, row in results.items():
+        first, *rest = key.split("/")
+        if first == start:
+            found.setdefault("/".join(rest[:-1]), []).append(row)
+    return found
+
+
+def mean(rows: list[dict[str, Any]], name: str) -> float:
+    """The mean over seeds of the mean over episodes."""
+    return float(np.mean([np.mean(row[name]) for row in rows]))
+
+
+def optimum(results: Results, name: str) -> float | None:
+    """The exact optimum of return plus perturbations over the test's starts, or None."""
+    row = results.get(f"exact/{name}")
+    return None if row is None else float(np.mean(row["totals"]))
+
+
+def resilience(results: Results) -> Iterator[str]:
+    """Table 6, with the exact optimum."""
+    found = seeds_of(results, "resilience")
+    if not found:
+        return
+    lines: list[list[str]] = []
+    for name, rows in found.items():
+        totals, best = [row["total"] for row in rows], optimum(results, name)
+        gap = ["-", "-", "-"] if best is None else [
+            two(best), f"{100 * (min(totals) / best - 1):.1f}%", f"{100 * (np.mean(totals) / best - 1):.1f}%",
+        ]  # fmt: skip
+        lines.append([
+            name, str(len(rows)), number(max(row["max_regret"] for row in rows)),
+            two(mean(rows, "training_regret")), two(mean(rows, "training_perturbations")),
+            two(mean(rows, "regrets")), two(mean(rows, "perturbations")), two(float(np.mean(totals))), *gap,
+            f"{np.mean([row['seconds'] for row in rows]):.0f}",
+        ])  # fmt: skip
+    for kind, row in PAPER.items():
+        lines.append([
+            f"the paper's {kind}", "1", number(row[0]), *map(two, row[1:]), two(500 - row[3] + row[4]),
+            "-", "-", "-", "-",
+        ])  # fmt: skip
+    header = [
+        "victim", "seeds", "max. regret", "regret (training)", "perturbations (training)", "regret", "perturbations",
+        "return + perturbations", "optimum", "best seed above it", "mean above it", "seconds",
+    ]  # fmt: skip
+    yield (
+        "## Resilience (Table 6)\n\nMeans over the seeds of the adversary's training, 100 test episodes each, the "
+        "same for all, with a cost of 1. `regret (training)` and `perturbations (training)` are of the last 100 "
+        "episodes, in which the adversary samples its actions. `return + perturbations` is what the adversary "
+        "minimises, `optimum` the least that is possible, on the same starts. `seconds` are of the processor, the "
+        "ten checkpoints included.\n\n" + table(header, lines)
+    )
+    goals = []
+    for name, rows in found.items():
+        best, totals, paper = optimum(results, name), [row["total"] for row in rows], PAPER[kind_of(name)]
+        regret, spent = mean(rows, "regrets"), mean(rows, "perturbations")
+        parts = [
+            f"regret {two(regret)}, {'met' if regret >= 488 else 'missed'}",
+            f"{two(spent)} perturbations against {paper[4]}, {'met' if spent < paper[4] else 'missed'}",
+        ]
+        if best is not None:
+            near, far = min(totals) / best - 1, float(np.mean(totals)) / best - 1
+            parts.append(f"best seed {100 * near:.1f}% above the optimum, {'met' if near <= 0.03 else 'missed'}")
+            parts.append(f"{100 * far:.1f}% on average, {'met' if far <= 0.1 else 'missed'}")
+        slow = max(row["seconds"] for row in rows)
+        parts.append(f"slowest training {slow:.0f} s, {'met' if slow <= 30 else 'missed'}")
+        goals.append(f"- **{name}**: {'; '.join(parts)}.")
+    yield (
+        "Goals: a regret of at least 488; fewer perturbations than the paper's; return plus perturbations within 3% "
+        "of "
+        "the optimum for the best seed, and 10% on average; at most 30 seconds a training.\n\n" + "\n".join(goals)
+    )
+    lines = [
+        [name, str(seed), two(float(np.mean(row["regrets"]))), two(float(np.mean(row["perturbations"]))),
+         two(row["total"]), two(row["training_perturbations"]), str(row["seconds"])]
+        for name, rows in found.items() for seed, row in enumerate(rows)
+    ]  # fmt: skip
+    header = [
+        "victim",
+        "seed",
+        "regret",
+        "perturbations",
+        "return + perturbations",
+        "perturbations (training)",
+        "seconds",
+    ]
+    yield "Every seed:\n\n" + table(header, lines)
+
+
+def beaten(results: Results) -> Iterator[str]:
+    """Whether a trained adversary is better than the optimum anywhere, which cannot be."""
+    lines = []
+    for name, rows in seeds_of(results, "resilience").items():
+        row = results.get(f"exact/{name}")
+        if row is None:
+            continue
+        best = np.array(row["totals"])
+        totals = [np.array(run["lengths"]) + np.array(run["perturbations"]) for run in rows]
+        below = sum(int((total < best - 1e-9).sum()) for total in totals)
+        equal = float(np.mean([(total <= best + 1e-9).mean() for total in totals]))
+        lines.append([name, str(below), f"{100 * equal:.0f}%"])
+    if lines:
+        header = ["victim", "episodes below the optimum", "episodes at the optimum"]
+        yield "Start by start against the exact optimum:\n\n" + table(header, lines)
+
+
+def baselines(results: Results) -> Iterator[str]:
+    """Always attacking, and timings that are not learned, with as many perturbations."""
+    lines: list[list[str]] = []
+    for key, row in results.items():
+        if not key.startswith("baselines/"):
+            continue
+        name = key.split("/")[1]
+        learned = seeds_of(results, "resilience")[name]
+        lines.append([name, "learned", two(mean(learned, "perturbations")), two(500 - mean(learned, "regrets")), ""])
+        for timing in ("random", "strategic", "always"):
+            kept = row[timing]["returns"]
+            low, high = interval(kept)
+            text = f"{two(float(np.mean(kept)))} [{two(low)}, {two(high)}]"
+            spent = two(float(np.mean(row[timing]["perturbations"])))
+            lines.append(["", timing, spent, text, str(row.get(f"{timing} timing", "at every step"))])
+    if lines:
+        yield (
+            "## When, and only when\n\nThe same worst action at as many steps of an episode, chosen without "
+            "learning: at random (`Bernoulli`), and by the gap between the victim's most and least preferred action "
+            "(`Strategic`, Lin et al. 2017). Their parameters were chosen on other episodes. The return that is "
+            "left, with its 95% "
+            "interval:\n\n" + table(["victim", "timing", "perturbations", "return left", "parameter"], lines)
+        )
+
+
+def robustness(results: Results) -> Iterator[str]:
+    """Budgets of 10 and 5, soft and hard."""
+    lines = []
+    for name, rows in seeds_of(results, "robustness").items():
+        victim, budget, form = name.split("/")
+        paper = number(PAPER_AT_5[kind_of(victim)]) if budget == "5" else "-"
+        spent = mean(rows, "perturbations")
+        within = float(np.mean([np.mean(np.array(row["perturbations"]) <= int(budget)) for row in rows]))
+        lines.append([
+            victim, budget, form, str(len(rows)), number(max(row["max_regret"] for row in rows)),
+            two(mean(rows, "regrets")), two(spent), f"{100 * within:.0f}%", paper,
+        ])  # fmt: skip
+    if lines:
+        header = [
+            "victim", "budget", "form", "seeds", "max. regret", "regret", "perturbations", "episodes within", "paper",
+        ]  # fmt: skip
+        yield (
+            "## Robustness (section 6.3)\n\n`soft` is Algorithm 2, in which a perturbation beyond the budget costs "
+            "the budget; `hard` makes no more possible. The paper gives a regret for a budget of 5 only.\n\n"
+            + table(header, sorted(lines, key=lambda line: (line[0], int(line[1]), line[2])))
+        )
+
+
+def steps(results: Results) -> Iterator[str]:
+    """At which time steps the adversaries perturb (Figures 4-6, section 6.2)."""
+    lines, centres = [], []
+    for name, rows in seeds_of(results, "resilience").items():
+        width = max(len(row["histogram"]) for row in rows)
+        counts = np.array([[*row["histogram"], *[0] * (width - len(row["histogram"]))] for row in rows], float)
+        episodes = len(rows[0]["regrets"])
+        shares = counts.mean(0) / episodes
+        length = float(np.mean([np.mean(row["lengths"]) for row in rows]))
+        half = float(shares[: int(np.ceil(length / 2))].sum() / shares.sum())
+        centre = float((shares * np.arange(width)).sum() / shares.sum())
+        centres.append([name, two(length), two(centre), f"{100 * half:.0f}%"])
+        padded = np.concatenate([shares, np.zeros(max(STEPS - width, 0))])[:STEPS]
+        lines.append([name, *(f"{100 * share:.0f}%" for share in padded)])
+    if lines:
+        yield (
+            "## At which steps (Figures 4-6, section 6.2)\n\nThe share of the test's episodes that were attacked at "
+            'step t, over all seeds. The paper finds that "the initial timesteps have been the subject of most '
+            'perturbations", against attacks that wait for the end.\n\n'
+            + table(["victim", *(f"t={t}" for t in range(STEPS))], lines)
+            + "\n\nThe perturbed episodes are so short that early and late are a few steps apart:\n\n"
+            + table(["victim", "mean length", "mean step of a perturbation", "in the first half"], centres)
+        )
+
+
+def algorithms(results: Results) -> Iterator[str]:
+    """The paper's DQN beside PPO."""
+    lines = []
+    for key, row in results.items():
+        if key.startswith("dqn/"):
+            name = key.split("/")[1]
+            ppo = seeds_of(results, "resilience")[name]
+            for algorithm, rows in (("ppo", ppo), ("dqn", [row])):
+                lines.append([
+                    name, algorithm, str(len(rows)), str(rows[0]["steps"]), two(mean(rows, "regrets")),
+                    two(mean(rows, "perturbations")), two(mean(rows, "total")), f"{mean(rows, 'seconds'):.0f}",
+                ])  # fmt: skip
+    if lines:
+        header = [
+            "victim",
+            "algorithm",
+            "seeds",
+            "steps",
+            "regret",
+            "perturbations",
+            "return + perturbations",
+            "seconds",
+        ]
+        yield (
+            "## The paper's algorithm\n\nThe DQN of Table 5 (prioritised replay, noise on the parameters, 100,000 "
+            "steps) "
+            "beside PPO, on the same game with the dense reward.\n\n" + table(header, lines)
+        )
+
+
+def opinions(results: Results) -> Iterator[str]:
+    """Three ways to find the worst action."""
+    lines = []
+    for key, row in results.items():
+        if key.startswith("opinions/"):
+            name = key.split("/")[1]
+            clean = two(float(np.mean(row["clean"])))
+            for way in row["always"]:
+                cells = []
+                for how in ("always", "quarter"):
+                    kept = row[how][way]["returns"]
+                    low, high = interval(kept)
+                    cells.append(f"{two(float(np.mean(kept)))} [{two(low)}, {two(high)}]")
+                lines.append([name, clean, way, *cells])
+    if lines:
+        yield (
+            "## How the worst action is found\n\nBy the policy's own probabilities (white box), by `r + gamma V(s')` "
+            "through the environment's snapshots (equation 3), and by a Q imitated from 20,000 queries. What is left "
+            "of the return, with its 95% interval, if every step is perturbed and if a random quarter is. With two "
+            "actions there is one other, so that the ways differ only where one of them names the action that the "
+            "victim plays anyway; Acrobot has three.\n\n"
+            + table(["victim", "no attack", "worst by", "every step", "a quarter of the steps"], lines)
+        )
+    lines = []
+    for name, rows in seeds_of(results, "opinions resilience").items():
+        for key, row in results.items():
+            if key.startswith(f"opinions resilience/{name}/"):
+                lines.append([name, key.split("/")[-1], two(float(np.mean(row["regrets"]))),
+                              two(float(np.mean(row["perturbations"]))), two(row["total"])])  # fmt: skip
+        successor = results.get(f"resilience/{name}/0")
+        if successor is not None and rows:
+            lines.append([name, "successor", two(float(np.mean(successor["regrets"]))),
+                          two(float(np.mean(successor["perturbations"]))), two(successor["total"])])  # fmt: skip
+    if lines:
+        header = ["victim", "worst by", "regret", "perturbations", "return + perturbations"]
+        yield "Resilience with each of them, seed 0:\n\n" + table(header, lines)
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The whole page, of what there is."""
+    results = data["results"]
+    made = f"Made by `{data['command']}`\n\non {data['machine']}."
+    parts = ["# Resilience and robustness on CartPole", made]
+    for part in (resilience, beaten, baselines, steps, robustness, algorithms, opinions):
+        parts += part(results)
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,66 @@
+"""The page of ``benchmarks/reproduce/resilience.py``: its tables, and what became of the goals."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPRODUCE = Path(__file__).parent.parent / "benchmarks" / "reproduce"
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(REPRODUCE))
+    for name in ("figures", "resilience_page"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    import resilience_page
+
+    return resilience_page
+
+
+def row(total: float, seconds: float = 15.0) -> dict[str, Any]:
+    """Two episodes of nine and eleven steps, five perturbations each."""
+    return {
+        "max_regret": 492.0, "training_regret": 490.0, "training_perturbations": 5.5, "regrets": [491.0, 489.0],
+        "perturbations": [5, 5], "lengths": [9, 11], "total": total, "seconds": seconds, "steps": 640,
+        "histogram": [2, 2, 2, 2, 2], "clean": 500.0,
+    }  # fmt: skip
+
+
+RESULTS = {
+    "resilience/zoo dqn/0": row(15.0), "resilience/zoo dqn/1": row(16.0, 31.0),
+    "exact/zoo dqn": {"totals": [14.0, 16.0]}, "robustness/zoo dqn/5/soft/0": row(15.0),
+    "baselines/zoo dqn": {
+        "target": 5.0, "random timing": "bernoulli(0.01)", "strategic timing": "strategic(0.2)",
+        **{name: {"returns": [500.0, 400.0], "perturbations": [5, 5]} for name in ("random", "strategic", "always")},
+    },
+    "dqn/zoo dqn/0": row(15.5, 500.0),
+    "opinions/zoo a2c": {
+        "clean": [500.0], "always": {"policy": {"returns": [9.0, 10.0]}}, "quarter": {"policy": {"returns": [30.0]}},
+    },
+    "opinions resilience/zoo a2c/policy": row(15.2),
+}  # fmt: skip
+
+
+def test_the_page_has_every_result_and_says_which_goals_were_met(page: Any) -> None:
+    text = page.markdown({"command": "python x", "machine": "a machine", "results": RESULTS})
+    assert "| zoo dqn | 2 | 492 | 490.00 | 5.50 | 490.00 | 5.00 | 15.50 | 15.00 | 0.0% | 3.3% | 23 |" in text
+    assert "regret 490.00, met; 5.00 perturbations against 6.95, met; best seed 0.0% above the optimum, met" in text
+    assert "3.3% on average, met; slowest training 31 s, missed" in text
+    assert "| zoo dqn | 0 | 100% |" in text  # no episode below the optimum, both at it
+    assert "| zoo dqn | 5 | soft | 1 | 492 | 490.00 | 5.00 | 100% | 462.5 |" in text
+    assert "450.00" in text and "strategic(0.2)" in text and "| zoo dqn | dqn | 1 | 640 |" in text
+    assert "| zoo a2c | 500.00 | policy | 9.50" in text and "| zoo a2c | policy | 490.00 | 5.00 | 15.20 |" in text
+    assert "| zoo dqn | 10.00 | 2.00 | 100% |" in text
+
+
+def test_an_adversary_below_the_optimum_is_counted(page: Any) -> None:
+    results = {"resilience/zoo dqn/0": row(14.0), "exact/zoo dqn": {"totals": [14.5, 16.5]}}
+    assert "| zoo dqn | 2 | 100% |" in page.markdown({"command": "", "machine": "", "results": results})
+
+
+def test_a_page_of_nothing(page: Any) -> None:
+    assert page.markdown({"command": "c", "machine": "m", "results": {}}).startswith("# Resilience and robustness")
