@@ -195,10 +195,11 @@ class _Attacks:
             threats = [f"{name}:eps={radius},scale=victim" for radius in RADII]
         single = isinstance(threats, (str, Mapping)) or not isinstance(threats, Iterable)
         self.items: list[object] = [threats] if single else [*threats]
-        self.scale, self.observed, self.acted = victim.scale, observed, acted
+        self.observed, self.acted = observed, acted
+        self.scale = None if victim.scale is None else victim.scale.detach().cpu()  # where the surrogate is
         actions = np.stack([np.asarray(acted.sample())] * 2)
         some = Labels(np.zeros((2, *(observed.shape or ()))), actions, np.zeros(2, np.uint8))
-        untrained = fit(some, observed, acted, [1], 1, 0, victim.scale)
+        untrained = fit(some, observed, acted, [1], 1, 0, self.scale)
         stacks = [as_threat_stack(item, untrained) for item in self.items]
         for threat in (layer for stack in stacks for layer in stack.layers):
             threat.check(observed, acted)

@@ -124,7 +124,10 @@ def _train(net: nn.Sequential, inputs: Tensor, loss_of: Loss, epochs: int, draws
 @torch.no_grad()
 def _temper(net: nn.Sequential, inputs: Tensor) -> None:
     """Divide the logits until the best one leads by at most :data:`LEAD` at nine states of ten."""
-    top = net(inputs).topk(2, -1).values
+    logits = net(inputs)
+    if logits.shape[1] == 1:
+        return
+    top = logits.topk(2, -1).values
     lead = float((top[:, 0] - top[:, 1]).quantile(0.9))
     for parameter in net[-1].parameters() if lead > LEAD else ():
         parameter.mul_(LEAD / lead)

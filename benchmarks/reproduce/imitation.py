@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from adversaries import STRONG
 from figures import command, kept, load, machine, options, save, table, write
 from safetensors.numpy import load_file
 
@@ -32,8 +31,10 @@ from adv_wrappers.training import surrogate
 from adv_wrappers.training.imitation import QUERIES, Imitation
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
+STRONG = "max-diff:restarts=2,keep=best,noise=0"  # a search for the largest divergence, not one ascent with noise
 ROUNDS = 6
 CLONING, OWN, ATTACKED, ALL, AS_TRAINED = "cloning", "own states", "attacked states", "all", "logits as trained"
+SETTINGS = (CLONING, OWN, ATTACKED, ALL, AS_TRAINED)
 
 
 @dataclass(frozen=True)
@@ -73,17 +74,17 @@ CASES = (
 
 
 def imitated(case: Case, victim: adv.Victim, setting: str, arguments: argparse.Namespace) -> tuple[Imitation, float]:
-    """The surrogate of a setting, and the seconds that it took; a finished one is read."""
+    """The surrogate of a setting, and the processor time that it took, in seconds; a finished one is read."""
     threats = [case.threat(case.attacks[0], eps, None) for eps in case.eps] if setting in (ATTACKED, ALL) else ()
     rounds = 0 if setting == CLONING else ROUNDS
     folder = arguments.work / f"{case.ref.replace(':', '-')}-{setting.replace(' ', '-')}-{arguments.seed}"
-    began = time.perf_counter()
+    began = time.process_time()
     found = adv.imitate(
         victim, case.env, arguments.queries, rounds, arguments.seed, folder, threats=threats,
         noise=0.5 if setting == ALL else 0,
         progress=lambda *at: print(case.name, setting, *at, flush=True),
     )  # fmt: skip
-    return found, time.perf_counter() - began
+    return found, time.process_time() - began
 
 
 def as_trained(case: Case, victim: adv.Victim, arguments: argparse.Namespace) -> adv.Victim:
@@ -122,7 +123,7 @@ def same_gradient_direction(victim: adv.Victim, other: adv.Victim, seen: torch.T
 def measure(case: Case, arguments: argparse.Namespace, data: dict[str, Any], keep: Callable[[], None]) -> None:
     """Everything about one victim that is not there yet."""
     victim = case.load(arguments.victims)
-    settings = [CLONING, OWN, ATTACKED, ALL] + ([AS_TRAINED] if victim.discrete else [])
+    settings = [name for name in arguments.settings or SETTINGS if name != AS_TRAINED or victim.discrete]
 
     def rows(target: adv.Victim | None, attacks: tuple[str, ...]) -> dict[str, Any]:
         threats = [case.threat(name, eps, target) for name in attacks for eps in case.eps]
@@ -145,7 +146,7 @@ def measure(case: Case, arguments: argparse.Namespace, data: dict[str, Any], kee
             target = result.victim
             about = {
                 "agreement": result.agreement, "attacked_agreement": result.attacked_agreement,
-                "queries": result.queries, "rounds": list(result.rounds), "seconds": seconds,
+                "queries": result.queries, "rounds": list(result.rounds), "processor_seconds": seconds,
             }  # fmt: skip
         states = Path(arguments.work, f"{case.ref.replace(':', '-')}-{CLONING}-{arguments.seed}") / QUERIES
         seen = torch.tensor(load_file(states)["observations"][::40], dtype=torch.float32)
@@ -177,7 +178,7 @@ def verdicts(case: Case, data: dict[str, Any], setting: str) -> list[tuple[str, 
 
 def section(case: Case, data: dict[str, Any]) -> str:
     """One victim: agreement, what attacks leave, and what transfers."""
-    settings = [name for name in (CLONING, OWN, ATTACKED, ALL, AS_TRAINED) if name in data]
+    settings = [name for name in SETTINGS if name in data]
     measure_name = "R2" if case.goal == 0.99 else "equal actions"
     lines = []
     for name in settings:
@@ -187,7 +188,7 @@ def section(case: Case, data: dict[str, Any]) -> str:
         passed = f"{sum(ok for *_, ok in judged)} of {len(judged)}" if judged else "none to reach"
         lines.append([
             name, "" if agreed is None else f"{agreed:.4f}", "" if attacked is None else f"{attacked:.4f}",
-            f"{cosine:.3f}", passed, "" if "seconds" not in row else f"{row['seconds']:.0f}",
+            f"{cosine:.3f}", passed, f"{row['processor_seconds']:.0f}" if "processor_seconds" in row else "",
         ])  # fmt: skip
     header = [
         "labels",
@@ -195,7 +196,7 @@ def section(case: Case, data: dict[str, Any]) -> str:
         "attacked",
         "cosine of the gradients",
         "half the white box's cost",
-        "seconds",
+        "seconds of a processor",
     ]
     parts = [
         f"## {case.name}",
@@ -239,7 +240,6 @@ def markdown(data: dict[str, Any]) -> str:
         "and eps it is reached.",
     ]
     parts += [section(case, data["cases"][case.ref]) for case in CASES if len(data["cases"].get(case.ref, {})) > 2]
-    parts += data.get("notes", [])
     return "\n\n".join(parts) + "\n"
 
 
@@ -249,12 +249,16 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for the surrogates")
     parser.add_argument("--queries", type=int, default=20_000)
     parser.add_argument("--only", choices=[case.ref for case in CASES], help="one victim")
+    parser.add_argument("--settings", nargs="+", choices=SETTINGS, help="some of the surrogates")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     path = arguments.out / "imitation.json"
     data = load(path)
-    data = {"cases": {}, **data, "command": command(sys.argv[1:]), "machine": machine(), "queries": arguments.queries}
+    data = {"cases": {}, **data, "machine": machine(), "queries": arguments.queries}
+    data["command"] = command(
+        [word for word in sys.argv[1:] if word not in (arguments.only, "--only", "--settings", *SETTINGS)]
+    )
 
     def keep() -> None:
         save(path, data)

@@ -85,7 +85,7 @@ def test_every_query_is_counted(rule, victim):
 
 
 def test_the_surrogate_agrees_and_serves_any_attack(victim):
-    found = imitate(victim, Plane, 600, rounds=2, epochs=40, episodes=5, hidden=[16], threats="fgsm:eps=0.2")
+    found = imitate(victim, Plane, 600, rounds=2, epochs=15, episodes=5, hidden=[16], threats="fgsm:eps=0.2")
     assert found.agreement == found.rounds[-1]["agreement"] > 0.95 and found.attacked_agreement > 0.7
     assert found.victim.kind == "logits" and found.victim.differentiable
     report = adv.evaluate(victim, Plane, [adv.threat("pgd", found.victim, eps=1.0)], episodes=2)
