@@ -15,6 +15,7 @@ from gymnasium.wrappers import (
 
 import adv_wrappers as adv
 from adv_wrappers.atari import atari
+from adv_wrappers.atari.games import make_environment
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.snapshots import Snapshot, check_repeats, contents
 from adv_wrappers.snapshots.repeats import difference
@@ -79,6 +80,21 @@ def test_equal_to_the_bit_after_a_restore(name):
     check_repeats(env)
     assert difference(first, play(env, draw[16:]), "answers") == ""
     env.close()
+
+
+def test_the_control_suite(monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "disable")  # or it looks for a display
+    pytest.importorskip("dm_control")
+    env = make_environment("dm_control/cartpole-balance-v0", {})
+    env.reset(seed=3)
+    env.action_space.seed(0)
+    draw = [env.action_space.sample() for _ in range(12)]
+    play(env, draw)
+    snapshot = Snapshot.of(env)
+    first = play(env, draw)
+    snapshot.restore(env)
+    assert difference(first, play(env, draw), "answers") == ""
+    check_repeats(env)
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import datetime
 import enum
 import functools
 import os
@@ -36,8 +37,9 @@ Kept = list[tuple[Callable[[Part, Part], None], Part, Part]]  # how to put a con
 
 _SHARED: tuple[type, ...] = (
     type(None), bool, int, float, complex, str, bytes, range, slice, type, enum.Enum, os.PathLike, re.Pattern,
-    types.FunctionType, types.ModuleType, types.MappingProxyType, type({}.keys()),
-    type({}.values()), type({}.items()), weakref.ref, weakref.ProxyType, property, np.generic, np.dtype, np.ufunc,
+    datetime.date, datetime.time, datetime.timedelta, types.FunctionType, types.ModuleType, types.MappingProxyType,
+    types.WrapperDescriptorType, types.MethodDescriptorType, type({}.keys()), type({}.values()), type({}.items()),
+    weakref.ref, weakref.ProxyType, property, np.generic, np.dtype, np.ufunc,
     torch.dtype, torch.device, nn.Module, nn.Parameter, spaces.Space, EnvSpec, Value, Victim, Field, NumpyAttack,
 )  # fmt: skip
 # modules, by the beginning of their names, whose objects are shared: they draw, log, lock or learn
@@ -104,7 +106,7 @@ class Walk:
         """Visit what a tuple, set or queue holds, whose elements cannot be exchanged."""
         for number, value in enumerate(values):
             try:
-                if not self.visit(value):
+                if not self.visit(value) and _deepcopy(value) is not value:  # what cannot change copies to itself
                     raise NotCopied(value, "whose state is hidden from Python")
             except NotCopied as error:
                 error.path.append(f"[{number}]")
@@ -362,9 +364,12 @@ def _keep_of(kind: type) -> _Keep | None:
     plain = all(base.__flags__ & (1 << 9) and base.__name__ != "pybind11_object" for base in kind.__mro__[:-1])
     if not plain:  # a part of it is written in C: attributes are not all of its state
         return _copied
-    if any(base.__dict__.get("__slots__") for base in kind.__mro__):
+    slots = [base.__dict__.get("__slots__") for base in kind.__mro__[:-1]]
+    if any(slots):
         return _slots
-    return _attributes if kind.__dictoffset__ else _copied
+    if kind.__dictoffset__:
+        return _attributes
+    return _copied if None in slots else None  # with empty slots alone there is nothing to change
 
 
 def _with_attributes(keep: _Keep, walk: Walk, value: Part) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import datetime
 import functools
 import itertools
 import random
@@ -45,6 +46,15 @@ class Slotted:
 
     def read(self):
         return self.x, hasattr(self, "y"), self.__hidden
+
+
+class Stateless:
+    __slots__ = ()
+
+    def __copy__(self):
+        raise AssertionError("there is nothing to copy")
+
+    __deepcopy__ = __copy__
 
 
 class Counted(dict):
@@ -140,7 +150,13 @@ def test_an_inference_tensor_and_a_cycle():
 def test_what_is_shared_stays_as_it_is():
     net, lock, space = torch.nn.Linear(1, 1), threading.Lock(), gym.spaces.Discrete(3)
     parameter = torch.nn.Parameter(torch.zeros(1))
-    env = Holder(net=net, lock=lock, space=space, parameter=parameter)
+    env = Holder(
+        net=net,
+        lock=lock,
+        space=space,
+        parameter=parameter,
+        fixed=(Stateless(), object.__str__, str.join, ..., datetime.timedelta(1)),
+    )
     snapshot = Snapshot.of(env)
     with torch.no_grad():
         net.weight.fill_(9.0)
