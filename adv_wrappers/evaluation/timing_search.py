@@ -26,7 +26,7 @@ from adv_wrappers.atari.games import is_atari
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.core.types import Action, Observation
+from adv_wrappers.core.types import Action, Info, Observation
 from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, environment_factory, spaces_of
 from adv_wrappers.snapshots import Snapshot, check_repeats
@@ -161,7 +161,7 @@ class TimingSearch:
         """The first state, and the return without perturbations, whole and within the horizon."""
         env, horizon = self.env, self.horizon
         observation, info = env.reset(seed=seed)
-        root = SearchNode(Snapshot.of(env), observation, info.get("action_mask"), 0.0, ())
+        root = self._node(observation, info, 0.0, ())
         if not self.checked:
             check_repeats(env, self._own_actions([root])[0])
             self.checked = True
@@ -178,6 +178,11 @@ class TimingSearch:
                 f"{env} draws random numbers in its steps: an exact search needs a deterministic simulator"
             )
         return root, clean, clean_then
+
+    def _node(self, observation: Observation, info: Info, total: float, steps: Steps) -> SearchNode:
+        """The present state; what was seen there is copied, since it may be the environment's own memory."""
+        seen = observation.copy() if isinstance(observation, np.ndarray) else copy.deepcopy(observation)
+        return SearchNode(Snapshot.of(self.env), seen, copy.copy(info.get("action_mask")), total, steps)
 
     def _checked_reward(self, reward: SupportsFloat) -> float:
         if not float(reward) >= self.lowest:
@@ -215,9 +220,7 @@ class TimingSearch:
                     elif self.horizon == t + 1:
                         found.keep(FoundTiming(total + rest, steps))
                     elif found.beaten_by(total + self._least_future(t + 1, rest), steps):
-                        after.append(
-                            SearchNode(Snapshot.of(self.env), observation, info.get("action_mask"), total, steps)
-                        )
+                        after.append(self._node(observation, info, total, steps))
             layer = after
             if not layer:
                 return

@@ -120,6 +120,26 @@ def test_no_timing_is_better(kind, by, masked):
     assert (profile.regret[:, 0] == 0).all() and (np.diff(profile.returns) <= 0).all()
 
 
+class OneArray(Walk):
+    """Writes every observation, and every mask, into the same array."""
+
+    def answer(self):
+        obs, info = super().answer()
+        self.held = getattr(self, "held", (obs, info.get("action_mask")))
+        self.held[0][:] = obs
+        if info:
+            self.held[1][:] = info["action_mask"]
+        return self.held[0], {"action_mask": self.held[1]} if info else {}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_observations_in_the_memory_of_the_environment(masked):
+    for by in (None, "successor"):
+        one = fewest_perturbations(agent(), lambda: OneArray(masked), [1, 3], 0.4, by)
+        many = fewest_perturbations(agent(), lambda: Walk(masked), [1, 3], 0.4, by)
+        assert one.steps == many.steps and (one.objective == many.objective).all()
+
+
 def test_negative_rewards():
     victim = agent()
     found = fewest_perturbations(victim, lambda: Walk(lost=1.0), [0, 3], 0.25, lowest_reward=-1.0, horizon=6)
