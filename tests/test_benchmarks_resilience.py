@@ -32,7 +32,8 @@ def row(total: float, seconds: float = 15.0) -> dict[str, Any]:
 
 RESULTS = {
     "resilience/zoo dqn/0": row(15.0), "resilience/zoo dqn/1": row(16.0, 31.0),
-    "exact/zoo dqn": {"totals": [14.0, 16.0]}, "robustness/zoo dqn/5/soft/0": row(15.0),
+    "exact/zoo dqn": {"totals": [14.0, 16.0], "perturbations": [5, 5], "finished": True, "seconds": 2.0},
+    "robustness/zoo dqn/5/soft/0": row(15.0),
     "baselines/zoo dqn": {
         "target": 5.0, "random timing": "bernoulli(0.01)", "strategic timing": "strategic(0.2)",
         **{name: {"returns": [500.0, 400.0], "perturbations": [5, 5]} for name in ("random", "strategic", "always")},
@@ -51,6 +52,7 @@ def test_the_page_has_every_result_and_says_which_goals_were_met(page: Any) -> N
     assert "regret 490.00, met; 5.00 perturbations against 6.95, met; best seed 0.0% above the optimum, met" in text
     assert "3.3% on average, met; slowest training 31 s, missed" in text
     assert "| zoo dqn | 0 | 100% |" in text  # no episode below the optimum, both at it
+    assert "| zoo dqn | 2 | 15.00 [" in text and "| 490.00 [" in text and "| 5.00 [5.00, 5.00] | yes | 2.0 |" in text
     assert "| zoo dqn | 5 | soft | 1 | 492 | 490.00 | 5.00 | 100% | 462.5 |" in text
     assert "450.00" in text and "strategic(0.2)" in text and "| zoo dqn | dqn | 1 | 640 |" in text
     assert "| zoo a2c | 500.00 | policy | 9.50" in text and "| zoo a2c | policy | 490.00 | 5.00 | 15.20 |" in text
@@ -58,7 +60,8 @@ def test_the_page_has_every_result_and_says_which_goals_were_met(page: Any) -> N
 
 
 def test_an_adversary_below_the_optimum_is_counted(page: Any) -> None:
-    results = {"resilience/zoo dqn/0": row(14.0), "exact/zoo dqn": {"totals": [14.5, 16.5]}}
+    results = {"resilience/zoo dqn/0": row(14.0), "exact/zoo dqn": {"totals": [14.5, 16.5], "perturbations": [5, 5],
+               "finished": True, "seconds": 2.0}}  # fmt: skip
     assert "| zoo dqn | 2 | 100% |" in page.markdown({"command": "", "machine": "", "results": results})
 
 
