@@ -29,6 +29,7 @@ import adv_wrappers as adv
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.training import surrogate
 from adv_wrappers.training.imitation import QUERIES, Imitation
+from adv_wrappers.training.queries import VICTIM
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
 STRONG = "max-diff:restarts=2,keep=best,noise=0"  # a search for the largest divergence, not one ascent with noise
@@ -73,25 +74,31 @@ CASES = (
 )  # fmt: skip
 
 
-def imitated(case: Case, victim: adv.Victim, setting: str, arguments: argparse.Namespace) -> tuple[Imitation, float]:
-    """The surrogate of a setting, and the processor time that it took, in seconds; a finished one is read."""
+def folder_of(case: Case, setting: str, arguments: argparse.Namespace) -> Path:
+    """Where the surrogate of a setting is kept."""
+    work: Path = arguments.work
+    return work / f"{case.ref.replace(':', '-')}-{setting.replace(' ', '-')}-{arguments.seed}"
+
+
+def imitated(
+    case: Case, victim: adv.Victim, setting: str, arguments: argparse.Namespace
+) -> tuple[Imitation, float | None]:
+    """The surrogate of a setting, and its processor time in seconds; None for one that an earlier run has begun."""
     threats = [case.threat(case.attacks[0], eps, None) for eps in case.eps] if setting in (ATTACKED, ALL) else ()
     rounds = 0 if setting == CLONING else ROUNDS
-    folder = arguments.work / f"{case.ref.replace(':', '-')}-{setting.replace(' ', '-')}-{arguments.seed}"
-    began = time.process_time()
+    began, fresh = time.process_time(), not folder_of(case, setting, arguments).exists()
     found = adv.imitate(
-        victim, case.env, arguments.queries, rounds, arguments.seed, folder, threats=threats,
-        noise=0.5 if setting == ALL else 0,
+        victim, case.env, arguments.queries, rounds, arguments.seed, folder_of(case, setting, arguments),
+        threats=threats, noise=0.5 if setting == ALL else 0,
         progress=lambda *at: print(case.name, setting, *at, flush=True),
     )  # fmt: skip
-    return found, time.process_time() - began
+    return found, time.process_time() - began if fresh else None
 
 
 def as_trained(case: Case, victim: adv.Victim, arguments: argparse.Namespace) -> adv.Victim:
     """The surrogate of all sources from the same labels, its logits as they are after the training."""
-    found, _ = imitated(case, victim, ALL, arguments)
-    folder = Path(str(found.victim.ref).removeprefix("card:"))
-    labels = surrogate.Labels(**load_file(folder / QUERIES))
+    imitated(case, victim, ALL, arguments)
+    labels = surrogate.Labels(**load_file(folder_of(case, ALL, arguments) / QUERIES))
     spaces, before = (victim.observation_space, victim.action_space), surrogate.LEAD
     surrogate.LEAD = math.inf
     try:
@@ -148,8 +155,9 @@ def measure(case: Case, arguments: argparse.Namespace, data: dict[str, Any], kee
                 "agreement": result.agreement, "attacked_agreement": result.attacked_agreement,
                 "queries": result.queries, "rounds": list(result.rounds), "processor_seconds": seconds,
             }  # fmt: skip
-        states = Path(arguments.work, f"{case.ref.replace(':', '-')}-{CLONING}-{arguments.seed}") / QUERIES
-        seen = torch.tensor(load_file(states)["observations"][::40], dtype=torch.float32)
+        labels = load_file(folder_of(case, ALL if setting == AS_TRAINED else setting, arguments) / QUERIES)
+        own = labels["observations"][labels["sources"] == VICTIM]
+        seen = torch.tensor(own[:: len(own) // 500 or 1], dtype=torch.float32)
         about["cosine"] = same_gradient_direction(victim, target, seen)
         data[setting] = {**about, "rows": rows(target, case.attacks)}
         print(case.name, setting, {k: v["mean_return"] for k, v in data[setting]["rows"].items()}, flush=True)
@@ -188,7 +196,7 @@ def section(case: Case, data: dict[str, Any]) -> str:
         passed = f"{sum(ok for *_, ok in judged)} of {len(judged)}" if judged else "none to reach"
         lines.append([
             name, "" if agreed is None else f"{agreed:.4f}", "" if attacked is None else f"{attacked:.4f}",
-            f"{cosine:.3f}", passed, f"{row['processor_seconds']:.0f}" if "processor_seconds" in row else "",
+            f"{cosine:.3f}", passed, "" if (seconds := row.get("processor_seconds")) is None else f"{seconds:.0f}",
         ])  # fmt: skip
     header = [
         "labels",
@@ -239,7 +247,9 @@ def markdown(data: dict[str, Any]) -> str:
         "aim was half of the white box's cost wherever that costs more than noise; a column counts at how many attacks "
         "and eps it is reached.",
     ]
-    parts += [section(case, data["cases"][case.ref]) for case in CASES if len(data["cases"].get(case.ref, {})) > 2]
+    parts += [
+        section(case, data["cases"][case.ref]) for case in CASES if data["cases"].get(case.ref, {}).keys() & {*SETTINGS}
+    ]
     return "\n\n".join(parts) + "\n"
 
 
