@@ -379,7 +379,9 @@ class Engine:
                 f"{self.threat.label} computes on {self.device} inside a forked worker, where CUDA does not work: wrap "
                 f"the vector environment in this process instead (one batched attack), or use context='spawn'"
             )
-        part = self.part_of(value)
+        part = self.field.take(value, self.batched)
+        if part.shape != self._shape:
+            self.part_of(value)  # raises; a call less for all that fit
         out: Batch = None if self.in_numpy is None else self.in_numpy(self, value, part, rows, final, mask)
         if out is None:
             among: Flags = True if self.clock.device is None else attacked
