@@ -1,6 +1,6 @@
 """The optimum of Behzadan and Hsu's (2019) resilience and robustness, for CartPole agents: what adversaries may reach.
 
-    python benchmarks/reproduce/resilience_exact.py [--victims FOLDER] [--starts 100] [--profile-starts 30]
+    python benchmarks/reproduce/resilience_exact.py [--victims FOLDER] [--starts 100] [--profile-starts 10]
 
 Of every agent it prints the mean over ``--starts`` episodes of the lowest sum of steps and perturbations, and of its
 parts, with 95% intervals (:func:`adv_wrappers.fewest_perturbations`, cost 1); then the mean regret that 1 to 10
@@ -121,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--victims", type=Path, help="folder of cards")
     parser.add_argument("--starts", type=int, default=100)
-    parser.add_argument("--profile-starts", type=int, default=30)
+    parser.add_argument("--profile-starts", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("exact.json"), help="file of the results")
     given = parser.parse_args(argv)
