@@ -1,0 +1,92 @@
+"""The script that compares learned timings with others: its search for a threshold, and what its page claims."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import adv_wrappers as adv
+from adv_wrappers.adversaries.director import Director
+
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "reproduce"
+
+
+@pytest.fixture(scope="module")
+def script():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FOLDER))
+        spec = importlib.util.spec_from_file_location("learned_timing_script", FOLDER / "learned_timing.py")
+        module = importlib.util.module_from_spec(spec)
+        patch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
+        spec.loader.exec_module(module)
+        yield module
+    for name in ("figures", "learning"):  # the script's neighbours, of which other folders may have their own
+        sys.modules.pop(name, None)
+
+
+def test_a_threshold_is_found_and_nothing_is_measured_twice(script):
+    asked = []
+
+    def share_above(at):
+        asked.append(at)
+        return 1 / (1 + np.exp(at))
+
+    known = {}
+    for share in (0.1, 0.25):
+        at = script.tune(share_above, share, -8.0, 8.0, known, rounds=12)
+        assert 0.95 * share <= known[at] <= share
+    assert len(asked) == len(set(asked)) == len(known)
+    count = len(asked)
+    assert script.tune(share_above, 0.25, -8.0, 8.0, known, rounds=12) == at and len(asked) == count
+
+
+@pytest.mark.parametrize(("found", "expected"), [(0.0, -7.0), (1.0, 8.0)], ids=["never", "always"])
+def test_a_timing_that_cannot_be_tuned_attacks_no_more_than_asked(script, found, expected):
+    assert script.tune(lambda at: found, 0.1, -8.0, 8.0, {}, rounds=4) == pytest.approx(expected)
+
+
+def test_a_threshold_moves_the_preference_and_leaves_the_training_alone(script):
+    torch.manual_seed(0)
+    director = Director(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), discrete=True)
+    victim = adv.load_victim("zoo:cartpole-dqn")
+    learned = adv.Learned(director, adv.adversaries.Timed(adv.MinBest(), victim), within=adv.Linf(0.1))
+    x = torch.randn(256, 4)
+    out = director.net(x)
+    for threshold in (-0.3, 0.0, 0.3):
+        moved = script.with_threshold(learned, threshold)
+        assert torch.equal(moved.director(x) == 1, out[:, 1] - out[:, 0] > threshold)
+        assert moved.within == learned.within and moved.actor == learned.actor
+    assert torch.equal(director.net(x), out)
+
+
+def row(mean, fraction, spread=10.0):
+    returns = [mean + spread * (i % 5 - 2) for i in range(50)]
+    return {"mean_return": mean, "std": float(np.std(returns)), "episodes": 50, "returns": returns, "median": mean,
+            "mean_length": mean, "attacked_fraction": fraction}  # fmt: skip
+
+
+def test_a_goal_needs_intervals_apart_at_no_larger_a_share(script):
+    rows = {"random 0.1": row(900.0, 0.1), "learned 0.1": row(500.0, 0.098)}
+    rows |= {"random 0.25": row(600.0, 0.25), "learned 0.25": row(500.0, 0.30)}
+    assert [met for *_, met in script.goals({"rows": rows})] == [True, False]
+    rows |= {"learned 0.25": row(599.0, 0.25), "strategic 0.25": row(700.0, 0.26)}
+    found = script.goals({"rows": rows})
+    assert [met for *_, met in found] == [True, False, True] and "strategic" in found[2][0]
+
+
+def test_the_page_and_its_figure(script, tmp_path):
+    rows = {"none": row(3000.0, 0.0, 0.0), "always": row(400.0, 1.0)}
+    rows |= {"random 0.1": row(900.0, 0.1) | {"at": 0.1}, "learned 0.1": row(500.0, 0.098) | {"at": 1.5}}
+    record = [{"steps": 1000, "mean_return": 700.0, "attacks": 80.0, "seconds": 30.0}]
+    games = {"hopper": {"rows": rows, "record": record}}
+    page = script.markdown({"command": "c", "machine": "m", "releases": "r", "games": games})
+    assert "| 10% of the steps: below random | 500 +- 14.1 (n=50) [" in page and "] at 9.8% against 900 +-" in page
+    assert "| learned 0.1 | 9.8% |" in page and "1k 700 with 80 attacks" in page
+    script.draw(games, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
