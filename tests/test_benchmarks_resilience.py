@@ -43,6 +43,10 @@ RESULTS = {
         "clean": [500.0], "always": {"policy": {"returns": [9.0, 10.0]}}, "quarter": {"policy": {"returns": [30.0]}},
     },
     "opinions resilience/zoo a2c/policy": row(15.2),
+    "profile/zoo ppo": {
+        "budgets": [1, 2], "regret": [[0.0, 480.0], [0.0, 20.0]], "finished": [[True, True], [True, False]],
+        "seconds": 3.2,
+    },
 }  # fmt: skip
 
 
@@ -57,6 +61,7 @@ def test_the_page_has_every_result_and_says_which_goals_were_met(page: Any) -> N
     assert "450.00" in text and "strategic(0.2)" in text and "| zoo dqn | dqn | 1 | 640 |" in text
     assert "| zoo a2c | 500.00 | policy | 9.50" in text and "| zoo a2c | policy | 490.00 | 5.00 | 15.20 |" in text
     assert "| zoo dqn | 10.00 | 2.00 | 100% |" in text
+    assert "| zoo ppo | 2 | 0 | 250* | 3 |" in text
 
 
 def test_an_adversary_below_the_optimum_is_counted(page: Any) -> None:

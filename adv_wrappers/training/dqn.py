@@ -277,9 +277,9 @@ class PrioritizedDQN(DQN):
         env: the environment, or its id.
         alpha, beta: exponents of the priorities, and of the importance weights at the beginning.
         param_noise: whether to explore by parameter-space noise; otherwise eps-greedily.
-        learning_rate, buffer_size, learning_starts, gamma, target_update_interval, exploration_fraction,
-            exploration_final_eps, batch_size, train_freq: as for SB3's DQN, by default those of the paper, or of
-            OpenAI Baselines where the paper has none.
+        learning_rate, buffer_size, learning_starts, batch_size, gamma, train_freq: as for SB3's DQN, by default those
+            of the paper, or of OpenAI Baselines where the paper has none; so are ``target_update_interval``,
+            ``exploration_fraction`` and ``exploration_final_eps``.
         **settings: further arguments of SB3's DQN.
 
     Raises:

@@ -208,6 +208,25 @@ def robustness(results: Results) -> Iterator[str]:
         )
 
 
+def profile(results: Results) -> Iterator[str]:
+    """The exact regret by budget."""
+    rows = {key.split("/", 1)[1]: row for key, row in results.items() if key.startswith("profile/")}
+    if not rows:
+        return
+    lines = []
+    for name, row in rows.items():
+        means, whole = np.mean(row["regret"], 0), np.all(row["finished"], 0)
+        cells = [f"{value:.0f}{'' if every else '*'}" for value, every in zip(means, whole, strict=True)]
+        lines.append([name, str(len(row["regret"])), *cells, f"{row['seconds']:.0f}"])
+    budgets = [str(budget) for budget in next(iter(rows.values()))["budgets"]]
+    yield (
+        "## What each budget can cost\n\nThe mean of the highest regret that so many perturbations can cause within 60 "
+        "steps, by following all timings (`resilience_profile`); an episode that is not over by then counts as going "
+        "on without more of them. An asterisk marks a lower bound, where not all timings were followed.\n\n"
+        + table(["victim", "starts", *budgets, "seconds"], lines)
+    )
+
+
 def steps(results: Results) -> Iterator[str]:
     """At which time steps the adversaries perturb (Figures 4-6, section 6.2)."""
     lines, centres = [], []
@@ -312,6 +331,6 @@ def markdown(data: dict[str, Any]) -> str:
     results = data["results"]
     made = f"Made by `{data['command']}`\n\non {data['machine']}."
     parts = ["# Resilience and robustness on CartPole", made]
-    for part in (resilience, exact, beaten, baselines, steps, robustness, algorithms, opinions):
+    for part in (resilience, exact, beaten, baselines, steps, robustness, profile, algorithms, opinions):
         parts += part(results)
     return "\n\n".join(parts) + "\n"

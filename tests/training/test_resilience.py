@@ -303,3 +303,11 @@ def test_threats_with_a_timing_of_their_own_keep_it() -> None:
     found = robustness(DQN, SHORT, 2, True, how=threat, **{**QUICK, "steps": 128, "checks": 1})
     assert found.histogram[3:].sum() == 0 and found.test.perturbations.max() <= 2
     assert torch.is_tensor(found.adversary.director(torch.zeros(1, 7))) if found.adversary else False
+
+
+def test_no_trained_adversary_beats_the_exact_optimum() -> None:
+    found = resilience(DQN, "CartPole-v1", steps=6144, episodes=6, checks=3, check_episodes=6, num_envs=16)
+    best = adv.fewest_perturbations(DQN, "CartPole-v1", found.episode_seeds, lowest_reward=1.0)
+    totals = found.returns + found.test.perturbations
+    assert best.finished.all() and (totals >= best.objective).all()
+    assert totals.mean() < 18  # an adversary that attacks at every step has about 19
