@@ -136,7 +136,10 @@ def measure(case: Case, arguments: argparse.Namespace, data: dict[str, Any], kee
         threats = [case.threat(name, eps, target) for name in attacks for eps in case.eps]
         names = [f"{name} {eps:g}" for name in attacks for eps in case.eps]
         report = adv.evaluate(victim, case.env, threats, arguments.episodes, arguments.seed, num_envs=50).to_dict()
-        return {name: kept(row) for name, row in zip(["none", *names], report["threats"], strict=True)}
+        found = dict(zip(["none", *names], map(kept, report["threats"]), strict=True))
+        for row in found.values():  # a threat's text names the surrogate's folder, which is one of this machine
+            row["threat"] = row["threat"].replace(str(arguments.work), "FOLDER")
+        return found
 
     if "white box" not in data:
         found = rows(None, ("noise",))
