@@ -132,8 +132,9 @@ def acrobot(arguments: argparse.Namespace) -> str:
     folder: Path = arguments.work / "acrobot-ppo"
     if not (folder / "card.json").exists():
         from stable_baselines3.common.env_util import make_vec_env
+        from stable_baselines3.common.vec_env import VecNormalize
 
-        env = make_vec_env("Acrobot-v1", 16, seed=0)
+        env = VecNormalize(make_vec_env("Acrobot-v1", 16, seed=0))  # without it PPO learns nothing here
         model = PPO(
             "MlpPolicy", env, n_steps=256, batch_size=256, n_epochs=4, gae_lambda=0.94, seed=0, device="cpu",
             learning_rate=1e-3,
