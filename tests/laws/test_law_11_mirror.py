@@ -104,7 +104,6 @@ def test_single(kind, name):
         obs, _ = deployed.reset(seed=seed)
         true, _ = game.reset(seed=seed)
         runner.reset(seeds=None if seed is None else [seed])
-        assert name in (*ON_ACTIONS, "timed") or not np.array_equal(obs, true)
         earned = lost = 0.0
         over = False
         while not over:
