@@ -18,6 +18,7 @@ class Snapshot:
     """The state of one environment at one moment.
 
     >>> import gymnasium as gym
+    >>> from adv_wrappers.snapshots import Snapshot
     >>> env = gym.make("CartPole-v1")
     >>> _ = env.reset(seed=0)
     >>> snapshot = Snapshot.of(env)
