@@ -27,7 +27,7 @@ def test_both_tables_and_a_second_run(script, tmp_path, capsys, monkeypatch):
     rows = [line for line in printed.splitlines() if line.startswith("| zoo:cartpole-dqn | ")]
     assert len(rows) == 2 and "| 2 | 14.50 [" in rows[0] and rows[1].startswith("| zoo:cartpole-dqn | 1 | 0 | 0 |")
     kept = json.loads(out.read_text(encoding="utf-8"))["results"]["zoo:cartpole-dqn"]
-    assert kept["optimum"]["seeds"] == script.episode_seeds(0, 2) and kept["profile"]["horizon"] == 8
+    assert kept["optimum"]["seeds"] == script.draw_seeds(0, 2) and kept["profile"]["horizon"] == 8
     monkeypatch.setattr(script, "optimum", lambda victim, seeds: pytest.fail("computed again"))
     script.main(["--starts", "2", "--profile-starts", "1", "--out", str(out)])
     assert capsys.readouterr().out == printed

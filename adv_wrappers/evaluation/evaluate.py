@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from adv_wrappers.core.threat import fits
@@ -34,7 +33,7 @@ from adv_wrappers.evaluation.report import (
     outcome_of,
 )
 from adv_wrappers.evaluation.resume import StoredRows
-from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, draw_seeds, play_episodes
 from adv_wrappers.evaluation.sampled_distances import Distance, ObservationSample, sampled_distances
 from adv_wrappers.evaluation.threat_stacks import (
     ThreatStack,
@@ -125,7 +124,7 @@ def evaluate(
     if resume and out is None:
         raise ValueRangeError("resume=True goes on with the report of a folder: give out=")
     victim = _load(victim, device)
-    seeds = [int(s) for s in np.random.SeedSequence(seed).generate_state(episodes)]
+    seeds = draw_seeds(seed, episodes)
     stacks = [ThreatStack("none", (), False), *(as_threat_stack(item, victim) for item in _listed(threats))]
     if isinstance(minimum, str) and not any(is_worst_action(stack, victim) for stack in stacks):
         stacks.insert(1, worst_action(victim))

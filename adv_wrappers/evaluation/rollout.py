@@ -28,6 +28,11 @@ from adv_wrappers.wrappers.base import AnyVectorEnv
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 
 
+def draw_seeds(seed: int, episodes: int) -> list[int]:
+    """The seeds of the episodes of an evaluation, by which every run with this ``seed`` plays the same ones."""
+    return [int(drawn) for drawn in np.random.SeedSequence(seed).generate_state(episodes)]
+
+
 class UnfinishedRows(When):
     """Attacks only in the rows that have an episode left to play.
 

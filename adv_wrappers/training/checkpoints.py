@@ -29,7 +29,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Action, Observation
 from adv_wrappers.errors import CardError
 from adv_wrappers.evaluation.measurements import RunMeasurements
-from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, draw_seeds, play_episodes
 from adv_wrappers.training.sb3_agents import save_agent
 from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same
 from adv_wrappers.utils.files import write
@@ -56,7 +56,7 @@ class CheckpointEvaluator:
     def __init__(
         self, make_env: Callable[[], gym.Env[Observation, Action]], episodes: int, seed: int, quantize: bool = True
     ) -> None:
-        self.seeds = [int(s) for s in np.random.SeedSequence(SEED_OFFSET + seed).generate_state(episodes)]
+        self.seeds = draw_seeds(SEED_OFFSET + seed, episodes)
         self.quantize = quantize
         self.env = EpisodesVectorEnv(make_env, min(episodes, 32))
 

@@ -33,7 +33,7 @@ from adv_wrappers.errors import CardError, ThreatError, ValueRangeError, VictimE
 from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory, spaces_of
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.provenance import versions
-from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, draw_seeds, play_episodes
 from adv_wrappers.presets import as_threat
 from adv_wrappers.snapshots import check_repeats
 from adv_wrappers.timing import And, AtMost
@@ -304,8 +304,7 @@ class Measurement:
     @property
     def seeds(self) -> list[int]:
         """The seeds of the test's episodes."""
-        drawn = np.random.SeedSequence(self.options["test_seed"]).generate_state(self.options["episodes"])
-        return [int(seed) for seed in drawn]
+        return draw_seeds(self.options["test_seed"], self.options["episodes"])
 
     def _show(self, what: str, done: int, whole: int) -> None:
         if self.progress is not None:

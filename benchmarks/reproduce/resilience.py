@@ -25,11 +25,12 @@ import gymnasium as gym
 import numpy as np
 import torch
 from figures import command, load, machine, options, save, write
-from resilience_exact import episode_seeds, optimum, profile
+from resilience_exact import optimum, profile
 from resilience_page import markdown
 from stable_baselines3 import PPO
 
 import adv_wrappers as adv
+from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.training.resilience_result import LAST, Resilience
 
 ENV = "CartPole-v1"
@@ -226,7 +227,7 @@ def jobs(arguments: argparse.Namespace, data: dict[str, Any]) -> Iterator[Job]:
 
 def profiled(ref: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """The highest regret of 1 to 10 perturbations, exactly, over the first starts of the test."""
-    seeds = episode_seeds(TEST, min(PROFILE_STARTS, arguments.episodes))
+    seeds = draw_seeds(TEST, min(PROFILE_STARTS, arguments.episodes))
     found = profile(adv.load_victim(ref), seeds)
     return {
         "budgets": list(found["budgets"]), "regret": found["regret"], "finished": found["finished"],
@@ -245,7 +246,7 @@ def by_opinion(ref: str, by: str, arguments: argparse.Namespace) -> dict[str, An
 
 def exact(arguments: argparse.Namespace, data: dict[str, Any], keep: Callable[[], None]) -> None:
     """The exact optimum over the very starts of the test, of the CartPole agents in ``--victims`` too."""
-    seeds = episode_seeds(TEST, arguments.episodes)
+    seeds = draw_seeds(TEST, arguments.episodes)
     shared = {f"shared {kind}": f"card:{arguments.victims / f'zoo-cartpole-{kind}'}" for kind in ("dqn", "a2c", "ppo")}
     for name, ref in (victims_of(arguments) | shared).items():
         if f"exact/{name}" not in data["results"]:

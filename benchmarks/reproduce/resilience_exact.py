@@ -28,6 +28,7 @@ from figures import command, load, machine, save, table
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation.optimal_timing import resilience_profile
+from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.evaluation.statistics import interval
 
 ENV, ZOO = "CartPole-v1", ("zoo:cartpole-dqn", "zoo:cartpole-a2c", "zoo:cartpole-ppo")
@@ -41,11 +42,6 @@ def agents(victims: Path | None) -> dict[str, adv.Victim]:
     if victims is not None:
         found |= {name: adv.load_victim(f"card:{victims / name}") for name in SHARED}
     return found
-
-
-def episode_seeds(seed: int, starts: int) -> list[int]:
-    """The seeds that ``adv_wrappers.evaluate`` resets its environments with."""
-    return [int(drawn) for drawn in np.random.SeedSequence(seed).generate_state(starts)]
 
 
 def optimum(victim: adv.Victim, seeds: Sequence[int]) -> dict[str, Any]:
@@ -105,7 +101,7 @@ def exact(victims: Path | None, starts: int, profile_starts: int, seed: int, out
     results: dict[str, Any] = kept.get("results", {})
     searches = {"optimum": (optimum, starts), "profile": (profile, profile_starts)}
     for part, (search, episodes) in searches.items():
-        seeds = episode_seeds(seed, episodes)
+        seeds = draw_seeds(seed, episodes)
         for name, victim in agents(victims).items() if seeds else ():
             result = results.setdefault(name, {})
             if result.get(part, {}).get("seeds") != seeds:
