@@ -34,6 +34,12 @@ COLUMNS = (
     "return + cost",
 )  # fmt: skip
 
+# what JSON takes as it is, of a result; and the arrays of episodes
+_PLAIN = ("victim", "env", "r_max", "steps", "seconds", "stopped", "about", "versions")
+_DTYPES = {
+    "returns": np.float64, "perturbations": np.int64, "lengths": np.int64, "costs": np.float64, "steps": np.int64,
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class AttackedEpisodes:
@@ -103,14 +109,12 @@ class AttackedEpisodes:
 
     def to_dict(self) -> dict[str, JSON]:
         """The arrays as lists; ``r_max`` is that of the result."""
-        names = ("returns", "perturbations", "lengths", "costs", "steps")
-        return {name: getattr(self, name).tolist() for name in names if getattr(self, name) is not None}
+        return {name: getattr(self, name).tolist() for name in _DTYPES if getattr(self, name) is not None}
 
     @staticmethod
     def from_dict(data: Mapping[str, JSON], r_max: float) -> AttackedEpisodes:
         """Inverse of :meth:`to_dict`."""
-        kinds = {"returns": float, "perturbations": int, "lengths": int, "costs": float, "steps": int}
-        arrays = {name: np.asarray(data[name], np.float64 if kinds[name] is float else np.int64) for name in data}
+        arrays = {name: np.asarray(values, _DTYPES[name]) for name, values in data.items()}
         return AttackedEpisodes(**arrays, r_max=r_max)  # type: ignore[arg-type]  # by their names
 
 
@@ -224,9 +228,8 @@ class Resilience:
 
     def to_dict(self) -> dict[str, JSON]:
         """Everything but the adversary, which is a card in a folder, as values that JSON knows."""
-        plain = ("victim", "env", "r_max", "steps", "seconds", "stopped", "about", "versions")
         return {
-            "kind": self.kind, **{name: getattr(self, name) for name in plain},
+            "kind": self.kind, **{name: getattr(self, name) for name in _PLAIN},
             "test": self.test.to_dict(), "training": self.training.to_dict(),
             "clean_returns": self.clean_returns.tolist(), "histogram": self.histogram.tolist(),
             "transfer": [row.to_dict() for row in self.transfer], "episode_seeds": list(self.episode_seeds),
@@ -242,9 +245,8 @@ class Resilience:
         try:
             if data["kind"] != cls.kind:
                 raise ValueRangeError(f"expected the result of {cls.kind}, got that of {data['kind']!r:.80}")
-            plain = ("victim", "env", "r_max", "steps", "seconds", "stopped", "about", "versions")
             return cls(
-                adversary=adversary, **{name: data[name] for name in plain},
+                adversary=adversary, **{name: data[name] for name in _PLAIN},
                 test=AttackedEpisodes.from_dict(data["test"], data["r_max"]),
                 training=AttackedEpisodes.from_dict(data["training"], data["r_max"]),
                 clean_returns=np.asarray(data["clean_returns"], np.float64),
