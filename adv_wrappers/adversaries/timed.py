@@ -70,8 +70,7 @@ class Timed(Actor):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form. A victim that ``how`` is aimed at too is named once: what is read has one of it, not two."""
-        how = self.how if self.victim is None else replace_victims(self.how, self.victim, None)
-        return {**super().to_dict(), "how": encode(how)}
+        return {**super().to_dict(), "how": encode(self.open().how)}
 
     def action_space(self, shape: tuple[int, ...]) -> ActorSpace:
         return spaces.Discrete(2)

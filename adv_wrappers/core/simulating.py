@@ -1,4 +1,4 @@
-"""What a layer simulates with: made beneath it by :mod:`adv_wrappers.snapshots`, which the engine is handed."""
+"""What a layer simulates with: made beneath it by :mod:`adv_wrappers.snapshots`, given to the engine."""
 
 from __future__ import annotations
 
