@@ -16,24 +16,19 @@ from typing import SupportsFloat
 
 import numpy as np
 import torch
-from gymnasium import spaces
-from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.actions.worst import WorstAction
-from adv_wrappers.atari.games import is_atari
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Action, Info, Observation
-from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, environment_factory, spaces_of
-from adv_wrappers.snapshots import Snapshot, check_repeats
-from adv_wrappers.snapshots.repeats import difference
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
 from adv_wrappers.utils.numbers import check_integer, check_number, integer
-from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims import Victim
 
 Steps = tuple[int, ...]  # of an episode: those that are perturbed
 
@@ -47,12 +42,9 @@ class FoundTiming:
 
 
 @dataclass
-class SearchNode:
-    """A state on the way: how to come back to it, what was seen there, and what led to it."""
+class SearchNode(SavedState):
+    """A state on the way, and what led to it."""
 
-    snapshot: Snapshot
-    observation: Observation
-    mask: NDArray[np.int8] | None
     total: float  # return so far, and cost of the perturbations so far
     steps: Steps
 
@@ -93,7 +85,7 @@ class SearchedEpisode:
                 self.best[k] = timing
 
 
-class TimingSearch:
+class TimingSearch(DeterministicEpisodes):
     """The searches of one victim in one environment.
 
     Args:
@@ -102,7 +94,6 @@ class TimingSearch:
 
     Attributes:
         seeds: the seeds, checked.
-        label, name: the victim and the environment, as reports call them.
     """
 
     def __init__(
@@ -116,30 +107,15 @@ class TimingSearch:
             check_integer("horizon", horizon, 1)
         check_number("lowest_reward", lowest_reward)
         check_integer("max_nodes", max_nodes, 1)
-        self.victim = victim = load_victim(victim)
-        if victim.select != "mode":
-            raise VictimError(f"an exact search needs a victim that plays its mode, got {victim!r}")
-        if victim.recurrent:
-            raise VictimError(f"an exact search needs a victim without a hidden state, got {victim!r}")
-        if not isinstance(victim.action_space, spaces.Discrete):
-            raise SpaceError(
-                f"an exact search tries one discrete action a step, this victim acts in {victim.action_space}"
-            )
-        self.worst = None if by == "any" else WorstAction(victim, by, gamma=gamma, other=True)
-        self.start, self.count = int(victim.action_space.start), int(victim.action_space.n)
-        make_env, self.name, kwargs = environment_factory(env, victim, env_kwargs)
-        if isinstance(env, str) and not is_atari(env):  # whose checks take half of a step
-            make_env, *_ = environment_factory(env, victim, {"disable_env_checker": True, **kwargs})
-        spaces_of(make_env, victim)
-        self.env, self.label = make_env(), victim.ref or repr(victim)
-        limit = getattr(self.env.spec, "max_episode_steps", None) if horizon is None else horizon
-        if lowest_reward < 0 and limit is None:
+        super().__init__(victim, env, env_kwargs)
+        self.worst = None if by == "any" else WorstAction(self.victim, by, gamma=gamma, other=True)
+        if horizon is not None:
+            self.limit = horizon
+        if lowest_reward < 0 and self.limit is None:
             raise ValueRangeError(
                 "a lowest_reward below 0 needs a horizon: without a limit of steps no timing is bounded"
             )
-        self.horizon, self.limit, self.lowest, self.max_nodes = horizon, limit, float(lowest_reward), max_nodes
-        self.runner = PolicyRunner(victim, 1)
-        self.checked = False
+        self.horizon, self.lowest, self.max_nodes = horizon, float(lowest_reward), max_nodes
 
     def episode(self, seed: int, cost: float, most: int | None) -> SearchedEpisode:
         """Search one episode; ``most`` perturbations, None for any number at a cost each."""
@@ -160,29 +136,22 @@ class TimingSearch:
     def _clean_episode(self, seed: int) -> tuple[SearchNode, float, float]:
         """The first state, and the return without perturbations, whole and within the horizon."""
         env, horizon = self.env, self.horizon
-        observation, info = env.reset(seed=seed)
-        root = self._node(observation, info, 0.0, ())
-        if not self.checked:
-            check_repeats(env, self._own_actions([root])[0])
-            self.checked = True
-        clean = clean_then = 0.0
+        first = self.reset(seed)
+        root = SearchNode(first.snapshot, first.observation, first.mask, 0.0, ())
+        observation, clean, clean_then = first.observation, 0.0, 0.0
         for t in itertools.count():
-            action = self._own_actions([SearchNode(root.snapshot, observation, None, 0.0, ())])[0]
+            action = self.own_actions([SavedState(first.snapshot, observation, None)])[0]
             observation, reward, terminated, truncated, _ = env.step(action)
             clean += self._checked_reward(reward)
             clean_then = clean if horizon is None or t < horizon else clean_then
             if terminated or truncated:
                 break
-        if difference(Snapshot.of(env).random_states(), root.snapshot.random_states(), "draws"):
-            raise SnapshotError(
-                f"{env} draws random numbers in its steps: an exact search needs a deterministic simulator"
-            )
+        self.check_drew_nothing(first)
         return root, clean, clean_then
 
     def _node(self, observation: Observation, info: Info, total: float, steps: Steps) -> SearchNode:
-        """The present state; what was seen there is copied, since it may be the environment's own memory."""
-        seen = observation.copy() if isinstance(observation, np.ndarray) else copy.deepcopy(observation)
-        return SearchNode(Snapshot.of(self.env), seen, copy.copy(info.get("action_mask")), total, steps)
+        state = self.saved(observation, info)
+        return SearchNode(state.snapshot, state.observation, state.mask, total, steps)
 
     def _checked_reward(self, reward: SupportsFloat) -> float:
         if not float(reward) >= self.lowest:
@@ -195,7 +164,7 @@ class TimingSearch:
         """Follow every timing from the first state on; not ``goes_on``: those that perturb every step to the end."""
         layer = [root]
         for t in itertools.count():
-            own = self._own_actions(layer)
+            own = self.own_actions(layer)
             spending = [(node, action) for node, action in zip(layer, own, strict=True) if len(node.steps) < most]
             forced = iter(self._forced_actions(spending))
             after, least = list[SearchNode](), self._least_future(t, rest)
@@ -232,10 +201,6 @@ class TimingSearch:
         left = self.lowest * (self.limit - t)
         return min(self.lowest, left, left + rest)
 
-    def _own_actions(self, nodes: list[SearchNode]) -> list[Action]:
-        """What the victim does in some states."""
-        return list(self.runner.mode(self._batch(nodes)))
-
     def _forced_actions(self, spending: list[tuple[SearchNode, Action]]) -> list[list[Action]]:
         """The actions that a perturbation may force in some states where the victim has chosen its own.
 
@@ -249,32 +214,16 @@ class TimingSearch:
             return [[np.int64(self.start + action) for action in np.flatnonzero(mask)] for mask in masks]
         victim = self.victim
         own = torch.as_tensor([int(action) for _, action in spending], dtype=victim.dtype, device=victim.device)
+        seen = self.batch([node.observation for node in nodes])
         bounds = own.new_tensor(self.start), own.new_tensor(self.start + self.count - 1)
         context = Context.around(
             own, Valid(), bounds, torch.zeros(len(nodes), dtype=torch.int64),
-            observation=to_victim(
-                self._batch(nodes), victim.dtype, victim.device, True, space=victim.observation_space
-            ),
+            observation=to_victim(seen, victim.dtype, victim.device, True, space=victim.observation_space),
             mask=None if all(mask.all() for mask in masks) else torch.as_tensor(np.stack(masks), device=victim.device),
             simulator=NodeSimulator(self, nodes),
         )  # fmt: skip
         with torch.no_grad():
             return [[action] for action in self.worst(own, context).cpu().numpy().astype(np.int64)]
-
-    def _batch(self, nodes: list[SearchNode]) -> Observation:
-        return self.batch([node.observation for node in nodes])
-
-    def batch(self, observations: list[Observation]) -> Observation:
-        """Observations side by side, as a vector environment returns them."""
-        space = self.env.observation_space
-        if isinstance(space, spaces.Box):
-            return np.stack(observations).astype(space.dtype, copy=False)
-        empty: Observation = create_empty_array(space, len(observations))
-        return concatenate(space, observations, empty)
-
-    def close(self) -> None:
-        """Close the environment."""
-        self.env.close()
 
 
 class NodeSimulator:

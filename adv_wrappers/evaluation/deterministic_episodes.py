@@ -1,0 +1,133 @@
+"""Episodes that repeat: a victim that always does the same in a state, in an environment whose states can be saved.
+
+Searches over what an adversary can make of an episode go back to states that they have seen, try an action there, and
+ask the victim at many states at once. What such a search needs of the victim and the environment is checked here,
+before anything is played; :mod:`adv_wrappers.evaluation.timing_search` and :mod:`adv_wrappers.certification.search`
+are built on it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+from numpy.typing import NDArray
+
+from adv_wrappers.atari.games import is_atari
+from adv_wrappers.core.types import Action, Info, Observation
+from adv_wrappers.errors import SnapshotError, SpaceError, VictimError
+from adv_wrappers.evaluation.environments import EnvFactory, EnvKwargs, MakeEnv, environment_factory, spaces_of
+from adv_wrappers.snapshots import Snapshot, check_repeats
+from adv_wrappers.snapshots.repeats import difference
+from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims.runner import PolicyRunner
+
+
+@dataclass
+class SavedState:
+    """A state of an episode: how to come back to it, and what was seen there."""
+
+    snapshot: Snapshot
+    observation: Observation
+    mask: NDArray[np.int8] | None
+
+
+def check_searchable(victim: Victim) -> None:
+    """Raise unless an exact search can follow what this victim does.
+
+    Raises:
+        VictimError: for a victim that samples or has a hidden state.
+        SpaceError: for actions other than one discrete one.
+    """
+    if victim.select != "mode":
+        raise VictimError(f"an exact search needs a victim that plays its mode, got {victim!r}")
+    if victim.recurrent:
+        raise VictimError(f"an exact search needs a victim without a hidden state, got {victim!r}")
+    if not isinstance(victim.action_space, spaces.Discrete):
+        raise SpaceError(f"an exact search tries one discrete action a step, this victim acts in {victim.action_space}")
+
+
+def unchecked_factory(
+    env: str | MakeEnv, victim: Victim, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None
+) -> tuple[EnvFactory, str]:
+    """As :func:`environment_factory`, without Gymnasium's checks of every step, which take half of its time."""
+    make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+    if isinstance(env, str) and make is None and not is_atari(env):
+        make_env, *_ = environment_factory(env, victim, {"disable_env_checker": True, **kwargs})
+    return make_env, name
+
+
+class DeterministicEpisodes:
+    """The episodes of one victim in one environment, which can be followed from any of their states.
+
+    Args:
+        victim: the agent, or its reference; it plays its most likely action.
+        env: an id, or a function that makes one environment.
+        env_kwargs, make: as for :func:`adv_wrappers.evaluate`.
+
+    Attributes:
+        victim, env: the agent, and the environment, an instance for the search alone.
+        label, name: what reports call the two.
+        limit: the largest number of steps of an episode, or None.
+        start, count: the first action, and the number of actions.
+
+    Raises:
+        VictimError, SpaceError: as :func:`check_searchable`, and for a victim that does not fit the environment.
+    """
+
+    def __init__(
+        self, victim: Victim | str, env: str | MakeEnv, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None
+    ) -> None:
+        self.victim = victim = load_victim(victim)
+        check_searchable(victim)
+        assert isinstance(victim.action_space, spaces.Discrete)
+        self.start, self.count = int(victim.action_space.start), int(victim.action_space.n)
+        make_env, self.name = unchecked_factory(env, victim, env_kwargs, make)
+        spaces_of(make_env, victim)
+        self.env, self.label = make_env(), victim.ref or repr(victim)
+        self.limit: int | None = getattr(self.env.spec, "max_episode_steps", None)
+        self._runner, self._checked = PolicyRunner(victim, 1), False
+
+    def reset(self, seed: int) -> SavedState:
+        """The first state of an episode.
+
+        Raises:
+            SnapshotError: for an environment that cannot be saved or does not repeat; looked at once.
+        """
+        first = self.saved(*self.env.reset(seed=seed))
+        if not self._checked:
+            check_repeats(self.env, self.own_actions([first])[0])
+            self._checked = True
+        return first
+
+    def saved(self, observation: Observation, info: Info) -> SavedState:
+        """The present state; what was seen there is copied, since it may be the environment's own memory."""
+        seen = observation.copy() if isinstance(observation, np.ndarray) else copy.deepcopy(observation)
+        return SavedState(Snapshot.of(self.env), seen, copy.copy(info.get("action_mask")))
+
+    def check_drew_nothing(self, first: SavedState) -> None:
+        """Raise :class:`SnapshotError` if random numbers were drawn on the way from ``first`` to the present state."""
+        if difference(Snapshot.of(self.env).random_states(), first.snapshot.random_states(), "draws"):
+            raise SnapshotError(
+                f"{self.env} draws random numbers in its steps: an exact search needs a deterministic simulator"
+            )
+
+    def own_actions(self, states: Sequence[SavedState]) -> list[Action]:
+        """What the victim does in some states where nothing is perturbed."""
+        return list(self._runner.mode(self.batch([state.observation for state in states])))
+
+    def batch(self, observations: list[Observation]) -> Observation:
+        """Observations side by side, as a vector environment returns them."""
+        space = self.env.observation_space
+        if isinstance(space, spaces.Box):
+            return np.stack(observations).astype(space.dtype, copy=False)
+        empty: Observation = create_empty_array(space, len(observations))
+        return concatenate(space, observations, empty)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
