@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from adv_wrappers.bounds.affine import check_width, pull_back
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 from adv_wrappers.networks.tracing import layers_of
@@ -31,17 +32,21 @@ R = TypeVar("R", bound=Rule)
 _RULES: dict[type[nn.Module], Rule] = {}
 
 
-def interval(module: nn.Module, low: Ends, high: Ends) -> Box:
+def interval(module: nn.Module, low: Ends, high: Ends, spec: Tensor | None = None) -> Box:
     """Bounds ``(low, high)`` on ``module(x)`` for every ``x`` with ``low <= x <= high``.
 
     Args:
         module: a layer of :func:`known`, a ``Sequential`` of them, nested as you like, or a class whose ``forward``
             applies them one after the other (see :func:`adv_wrappers.networks.tracing.layers_of`).
         low, high: float tensors ``[B, *S]``, finite; for a module of several inputs, tuples of them.
+        spec: rows of linear combinations of the outputs ``[B, K]`` to bound in their place, ``[M, K]``, or
+            ``[B, M, K]`` for other ones in every box; bounds are then ``[B, M]``. They are multiplied into the last
+            linear layer, which bounds a difference of outputs more tightly than the difference of their bounds does.
 
     Raises:
         VictimError: for a layer without a rule, naming it and the layers that have one.
-        ValueRangeError: for ends of different shapes or dtypes, and, where they are on the host, for low above high.
+        ValueRangeError: for ends of different shapes or dtypes, a specification that does not fit the outputs, and,
+            where they are on the host, for low above high.
 
     >>> layer = nn.Linear(2, 1, bias=False)
     >>> with torch.no_grad():
@@ -49,9 +54,74 @@ def interval(module: nn.Module, low: Ends, high: Ends) -> Box:
     >>> low, high = interval(layer, torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 1.0]]))
     >>> low.item(), high.item()
     (-2.0, 1.0)
+    >>> twice = nn.Sequential(layer, nn.Linear(1, 2))  # two outputs that rise and fall together
+    >>> with torch.no_grad():
+    ...     _ = twice[1].weight.fill_(1.0), twice[1].bias.zero_()
+    >>> low, high = interval(twice, torch.zeros(1, 2), torch.ones(1, 2), spec=torch.tensor([[1.0, -1.0]]))
+    >>> low.item(), high.item()
+    (0.0, 0.0)
     """
-    _check(low, high)
-    return _through(module, low, high, "")
+    check_box(low, high)
+    layers = layers_in(module, single=isinstance(low, Tensor))
+    if spec is None:
+        return through(layers, low, high)
+    rows = check_spec(spec, low)
+    offset = rows.new_zeros(())
+    while layers and (pulled := pull_back(layers[-1].layer, rows)) is not None:
+        rows, offset = pulled[0], offset + pulled[1]
+        layers.pop()
+    return combined(rows, offset, *through(layers, low, high))
+
+
+def magnitude(module: nn.Module, low: Tensor, high: Tensor, spec: Tensor) -> Tensor:
+    """Bounds ``[B, M]`` on the sums of absolute values that the last layer adds up for a specification.
+
+    Rounding errors of a network's answers are a small part of these, as of the answers themselves they need not be.
+    Arguments are those of :func:`interval`.
+    """
+    layers = layers_in(module)
+    rows, offset = check_spec(spec, low).abs(), spec.new_zeros(())
+    while layers and (pulled := pull_back(layers[-1].layer, rows, magnitudes=True)) is not None:
+        rows, offset = pulled[0], offset + pulled[1]
+        layers.pop()
+    least, most = through(layers, low, high)
+    return combined(rows, offset, *[torch.maximum(-least, most)] * 2)[1]
+
+
+class PlacedLayer(NamedTuple):
+    """A layer, and where in its module it is: ``2.0``, or ``2[1]`` for what a traced ``forward`` does second."""
+
+    path: str
+    layer: nn.Module
+
+
+def layers_in(module: nn.Module, single: bool = True) -> list[PlacedLayer]:
+    """The layers that a module applies one after the other, each with a rule.
+
+    Args:
+        module: as :func:`interval` takes it.
+        single: whether its input is one tensor; a module of several inputs has a rule of its own.
+
+    Raises:
+        VictimError: for a layer without a rule.
+    """
+    return list(_layers_in(module, single, ""))
+
+
+def through(layers: Iterable[PlacedLayer], low: Ends, high: Ends) -> Box:
+    """The box behind these layers."""
+    for _, layer in layers:
+        low, high = _rule_of(layer)(layer, low, high)
+    return cast(Box, (low, high))  # a layer answers with one tensor
+
+
+def combined(rows: Tensor, offset: Tensor, low: Tensor, high: Tensor) -> Box:
+    """Bounds ``[B, M]`` on ``rows @ x + offset`` in boxes ``[B, *S]``, for rows ``[M, N]`` or ``[B, M, N]``."""
+    low, high = low.flatten(1), high.flatten(1)
+    check_width(rows, low.shape[1])
+    centre = (rows @ ((low + high) / 2)[..., None]).squeeze(-1) + offset
+    radius = (rows.abs() @ ((high - low) / 2)[..., None]).squeeze(-1)
+    return centre - radius, centre + radius
 
 
 def rule(*kinds: type[nn.Module]) -> Callable[[R], R]:
@@ -95,10 +165,11 @@ def joined(*parts: Box | Tensor) -> Box:
     return torch.cat([low for low, _ in pairs], -1), torch.cat([high for _, high in pairs], -1)
 
 
-def _check(low: object, high: object) -> None:
+def check_box(low: object, high: object) -> None:
+    """Raise :class:`ValueRangeError` unless these are the ends of boxes, as :func:`interval` takes them."""
     if isinstance(low, tuple) and isinstance(high, tuple) and len(low) == len(high):
         for pair in zip(low, high, strict=True):
-            _check(*pair)
+            check_box(*pair)
         return
     low, high = _float_tensor(low), _float_tensor(high)
     if low.shape != high.shape or low.dtype != high.dtype:
@@ -108,30 +179,53 @@ def _check(low: object, high: object) -> None:
         raise ValueRangeError("a box has low <= high everywhere, and no NaN")
 
 
+def check_spec(spec: object, low: Ends) -> Tensor:
+    """A specification for boxes with these ends; :class:`ValueRangeError` for what is none."""
+    first = low if isinstance(low, Tensor) else low[0]
+    fits = isinstance(spec, Tensor) and (spec.dim() == 2 or (spec.dim() == 3 and len(spec) in (1, len(first))))
+    if not isinstance(spec, Tensor) or not fits or spec.dtype != first.dtype:
+        got = f"{spec.dtype} {tuple(spec.shape)}" if isinstance(spec, Tensor) else type(spec).__name__
+        raise ValueRangeError(
+            f"a specification is a tensor [M, K] or [{len(first)}, M, K] of {first.dtype}, as the box is, got {got}"
+        )
+    return spec
+
+
 def _float_tensor(end: object) -> Tensor:
     if not isinstance(end, Tensor) or not end.is_floating_point():
         raise ValueRangeError(f"a box has two float tensors as ends, got {getattr(end, 'dtype', type(end))}")
     return end
 
 
-def _through(module: nn.Module, low: Ends, high: Ends, path: str) -> Box:
+def _layers_in(module: nn.Module, single: bool, path: str) -> Iterator[PlacedLayer]:
     plain = not (module._forward_hooks or module._forward_pre_hooks)
     if plain and _is(module, nn.Sequential):
         for name, child in module._modules.items():  # children() leaves out the second use of a shared layer
             assert child is not None
-            low, high = _through(child, low, high, f"{path}.{name}" if path else name)
-        return cast(Box, (low, high))  # a Sequential takes one tensor
-    kind = next((kind for kind in type(module).__mro__ if kind in _RULES and _is(module, kind)), None)
-    layers = layers_of(module) if kind is None and plain and isinstance(low, Tensor) else None
+            yield from _layers_in(child, single, f"{path}.{name}" if path else name)
+        return
+    kind = _kind(module)
+    layers = layers_of(module) if kind is None and plain and single else None
     if layers is not None and layers != [module]:
         for i, layer in enumerate(layers):
-            low, high = _through(layer, low, high, f"{path}[{i}]")
-        return cast(Box, (low, high))
+            yield from _layers_in(layer, single, f"{path}[{i}]")
+        return
     if kind is None or not plain:
         what = f"layer {path} ({module})" if path else str(module)
         why = f"known: {', '.join(known())}" if plain else "a hook may change what it answers"
         raise VictimError(f"interval bounds have no rule for {what}: {why}; bounds.rule adds one")
-    return _RULES[kind](module, low, high)
+    yield PlacedLayer(path, module)
+
+
+def _kind(layer: nn.Module) -> type[nn.Module] | None:
+    """The type whose rule holds for a layer."""
+    return next((kind for kind in type(layer).__mro__ if kind in _RULES and _is(layer, kind)), None)
+
+
+def _rule_of(layer: nn.Module) -> Rule:
+    kind = _kind(layer)
+    assert kind is not None  # layers_in has looked
+    return _RULES[kind]
 
 
 def _is(module: nn.Module, kind: type[nn.Module]) -> bool:

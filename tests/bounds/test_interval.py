@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from adv_wrappers.bounds import interval, joined, known, monotone, rule
+from adv_wrappers.bounds.interval import magnitude
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Normalize
 from tests.core.helpers import linear, mlp, randn
@@ -125,6 +126,48 @@ def test_gradients_of_weights_and_box(kind):
         )
 
     assert torch.autograd.gradcheck(bounds, few, fast_mode=True)
+
+
+@pytest.mark.parametrize("kind", ["plain", "nested", "picture"])
+@pytest.mark.parametrize("rows", [(4,), (3, 4)])
+def test_a_specification_is_multiplied_into_the_last_linear_layer(kind, rows):
+    net, shape = net_of(kind, "leaky", 3)
+    low, high = boxes(shape, 5, 0.3)
+    width = net(low).shape[1]
+    spec = randn(*rows, width)
+    least, most = interval(net, low, high, spec)
+    share = torch.rand(200, *low.shape, dtype=torch.float64)
+    values = (spec @ net((low + share * (high - low)).flatten(0, 1)).unflatten(0, (200, 3))[..., None]).squeeze(-1)
+    assert least.shape == (3, 4) and (values >= least - ROUNDING).all() and (values <= most + ROUNDING).all()
+    single = interval(net, low, high)
+    apart = interval(nn.Identity(), *single, spec)
+    assert ((most - least) < apart[1] - apart[0] - 1e-6).any() and ((most - least) <= apart[1] - apart[0] + 1e-9).all()
+    every = interval(net, low, high, torch.eye(width, dtype=torch.float64))
+    torch.testing.assert_close(torch.stack(every), torch.stack(single))
+    sums = magnitude(net, low, high, spec)
+    assert (sums >= values.abs().amax(0) - ROUNDING).all()
+
+
+def test_a_specification_behind_a_curve_is_one_linear_layer_more():
+    net, (low, high) = nn.Sequential(linear(randn(3, 4)), nn.Tanh()), boxes((4,), 0, 0.5)
+    spec = randn(2, 3)
+    got, expected = interval(net, low, high, spec), interval(nn.Sequential(net, linear(spec)), low, high)
+    torch.testing.assert_close(torch.stack(got), torch.stack(expected))
+    low.requires_grad_()
+    assert torch.autograd.gradcheck(lambda low, spec: interval(net, low, high + 1, spec), [low, spec.requires_grad_()])
+
+
+@pytest.mark.parametrize(
+    ("spec", "word"),
+    [
+        (torch.zeros(2, 5), "each of the 3 outputs, got 5"), (torch.zeros(2, 3).double(), "torch.float32, as"),
+        (torch.zeros(3), r"\[M, K\]"), (torch.zeros(4, 2, 3), r"\[2, M, K\]"), ([1.0], "list"),
+    ],
+)  # fmt: skip
+def test_specifications_that_do_not_fit(spec, word):
+    for net in (nn.Linear(4, 3), nn.Sequential(nn.Linear(4, 3), nn.Tanh())):
+        with pytest.raises(ValueRangeError, match=word):
+            interval(net, torch.zeros(2, 4), torch.ones(2, 4), spec)
 
 
 class Ends(nn.Module):

@@ -1,0 +1,138 @@
+"""The actions that an agent may take anywhere in a box of observations: sound, from bounds on its network.
+
+An action is possible unless a bound excludes it: some other action's output is higher everywhere in the box. Bounds are
+computed in the victim's own dtype, and hold in exact arithmetic, while the victim plays what rounded arithmetic makes
+the largest. So a difference counts as above zero only where it is above ``2^7`` machine epsilons of what the last layer
+adds up: ten times the most that float32 was off in any agent measured here. Ties exclude nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Literal, get_args
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from adv_wrappers.bounds.interval import interval, magnitude
+from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.networks.tracing import layers_of
+from adv_wrappers.victims.module import ModuleVictim
+from adv_wrappers.victims.victim import Victim
+
+Method = Literal["interval", "crown", "full-crown", "refined", "bisect"]
+ROUNDING = 2**7  # machine epsilons of the sums of magnitudes
+
+
+def possible_actions(victim: Victim, low: Tensor, high: Tensor, method: Method = "crown") -> Tensor:
+    """Which actions some observation ``x`` with ``low <= x <= high`` may make the victim's mode; sound.
+
+    Args:
+        victim: one with actions ``Discrete(A)``, whose layers follow one another and have bounds.
+        low, high: raw observations ``[B, *S]`` of the victim's dtype, on its device.
+        method: how outputs are bounded. ``interval``: as fast as three evaluations. ``crown``: linear bounds, whose
+            relaxations lie in interval bounds of hidden layers. ``full-crown``: those of hidden layers are linear
+            bounds too. ``refined``: slopes are optimised for every difference. ``bisect``: boxes are split until every
+            action is found or excluded.
+
+    Returns:
+        bool ``[B, A]``; column a stands for the action ``start + a``. An action that the victim plays somewhere in the
+        box is always True; one that it plays nowhere may be.
+
+    Raises:
+        VictimError: for victims without such a network, with a hidden state, with other actions, and for weights that
+            are not finite.
+        ValueRangeError: for boxes that are none, and unknown methods.
+
+    >>> from adv_wrappers import load_victim
+    >>> x = torch.tensor([[0.0, 0.0, 0.05, 0.0]])
+    >>> possible_actions(load_victim("zoo:cartpole-dqn"), x - 0.001, x + 0.001, "interval").tolist()
+    [[False, True]]
+    """
+    if not isinstance(victim.action_space, spaces.Discrete):
+        raise VictimError(f"expected a victim with Discrete actions, got {victim!r}")
+    net, count = params_network(victim), victim.width
+    _check(victim, low, high, method)
+    # every pair once: where its difference is above zero one action is excluded, where it is below zero the other
+    first, second = torch.tensor([*itertools.combinations(range(count), 2)], device=low.device).view(-1, 2).unbind(1)
+    one = torch.eye(count, dtype=low.dtype, device=low.device)
+    least, most = _bounds(victim, net, low, high, one[first] - one[second], method)
+    possible = torch.ones(len(low), count, dtype=torch.bool, device=low.device)
+    for excluded, rows in ((second, least > 0), (first, most < 0)):
+        times = torch.zeros(len(low), count, device=low.device).index_add_(1, excluded, rows.float())
+        possible &= times == 0
+    return possible
+
+
+def action_bounds(
+    victim: Victim, low: Tensor, high: Tensor, method: Method = "crown"
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """A box ``(low, high)`` ``[B, D]`` that holds the victim's modes at every ``x`` with ``low <= x <= high``; sound.
+
+    In the units of the environment, as the agent plays them: clipped to the action space where it clips.
+
+    Args:
+        victim: one with continuous actions, whose layers follow one another and have bounds.
+        low, high: raw observations ``[B, *S]`` of the victim's dtype, on its device.
+        method: as for :func:`possible_actions`; ``bisect`` is for discrete actions alone.
+
+    Raises:
+        VictimError: for victims without such a network, with a hidden state, with discrete actions, and for weights
+            that are not finite.
+        ValueRangeError: for boxes that are none, and unknown methods.
+    """
+    if not isinstance(victim.action_space, spaces.Box):
+        raise VictimError(f"expected a victim with continuous actions, got {victim!r}")
+    net = params_network(victim)
+    _check(victim, low, high, method)
+    if method == "bisect":
+        raise ValueRangeError(
+            "method='bisect' decides which discrete actions are possible; continuous ones take others"
+        )
+    size = victim.width // 2 if victim.kind == "gaussian" else victim.width
+    mean = torch.eye(size, victim.width, dtype=low.dtype, device=low.device)
+    beside = low.new_zeros(len(low), victim.width - size)
+    ends = _bounds(victim, net, low, high, mean, method)
+    with torch.no_grad():
+        least, most = (victim.mode(torch.cat([end, beside], -1)) for end in ends)  # rises with every mean
+    return least, most
+
+
+def params_network(victim: Victim) -> nn.Sequential:
+    """The layers from raw observations to the victim's parameters, around its weights.
+
+    Raises:
+        VictimError: for a victim with a hidden state, a function, and a network whose layers do not follow one another.
+    """
+    if victim.recurrent:
+        raise VictimError(f"there are no bounds for victims with a hidden state, got {victim!r}")
+    net = victim.net if isinstance(victim, ModuleVictim) else None
+    if not isinstance(net, nn.Module) or not isinstance(victim.observation_space, spaces.Box):
+        raise VictimError(f"expected a victim around a torch module with Box observations, got {victim!r}")
+    layers = layers_of(net, pairs=True)
+    return nn.Sequential(*([net] if layers is None else layers))  # bounds say which layer has no rule
+
+
+def _check(victim: Victim, low: Tensor, high: Tensor, method: str) -> None:
+    if method not in get_args(Method):
+        raise ValueRangeError(f"method must be one of {', '.join(get_args(Method))}, got {method!r}")
+    shape = victim.observation_space.shape or ()
+    for end in (low, high):
+        if not isinstance(end, Tensor) or end.dtype != victim.dtype or tuple(end.shape[1:]) != shape or end.dim() < 1:
+            got = f"{end.dtype} {tuple(end.shape)}" if isinstance(end, Tensor) else type(end).__name__
+            raise ValueRangeError(f"the ends of a box are {victim.dtype} {('B', *shape)}, got {got}")
+    if not bool(torch.isfinite(low).all() & torch.isfinite(high).all()):
+        raise ValueRangeError("the ends of a box must be finite numbers")
+
+
+def _bounds(
+    victim: Victim, net: nn.Module, low: Tensor, high: Tensor, spec: Tensor, method: Method
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Bounds ``[B, M]`` on ``spec`` times what the victim computes, its rounding included."""
+    with torch.no_grad():
+        margin = ROUNDING * torch.finfo(low.dtype).eps * magnitude(net, low, high, spec)
+        least, most = interval(net, low, high, spec)
+    if not bool(torch.isfinite(margin).all() & torch.isfinite(least).all() & torch.isfinite(most).all()):
+        raise VictimError(f"bounds on {victim!r} are not finite: are its weights?")
+    return least - margin, most + margin

@@ -1,0 +1,171 @@
+"""Possible actions: no action that is played in a box is missing, whatever the method, float32 ties included."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from adv_wrappers import load_victim
+from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.victims.possible import action_bounds, possible_actions
+from tests.core.helpers import actor, chooser, mlp, randn
+
+METHODS = ["interval"]
+
+
+def inside(low, high, count=300):
+    """Points of boxes ``[count, B, *S]``: half of them corners."""
+    share = torch.rand(count, *low.shape, dtype=low.dtype, generator=torch.Generator().manual_seed(0))
+    share[: count // 2] = share[: count // 2].round()
+    return torch.minimum(torch.maximum(low + share * (high - low), low), high)
+
+
+def played(victim, points):
+    """Which actions are played at some of these points, ``[B, A]``."""
+    modes = victim.params(points.flatten(0, 1)).argmax(-1).view(points.shape[:2])
+    return nn.functional.one_hot(modes, victim.width).bool().any(0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("radius", [0.0, 0.02, 0.3, 3.0])
+def test_every_action_that_is_played_is_possible(method, radius):
+    victim, x = chooser(mlp(4, 3), "q"), randn(30, 4)
+    possible = possible_actions(victim, x - radius, x + radius, method)
+    assert possible.shape == (30, 3) and possible.dtype == torch.bool
+    found = played(victim, inside(x - radius, x + radius))
+    assert (possible | ~found).all()
+    if radius == 0:
+        assert torch.equal(possible, found)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_float32_around_a_tie(method):
+    """Boxes of a few floats around points where two outputs are equal: rounding decides what is played there."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2, bias=False))
+    victim = chooser(net.float(), "logits", actions=2)
+    start, end = randn(2, 400, 4, dtype=torch.float32) * 5
+    differs = victim.params(start).argmax(-1) != victim.params(end).argmax(-1)
+    start, end = start[differs], end[differs]
+    for _ in range(60):
+        middle = (start + end) / 2
+        same = (victim.params(middle).argmax(-1) == victim.params(start).argmax(-1))[:, None]
+        start, end = torch.where(same, middle, start), torch.where(same, end, middle)
+    for radius in (0.0, 1e-6):
+        low, high = torch.minimum(start, end) - radius, torch.maximum(start, end) + radius
+        possible = possible_actions(victim, low, high, method)
+        assert len(low) > 50 and possible.all()
+        assert (possible | ~played(victim, inside(low, high, 100))).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_outputs_that_tie_everywhere(method):
+    net = nn.Linear(4, 3).double()
+    with torch.no_grad():
+        net.weight.zero_()
+        net.bias.copy_(torch.tensor([1.0, 1.0, 0.0]))
+    x = randn(2, 4)
+    assert possible_actions(chooser(net), x, x + 1, method).tolist() == [[True, True, False]] * 2
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "bisect"])
+@pytest.mark.parametrize("kind", ["mean", "gaussian"])
+def test_every_action_lies_in_the_box_of_actions(method, kind):
+    victim, x = actor(mlp(4, 6 if kind == "gaussian" else 3), kind, clip=kind == "gaussian"), randn(20, 4)
+    low, high = x - 0.1, x + 0.1
+    least, most = action_bounds(victim, low, high, method)
+    points = inside(low, high)
+    modes = victim.mode(victim.params(points.flatten(0, 1))).view(300, 20, 3)
+    assert least.shape == (20, 3) and (modes >= least).all() and (modes <= most).all()
+    if kind == "gaussian":
+        assert (least >= -1).all() and (most <= 1).all()
+    assert ((most - least).mean() < 2.5 * (modes.amax(0) - modes.amin(0)).mean()) or kind == "mean"
+
+
+def test_a_class_that_answers_with_a_pair():
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mean, self.log_std = mlp(4, 3), nn.Parameter(torch.zeros(3, dtype=torch.float64))
+
+        def forward(self, x):
+            return self.mean(x), self.log_std
+
+    x = randn(2, 4)
+    victim = actor(Pair(), "gaussian")
+    least, most = action_bounds(victim, x, x, "interval")
+    torch.testing.assert_close(least, victim.mode(victim.params(x)), rtol=1e-12, atol=1e-12)
+    assert (least < most).all()
+
+
+@pytest.mark.parametrize("name", ["cartpole-dqn", "cartpole-a2c", "cartpole-ppo", "mountaincar-dqn", "pong-ppo"])
+def test_zoo_agents_that_choose(name):
+    victim = load_victim(f"zoo:{name}")
+    shape = victim.observation_space.shape
+    x = torch.rand(2, *shape) * (255.0 if len(shape) == 3 else 0.05)
+    for method in METHODS:
+        possible = possible_actions(victim, x, x + (1e-3 if len(shape) == 3 else 1e-4), method)
+        assert (possible | ~played(victim, x[None])).all()
+        assert not possible.all()
+
+
+@pytest.mark.parametrize("name", ["hopper-ppo", "walker2d-ppo"])
+def test_zoo_agents_with_continuous_actions(name):
+    victim = load_victim(f"zoo:{name}")
+    x = randn(3, *victim.observation_space.shape, dtype=torch.float32) * victim.scale.float()
+    for method in METHODS:
+        if method != "bisect":
+            least, most = action_bounds(victim, x, x + 1e-3 * victim.scale.float(), method)
+            action = victim.mode(victim.params(x))
+            assert ((least <= action) & (action <= most)).all() and (most - least).max() < 0.5
+
+
+def test_refusals():
+    x = randn(2, 4)
+    victim = chooser(mlp(4, 3))
+    with pytest.raises(ValueRangeError, match="method must be one of interval, crown"):
+        possible_actions(victim, x, x, "best")
+    with pytest.raises(ValueRangeError, match=r"torch.float64 \('B', 4\), got torch.float32"):
+        possible_actions(victim, x.float(), x.float(), "interval")
+    with pytest.raises(ValueRangeError, match="finite"):
+        possible_actions(victim, x - torch.inf, x, "interval")
+    with pytest.raises(ValueRangeError, match="low <= high"):
+        possible_actions(victim, x + 1, x, "interval")
+    with pytest.raises(VictimError, match="Discrete actions"):
+        possible_actions(actor(mlp(4, 3)), x, x, "interval")
+    with pytest.raises(VictimError, match="continuous actions"):
+        action_bounds(victim, x, x, "interval")
+    with pytest.raises(ValueRangeError, match="continuous ones take others"):
+        action_bounds(actor(mlp(4, 3)), x, x, "bisect")
+
+
+def test_networks_without_bounds():
+    x = randn(2, 4)
+    with pytest.raises(VictimError, match=r"GELU.*known"):
+        possible_actions(chooser(nn.Sequential(nn.GELU(), mlp(4, 3))), x, x, "interval")
+    from_function = chooser(mlp(4, 3).forward, dtype=torch.float64)
+    with pytest.raises(VictimError, match="torch module"):
+        possible_actions(from_function, x, x, "interval")
+    victim = chooser(mlp(4, 3))
+    with torch.no_grad():
+        victim.net[0].weight[0, 0] = torch.nan
+    with pytest.raises(VictimError, match="not finite"):
+        possible_actions(victim, x, x, "interval")
+
+
+class Remembers(nn.Module):
+    """A network with a hidden state."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = mlp(4, 3)
+
+    def forward(self, x, state):
+        return self.net(x), state
+
+
+def test_a_hidden_state():
+    victim = chooser(Remembers(), initial_state=lambda rows: torch.zeros(rows, 1))
+    with pytest.raises(VictimError, match="hidden state"):
+        possible_actions(victim, randn(2, 4), randn(2, 4), "interval")
