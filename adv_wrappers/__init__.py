@@ -24,6 +24,7 @@ from adv_wrappers import all_attacks
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Hybrid, Induce, Timed
 from adv_wrappers.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.atari.daylight_ids import register_daylight
+from adv_wrappers.certification.certificate import certify
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.sparse import L0, Sparse
@@ -97,10 +98,10 @@ register_daylight()
 
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
-    "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation", "PerturbationCost",
-    "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid", "Victim", "Window",
-    "evaluate", "fewest_perturbations", "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate",
-    "load_victim", "presets", "register", "resilience", "robustness", "save_card", "threat", "train_adversary",
-    "train_agent", "train_critic", "wrap",
+    "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation",
+    "PerturbationCost", "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid",
+    "Victim", "Window", "certify", "evaluate", "fewest_perturbations", "from_module", "from_onnx", "from_sb3",
+    "from_torchscript", "imitate", "load_victim", "presets", "register", "resilience", "robustness", "save_card",
+    "threat", "train_adversary", "train_agent", "train_critic", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip

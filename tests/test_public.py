@@ -22,7 +22,7 @@ THREATS = {"ThreatModel", "presets", "threat", "wrap"}
 WRAPPERS = {"AdversaryEnv", "PerturbAction", "PerturbObservation", "PerturbationCost", "ProbabilisticTiming"}
 VICTIMS = {"Victim", "from_module", "from_onnx", "from_sb3", "from_torchscript", "load_victim", "save_card"}
 RUNS = {
-    "Report", "evaluate",
+    "Report", "certify", "evaluate",
     "fewest_perturbations", "imitate", "register", "resilience", "robustness", "train_adversary", "train_agent",
     "train_critic",
 }  # fmt: skip
@@ -34,6 +34,7 @@ ELSEWHERE = {
     "adv_wrappers.adversaries": {"Actor", "Director"},
     "adv_wrappers.atari": {"RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"},
     "adv_wrappers.attacks.critic": {"Critic"},
+    "adv_wrappers.certification.certificate": {"Certificate"},
     "adv_wrappers.core.budgets": {"Budget"},
     "adv_wrappers.core.perturbation": {"Perturbation"},
     "adv_wrappers.daylight": {"Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"},

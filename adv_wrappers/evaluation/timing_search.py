@@ -8,7 +8,6 @@ the steps that were perturbed; a state that can no longer lead to anything bette
 from __future__ import annotations
 
 import copy
-import gc
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Action, Info, Observation
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState
+from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState, collection_paused
 from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
 from adv_wrappers.utils.numbers import check_integer, check_number, integer
 from adv_wrappers.victims import Victim
@@ -122,15 +121,10 @@ class TimingSearch(DeterministicEpisodes):
         root, clean, clean_then = self._clean_episode(seed)
         rest = clean - clean_then
         found = SearchedEpisode([FoundTiming(clean, ())] * (1 if most is None else most + 1), clean)
-        collecting = gc.isenabled()
-        gc.disable()  # many small objects, none of them in a circle: looking for those takes a quarter of the time
-        try:
+        with collection_paused():
             # a quick search for something to beat: once an episode is perturbed, it is at every step
             for goes_on in (False, True):
                 self._search(root, found, cost, np.inf if most is None else most, rest, goes_on)
-        finally:
-            if collecting:
-                gc.enable()
         return found
 
     def _clean_episode(self, seed: int) -> tuple[SearchNode, float, float]:

@@ -1,0 +1,1 @@
+"""Certified returns: what no attack within a budget takes from an agent."""

@@ -1,0 +1,288 @@
+"""certify: what an agent earns at least, whatever is done to its observations within a budget.
+
+Three figures of Oikarinen et al. 2020 and one that holds: the greedy worst-case reward (GWC, an estimate), the absolute
+worst-case reward (AWC, exact where its search finishes), the action certification rate (ACR), and a lower bound on the
+return that holds for every attack, finished or not (``lower``).
+
+Beyond the paper: searches that do not finish are counted, and bound the return all the same; the paper leaves them out.
+Its possible actions are those whose upper bound reaches the largest lower bound; here bounds are on differences of
+outputs, which exclude more.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adv_wrappers.certification.least_return import LeastReturn
+from adv_wrappers.certification.perturbed_victim import PerturbedVictim
+from adv_wrappers.certification.rewards import own_action, play_choices, worst_possible_action
+from adv_wrappers.certification.search import ActionSearch, Order
+from adv_wrappers.core.arithmetic import Scale
+from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.types import JSON
+from adv_wrappers.errors import BudgetError, ValueRangeError
+from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.evaluate import MOST_EPISODES
+from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.utils.numbers import check_number, integer
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims import Victim
+from adv_wrappers.victims.possible import Method
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Progress = Callable[[str, int, int], None]
+
+_LOOKED_AT = 32  # steps of the first episode that must draw no random numbers, before anything is computed
+_SHARE = 0.5  # of the limits of a search that depth-first gets, before best-first goes on
+
+
+@dataclass(frozen=True, repr=False)
+class Certificate:
+    """Certified returns of some episodes; arrays have one entry an episode.
+
+    Attributes:
+        victim, env: the agent and the environment, as reports call them.
+        within: the budget.
+        method: how outputs were bounded.
+        seeds: the seeds of the episodes, those of :func:`adv_wrappers.evaluate` with the same ``seed``.
+        least_reward, least_return: what the bounds take to be the least of a step and of an episode; None where it was
+            not known.
+        clean_returns: what the agent earns without an attack; float64 ``[E]``.
+        gwc_returns: greedy worst-case rewards; float64 ``[E]``. Estimates, which an attack may fall below.
+        awc_returns: absolute worst-case rewards; float64 ``[E]``, NaN where the search was not finished.
+        lower_returns: lower bounds on the return under every attack within the budget; float64 ``[E]``, NaN where
+            nothing was searched.
+        lowest_found: the lowest return of a sequence of possible actions that a search followed to its end; float64
+            ``[E]``, NaN where there was none. The absolute worst case is no higher.
+        clean_acr, gwc_acr: the shares of steps with one possible action, on the clean path and on that of the greedy
+            worst case; float64 ``[E]``.
+        finished_searches: whether the search was finished; bool ``[E]``.
+        node_counts: how many steps the search simulated; int64 ``[E]``.
+        sequence_counts: how many sequences it followed to their end; int64 ``[E]``.
+    """
+
+    victim: str
+    env: str
+    within: Budget
+    method: str
+    seeds: tuple[int, ...]
+    least_reward: float | None
+    least_return: float | None
+    clean_returns: Floats
+    gwc_returns: Floats
+    awc_returns: Floats
+    lower_returns: Floats
+    lowest_found: Floats
+    clean_acr: Floats
+    gwc_acr: Floats
+    finished_searches: NDArray[np.bool_]
+    node_counts: Integers
+    sequence_counts: Integers
+
+    @property
+    def clean(self) -> float:
+        """The mean clean return."""
+        return float(self.clean_returns.mean())
+
+    @property
+    def gwc(self) -> float:
+        """The mean greedy worst-case reward, an estimate."""
+        return float(self.gwc_returns.mean())
+
+    @property
+    def awc(self) -> float:
+        """The mean absolute worst-case reward; NaN unless every search was finished."""
+        return float(self.awc_returns.mean())
+
+    @property
+    def acr(self) -> float:
+        """The mean action certification rate on the clean path."""
+        return float(self.clean_acr.mean())
+
+    @property
+    def lower(self) -> float:
+        """The mean of the lower bounds: no attack within the budget leaves a lower mean return on these episodes."""
+        return float(self.lower_returns.mean())
+
+    @property
+    def finished(self) -> float:
+        """The share of searches that were finished."""
+        return float(self.finished_searches.mean())
+
+    @property
+    def nodes(self) -> float:
+        """The mean number of simulated steps of a search."""
+        return float(self.node_counts.mean())
+
+    def to_dict(self) -> dict[str, JSON]:
+        """The JSON form, the means included; None stands for NaN."""
+        means = ("clean", "gwc", "awc", "acr", "lower", "finished", "nodes")
+        arrays = {field.name: _json(getattr(self, field.name)) for field in fields(self)}
+        return {**{name: _json(getattr(self, name)) for name in means}, **arrays}
+
+    def __repr__(self) -> str:
+        return (
+            f"<Certificate of {self.victim} in {self.env} within {self.within!r}, {len(self.seeds)} episodes: "
+            f"clean {self.clean:g}, gwc {self.gwc:g}, awc {self.awc:g}, acr {self.acr:.3g}, lower {self.lower:g}, "
+            f"finished {self.finished:.0%}>"
+        )
+
+
+def _json(value: object) -> JSON:
+    if isinstance(value, Budget):
+        return value.to_dict()
+    if isinstance(value, np.ndarray):
+        return [_json(entry) for entry in value.tolist()]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def certify(
+    victim: Victim | str, env: str | MakeEnv, eps: float | None = None, episodes: int = 10, seed: int = 0,
+    method: Method = "crown", budget_s: float | None = 10.0, *, scale: Scale = None, within: Budget | None = None,
+    least_reward: float | None = None, least_return: float | None = None, order: Order | None = None,
+    max_sequences: int | None = 5000, max_nodes: int | None = 1_000_000, num_envs: int | None = None,
+    env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None, quantize: bool = True,
+    progress: Progress | None = None,
+) -> Certificate:  # fmt: skip
+    """Bound from below what an agent earns, whatever is done to its observations within a budget.
+
+    The victim and the simulator must be deterministic. Every step of an episode may be attacked, also those that a
+    schedule would leave alone, and the adversary may know everything. What is certified is the return of the episodes
+    with these seeds: those that ``evaluate(victim, env, ..., episodes, seed)`` plays.
+
+    Args:
+        victim: the agent, or a reference such as ``"zoo:cartpole-dqn"``: one discrete action a step, its most likely
+            one, by a feed-forward network whose layers have bounds.
+        env: an id, or a function that makes one environment.
+        eps: the radius of :class:`adv_wrappers.Linf` around every observation, in its units or in those of ``scale``.
+        episodes, seed: as for :func:`adv_wrappers.evaluate`, with the same seeds for the episodes.
+        method: how the outputs of the network are bounded: ``"interval"``, ``"crown"``, ``"full-crown"``,
+            ``"refined"`` or ``"bisect"``, from the fastest to the tightest.
+        budget_s: seconds for the search of an episode, of the monotonic clock; None for no limit of time, 0 for no
+            search: then GWC and ACR are computed alone. What a search reaches in a time depends on the machine;
+            ``max_nodes`` makes it repeatable.
+        scale: the scale of ``Linf``.
+        within: a budget instead of ``eps``: ``Linf``, ``Valid`` or one of these in ``Newest``.
+        least_reward: the least reward of a step; None takes it from a table (CartPole, MountainCar, Acrobot, ...).
+        least_return: the least return of an episode, as the rules set it; None takes that of some Atari games. A
+            search that finds it is finished.
+        order: the order of the search: ``"depth-first"``, the paper's, or ``"best-first"``, which raises the lower
+            bound. None takes depth-first for half of the time and steps, then best-first.
+        max_sequences: after how many sequences depth-first stops; the paper's 5000. None for any number.
+        max_nodes: how many steps are simulated for an episode at most; None for any number. States that are open are
+            kept in memory, some kilobytes each; of images a hundred.
+        num_envs: how many environments are stepped side by side for GWC; None takes 32, or 8 for images.
+        env_kwargs, make: as for :func:`adv_wrappers.evaluate`.
+        quantize: False lets integer observations vary as floats, for budgets below one grey level, as attacks with
+            ``quantize=False`` do.
+        progress: called as ``progress(what, episodes finished, episodes)`` where ``what`` is ``"clean"``, ``"gwc"`` or
+            ``"search"``.
+
+    Returns:
+        The certificate. ``lower`` is never above what an attack within the budget leaves on the same seeds.
+
+    Raises:
+        VictimError: for a victim that samples, has a hidden state or no bounds, or does not fit the environment.
+        BudgetError: for a budget that is no box, unbounded, or below one grey level.
+        SpaceError: for actions other than one discrete one, and observations other than one Box.
+        SnapshotError: for a simulator that cannot be saved, does not repeat, or draws random numbers in its steps.
+        ValueRangeError: for numbers out of range; where neither the least reward of a step nor that of an episode is
+            known, or it is negative without a limit of steps; and for a reward below it.
+
+    >>> from adv_wrappers import certify
+    >>> found = certify("zoo:cartpole-dqn", "CartPole-v1", 0.001, episodes=2, max_nodes=400)
+    >>> found.clean_returns, found.finished_searches, bool((found.lower_returns <= found.clean_returns).all())
+    (array([500., 500.]), array([False, False]), True)
+    """
+    episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
+    budget = _budget(eps, scale, within)
+    if budget_s is not None:
+        check_number("budget_s", budget_s, 0)
+    max_nodes = None if max_nodes is None else integer("max_nodes", max_nodes, 1)
+    max_sequences = None if max_sequences is None else integer("max_sequences", max_sequences, 1)
+    if order not in (None, "depth-first", "best-first"):
+        raise ValueRangeError(f"order must be 'depth-first', 'best-first' or None, got {order!r}")
+    seeds, searched = draw_seeds(seed, episodes), budget_s != 0
+    with closing(DeterministicEpisodes(victim, env, env_kwargs, make)) as played, one_thread():
+        space = played.env.observation_space
+        perturbed = PerturbedVictim(played.victim, space, budget, method, quantize)
+        images = len(space.shape or ()) > 1
+        rows = min((8 if images else 32) if num_envs is None else integer("num_envs", num_envs, 1), episodes)
+        least = LeastReturn.create(played.env, played.name, least_reward, least_return) if searched else None
+        _check_start(played, perturbed, seeds[0], searched)
+        paths = [
+            play_choices(played.make_env, perturbed, seeds, choose, rows, _progress(progress, what, episodes))
+            for what, choose in (("clean", own_action), ("gwc", worst_possible_action))
+        ]
+        awc, lower, lowest = (np.full(episodes, np.nan) for _ in range(3))
+        finished = np.zeros(episodes, bool)
+        nodes, sequences = np.zeros(episodes, np.int64), np.zeros(episodes, np.int64)
+        told = _progress(progress, "search", episodes)
+        for i in range(episodes if least is not None else 0):
+            assert least is not None
+            search = ActionSearch(played, perturbed, least, seeds[i], 8 if images else 64)
+            _search(search, order, budget_s, max_nodes, max_sequences)
+            lower[i], finished[i], nodes[i], sequences[i] = (
+                search.lower, search.finished, search.nodes, search.sequences,
+            )  # fmt: skip
+            lowest[i] = search.lowest if search.sequences else np.nan
+            awc[i] = search.lowest if search.finished else np.nan
+            told(i + 1)
+        clean, gwc = paths
+        known = (None, None) if least is None else (least.reward, least.whole)
+        return Certificate(
+            played.label, played.name, perturbed.budget, method, tuple(seeds), *known, clean.returns, gwc.returns, awc,
+            lower, lowest, clean.acr, gwc.acr, finished, nodes, sequences,
+        )  # fmt: skip
+
+
+def _progress(progress: Progress | None, what: str, episodes: int) -> Callable[[int], None]:
+    return lambda done: None if progress is None else progress(what, done, episodes)
+
+
+def _search(
+    search: ActionSearch, order: Order | None, budget_s: float | None, max_nodes: int | None, max_sequences: int | None
+) -> None:
+    """Search one episode within its limits."""
+    share, started = 1.0 if order is not None else _SHARE, time.monotonic()
+    if order != "best-first":
+        seconds, most = (None if limit is None else share * limit for limit in (budget_s, max_nodes))
+        search.run("depth-first", seconds, None if most is None else int(most), max_sequences)
+    if order != "depth-first":
+        seconds = None if budget_s is None else max(budget_s - (time.monotonic() - started), 0.0)
+        search.run("best-first", seconds, max_nodes)
+
+
+def _check_start(played: DeterministicEpisodes, victim: PerturbedVictim, seed: int, searched: bool) -> None:
+    """Look at the first steps of an episode for what would fail later: missing bounds, and random simulators."""
+    env = played.env
+    victim.possible(played.batch([env.reset(seed=seed)[0]]))
+    first = played.reset(seed) if searched else None
+    observation = env.reset(seed=seed)[0]
+    for _ in range(_LOOKED_AT if searched else 0):
+        action = own_action(*victim.possible(played.batch([observation]))).item()
+        observation, _, terminated, truncated, _ = env.step(played.start + action)
+        if terminated or truncated:
+            break
+    if first is not None:
+        played.check_drew_nothing(first)
+
+
+def _budget(eps: float | None, scale: Scale, within: Budget | None) -> Budget:
+    """The budget that ``eps`` and ``scale``, or ``within`` name."""
+    if (eps is None) == (within is None) or (within is not None and scale is not None):
+        raise BudgetError(
+            f"give either eps, with scale if need be, or within=, got eps={eps!r}, scale={scale!r}, within={within!r}"
+        )
+    if within is not None and not isinstance(within, Budget):
+        raise BudgetError(f"within must be a budget such as Linf(0.1), got {within!r}")
+    return Linf(eps, scale) if within is None else within  # type: ignore[arg-type]  # Linf says what eps must be

@@ -1,0 +1,161 @@
+"""Searches over action sequences: the lowest return that attacks on a deterministic victim can bring about.
+
+Oikarinen et al. 2020, Algorithm 1: from the first state on, every action that the victim may take at some observation
+within the budget is followed. The lowest return of all these sequences is the absolute worst-case reward, AWC. Where
+victim and simulator are deterministic no attack within the budget leaves less: whatever it shows, the victim plays one
+of the possible actions, and the search has followed it.
+
+Their number grows exponentially with the length of an episode, so most searches have to stop before. What is left then
+are states from which sequences are still open, and the return of each of these is bounded from below
+(:class:`adv_wrappers.certification.least_return.LeastReturn`). The lowest of these bounds, and of the returns that were
+found, holds for every attack, whenever the search stops. Two orders are built on the same open states:
+
+- depth-first, as in the paper, which finds low returns early. The paper's cap is 5000 sequences.
+- best-first: the open states of the lowest bound go next, which raises the bound of all as fast as can be.
+
+A state whose bound is not below the lowest return found so far is dropped, since nothing lower follows from it: that
+includes the paper's rule to stop at a sequence of the worst return there is. A state that equals one met before to the
+bit, with at least its reward so far, is dropped too: the same follows from it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from adv_wrappers.certification.least_return import LeastReturn
+from adv_wrappers.certification.perturbed_victim import PerturbedVictim
+from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState, collection_paused
+
+Order = Literal["depth-first", "best-first"]
+
+
+@dataclass
+class OpenState:
+    """A state from which sequences are open.
+
+    Attributes:
+        state: the saved state.
+        total: the reward so far.
+        steps: the number of steps so far.
+        bound: the least return of any sequence through it.
+    """
+
+    state: SavedState
+    total: float
+    steps: int
+    bound: float
+
+    def __lt__(self, other: OpenState) -> bool:
+        """Whether best-first looks at this one before: at the lower bound, and of equal ones at the later state."""
+        return (self.bound, -self.steps) < (other.bound, -other.steps)
+
+
+class ActionSearch:
+    """The search of one episode; it can be gone on with, in either order.
+
+    Args:
+        episodes: the victim and the environment.
+        victim: the same victim under a budget.
+        least: what is known of rewards.
+        seed: the seed of the episode.
+        batch: of how many states the possible actions are computed at once.
+
+    Attributes:
+        lowest: the lowest return of a sequence that was followed to its end; infinity before there is one.
+        nodes: how many steps were simulated.
+        sequences: how many sequences were followed to their end.
+        open: the states from which sequences are open.
+
+    Raises:
+        SnapshotError: for a simulator that cannot be saved, does not repeat, or draws random numbers in its steps.
+        ValueRangeError: for rewards below what is taken to be the least.
+    """
+
+    def __init__(
+        self, episodes: DeterministicEpisodes, victim: PerturbedVictim, least: LeastReturn, seed: int, batch: int = 64
+    ) -> None:
+        self.episodes, self.victim, self.least, self.batch = episodes, victim, least, batch
+        self.lowest, self.nodes, self.sequences = math.inf, 0, 0
+        self.first = episodes.reset(seed)
+        self.open = [OpenState(self.first, 0.0, 0, least.after(0.0, 0))]
+
+    @property
+    def lower(self) -> float:
+        """What no attack within the budget leaves less than; it rises as the search goes on."""
+        return min([self.lowest, *(state.bound for state in self.open)])
+
+    @property
+    def finished(self) -> bool:
+        """Whether no open sequence can have a return below ``lowest``, which then is the worst case."""
+        return self.lower == self.lowest
+
+    def run(
+        self, order: Order, budget_s: float | None = None, max_nodes: int | None = None,
+        max_sequences: int | None = None,
+    ) -> None:  # fmt: skip
+        """Go on until the search is finished or a limit is reached; limits are looked at between batches.
+
+        Args:
+            order: which open states go next.
+            budget_s: seconds from now on, None for no limit.
+            max_nodes: how many steps are simulated at most, those of earlier calls included; None for any number.
+            max_sequences: after how many sequences to stop, those of earlier calls included; None for no limit.
+        """
+        until = math.inf if budget_s is None else time.monotonic() + budget_s
+        most = math.inf if max_nodes is None else max_nodes
+        ends = math.inf if max_sequences is None else max_sequences
+        if order == "best-first":
+            heapq.heapify(self.open)
+        with collection_paused():
+            while self.open and self.sequences < ends and time.monotonic() < until:
+                count = int(min(self.batch, (most - self.nodes) // self.episodes.count))
+                if count < 1:
+                    break
+                self._follow(self._next(order, count), order)
+
+    def _next(self, order: Order, count: int) -> list[OpenState]:
+        """The open states that go next, at most ``count``; those from which nothing lower can follow are dropped."""
+        if order == "depth-first":
+            taken, self.open[-count:] = self.open[-count:], []
+        else:
+            taken = [heapq.heappop(self.open) for _ in range(min(count, len(self.open)))]
+        return [state for state in taken if state.bound < self.lowest]
+
+    def _follow(self, states: list[OpenState], order: Order) -> None:
+        """Try every possible action of some states."""
+        if not states:
+            return
+        possible, outputs = self.victim.possible(self.episodes.batch([state.state.observation for state in states]))
+        # what looks worst to the victim is pushed last, so that depth-first tries it first
+        ranked = outputs.argsort(-1, descending=True).cpu().numpy()
+        for state, allowed, actions in zip(states, possible, ranked, strict=True):
+            for action in actions[allowed[actions]]:
+                after = self._step(state, action)
+                if after is None or after.bound >= self.lowest:
+                    continue
+                if order == "depth-first":
+                    self.open.append(after)
+                else:
+                    heapq.heappush(self.open, after)
+
+    def _step(self, before: OpenState, action: np.int64) -> OpenState | None:
+        """The state after an action; None where that ends the episode."""
+        env, steps = self.episodes.env, before.steps + 1
+        before.state.snapshot.restore(env)
+        observation, reward, terminated, truncated, info = env.step(self.episodes.start + action)
+        self.nodes += 1
+        over = bool(terminated or truncated)
+        total = before.total + self.least.check(reward, steps, over)
+        if not over:
+            return OpenState(self.episodes.saved(observation, info), total, steps, self.least.after(total, steps))
+        self.episodes.check_drew_nothing(self.first)
+        self.least.check_return(total)
+        self.sequences += 1
+        self.lowest = min(self.lowest, total)
+        return None

@@ -1,0 +1,185 @@
+"""certify: its figures beside attacks on the same seeds, its limits, and what it refuses before anything is played."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
+
+import adv_wrappers as adv
+from adv_wrappers import Linf, Newest, certify, evaluate, from_module, load_victim
+from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.rollout import draw_seeds
+from tests.certification.walks import STEPS, Walk, every_return, walker
+from tests.core.helpers import box, linear, randn
+
+EPS = 0.5
+
+
+def certified(**changed):
+    arguments = {"victim": walker(), "env": Walk, "eps": EPS, "episodes": 4, "method": "interval", "least_reward": 0.0}
+    return certify(**{**arguments, **changed})
+
+
+def test_the_figures_of_an_environment_that_is_followed_whole():
+    found, seeds = certified(), draw_seeds(0, 4)
+    worst = [min(every_return(Walk(), walker(), seed, EPS)) for seed in seeds]
+    assert found.seeds == tuple(seeds) and found.finished_searches.all() and found.finished == 1
+    assert found.awc_returns.tolist() == found.lower_returns.tolist() == found.lowest_found.tolist() == worst
+    assert (found.gwc_returns >= found.awc_returns).all() and (found.clean_returns >= found.awc_returns).all()
+    assert found.awc == found.lower == np.mean(worst) < found.gwc < found.clean
+    assert 0 < found.acr < 1 and found.nodes == found.node_counts.mean() > STEPS and found.least_reward == 0
+
+
+def test_the_greedy_worst_case_need_not_be_the_worst():
+    """What the paper's Algorithm 2 misses: a sequence that only begins with an action of a larger output."""
+    found = certified(episodes=12)
+    assert (found.gwc_returns > found.awc_returns).any()
+
+
+def test_no_attack_falls_below():
+    victim = load_victim("zoo:cartpole-dqn")
+    found = certify(victim, "CartPole-v1", 0.1, 2, 1, "interval", max_nodes=600, max_sequences=20)
+    report = evaluate(victim, "CartPole-v1", ["pgd:eps=0.1"], 2, 1)
+    assert report.episode_seeds == found.seeds and report.threats[0]["returns"] == found.clean_returns.tolist()
+    for row in report.threats:
+        assert (np.array(row["returns"]) >= found.lower_returns).all()
+    assert not found.finished_searches.all() and np.isnan(found.awc) and found.finished < 1
+    assert (found.lower_returns > 1).all() and (found.node_counts <= 600).all() and found.gwc < 500
+
+
+@pytest.mark.parametrize("order", ["depth-first", "best-first", None])
+def test_limits(order):
+    victim, worst = walker(3), certified(victim=walker(3), env=lambda: Walk(3)).awc_returns
+    few = {"victim": victim, "env": lambda: Walk(3), "order": order}
+    some = certified(**few, max_nodes=20)
+    assert (some.node_counts <= 20).all() and (some.lower_returns <= worst).all() and some.finished < 1
+    assert np.isnan(some.awc_returns[~some.finished_searches]).all()
+    assert certified(**few).awc_returns.tolist() == worst.tolist()
+    if order == "depth-first":
+        assert (certified(**few, max_sequences=1).sequence_counts < some.sequence_counts.max() + 20).all()
+    again = certified(**few, max_nodes=20)
+    assert again.to_dict() == some.to_dict()
+
+
+def test_without_a_search():
+    found = certified(budget_s=0, least_reward=None)
+    assert np.isnan(found.lower) and np.isnan(found.awc) and found.finished == found.nodes == 0
+    assert found.gwc == certified().gwc and found.least_reward is None
+
+
+def test_negative_rewards_are_bounded_by_the_limit_of_steps():
+    limited = lambda: TimeLimit(Walk(lost=2.0), 5)  # noqa: E731
+    found = certified(env=limited, least_reward=-2.0)
+    worst = [min(every_return(limited(), walker(), seed, EPS)) for seed in found.seeds]
+    assert found.awc_returns.tolist() == worst and found.finished == 1
+    assert (certified(env=limited, least_reward=-2.0, max_nodes=4).lower_returns <= worst).all()
+    by_rules = certified(env=lambda: Walk(lost=2.0), least_reward=None, least_return=-14.0, max_nodes=6)
+    assert (by_rules.lower_returns >= -14).all() and by_rules.least_return == -14
+
+
+def test_images_under_newest():
+    space = spaces.Box(0, 255, (2, 6, 6), np.uint8)
+
+    class Frames(Walk):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = space
+
+        def answer(self):
+            return np.random.default_rng(self.place).integers(0, 256, space.shape, np.uint8)
+
+    net = torch.nn.Sequential(torch.nn.Flatten(), linear(randn(2, 72, dtype=torch.float32)))
+    victim = from_module(net, space, spaces.Discrete(2, start=1), "q")
+    found = certified(victim=victim, env=Frames, eps=None, within=Newest(Linf(3), axis=0))
+    assert found.finished == 1 and (found.lower_returns <= found.clean_returns).all()
+    less = certified(victim=victim, env=Frames, eps=0.5, quantize=False)
+    assert less.acr >= found.acr and less.lower >= found.lower
+
+
+def test_the_json_form_and_the_text():
+    found = certified(max_nodes=8)
+    data = json.loads(json.dumps(found.to_dict()))
+    assert data["lower"] == found.lower and data["seeds"] == list(found.seeds) and data["awc"] is None
+    assert data["within"] == {"type": "linf", "eps": EPS} and data["clean_returns"] == found.clean_returns.tolist()
+    assert repr(found).startswith("<Certificate of <ModuleVictim") and "4 episodes: clean" in repr(found)
+
+
+def test_what_is_told_of_the_progress():
+    told = list[tuple[str, int, int]]()
+    certified(episodes=2, progress=lambda *what: told.append(what))
+    assert told == [(what, done, 2) for what in ("clean", "gwc", "search") for done in (1, 2)]
+
+
+class Dice(Walk):
+    """Draws a number in every step."""
+
+    def step(self, action):
+        self.np_random.random()
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "words"),
+    [
+        ({"victim": walker(select="sample")}, VictimError, "needs a victim that plays its mode"),
+        ({"victim": from_module(lambda x: x[:, :2], box(3), spaces.Discrete(2, start=1), "q")}, VictimError, "around"),
+        ({"victim": from_module(linear(randn(2, 3)), box(3), box(2), "mean")}, SpaceError, "one discrete action.*Box"),
+        ({"victim": walker(3)}, VictimError, "is for action space"),
+        ({"env": Dice}, SnapshotError, "draws random numbers in its steps"),
+        ({"env": "ALE/Pong-v5"}, VictimError, "is for observation space"),
+        ({"eps": None}, BudgetError, "give either eps, with scale if need be, or within=, got eps=None"),
+        ({"within": Linf(0.1)}, BudgetError, "give either eps.*got eps=0.5"),
+        ({"eps": None, "within": Linf(0.1), "scale": 2.0}, BudgetError, "give either eps"),
+        ({"eps": None, "within": 0.1}, BudgetError, "within must be a budget such as Linf"),
+        ({"eps": None, "within": adv.L2(0.1)}, BudgetError, "needs a budget that is a box"),
+        ({"eps": -0.1}, BudgetError, "eps must be a finite number from 0 to"),
+        ({"eps": 0.1, "scale": "victim"}, BudgetError, "scale='victim' needs a victim with a unit of its own"),
+        ({"episodes": 0}, ValueRangeError, "episodes must be an integer"),
+        ({"seed": -1}, ValueRangeError, "seed must be an integer"),
+        ({"method": "crow"}, ValueRangeError, "method must be one of interval, crown"),
+        ({"budget_s": -1.0}, ValueRangeError, "budget_s must be a finite number"),
+        ({"max_nodes": 0}, ValueRangeError, "max_nodes must be an integer of at least 1"),
+        ({"max_sequences": 0}, ValueRangeError, "max_sequences must be an integer of at least 1"),
+        ({"num_envs": 0}, ValueRangeError, "num_envs must be an integer of at least 1"),
+        ({"order": "breadth-first"}, ValueRangeError, "order must be 'depth-first', 'best-first' or None, got 'bre"),
+        ({"least_reward": None}, ValueRangeError, "needs the least reward of a step of Walk, which is not known"),
+        ({"least_reward": -1.0}, ValueRangeError, "rewards of -1 without a limit of steps"),
+        ({"least_reward": 0.5}, ValueRangeError, "expected rewards of at least least_reward=0.5"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_certified(changed, error, words):
+    with pytest.raises(error, match=words):
+        certified(**changed)
+
+
+def test_nothing_is_played_before_everything_is_checked():
+    stepped = list[int]()
+
+    class Counting(Walk):
+        def step(self, action):
+            stepped.append(1)
+            return super().step(action)
+
+    for changed in ({"within": Linf(1)}, {"method": "crow"}, {"least_reward": None}, {"max_nodes": 0}):
+        with pytest.raises((BudgetError, ValueRangeError), match=r"eps|method|least|max_nodes"):
+            certified(env=Counting, **changed)
+    assert not stepped
+
+
+def test_weights_that_are_not_numbers():
+    net = linear(randn(2, 3))
+    with torch.no_grad():
+        net.weight[0, 0] = torch.inf
+    with pytest.raises(VictimError, match="not finite"):
+        certified(victim=from_module(net, box(3), spaces.Discrete(2, start=1), "q", dtype=torch.float64))
+
+
+def test_environments_with_sticky_actions_cannot_be_saved():
+    victim = load_victim("zoo:pong-ppo")
+    with pytest.raises(SnapshotError, match="repeat"):
+        certify(victim, "ALE/Pong-v5", 1.0, episodes=1)

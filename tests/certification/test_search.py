@@ -1,0 +1,160 @@
+"""Searches over action sequences: beside every sequence that perturbations bring about, played from the start."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+import torch
+
+from adv_wrappers import Linf, PerturbObservation
+from adv_wrappers.certification import perturbed_victim
+from adv_wrappers.certification.least_return import LeastReturn
+from adv_wrappers.certification.perturbed_victim import PerturbedVictim
+from adv_wrappers.certification.search import ActionSearch
+from adv_wrappers.errors import SnapshotError, ValueRangeError
+from adv_wrappers.evaluation import deterministic_episodes
+from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
+from tests.certification.walks import STEPS, Walk, every_return, shown, walker
+
+EPS = 0.5
+
+
+def searched(seed=1, order="depth-first", actions=2, eps=EPS, least=None, lost=0.0, batch=64, env=None, **limits):
+    victim = walker(actions)
+    with closing(DeterministicEpisodes(victim, env or (lambda: Walk(actions, lost)))) as episodes:
+        perturbed = PerturbedVictim(victim, episodes.env.observation_space, Linf(eps), "interval")
+        found = ActionSearch(episodes, perturbed, least or LeastReturn(-lost, None, STEPS), seed, batch)
+        found.run(order, **limits)
+        return found
+
+
+@pytest.mark.parametrize("order", ["depth-first", "best-first"])
+@pytest.mark.parametrize("actions", [2, 3])
+def test_the_worst_case_is_that_of_all_sequences(actions, order):
+    differs = 0
+    for seed in range(5):
+        for lost in (0.0, 1.0):
+            for eps in (0.1, EPS):
+                worst = min(every_return(Walk(actions, lost), walker(actions), seed, eps))
+                found = searched(seed, order, actions, eps, lost=lost, batch=3)
+                assert found.finished and found.lower == found.lowest <= worst
+                if actions == 2:  # differences of two linear outputs have exact bounds
+                    assert found.lowest == worst
+                differs += found.sequences > 1
+    assert differs
+
+
+@pytest.mark.parametrize("order", ["depth-first", "best-first"])
+def test_the_bound_holds_whenever_a_search_stops_and_rises(order):
+    for lost in (-0.5, 1.0):
+        worst = min(every_return(Walk(3, lost), walker(3), 4, EPS))
+        bounds = list[float]()
+        for nodes in (*range(3, 40, 4), None):
+            found = searched(4, order, 3, EPS, lost=lost, max_nodes=nodes, batch=2)
+            assert found.nodes <= (nodes or 1000) and found.lower <= worst
+            bounds.append(found.lower)
+        assert found.finished and bounds == sorted(bounds) and bounds[0] < bounds[-1]
+
+
+@pytest.mark.parametrize("mutant", ["a smaller box", "a bound that is too high", "no way back", "worst looking alone"])
+def test_an_unsound_search_is_found(mutant, monkeypatch):
+    if mutant == "a smaller box":
+        real = perturbed_victim.ObservationBoxes.__call__
+
+        def shrunk(self, observations):
+            low, high = real(self, observations)
+            return low + 0.1 * (high - low), high - 0.1 * (high - low)
+
+        monkeypatch.setattr(perturbed_victim.ObservationBoxes, "__call__", shrunk)
+    elif mutant == "a bound that is too high":
+        monkeypatch.setattr(LeastReturn, "after", lambda self, total, steps: total + 0.5)
+    elif mutant == "no way back":
+        monkeypatch.setattr(deterministic_episodes, "check_repeats", lambda env, action: None)
+        monkeypatch.setattr(deterministic_episodes.Snapshot, "restore", lambda self, env: None)
+    else:
+        real_possible = PerturbedVictim.possible
+
+        def greedy(self, observations):
+            possible, outputs = real_possible(self, observations)
+            return np.eye(possible.shape[1], dtype=bool)[np.where(possible, outputs, np.inf).argmin(1)], outputs
+
+        monkeypatch.setattr(PerturbedVictim, "possible", greedy)
+    with pytest.raises(AssertionError):
+        test_the_worst_case_is_that_of_all_sequences(2, "depth-first")
+
+
+def test_no_attack_that_is_played_falls_below_and_one_reaches_it():
+    victim = walker()
+    found = searched(4)
+
+    def played(wanted):
+        """Return under an attack that shows, of what it may, something for which the victim does what is wanted."""
+
+        def attack(x, context):
+            points = torch.as_tensor(shown(x[0].numpy(), EPS))
+            fit = victim.act_on(points) == wanted[context.t] if context.t < len(wanted) else torch.zeros(len(points))
+            return points[int(fit.to(torch.int64).argmax())][None]
+
+        env = PerturbObservation(Walk(), attack, within=Linf(EPS))
+        observation, total, over = env.reset(seed=4)[0], 0.0, False
+        while not over:
+            observation, reward, over, truncated, _ = env.step(victim.act_on(observation[None])[0])
+            total, over = total + reward, over or truncated
+        return total
+
+    returns = [played([1 + (code >> step) % 2 for step in range(STEPS)]) for code in range(2**STEPS)]
+    assert found.sequences > 1 and min(returns) == found.lowest
+
+
+def test_a_search_goes_on_where_it_was_and_in_another_order():
+    victim = walker(3)
+    with closing(DeterministicEpisodes(victim, lambda: Walk(3))) as episodes:
+        perturbed = PerturbedVictim(victim, episodes.env.observation_space, Linf(EPS), "interval")
+        found = ActionSearch(episodes, perturbed, LeastReturn(0.0, None, STEPS), 4, 2)
+        found.run("depth-first", max_sequences=1)
+        assert 1 <= found.sequences <= 6 and not found.finished and found.lower < found.lowest
+        before = found.nodes
+        found.run("depth-first", max_sequences=1)
+        found.run("best-first", budget_s=0)
+        assert found.nodes == before
+        found.run("best-first")
+        assert found.finished and found.lowest == searched(4, actions=3).lowest
+
+
+def test_the_worst_return_there_is_ends_a_search():
+    whole = searched(4, actions=3, batch=1)
+    known = searched(4, actions=3, least=LeastReturn(0.0, whole.lowest, STEPS), batch=1)
+    assert known.finished and known.lowest == whole.lowest and known.nodes < whole.nodes
+
+
+def test_the_victim_s_own_sequence_where_nothing_else_is_possible():
+    for seed in range(3):
+        found = searched(seed, eps=0.0, actions=3)
+        assert found.finished and found.sequences == 1 and found.nodes <= STEPS
+        assert found.lowest == next(every_return(Walk(3), walker(3), seed, 0.0))
+
+
+def test_rewards_below_what_is_taken_to_be_the_least():
+    with pytest.raises(ValueRangeError, match=r"expected rewards of at least least_reward=0\.1, got 0"):
+        searched(least=LeastReturn(0.1, None, STEPS))
+    with pytest.raises(ValueRangeError, match="an episode goes on after 2 steps, its limit is 2"):
+        searched(least=LeastReturn(0.0, None, 2))
+    with pytest.raises(ValueRangeError, match="expected returns of at least least_return=100, got"):
+        searched(least=LeastReturn(None, 100.0, None))
+
+
+class Dice(Walk):
+    """Draws a number in its last step."""
+
+    def step(self, action):
+        if self.t == STEPS - 1:
+            self.np_random.random()
+        return super().step(action)
+
+
+def test_a_simulator_that_draws():
+    with pytest.raises(SnapshotError, match="draws random numbers in its steps"):
+        for seed in range(4):
+            searched(seed, env=Dice)
