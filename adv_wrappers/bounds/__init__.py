@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from adv_wrappers.bounds.interval import interval, joined, known, monotone, rule
+from adv_wrappers.bounds.linear import crown
 
-__all__ = ["interval", "joined", "known", "monotone", "rule"]
+__all__ = ["crown", "interval", "joined", "known", "monotone", "rule"]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.bounds.affine import check_width, pull_back
+from adv_wrappers.bounds.affine import check_width, pull_back_vectors, runs
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 from adv_wrappers.networks.tracing import layers_of
@@ -67,7 +67,7 @@ def interval(module: nn.Module, low: Ends, high: Ends, spec: Tensor | None = Non
         return through(layers, low, high)
     rows = check_spec(spec, low)
     offset = rows.new_zeros(())
-    while layers and (pulled := pull_back(layers[-1].layer, rows)) is not None:
+    while layers and (pulled := pull_back_vectors(layers[-1].layer, rows)) is not None:
         rows, offset = pulled[0], offset + pulled[1]
         layers.pop()
     return combined(rows, offset, *through(layers, low, high))
@@ -81,7 +81,7 @@ def magnitude(module: nn.Module, low: Tensor, high: Tensor, spec: Tensor) -> Ten
     """
     layers = layers_in(module)
     rows, offset = check_spec(spec, low).abs(), spec.new_zeros(())
-    while layers and (pulled := pull_back(layers[-1].layer, rows, magnitudes=True)) is not None:
+    while layers and (pulled := pull_back_vectors(layers[-1].layer, rows, magnitudes=True)) is not None:
         rows, offset = pulled[0], offset + pulled[1]
         layers.pop()
     least, most = through(layers, low, high)
@@ -199,7 +199,7 @@ def _float_tensor(end: object) -> Tensor:
 
 def _layers_in(module: nn.Module, single: bool, path: str) -> Iterator[PlacedLayer]:
     plain = not (module._forward_hooks or module._forward_pre_hooks)
-    if plain and _is(module, nn.Sequential):
+    if plain and runs(module, nn.Sequential):
         for name, child in module._modules.items():  # children() leaves out the second use of a shared layer
             assert child is not None
             yield from _layers_in(child, single, f"{path}.{name}" if path else name)
@@ -213,24 +213,19 @@ def _layers_in(module: nn.Module, single: bool, path: str) -> Iterator[PlacedLay
     if kind is None or not plain:
         what = f"layer {path} ({module})" if path else str(module)
         why = f"known: {', '.join(known())}" if plain else "a hook may change what it answers"
-        raise VictimError(f"interval bounds have no rule for {what}: {why}; bounds.rule adds one")
+        raise VictimError(f"bounds have no rule for {what}: {why}; bounds.rule adds one")
     yield PlacedLayer(path, module)
 
 
 def _kind(layer: nn.Module) -> type[nn.Module] | None:
     """The type whose rule holds for a layer."""
-    return next((kind for kind in type(layer).__mro__ if kind in _RULES and _is(layer, kind)), None)
+    return next((kind for kind in type(layer).__mro__ if kind in _RULES and runs(layer, kind)), None)
 
 
 def _rule_of(layer: nn.Module) -> Rule:
     kind = _kind(layer)
     assert kind is not None  # layers_in has looked
     return _RULES[kind]
-
-
-def _is(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether a module runs the forward of ``kind``, as subclasses do that add nothing to it."""
-    return isinstance(module, kind) and getattr(module.forward, "__func__", None) is kind.forward
 
 
 def _ends(layer: nn.Module, low: Tensor, high: Tensor) -> Box:

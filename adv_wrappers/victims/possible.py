@@ -16,12 +16,14 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.bounds.interval import interval, magnitude
+from adv_wrappers.bounds.linear import Intermediate, crown
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.tracing import layers_of
 from adv_wrappers.victims.module import ModuleVictim
 from adv_wrappers.victims.victim import Victim
 
 Method = Literal["interval", "crown", "full-crown", "refined", "bisect"]
+REFINE = 20  # steps of method="refined"
 ROUNDING = 2**7  # machine epsilons of the sums of magnitudes
 
 
@@ -90,7 +92,7 @@ def action_bounds(
         raise ValueRangeError(
             "method='bisect' decides which discrete actions are possible; continuous ones take others"
         )
-    size = victim.width // 2 if victim.kind == "gaussian" else victim.width
+    size = victim.width if victim.kind == "mean" else victim.width // 2
     mean = torch.eye(size, victim.width, dtype=low.dtype, device=low.device)
     beside = low.new_zeros(len(low), victim.width - size)
     ends = _bounds(victim, net, low, high, mean, method)
@@ -131,8 +133,14 @@ def _bounds(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Bounds ``[B, M]`` on ``spec`` times what the victim computes, its rounding included."""
     with torch.no_grad():
+        # of outputs themselves, which is tighter where an activation function comes last
+        rows = None if victim.kind == "mean" else spec
         margin = ROUNDING * torch.finfo(low.dtype).eps * magnitude(net, low, high, spec)
-        least, most = interval(net, low, high, spec)
+        if method == "interval":
+            least, most = interval(net, low, high, rows)
+        else:
+            full: Intermediate = "interval" if method == "crown" else "crown"
+            least, most = crown(net, low, high, rows, full, REFINE if method == "refined" else 0)
     if not bool(torch.isfinite(margin).all() & torch.isfinite(least).all() & torch.isfinite(most).all()):
         raise VictimError(f"bounds on {victim!r} are not finite: are its weights?")
     return least - margin, most + margin

@@ -11,7 +11,7 @@ from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.possible import action_bounds, possible_actions
 from tests.core.helpers import actor, chooser, mlp, randn
 
-METHODS = ["interval"]
+METHODS = ["interval", "crown", "full-crown", "refined"]
 
 
 def inside(low, high, count=300):

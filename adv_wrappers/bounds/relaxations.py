@@ -1,0 +1,185 @@
+"""Lines below and above an activation function within an interval, as CROWN takes them (Zhang et al. 2018).
+
+Where a function is convex, the chord between its two ends lies above it and every tangent below; where it is concave,
+the other way round. Of the tangents of a neuron any may be taken, and some make tighter bounds on the network: which
+one is a number from 0 to 1, by default the one that encloses the least area, and what
+:func:`adv_wrappers.bounds.linear.crown` optimises when it refines (alpha-CROWN, Xu et al. 2021).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from adv_wrappers.bounds.affine import runs
+from adv_wrappers.networks.layers import Clip
+
+
+class Lines(NamedTuple):
+    """``lower_slope x + lower_offset <= f(x) <= upper_slope x + upper_offset``, for every ``x`` in an interval."""
+
+    lower_slope: Tensor
+    lower_offset: Tensor
+    upper_slope: Tensor
+    upper_offset: Tensor
+
+
+class Choice(NamedTuple):
+    """Which tangents are taken, from 0 to 1; None where a function leaves no choice."""
+
+    lower: Tensor | None
+    upper: Tensor | None
+
+
+def is_relaxed(layer: nn.Module) -> bool:
+    """Whether a layer is an activation function that has lines."""
+    if runs(layer, nn.LeakyReLU):
+        assert isinstance(layer, nn.LeakyReLU)
+        return 0 <= layer.negative_slope <= 1
+    return any(runs(layer, kind) for kind in (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.ReLU6, Clip))
+
+
+def loose(layer: nn.Module, low: Tensor, high: Tensor) -> Tensor:
+    """Where lines differ from the function, bool: there tighter bounds on its input make tighter lines."""
+    if isinstance(layer, (nn.Tanh, nn.Sigmoid)):
+        return low < high
+    if isinstance(layer, (nn.ReLU, nn.LeakyReLU)):
+        return (low < 0) & (high > 0)
+    least, most = _ends(layer)
+    return ((low < least) & (high > least)) | ((low < most) & (high > most))
+
+
+def first_choice(layer: nn.Module, low: Tensor, high: Tensor) -> Choice:
+    """The tangents that are taken unless others are optimised: those that enclose the least area."""
+    if isinstance(layer, (nn.ReLU, nn.LeakyReLU)):
+        return Choice((high > -low).to(low.dtype), None)
+    if isinstance(layer, (nn.Tanh, nn.Sigmoid)):  # lines of an interval enclose what they are above in its middle
+        if isinstance(layer, nn.Sigmoid):
+            low, high = low / 2, high / 2
+        return Choice(_middle(-high, -low), _middle(low, high))
+    least, most = _ends(layer)
+    return Choice((high - least > least - low).to(low.dtype), (most - low > high - most).to(low.dtype))
+
+
+def lines(layer: nn.Module, low: Tensor, high: Tensor, choice: Choice) -> Lines:
+    """Lines of an activation function between ``low`` and ``high``; sound for every choice from 0 to 1.
+
+    Shapes broadcast; gradients go through the interval and the choice.
+    """
+    if isinstance(layer, (nn.ReLU, nn.LeakyReLU)):
+        return _relu(layer.negative_slope if isinstance(layer, nn.LeakyReLU) else 0.0, low, high, choice)
+    if isinstance(layer, nn.Tanh):
+        return _tanh(low, high, choice)
+    if isinstance(layer, nn.Sigmoid):  # (1 + tanh(x / 2)) / 2
+        slope, offset, upper_slope, upper_offset = _tanh(low / 2, high / 2, choice)
+        return Lines(slope / 4, (offset + 1) / 2, upper_slope / 4, (upper_offset + 1) / 2)
+    return _clip(*_ends(layer), low, high, choice)
+
+
+def _relu(slope: float, low: Tensor, high: Tensor, choice: Choice) -> Lines:
+    """From ``slope`` (below 0) to 1: convex."""
+    assert choice.lower is not None
+    below, above = low.clamp(max=0), high.clamp(min=0)
+    share = above / (above - below).clamp(min=torch.finfo(low.dtype).tiny)
+    chord = torch.where(high <= 0, 0.0, torch.where(low >= 0, 1.0, share))  # as if the slope below 0 were 0
+    under = torch.where(high <= 0, 0.0, torch.where(low >= 0, 1.0, choice.lower))
+    offset = torch.where((low < 0) & (high > 0), -chord * below, 0.0)
+    if slope:  # slope x + (1 - slope) relu(x)
+        chord, under, offset = slope + (1 - slope) * chord, slope + (1 - slope) * under, (1 - slope) * offset
+    return Lines(under, torch.zeros_like(chord), chord, offset)
+
+
+def _ends(layer: nn.Module) -> tuple[float, float]:
+    if isinstance(layer, nn.Hardtanh):
+        return layer.min_val, layer.max_val
+    assert isinstance(layer, Clip)
+    return -math.inf if layer.low is None else layer.low, math.inf if layer.high is None else layer.high
+
+
+def _clip(least: float, most: float, low: Tensor, high: Tensor, choice: Choice) -> Lines:
+    """``clamp(x, least, most)``: convex around the lower bend, concave around the upper one."""
+    assert choice.lower is not None and choice.upper is not None
+    tiny = torch.finfo(low.dtype).tiny
+    width = (high - low).clamp(min=tiny)
+    first, last = low.clamp(least, most), high.clamp(least, most)
+    rise = ((last - first) / width).clamp(0, 1)  # of the chord
+    bends_low, bends_high = (low < least) & (high > least), (low < most) & (high > most)
+    # around the lower bend, lines through it: as steep as they stay below the function up to the end
+    up_to = ((last - least) / (high - least).clamp(min=tiny)).clamp(0, 1)
+    lower_slope = torch.where(bends_low, choice.lower * up_to, rise)
+    lower_offset = torch.where(bends_low, least - lower_slope * least, first - rise * low)
+    down_to = ((most - first) / (most - low).clamp(min=tiny)).clamp(0, 1)
+    upper_slope = torch.where(bends_high, choice.upper * down_to, rise)
+    upper_offset = torch.where(bends_high, most - upper_slope * most, first - rise * low)
+    if not math.isfinite(least):
+        lower_slope, lower_offset = rise.expand_as(upper_slope), (first - rise * low).expand_as(upper_offset)
+    if not math.isfinite(most):
+        upper_slope, upper_offset = rise.expand_as(lower_slope), (first - rise * low).expand_as(lower_offset)
+    return Lines(lower_slope, lower_offset, upper_slope, upper_offset)
+
+
+def _tanh(low: Tensor, high: Tensor, choice: Choice) -> Lines:
+    """Convex below 0, concave above; lines below are those above, turned by half a circle."""
+    assert choice.lower is not None and choice.upper is not None
+    at_low, at_high = low.tanh(), high.tanh()
+    rise = ((at_high - at_low) / (high - low).clamp(min=torch.finfo(low.dtype).tiny)).clamp(0, 1)
+    upper = _line_above_tanh(low, high, at_low, at_high, rise, choice.upper)
+    slope, offset = _line_above_tanh(-high, -low, -at_high, -at_low, rise, choice.lower)
+    return Lines(slope, -offset, *upper)
+
+
+def _line_above_tanh(
+    low: Tensor, high: Tensor, at_low: Tensor, at_high: Tensor, rise: Tensor, choice: Tensor
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Slope and offset of a line above tanh: a tangent where it is concave, or the chord where that lies above."""
+    # a chord to high lies above where tanh is steeper than it at high: all of it convex, or convex for long enough
+    chord = (1 - at_high.square()) * (high - low) >= at_high - at_low
+    chord &= low < 0
+    first = _first_tangent(low)
+    touch = first + choice * (torch.maximum(high, first) - first)
+    at_touch = touch.tanh()
+    slope = 1 - at_touch.square()
+    offset = at_touch - slope * touch
+    far = low < -_REACH  # where the table ends: a constant
+    slope = torch.where(chord, rise, torch.where(far & (high > 0), 0.0, slope))
+    offset = torch.where(chord, at_low - rise * low, torch.where(far & (high > 0), at_high, offset))
+    return slope, offset
+
+
+def _middle(low: Tensor, high: Tensor) -> Tensor:
+    """The choice of the tangent of tanh nearest to the middle of those that lie above it."""
+    first = _first_tangent(low)
+    return (((low + high) / 2 - first) / (high - first).clamp(min=torch.finfo(low.dtype).tiny)).clamp(0, 1)
+
+
+def _first_tangent(low: Tensor) -> Tensor:
+    """From where on tangents of tanh lie above it: where it is concave, and they pass above ``(low, tanh(low))``."""
+    return torch.where(low >= 0, low, _tangent_point(low))
+
+
+_REACH, _PER_UNIT = 32, 256
+
+
+def _tangent_point(low: Tensor) -> Tensor:
+    """A point ``d >= 0`` whose tangent of tanh passes at or above ``(low, tanh(low))``, for ``-32 <= low <= 0``.
+
+    The next one of a table: the first such point falls with ``low``, and every later one is one too.
+    """
+    place = ((low.detach() + _REACH) * _PER_UNIT).floor().clamp(0, _REACH * _PER_UNIT).long()
+    return _table(low.dtype, low.device)[place]
+
+
+@functools.lru_cache
+def _table(dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        low = torch.linspace(-_REACH, 0, _REACH * _PER_UNIT + 1, dtype=torch.float64)
+        under, over = torch.zeros_like(low), torch.full_like(low, 8.0)
+        for _ in range(60):
+            middle = (under + over) / 2
+            passes = middle.tanh() + (1 - middle.tanh().square()) * (low - middle) >= low.tanh()
+            under, over = torch.where(passes, under, middle), torch.where(passes, middle, over)
+        return (over * (1 + 1e-6) + 1e-9).to(device, dtype)
