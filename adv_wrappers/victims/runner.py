@@ -13,7 +13,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Array, Observation, State
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.trees import is_text, merge, select
+from adv_wrappers.utils.trees import is_text, leaves, merge, select
 from adv_wrappers.victims.victim import Victim
 
 _STREAM = 1 << 42  # folded where layers fold the number of an episode, so an agent never shares an attack's draws
@@ -84,7 +84,10 @@ class PolicyRunner:
     def mode(self, obs: Observation) -> Array:
         """The most likely native actions ``[rows, ...]`` at ``obs``; nothing advances."""
         with torch.no_grad():
-            return self._to_native(self.victim.mode(self._params(self._to_victim(obs), self.state)))
+            inputs = self._to_victim(obs)
+            params = self.victim.params(inputs, self.state)
+            self.victim.check_params(params, len(next(leaves(inputs))))
+            return self._to_native(self.victim.mode(params))
 
     def _to_victim(self, obs: Observation) -> Observation:
         self._check_finite(obs)
@@ -107,13 +110,7 @@ class PolicyRunner:
             roots, t = (self._roots, self._t) if rows is None else (self._roots[rows], self._t[rows])
             key = rng.as_tensor(rng.fold(roots, t), len(t), self.victim.device)
         with torch.no_grad():
-            return self._to_native(self.victim.act(self._params(inputs, state), key))
-
-    def _params(self, inputs: Observation, state: State) -> torch.Tensor:
-        leaf = next(iter(inputs.values())) if isinstance(inputs, dict) else inputs
-        params = self.victim.params(inputs, state)
-        self.victim.check_params(params, len(leaf))
-        return params
+            return self._to_native(self.victim.play(inputs, state, key))
 
     def _to_native(self, action: torch.Tensor) -> Array:
         out = action.cpu().numpy().astype(self._dtype, copy=False)

@@ -15,7 +15,7 @@ from torch.distributions import Distribution
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.card import digest
 from adv_wrappers.networks.input_gradient import LayerGraph
-from adv_wrappers.utils.trees import is_text
+from adv_wrappers.utils.trees import is_text, leaves
 from adv_wrappers.victims.distributions import (
     CategoricalFamily,
     DeterministicFamily,
@@ -190,6 +190,21 @@ class Victim:
             raise VictimError("this victim samples its actions: act needs one key per row")
         return self.native(self.family.sample(params, key))
 
+    def play(self, obs: Observation, state: State = None, key: Tensor | None = None) -> Tensor:
+        """Native actions at ``obs``, a tensor ``[B, ...]``: by :meth:`act` of :meth:`params`, after checking these.
+
+        The policy runner and :meth:`act_on` act by it. A subclass whose agent does not act by :meth:`params` alone
+        (:class:`adv_wrappers.victims.smoothed.Smoothed` adds noise that an attacker does not know) has its own.
+
+        Args:
+            obs: observations as :meth:`params` takes them.
+            state: the hidden state of a recurrent victim.
+            key: int64 keys ``[B]``, for a victim that samples.
+        """
+        params = self.params(obs, state)
+        self.check_params(params, len(next(leaves(obs))))
+        return self.act(params, key)
+
     def act_on(self, observations: Any, state: State = None, key: Tensor | None = None) -> Any:
         """Native actions at observations ``[B, *S]``, as the agent plays them.
 
@@ -213,9 +228,7 @@ class Victim:
         """
         leaf = _expect_batch(observations, self.observation_space)
         with torch.no_grad():
-            params = self.params(observations, state)
-            self.check_params(params, len(leaf))
-            action = self.act(params, key)
+            action = self.play(observations, state, key)
         if isinstance(leaf, Tensor):
             return action
         return action.cpu().numpy().astype(np.int64 if self.discrete else self.action_space.dtype, copy=False)
@@ -278,8 +291,8 @@ def _expect_batch(obs: Any, space: spaces.Space[object]) -> Any:
         if not isinstance(obs, dict) or set(obs) != set(space.spaces):
             got = f"the keys {', '.join(map(str, obs))}" if isinstance(obs, dict) else _form(obs)
             raise VictimError(f"expected a dictionary of {', '.join(space.spaces)}, got {got}")
-        leaves = [_expect_batch(obs[key], leaf) for key, leaf in space.spaces.items()]
-        return next((leaf for leaf in leaves if not is_text(leaf)), leaves[0])
+        parts = [_expect_batch(obs[key], leaf) for key, leaf in space.spaces.items()]
+        return next((leaf for leaf in parts if not is_text(leaf)), parts[0])
     if isinstance(space, spaces.Text) and is_text(obs):
         return obs
     shape = getattr(obs, "shape", None)
