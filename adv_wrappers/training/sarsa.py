@@ -35,6 +35,7 @@ from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.victims.distributions import DeterministicFamily
 from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
 
 Array = Array
@@ -70,6 +71,9 @@ def exploring_victim(victim: Victim, noise: float) -> Victim:
     if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
         raise VictimError(f"a Robust Sarsa critic takes observations of one dimension, this victim sees {seen}")
     other = copy.copy(victim)
+    if isinstance(other, Smoothed):
+        other.victim = exploring_victim(other.victim, noise)
+        return other
     other.select = "sample"
     if victim.kind == "mean":
         if not noise > 0:

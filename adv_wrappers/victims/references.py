@@ -11,6 +11,7 @@ from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.utils.untrusted import check_max_bytes
 from adv_wrappers.victims.card_reader import load_card
 from adv_wrappers.victims.sb3 import Stats, load_sb3
+from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Select, Victim
 
 _ZOO = Path(__file__).parent.parent / "zoo"
@@ -29,6 +30,26 @@ def device_of(device: torch.device | str) -> torch.device:
         raise VictimError(f"no such device {device!r}: {error}") from error
 
 
+def _with_options(text: str, known: tuple[str, ...]) -> tuple[str, dict[str, float | str]]:
+    """A reference and the options behind it, from ``REFERENCE?name=value&name=value``; the first is needed."""
+    inner, _, told = text.rpartition("?")
+    pairs = [pair.partition("=") for pair in told.split("&")]
+    found = {name: _number(value) for name, _, value in pairs}
+    if not set(found) <= set(known) or known[0] not in found:
+        more = ", ".join(known[1:])
+        raise VictimError(f"expected REFERENCE?{known[0]}=VALUE, and {more} likewise, joined by &, got {text!r:.80}")
+    return inner, found
+
+
+def _number(text: str) -> float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def load_victim(
     ref: Victim | str, *, trust: bool = False, select: Select | None = None, device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32, stats: Stats = None, max_bytes: int | None = None,
@@ -37,7 +58,8 @@ def load_victim(
 
     Args:
         ref: a victim, or ``zoo:NAME`` (shipped, see :func:`zoo_names`), ``card:FOLDER``, ``sb3:FILE.zip`` or
-            ``sb3:FILE.zip?stats=FILE``.
+            ``sb3:FILE.zip?stats=FILE``; or ``smoothed:REFERENCE?sigma=0.1&vote=5``, that agent under noise (``scale``
+            and ``samples`` as :class:`adv_wrappers.victims.smoothed.Smoothed` takes them).
         trust: allow an SB3 file to run the code that is pickled in it.
         select: play the mode or a sample; None does as the card says (an SB3 agent: the mode).
         dtype: float32 or float64; SB3 agents are float32.
@@ -61,6 +83,10 @@ def load_victim(
     one_thread_in_workers()
     device, max_bytes = device_of(device), check_max_bytes(max_bytes)
     kind, _, rest = ref.partition(":") if isinstance(ref, str) else ("", "", "")
+    if kind == "smoothed":
+        inner, options = _with_options(rest, ("sigma", "vote", "scale", "samples"))
+        more = {"trust": trust, "select": select, "device": device, "dtype": dtype, "stats": stats}
+        return Smoothed(load_victim(inner, max_bytes=max_bytes, **more), **options)  # type: ignore[arg-type]
     names = zoo_names()
     if stats is not None and kind != "sb3":
         raise VictimError(f"stats= goes with sb3:FILE.zip: a card holds its own statistics, got {ref!r:.80}")
