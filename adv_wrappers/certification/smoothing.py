@@ -1,0 +1,349 @@
+"""What randomized smoothing certifies: the return of an agent that acts on noise, and the radius of single actions.
+
+**Policy smoothing** (Kumar, Levine and Feizi 2022, "Policy Smoothing for Provably Robust Reinforcement Learning",
+theorem 1). The agent adds ``N(0, sigma^2)`` to every observation. Let ``P(return >= c) >= p`` without an attack. Then
+under any attack that moves its observations ``o_t`` by ``d_t``, with ``sqrt(sum_t |d_t|^2) <= eps`` in every episode,
+
+    P(return >= c) >= Phi(Phi^-1(p) - eps / sigma),
+
+with Phi the distribution function of the standard normal. The attack may be adaptive: ``d_t`` may depend on everything
+up to then (states, observations, actions, the weights), though not on the noise of the step. Environment, start and
+agent may be random. What is certified is the smoothed agent itself, over starts and noise, not a single episode; and of
+an agent with ``vote=n``, which looks at n copies that move together, with ``eps sqrt(n)`` for ``eps`` (the same theorem
+for the n copies as one observation; the paper has n = 1).
+
+**From episodes to a bound.** The expected return is ``least + integral of P(return >= c) dc`` from the least possible
+return on, so a lower bound on the whole distribution function, each of its values shifted as above and summed, bounds
+it (the CDF smoothing of Kumar et al. 2020). The thresholds ``c`` are the returns of fixed ranks in the sorted sample of
+n episodes: the i-th smallest is reached with a probability that is at least Beta(n - i + 1, i) distributed, whatever
+the distribution of returns, so its ``1 - confidence`` quantile is a lower bound: that of Clopper and Pearson (1934) for
+n - i + 1 successes. All ranks hold at once by Bonferroni, each at ``(1 - confidence) / ranks``. The inequality of
+Dvoretzky, Kiefer and Wolfowitz, which holds for all thresholds as well, allows for the same error everywhere; Clopper
+and Pearson's bound is far closer where P is near one (0.993 instead of 0.961 where all of 1000 episodes succeed, at
+confidence 0.95), and that is where the shift costs most.
+
+**Single actions** (Wu et al. 2022, "CROP: Certifying Robust Policies for RL through Functional Smoothing", theorem 1;
+for votes Cohen et al. 2019, theorem 1). Let ``s(o, a)`` in [0, 1] be the average over noise of something at ``o``: the
+share of noisy copies on which the agent plays ``a``, or its Q-value, clipped to a range and scaled to [0, 1] (CROP).
+Then the action with the largest ``s`` stays the same at every ``o'`` within
+
+    |o' - o| < sigma / 2 (Phi^-1(s(o, first)) - Phi^-1(s(o, second))).
+
+This is about the exact average, which ``vote=n`` approaches with n, and about one step: a radius is for the observation
+that it was computed at, and says nothing about the return once one action has changed.
+
+**Open in the papers.** CROP's bounds hold at confidence 1 - alpha for each action, without a word on choosing the
+largest after having looked: here all actions are bounded at once. Neither says how sampled actions count (here they are
+noise like any other), nor what a confidence that holds per state means for an episode of many (:func:`action_radius`:
+nothing; give it ``1 - (1 - confidence) / steps``). CROP's bounds on the return are not built: its
+global smoothing is for attacks that do not adapt, and its search is one over action sequences, for deterministic games.
+Floating point is left out of account: noise has 24 bits (float32), so it ends 5.4 sigma out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adv_wrappers.core import rng
+from adv_wrappers.core.spaces import to_victim
+from adv_wrappers.core.types import JSON, Observation
+from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, minimum_of
+from adv_wrappers.evaluation.evaluate import Progress, evaluate
+from adv_wrappers.evaluation.statistics import finite
+from adv_wrappers.utils.numbers import integer, number
+from adv_wrappers.utils.trees import leaves, select
+from adv_wrappers.victims import load_victim
+from adv_wrappers.victims.smoothed import Smoothed
+from adv_wrappers.victims.victim import Victim
+
+_GROWTH = 1.25  # of one rank over the last: finer ones gain less than the correction for their number costs
+_MOST = 1 << 22  # numbers in the observations that a network is asked for at once
+_STREAM = 1 << 45  # of the noise that radii are measured with
+
+
+def certify_smoothed(
+    victim: Smoothed | str, env: str | MakeEnv, episodes: int = 1000, seed: int = 0, *, least: float | None = None,
+    confidence: float = 0.95, num_envs: int | None = None, env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None, progress: Progress | None = None,
+) -> SmoothedCertificate:  # fmt: skip
+    """Bound the return of a smoothed agent under any attack, from episodes without one.
+
+    Args:
+        victim: a :class:`Smoothed` victim, or a reference such as ``"smoothed:zoo:cartpole-dqn?sigma=0.1"``.
+        env, seed, num_envs, env_kwargs, make, progress: as :func:`adv_wrappers.evaluate` takes them.
+        episodes: how many to play; with n of them no probability above about ``1 - 6 / n`` can be shown.
+        least: the least return that is possible; None takes it from a table of games that have one
+            (:func:`adv_wrappers.evaluation.environments.minimum_of`).
+        confidence: probability, over the episodes, that the certificate holds, for all thresholds and lengths at once.
+
+    Raises:
+        VictimError: for a victim without noise.
+        ValueRangeError: for an environment without a known least return, returns below it, and arguments out of range.
+
+    >>> found = certify_smoothed("smoothed:zoo:cartpole-dqn?sigma=0.05", "CartPole-v1", episodes=20)
+    >>> found.certified_return(0.0) > found.certified_return(0.1) > 0
+    True
+    """
+    victim = _smoothed(load_victim(victim))
+    least = minimum_of(env) if least is None and isinstance(env, str) else least
+    if least is None:
+        raise ValueRangeError(
+            f"the least return that {env!r} allows is not known: give least=, since a bound on an expectation must "
+            f"assume it wherever nothing else is certified"
+        )
+    number("least", least)
+    _check_probability("confidence", confidence)
+    report = evaluate(
+        victim, env, (), episodes, seed, num_envs, env_kwargs=env_kwargs, make=make, progress=progress
+    )  # fmt: skip
+    return SmoothedCertificate(
+        report.threats[0]["returns"], victim.sigma, float(least), victim.vote, confidence, seed, victim.ref
+    )
+
+
+@dataclass(frozen=True)
+class SmoothedCertificate:
+    """What any attack leaves of the return of a smoothed agent.
+
+    Lengths are Euclidean, over all observations of an episode together, in the unit of sigma: those of the observation,
+    or of the ``scale`` of the victim.
+
+    Attributes:
+        returns: of independent episodes without an attack.
+        sigma, vote: of the victim.
+        least: the least return that is possible.
+        confidence: probability, over the episodes, that all of it holds at once.
+        seed: what the episodes were drawn from, or None.
+        victim: its reference, or None.
+
+    Raises:
+        ValueRangeError: for returns that are not finite or below ``least``, and numbers out of range.
+
+    >>> found = SmoothedCertificate([1.0] * 90 + [0.0] * 10, sigma=1.0, least=0.0)
+    >>> round(found.certified_return(0.0), 2), round(found.certified_return(1.0), 2)
+    (0.78, 0.41)
+    """
+
+    returns: Sequence[float]
+    sigma: float
+    least: float
+    vote: int = 1
+    confidence: float = 0.95
+    seed: int | None = None
+    victim: str | None = None
+
+    def __post_init__(self) -> None:
+        returns = finite(self.returns)
+        number("sigma", self.sigma, 0, above=True)
+        number("least", self.least)
+        integer("vote", self.vote, 1)
+        _check_probability("confidence", self.confidence)
+        if returns.min() < self.least:
+            raise ValueRangeError(f"a return of {returns.min():g} is below least={self.least:g}")
+        object.__setattr__(self, "returns", tuple(returns.tolist()))
+
+    @cached_property
+    def thresholds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Returns in ascending order, and lower bounds on the probabilities of at least as much, both ``[K]``."""
+        ordered, count = np.sort(np.asarray(self.returns)), len(self.returns)
+        ranks = _ranks(count)
+        level = (1 - self.confidence) / len(ranks)
+        return ordered[ranks - 1], np.array([least_probability(count - i + 1, count, level) for i in ranks.tolist()])
+
+    def certified_probability(self, threshold: float, eps: float) -> float:
+        """Lower bound on the probability of a return of at least ``threshold``, whatever an attack of length eps does.
+
+        Args:
+            threshold: a return.
+            eps: length of the attack over the whole episode, at least 0.
+        """
+        if threshold <= self.least:
+            return 1.0
+        returns, _ = self.thresholds
+        reached = self._shifted(eps)[returns >= threshold]
+        return float(reached[0]) if len(reached) else 0.0
+
+    def certified_return(self, eps: float) -> float:
+        """Lower bound on the expected return, whatever an attack of total length ``eps`` (at least 0) does."""
+        returns, _ = self.thresholds
+        return self.least + float((np.diff(returns, prepend=self.least) * self._shifted(eps)).sum())
+
+    def _shifted(self, eps: float) -> NDArray[np.float64]:
+        eps = number("eps", eps, 0)
+        quantiles = torch.special.ndtri(torch.from_numpy(self.thresholds[1]))
+        shifted: NDArray[np.float64] = torch.special.ndtr(quantiles - eps * math.sqrt(self.vote) / self.sigma).numpy()
+        return shifted
+
+    def to_dict(self) -> dict[str, JSON]:
+        """JSON form: all fields."""
+        return asdict(self)
+
+
+def _ranks(count: int) -> NDArray[np.int64]:
+    """Ranks of thresholds in a sample of a size, from 1 on, each about a quarter above the last."""
+    steps = math.floor(math.log(count) / math.log(_GROWTH)) + 1
+    return np.unique(np.rint(_GROWTH ** np.arange(steps)).astype(np.int64))
+
+
+def least_probability(successes: int, trials: int, level: float) -> float:
+    """Lower confidence bound on a probability (Clopper and Pearson 1934): the p at which so many are as rare as level.
+
+    It is the ``level`` quantile of Beta(successes, trials - successes + 1), found by bisection and rounded down.
+
+    Args:
+        successes, trials: what was seen, 0 <= successes <= trials.
+        level: probability that the bound fails, above 0 and below 1.
+
+    >>> round(least_probability(8, 10, 0.05), 5)
+    0.49310
+    """
+    trials = integer("trials", trials, 1)
+    successes = integer("successes", successes, 0, trials)
+    _check_probability("level", level)
+    return _least_probability(successes, trials, float(level))
+
+
+@lru_cache(maxsize=4096)
+def _least_probability(successes: int, trials: int, level: float) -> float:
+    if successes == 0:
+        return 0.0
+    k = torch.arange(successes, trials + 1, dtype=torch.float64)
+    ways = math.lgamma(trials + 1) - torch.lgamma(k + 1) - torch.lgamma(trials - k + 1)
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        p = (low + high) / 2
+        if p in (low, high):
+            break
+        tail = float(torch.logsumexp(ways + k * math.log(p) + (trials - k) * math.log1p(-p), 0))
+        low, high = (p, high) if tail <= math.log(level) else (low, p)
+    return low
+
+
+@dataclass(frozen=True)
+class ActionRadii:
+    """Radii within which the most frequent action (or the one of the highest average Q) stays the same.
+
+    Attributes:
+        actions: numbers of these actions, from 0, int ``[N]``.
+        radii: Euclidean, in the unit of sigma, ``[N]``; 0 where no other action can be ruled out.
+    """
+
+    actions: NDArray[np.int64]
+    radii: NDArray[np.float64]
+
+    def certified(self, radius: float) -> float:
+        """The share of the observations whose action is certified at a radius."""
+        return float((self.radii > number("radius", radius, 0)).mean())
+
+
+def action_radius(
+    victim: Smoothed | str, observations: Observation, samples: int = 1000, seed: int = 0, *,
+    q_range: tuple[float, float] | None = None, confidence: float = 0.95,
+) -> ActionRadii:  # fmt: skip
+    """The radius within which the action of a smoothed agent stays the same, at every observation by itself.
+
+    Args:
+        victim: a :class:`Smoothed` victim of one discrete action, or its reference; how many votes it takes is not
+            looked at, since the radius is that of the exact majority.
+        observations: arrays or tensors ``[N, *S]``, or a dictionary of them.
+        samples: noisy copies of every observation.
+        seed: seeds the noise.
+        q_range: None counts votes (Cohen et al. 2019); the least and the largest Q-value, to which Q-values are
+            clipped, average these instead (CROP): then the radius is that of the agent that plays the action of the
+            highest average of clipped Q-values.
+        confidence: probability that the radius of an observation holds; for each by itself.
+
+    Raises:
+        VictimError: for a victim without noise, of other actions, and ``q_range`` without Q-values.
+        ValueRangeError: for arguments out of range.
+
+    >>> import numpy as np
+    >>> found = action_radius("smoothed:zoo:cartpole-dqn?sigma=0.1", np.zeros((1, 4)), 100)
+    >>> found.radii.shape
+    (1,)
+    """
+    victim = _smoothed(load_victim(victim))
+    if not victim.discrete or victim.width != getattr(victim.action_space, "n", 0):
+        raise VictimError(f"radii are of one discrete action, this victim acts in {victim.action_space}")
+    samples, seed = integer("samples", samples, 2), integer("seed", seed, 0)
+    _check_probability("confidence", confidence)
+    seen = to_victim(observations, victim.dtype, victim.device, True, space=victim.observation_space)
+    level = (1 - confidence) / (2 * victim.width)  # a lower and an upper bound for every action
+    if q_range is None:
+        low, high = _vote_bounds(victim, seen, samples, seed, level)
+    else:
+        low, high = _q_bounds(victim, seen, samples, seed, level, q_range)
+    best = low.argmax(-1, keepdim=True)
+    first = low.gather(-1, best).squeeze(-1)
+    second = high.scatter(-1, best, 0.0).amax(-1)
+    if q_range is None:
+        second = torch.minimum(second, 1 - first)
+    gap = torch.where(first > second, torch.special.ndtri(first) - torch.special.ndtri(second), 0.0)
+    return ActionRadii(best.squeeze(-1).numpy(), (victim.sigma / 2 * gap).numpy())
+
+
+def _vote_bounds(victim: Smoothed, seen: Observation, samples: int, seed: int, level: float) -> tuple[Tensor, Tensor]:
+    """Bounds on the share of every action, float64 ``[N, A]`` twice, by Clopper and Pearson."""
+    start = int(getattr(victim.action_space, "start", 0))
+    played = _sampled(victim, seen, samples, seed, lambda obs, keys: victim.victim.play(obs, None, keys) - start)
+    counts = torch.nn.functional.one_hot(played.long(), victim.width).sum(1)
+    bounds = {k: least_probability(k, samples, level) for k in counts.unique().tolist()}
+    others = {k: 1 - least_probability(samples - k, samples, level) for k in bounds}
+    low, high = (counts.double().apply_(lambda k, table=table: table[int(k)]) for table in (bounds, others))
+    return low, high
+
+
+def _q_bounds(
+    victim: Smoothed, seen: Observation, samples: int, seed: int, level: float, q_range: tuple[float, float]
+) -> tuple[Tensor, Tensor]:
+    """Bounds on the average clipped Q-value in units of its range, float64 ``[N, A]`` twice, by Hoeffding."""
+    if victim.kind != "q":
+        raise VictimError(f"q_range is for Q-values, this victim has {victim.kind}")
+    least, most = (number("q_range", one) for one in q_range)
+    if least >= most:
+        raise ValueRangeError(f"q_range must be the least and the largest Q-value, got {q_range}")
+    values = _sampled(victim, seen, samples, seed, lambda obs, keys: victim.victim.params(obs).clamp(least, most))
+    mean = (values.double().mean(1) - least) / (most - least)
+    error = math.sqrt(-math.log(level) / (2 * samples))
+    return (mean - error).clamp(min=0.0), (mean + error).clamp(max=1.0)
+
+
+def _sampled(
+    victim: Smoothed, seen: Observation, samples: int, seed: int, function: Callable[[Observation, Tensor], Tensor]
+) -> Tensor:  # fmt: skip
+    """``function`` of observations and keys at ``samples`` noisy copies of every observation, ``[N, samples, ...]``."""
+    count = len(next(leaves(seen)))
+    size = sum(leaf[0].numel() for leaf in leaves(seen) if isinstance(leaf, Tensor))
+    copies = min(samples, max(1, _MOST // size))
+    rows = max(1, _MOST // (size * samples))
+    key, found = rng.fold(rng.root(seed), _STREAM), []
+    with torch.no_grad():
+        for row in range(0, count, rows):
+            which = np.arange(row, min(row + rows, count))
+            keys = torch.tensor([rng.signed(rng.fold(key, i)) for i in which.tolist()], device=victim.device)
+            some, parts = select(seen, which), []
+            for done in range(0, samples, copies):
+                noisy, each = victim.noisy(some, rng.fold(keys, done), min(copies, samples - done))
+                parts.append(function(noisy, each).cpu().unflatten(0, (len(which), -1)))
+            found.append(torch.cat(parts, 1))
+    return torch.cat(found)
+
+
+def _smoothed(victim: Victim) -> Smoothed:
+    if not isinstance(victim, Smoothed):
+        raise VictimError(f"smoothing certifies a victim with noise, Smoothed(victim, sigma), got {victim!r}")
+    return victim
+
+
+def _check_probability(name: str, value: float) -> None:
+    if not 0 < number(name, value) < 1:
+        raise ValueRangeError(f"{name} must be above 0 and below 1, got {value!r}")

@@ -1,0 +1,234 @@
+"""Certificates of smoothed agents: exact where the truth is known, and below what every attack leaves."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from statistics import NormalDist
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import adv_wrappers as adv
+from adv_wrappers import L2, load_victim
+from adv_wrappers.certification.smoothing import (
+    SmoothedCertificate,
+    action_radius,
+    certify_smoothed,
+    least_probability,
+)
+from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.victims.smoothed import Smoothed
+from tests.core.helpers import actor, chooser, linear, mlp, randn
+
+NORMAL = NormalDist()
+
+
+class OneLook(gym.Env):
+    """One step: the observation is ``start``, and the action 0 earns 1."""
+
+    def __init__(self, start: float = 1.0) -> None:
+        self.start = start
+        self.observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float64)
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.array([self.start, 0, 0, 0]), {}
+
+    def step(self, action):
+        return np.array([self.start, 0, 0, 0]), float(action == 0), True, False, {}
+
+
+def threshold(sigma: float, vote: int = 1) -> Smoothed:
+    """Plays 0 where the first feature is above 0: the worst case of the theorem, which it is tight for."""
+    return Smoothed(chooser(linear(torch.tensor([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]])), "q", actions=2), sigma, vote)
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "level", "expected"),
+    [  # qbeta(level, successes, trials - successes + 1)
+        (8, 10, 0.05, 0.4930987), (1, 10, 0.05, 0.005116197), (10, 10, 0.05, 0.7411344), (0, 10, 0.05, 0.0),
+        (1000, 1000, 0.05, 0.05 ** 0.001), (1, 1, 0.5, 0.5), (500, 1000, 0.025, 0.4685492),
+    ],
+)  # fmt: skip
+def test_clopper_and_pearsons_bound(successes, trials, level, expected):
+    assert least_probability(successes, trials, level) == pytest.approx(expected, rel=1e-6)
+
+
+def test_clopper_and_pearsons_bound_fails_as_rarely_as_stated():
+    for p in (0.3, 0.9):
+        counts = np.arange(31)
+        weights = [math.comb(30, k) * p**k * (1 - p) ** (30 - k) for k in counts.tolist()]
+        fails = sum(w for k, w in zip(counts.tolist(), weights, strict=True) if least_probability(k, 30, 0.05) > p)
+        assert 0.01 < fails <= 0.05
+
+
+def test_the_whole_certificate_fails_as_rarely_as_stated():
+    """Of uniform returns: the certified distribution function is above the true one in at most 5% of the samples."""
+    random, fails = np.random.default_rng(0), 0
+    for _ in range(400):
+        found = SmoothedCertificate(random.random(60), 1.0, 0.0)
+        returns, chances = found.thresholds
+        fails += bool((chances > 1 - returns).any())
+    assert fails <= 20
+
+
+def test_returns_that_repeat_give_valid_bounds():
+    """Of returns of 0 and 1, which have ties at every rank."""
+    random, fails = np.random.default_rng(0), 0
+    for _ in range(400):
+        found = SmoothedCertificate(random.random(60) < 0.8, 1.0, 0.0)
+        fails += found.certified_return(0.0) > 0.8
+    assert fails <= 20
+
+
+def test_the_sum_over_thresholds():
+    found = SmoothedCertificate([-3.0, 5.0], 0.5, -4.0, confidence=0.5)
+    level = 0.25
+    low, high = least_probability(2, 2, level), least_probability(1, 2, level)
+    assert found.certified_return(0.0) == pytest.approx(-4 + low + 8 * high)
+    shift = lambda p: NORMAL.cdf(NORMAL.inv_cdf(p) - 0.3 / 0.5)  # noqa: E731
+    assert found.certified_return(0.3) == pytest.approx(-4 + shift(low) + 8 * shift(high))
+    chances = [found.certified_probability(c, 0.3) for c in (-4, -3.5, -3, 0, 5, 5.1)]
+    assert chances == pytest.approx([1, shift(low), shift(low), shift(high), shift(high), 0])
+
+
+def test_certificates_fall_with_length_rise_with_sigma_and_never_leave_what_is_possible():
+    random = np.random.default_rng(0)
+    returns = random.normal(100, 30, 500).clip(0)
+    found, wider = SmoothedCertificate(returns, 0.1, 0.0), SmoothedCertificate(returns, 0.2, 0.0)
+    curve = [found.certified_return(eps) for eps in np.linspace(0, 3, 40)]
+    assert all(a > b or b == 0 for a, b in itertools.pairwise(curve)) and min(curve) >= 0
+    assert 80 < curve[0] < returns.mean() and curve[-1] < 1e-3
+    assert wider.certified_return(0.2) == pytest.approx(found.certified_return(0.1))
+    voting = SmoothedCertificate(returns, 0.1, 0.0, vote=4)
+    assert voting.certified_return(0.1) == pytest.approx(found.certified_return(0.2))
+
+
+@pytest.mark.parametrize("vote", [1, 9])
+def test_the_worst_attack_leaves_no_less_than_certified_and_hardly_more(vote):
+    """On one look the theorem is tight: shifting the feature by eps leaves ``Phi((start - eps) / sigma)``."""
+    found = certify_smoothed(threshold(1.0, vote), OneLook, 2000, least=0.0, num_envs=500)
+    for eps in (0.0, 0.5, 1.0, 1.5):
+        truth = NORMAL.cdf((1.0 - eps) * math.sqrt(vote))  # of votes: near it, as a median is near a mean
+        certified = found.certified_return(eps)
+        assert certified <= truth + 0.005
+        if vote == 1:
+            assert certified > truth - 0.05
+            reached = adv.evaluate(
+                threshold(1.0), lambda e=eps: OneLook(1.0 - e), [], episodes=1000, num_envs=500, seed=1
+            ).threats[0]["mean_return"]  # fmt: skip
+            assert reached == pytest.approx(truth, abs=0.05)
+
+
+def test_no_attack_of_the_same_total_length_is_below_the_certified_return():
+    """Attacks that spend all at once, over some steps or at every step, on other episodes than the certificate's."""
+    steps, short = 100, {"max_episode_steps": 100}
+    victim = Smoothed(load_victim("zoo:cartpole-dqn"), 0.1, samples=4)
+    found = certify_smoothed(victim, "CartPole-v1", 300, env_kwargs=short, num_envs=300)
+
+    def tilted(x, context):
+        return x + torch.tensor([0.0, 0.0, 9.0, 9.0], dtype=x.dtype)
+
+    for eps in (0.1, 0.8):
+        plans = [(1, adv.MinBest()), (10, adv.MinBest()), (10, tilted), (steps, tilted)]
+        spent = [adv.ThreatModel("observation", how, L2(eps / math.sqrt(k)), adv.AtMost(k)) for k, how in plans]
+        rows = adv.evaluate(victim, "CartPole-v1", spent, episodes=60, seed=1, num_envs=60, env_kwargs=short).threats
+        lowest = min(row["mean_return"] for row in rows[1:])
+        error = max(row["std"] for row in rows) / math.sqrt(60)
+        assert found.certified_return(eps) <= lowest + 3 * error
+        assert all(math.sqrt(k) * row["l2"] <= eps * 1.001 for (k, _), row in zip(plans, rows[1:], strict=True))
+    assert found.certified_return(0.1) > 0.5 * steps
+    assert lowest < 0.9 * rows[0]["mean_return"]  # the attacks do something
+
+
+def test_the_radius_of_a_linear_choice_is_its_distance():
+    """Votes on two sides of a plane: the radius is the distance to the plane, less what confidence costs."""
+    obs = torch.tensor([[0.5, 9, 9, 9], [-0.2, 0, 0, 0], [0.0, 1, 1, 1]], dtype=torch.float64)
+    found = action_radius(threshold(1.0), obs, 4000)
+    assert found.actions[:2].tolist() == [0, 1]
+    assert (found.radii <= np.abs(obs[:, 0].numpy())).all() and found.radii == pytest.approx([0.5, 0.2, 0.0], abs=0.08)
+    assert found.certified(0.3) == pytest.approx(1 / 3)
+
+
+def test_no_move_within_a_radius_changes_the_majority():
+    victim, obs = Smoothed(chooser(mlp(4, 3)), 0.5), randn(8, 4)
+    found = action_radius(victim, obs, 2000)
+    assert (found.radii > 0.05).sum() >= 4
+    move = randn(8, 10, 4, seed=5)
+    moved = obs[:, None] + 0.9 * torch.from_numpy(found.radii)[:, None, None] * move / move.norm(dim=-1, keepdim=True)
+    other = action_radius(victim, moved.flatten(0, 1), 1000, seed=1)
+    same = other.actions.reshape(8, 10) == found.actions[:, None]
+    assert same[found.radii > 0].all()
+
+
+def test_crops_radius_from_q_values():
+    """Theorem 1 of CROP, with Hoeffding's bounds for all actions at once."""
+    inner = chooser(linear(torch.tensor([[3.0, 0, 0, 0], [0.0, 0, 0, 0]]), torch.tensor([5.0, 1.0])), "q", actions=2)
+    victim, obs = Smoothed(inner, 0.5), torch.zeros(1, 4, dtype=torch.float64)
+    found = action_radius(victim, obs, 3000, q_range=(0.0, 10.0))
+    error = math.sqrt(math.log(4 / 0.05) / 6000)
+    expected = 0.25 * (NORMAL.inv_cdf(0.5 - error) - NORMAL.inv_cdf(0.1 + error))
+    assert found.radii[0] == pytest.approx(expected, abs=0.01) and found.actions[0] == 0
+    clipped = action_radius(victim, obs, 3000, q_range=(0.0, 2.0))  # Q-values are clipped to it
+    assert clipped.radii[0] < 0.25 * (NORMAL.inv_cdf(0.98) - NORMAL.inv_cdf(0.5))
+
+
+def test_radii_depend_on_seed_and_place_alone():
+    victim, obs = Smoothed(chooser(mlp(4, 3), select="sample"), 0.5, 7), randn(5, 4)
+    whole, part = action_radius(victim, obs, 200), action_radius(victim, obs[:2].numpy(), 200)
+    assert np.array_equal(whole.radii[:2], part.radii) and np.array_equal(whole.actions[:2], part.actions)
+    assert not np.array_equal(whole.radii, action_radius(victim, obs, 200, seed=1).radii)
+
+
+def test_images_are_sampled_part_by_part(monkeypatch):
+    victim, obs = Smoothed(chooser(mlp(4, 3)), 0.5), randn(5, 4)
+    whole = action_radius(victim, obs, 64)
+    monkeypatch.setattr("adv_wrappers.certification.smoothing._MOST", 4 * 32)
+    parts = action_radius(victim, obs, 64)
+    assert parts.radii == pytest.approx(whole.radii, abs=0.3) and parts.radii.shape == (5,)
+
+
+def test_the_least_return_comes_from_the_table_or_the_user():
+    found = certify_smoothed("smoothed:zoo:mountaincar-dqn?sigma=0.001", "MountainCar-v0", 4)
+    assert (found.least, found.sigma, found.seed) == (-200.0, 0.001, 0) and found.certified_return(0.0) > -200
+    assert SmoothedCertificate(**found.to_dict()) == found
+    with pytest.raises(ValueRangeError, match="give least="):
+        certify_smoothed(threshold(1.0), OneLook, 4)
+    with pytest.raises(ValueRangeError, match=r"below least=0\.5"):
+        certify_smoothed(threshold(9.0), OneLook, 20, least=0.5)
+
+
+def test_what_is_refused():
+    moving = Smoothed(actor(mlp(4, 3)), 0.1)
+    policy = Smoothed(chooser(mlp(4, 3)), 0.1)
+    for wrong, match in [
+        (lambda: certify_smoothed("zoo:cartpole-dqn", "CartPole-v1"), "a victim with noise"),
+        (lambda: action_radius("zoo:cartpole-dqn", np.zeros((1, 4))), "a victim with noise"),
+        (lambda: action_radius(moving, randn(1, 4)), "one discrete action"),
+        (lambda: action_radius(policy, randn(1, 4), q_range=(0, 1)), "q_range is for Q-values"),
+    ]:
+        with pytest.raises(VictimError, match=match):
+            wrong()
+    known = SmoothedCertificate([1.0], 0.1, 0.0)
+    for wrong, match in [
+        (lambda: SmoothedCertificate([], 0.1, 0.0), "at least one return"),
+        (lambda: SmoothedCertificate([np.nan], 0.1, 0.0), "all finite"),
+        (lambda: SmoothedCertificate([1.0], 0.0, 0.0), "sigma must be"),
+        (lambda: SmoothedCertificate([1.0], 0.1, -np.inf), "least must be"),
+        (lambda: SmoothedCertificate([1.0], 0.1, 0.0, 0), "vote must be"),
+        (lambda: SmoothedCertificate([1.0], 0.1, 0.0, 1, 1.0), "confidence must be"),
+        (lambda: known.certified_return(-1.0), "eps must be"),
+        (lambda: known.certified_probability(1.0, np.nan), "eps must be"),
+        (lambda: certify_smoothed("smoothed:zoo:cartpole-dqn?sigma=1", "CartPole-v1", confidence=0), "confidence must"),
+        (lambda: least_probability(3, 2, 0.1), "successes must be"),
+        (lambda: least_probability(1, 2, 0.0), "level must be"),
+        (lambda: action_radius(policy, randn(1, 4), 1), "samples must be"),
+        (lambda: action_radius(threshold(1.0), randn(1, 4), q_range=(1, 1)), "the least and the largest"),
+    ]:
+        with pytest.raises(ValueRangeError, match=match):
+            wrong()
