@@ -61,13 +61,14 @@ class Certificate:
         awc_returns: absolute worst-case rewards; float64 ``[E]``, NaN where the search was not finished.
         lower_returns: lower bounds on the return under every attack within the budget; float64 ``[E]``, NaN where
             nothing was searched.
-        lowest_found: the lowest return of a sequence of possible actions that a search followed to its end; float64
-            ``[E]``, NaN where there was none. The absolute worst case is no higher.
+        lowest_found: the lowest return of a sequence of possible actions that was followed to its end; float64 ``[E]``,
+            NaN where nothing was searched. The absolute worst case is no higher.
         clean_acr, gwc_acr: the shares of steps with one possible action, on the clean path and on that of the greedy
             worst case; float64 ``[E]``.
         finished_searches: whether the search was finished; bool ``[E]``.
         node_counts: how many steps the search simulated; int64 ``[E]``.
-        sequence_counts: how many sequences it followed to their end; int64 ``[E]``.
+        sequence_counts: how many sequences it followed to their end, beside those of ``clean`` and ``gwc``; int64
+            ``[E]``.
     """
 
     victim: str
@@ -219,28 +220,28 @@ def certify(
         rows = min((8 if images else 32) if num_envs is None else integer("num_envs", num_envs, 1), episodes)
         least = LeastReturn.create(played.env, played.name, least_reward, least_return) if searched else None
         _check_start(played, perturbed, seeds[0], searched)
-        paths = [
+        clean, gwc = (
             play_choices(played.make_env, perturbed, seeds, choose, rows, _progress(progress, what, episodes))
             for what, choose in (("clean", own_action), ("gwc", worst_possible_action))
-        ]
+        )
         awc, lower, lowest = (np.full(episodes, np.nan) for _ in range(3))
         finished = np.zeros(episodes, bool)
         nodes, sequences = np.zeros(episodes, np.int64), np.zeros(episodes, np.int64)
         told = _progress(progress, "search", episodes)
         for i in range(episodes if least is not None else 0):
             assert least is not None
-            search = ActionSearch(played, perturbed, least, seeds[i], 8 if images else 64)
+            known = float(min(clean.returns[i], gwc.returns[i]))  # of sequences of possible actions
+            search = ActionSearch(played, perturbed, least, seeds[i], 8 if images else 64, known)
             _search(search, order, budget_s, max_nodes, max_sequences)
             lower[i], finished[i], nodes[i], sequences[i] = (
                 search.lower, search.finished, search.nodes, search.sequences,
             )  # fmt: skip
-            lowest[i] = search.lowest if search.sequences else np.nan
+            lowest[i] = search.lowest
             awc[i] = search.lowest if search.finished else np.nan
             told(i + 1)
-        clean, gwc = paths
-        known = (None, None) if least is None else (least.reward, least.whole)
+        taken = (None, None) if least is None else (least.reward, least.whole)
         return Certificate(
-            played.label, played.name, perturbed.budget, method, tuple(seeds), *known, clean.returns, gwc.returns, awc,
+            played.label, played.name, perturbed.budget, method, tuple(seeds), *taken, clean.returns, gwc.returns, awc,
             lower, lowest, clean.acr, gwc.acr, finished, nodes, sequences,
         )  # fmt: skip
 

@@ -31,8 +31,10 @@ import numpy as np
 from adv_wrappers.certification.least_return import LeastReturn
 from adv_wrappers.certification.perturbed_victim import PerturbedVictim
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState, collection_paused
+from adv_wrappers.snapshots import StateFingerprints
 
 Order = Literal["depth-first", "best-first"]
+_NEVER_MET = 2000  # states after which a search looks no more for those that it has met before
 
 
 @dataclass
@@ -65,11 +67,13 @@ class ActionSearch:
         least: what is known of rewards.
         seed: the seed of the episode.
         batch: of how many states the possible actions are computed at once.
+        found: the lowest return of a sequence of possible actions that is known beforehand.
 
     Attributes:
-        lowest: the lowest return of a sequence that was followed to its end; infinity before there is one.
+        lowest: the lowest return of a sequence of possible actions that is known; infinity before there is one.
         nodes: how many steps were simulated.
         sequences: how many sequences were followed to their end.
+        met: how many states were dropped since they had been met before.
         open: the states from which sequences are open.
 
     Raises:
@@ -78,12 +82,15 @@ class ActionSearch:
     """
 
     def __init__(
-        self, episodes: DeterministicEpisodes, victim: PerturbedVictim, least: LeastReturn, seed: int, batch: int = 64
-    ) -> None:
+        self, episodes: DeterministicEpisodes, victim: PerturbedVictim, least: LeastReturn, seed: int, batch: int = 64,
+        found: float = math.inf,
+    ) -> None:  # fmt: skip
         self.episodes, self.victim, self.least, self.batch = episodes, victim, least, batch
-        self.lowest, self.nodes, self.sequences = math.inf, 0, 0
+        self.lowest, self.nodes, self.sequences, self.met = found, 0, 0, 0
         self.first = episodes.reset(seed)
         self.open = [OpenState(self.first, 0.0, 0, least.after(0.0, 0))]
+        self._totals: dict[bytes, float] | None = {}  # the least reward so far in every state, by its fingerprint
+        self._fingerprints = StateFingerprints()
 
     @property
     def lower(self) -> float:
@@ -137,12 +144,28 @@ class ActionSearch:
         for state, allowed, actions in zip(states, possible, ranked, strict=True):
             for action in actions[allowed[actions]]:
                 after = self._step(state, action)
-                if after is None or after.bound >= self.lowest:
+                if after is None or after.bound >= self.lowest or self._met_before(after):
                     continue
                 if order == "depth-first":
                     self.open.append(after)
                 else:
                     heapq.heappush(self.open, after)
+
+    def _met_before(self, state: OpenState) -> bool:
+        """Whether everything that follows from a state follows from an equal one that had earned no more."""
+        if self._totals is None:
+            return False
+        content = self._fingerprints.of(state.state.snapshot)
+        if content is None or (self.met == 0 and len(self._totals) >= _NEVER_MET):
+            self._totals = None  # to look at every state takes a third of the time
+            return False
+        observation = np.asarray(state.state.observation)
+        key = content + observation.tobytes()
+        if self._totals.get(key, math.inf) <= state.total:
+            self.met += 1
+            return True
+        self._totals[key] = state.total
+        return False
 
     def _step(self, before: OpenState, action: np.int64) -> OpenState | None:
         """The state after an action; None where that ends the episode."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from adv_wrappers.snapshots.fingerprints import StateFingerprints
 from adv_wrappers.snapshots.repeats import check_repeats
 from adv_wrappers.snapshots.simulator import Simulator
 from adv_wrappers.snapshots.snapshot import Snapshot
 
-__all__ = ["Simulator", "Snapshot", "check_repeats"]
+__all__ = ["Simulator", "Snapshot", "StateFingerprints", "check_repeats"]

@@ -329,6 +329,9 @@ def _put_copy(place: tuple[Part, Part], kept: object) -> None:
     holder[key] = copy.deepcopy(kept)
 
 
+HIDDEN = frozenset({_put_copy, _put_mujoco})  # put back contents that bytes do not compare
+
+
 def _refused(walk: Walk, value: object) -> None:
     raise NotCopied(value, "which belongs to another process: use SyncVectorEnv or DummyVecEnv, in this one")
 

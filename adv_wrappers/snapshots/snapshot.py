@@ -57,6 +57,11 @@ class Snapshot:
             raise SnapshotError(f"{env} cannot be saved: its {path or 'object'} is a {kind}, {error.why}") from error
         return cls(env, walk.kept)
 
+    @property
+    def kept(self) -> Kept:
+        """How each content is put back, into which object, and the content; not to be written to."""
+        return self._kept
+
     def random_states(self) -> list[object]:
         """The states of all random generators in it, which are equal where nothing was drawn in between."""
         return [kept for put, _, kept in self._kept if put in RANDOM]

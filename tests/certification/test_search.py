@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from adv_wrappers import Linf, PerturbObservation
-from adv_wrappers.certification import perturbed_victim
+from adv_wrappers.certification import perturbed_victim, search
 from adv_wrappers.certification.least_return import LeastReturn
 from adv_wrappers.certification.perturbed_victim import PerturbedVictim
 from adv_wrappers.certification.search import ActionSearch
@@ -58,7 +58,16 @@ def test_the_bound_holds_whenever_a_search_stops_and_rises(order):
         assert found.finished and bounds == sorted(bounds) and bounds[0] < bounds[-1]
 
 
-@pytest.mark.parametrize("mutant", ["a smaller box", "a bound that is too high", "no way back", "worst looking alone"])
+def _met(self, state):
+    """Whether the state was met, whatever had been earned by then."""
+    key = state.state.observation.tobytes()
+    return key in self._totals or bool(self._totals.update({key: 0.0}))
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    ["a smaller box", "a bound that is too high", "no way back", "worst looking alone", "states met with more"],
+)
 def test_an_unsound_search_is_found(mutant, monkeypatch):
     if mutant == "a smaller box":
         real = perturbed_victim.ObservationBoxes.__call__
@@ -73,6 +82,8 @@ def test_an_unsound_search_is_found(mutant, monkeypatch):
     elif mutant == "no way back":
         monkeypatch.setattr(deterministic_episodes, "check_repeats", lambda env, action: None)
         monkeypatch.setattr(deterministic_episodes.Snapshot, "restore", lambda self, env: None)
+    elif mutant == "states met with more":
+        monkeypatch.setattr(search.ActionSearch, "_met_before", lambda self, state: _met(self, state))
     else:
         real_possible = PerturbedVictim.possible
 
@@ -82,7 +93,8 @@ def test_an_unsound_search_is_found(mutant, monkeypatch):
 
         monkeypatch.setattr(PerturbedVictim, "possible", greedy)
     with pytest.raises(AssertionError):
-        test_the_worst_case_is_that_of_all_sequences(2, "depth-first")
+        for actions in (2, 3):
+            test_the_worst_case_is_that_of_all_sequences(actions, "depth-first")
 
 
 def test_no_attack_that_is_played_falls_below_and_one_reaches_it():
@@ -106,6 +118,27 @@ def test_no_attack_that_is_played_falls_below_and_one_reaches_it():
 
     returns = [played([1 + (code >> step) % 2 for step in range(STEPS)]) for code in range(2**STEPS)]
     assert found.sequences > 1 and min(returns) == found.lowest
+
+
+def test_states_that_were_met_before_are_followed_once(monkeypatch):
+    once = searched(4, actions=3, order="best-first")
+    assert once.met > 0
+    monkeypatch.setattr(search.StateFingerprints, "of", lambda self, snapshot: None)
+    again = searched(4, actions=3, order="best-first")
+    assert again.met == 0 and again.nodes > once.nodes and again.lowest == once.lowest
+    monkeypatch.undo()
+    monkeypatch.setattr(search, "_NEVER_MET", 0)
+    assert searched(4, actions=3, order="best-first").nodes == again.nodes
+
+
+def test_a_return_that_is_known_beforehand():
+    whole = searched(4, actions=3)
+    with closing(DeterministicEpisodes(walker(3), lambda: Walk(3))) as episodes:
+        perturbed = PerturbedVictim(episodes.victim, episodes.env.observation_space, Linf(EPS), "interval")
+        found = ActionSearch(episodes, perturbed, LeastReturn(0.0, None, STEPS), 4, found=whole.lowest)
+        assert not found.finished and found.lowest == whole.lowest
+        found.run("depth-first")
+        assert found.finished and found.lowest == whole.lowest and found.nodes < whole.nodes
 
 
 def test_a_search_goes_on_where_it_was_and_in_another_order():
