@@ -231,8 +231,8 @@ def certify(
         for i in range(episodes if least is not None else 0):
             assert least is not None
             known = float(min(clean.returns[i], gwc.returns[i]))  # of sequences of possible actions
-            search = ActionSearch(played, perturbed, least, seeds[i], 8 if images else 64, known)
-            _search(search, order, budget_s, max_nodes, max_sequences)
+            search = ActionSearch(played, perturbed, least, seeds[i], known)
+            _search(search, order, budget_s, max_nodes, max_sequences, images)
             lower[i], finished[i], nodes[i], sequences[i] = (
                 search.lower, search.finished, search.nodes, search.sequences,
             )  # fmt: skip
@@ -251,16 +251,17 @@ def _progress(progress: Progress | None, what: str, episodes: int) -> Callable[[
 
 
 def _search(
-    search: ActionSearch, order: Order | None, budget_s: float | None, max_nodes: int | None, max_sequences: int | None
-) -> None:
+    search: ActionSearch, order: Order | None, budget_s: float | None, max_nodes: int | None, max_sequences: int | None,
+    images: bool,
+) -> None:  # fmt: skip
     """Search one episode within its limits."""
     share, started = 1.0 if order is not None else _SHARE, time.monotonic()
     if order != "best-first":
         seconds, most = (None if limit is None else share * limit for limit in (budget_s, max_nodes))
-        search.run("depth-first", seconds, None if most is None else int(most), max_sequences)
+        search.run("depth-first", seconds, None if most is None else int(most), max_sequences, 8 if images else 32)
     if order != "depth-first":
         seconds = None if budget_s is None else max(budget_s - (time.monotonic() - started), 0.0)
-        search.run("best-first", seconds, max_nodes)
+        search.run("best-first", seconds, max_nodes, batch=8 if images else 256)
 
 
 def _check_start(played: DeterministicEpisodes, victim: PerturbedVictim, seed: int, searched: bool) -> None:

@@ -66,7 +66,6 @@ class ActionSearch:
         victim: the same victim under a budget.
         least: what is known of rewards.
         seed: the seed of the episode.
-        batch: of how many states the possible actions are computed at once.
         found: the lowest return of a sequence of possible actions that is known beforehand.
 
     Attributes:
@@ -82,10 +81,10 @@ class ActionSearch:
     """
 
     def __init__(
-        self, episodes: DeterministicEpisodes, victim: PerturbedVictim, least: LeastReturn, seed: int, batch: int = 64,
+        self, episodes: DeterministicEpisodes, victim: PerturbedVictim, least: LeastReturn, seed: int,
         found: float = math.inf,
     ) -> None:  # fmt: skip
-        self.episodes, self.victim, self.least, self.batch = episodes, victim, least, batch
+        self.episodes, self.victim, self.least = episodes, victim, least
         self.lowest, self.nodes, self.sequences, self.met = found, 0, 0, 0
         self.first = episodes.reset(seed)
         self.open = [OpenState(self.first, 0.0, 0, least.after(0.0, 0))]
@@ -104,7 +103,7 @@ class ActionSearch:
 
     def run(
         self, order: Order, budget_s: float | None = None, max_nodes: int | None = None,
-        max_sequences: int | None = None,
+        max_sequences: int | None = None, batch: int = 64,
     ) -> None:  # fmt: skip
         """Go on until the search is finished or a limit is reached; limits are looked at between batches.
 
@@ -113,6 +112,8 @@ class ActionSearch:
             budget_s: seconds from now on, None for no limit.
             max_nodes: how many steps are simulated at most, those of earlier calls included; None for any number.
             max_sequences: after how many sequences to stop, those of earlier calls included; None for no limit.
+            batch: from how many states the possible actions are tried at once: the more the faster, and depth-first
+                goes down as many ways side by side.
         """
         until = math.inf if budget_s is None else time.monotonic() + budget_s
         most = math.inf if max_nodes is None else max_nodes
@@ -121,7 +122,7 @@ class ActionSearch:
             heapq.heapify(self.open)
         with collection_paused():
             while self.open and self.sequences < ends and time.monotonic() < until:
-                count = int(min(self.batch, (most - self.nodes) // self.episodes.count))
+                count = int(min(batch, (most - self.nodes) // self.episodes.count))
                 if count < 1:
                     break
                 self._follow(self._next(order, count), order)

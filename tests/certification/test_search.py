@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from adv_wrappers import Linf, PerturbObservation
+from adv_wrappers import Linf, PerturbObservation, from_module
 from adv_wrappers.certification import perturbed_victim, search
 from adv_wrappers.certification.least_return import LeastReturn
 from adv_wrappers.certification.perturbed_victim import PerturbedVictim
@@ -17,16 +17,20 @@ from adv_wrappers.errors import SnapshotError, ValueRangeError
 from adv_wrappers.evaluation import deterministic_episodes
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
 from tests.certification.walks import STEPS, Walk, every_return, shown, walker
+from tests.core.helpers import box, mlp
 
 EPS = 0.5
 
 
-def searched(seed=1, order="depth-first", actions=2, eps=EPS, least=None, lost=0.0, batch=64, env=None, **limits):
-    victim = walker(actions)
+def searched(
+    seed=1, order="depth-first", actions=2, eps=EPS, least=None, lost=0.0, batch=64, env=None, victim=None,
+    method="interval", **limits,
+):  # fmt: skip
+    victim = victim or walker(actions)
     with closing(DeterministicEpisodes(victim, env or (lambda: Walk(actions, lost)))) as episodes:
-        perturbed = PerturbedVictim(victim, episodes.env.observation_space, Linf(eps), "interval")
-        found = ActionSearch(episodes, perturbed, least or LeastReturn(-lost, None, STEPS), seed, batch)
-        found.run(order, **limits)
+        perturbed = PerturbedVictim(victim, episodes.env.observation_space, Linf(eps), method)
+        found = ActionSearch(episodes, perturbed, least or LeastReturn(-lost, None, STEPS), seed)
+        found.run(order, batch=batch, **limits)
         return found
 
 
@@ -44,6 +48,17 @@ def test_the_worst_case_is_that_of_all_sequences(actions, order):
                     assert found.lowest == worst
                 differs += found.sequences > 1
     assert differs
+
+
+@pytest.mark.parametrize("method", ["interval", "crown", "full-crown"])
+def test_networks_whose_bounds_are_not_exact(method):
+    victim, lowest = from_module(mlp(3, 3, 1), box(3), Walk(3).action_space, "logits", dtype=torch.float64), []
+    for seed in range(5):
+        worst = min(every_return(Walk(3), victim, seed, 0.1))
+        found = searched(seed, eps=0.1, env=lambda: Walk(3), victim=victim, method=method)
+        assert found.finished and found.lowest <= worst
+        lowest.append(found.lowest == worst)
+    assert any(lowest)
 
 
 @pytest.mark.parametrize("order", ["depth-first", "best-first"])
@@ -145,8 +160,8 @@ def test_a_search_goes_on_where_it_was_and_in_another_order():
     victim = walker(3)
     with closing(DeterministicEpisodes(victim, lambda: Walk(3))) as episodes:
         perturbed = PerturbedVictim(victim, episodes.env.observation_space, Linf(EPS), "interval")
-        found = ActionSearch(episodes, perturbed, LeastReturn(0.0, None, STEPS), 4, 2)
-        found.run("depth-first", max_sequences=1)
+        found = ActionSearch(episodes, perturbed, LeastReturn(0.0, None, STEPS), 4)
+        found.run("depth-first", max_sequences=1, batch=2)
         assert 1 <= found.sequences <= 6 and not found.finished and found.lower < found.lowest
         before = found.nodes
         found.run("depth-first", max_sequences=1)
