@@ -19,13 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from adv_wrappers.bounds.affine import check_width, is_affine, pull_back, runs
-from adv_wrappers.bounds.interval import Box, PlacedLayer, check_box, check_spec, layers_in, through
+from adv_wrappers.bounds.interval import Box, PlacedLayer, check_box, check_spec, combined, layers_in, through
 from adv_wrappers.bounds.relaxations import Choice, Lines, first_choice, is_relaxed, lines, loose
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.layers import ActionValue, Clip, Normalize
@@ -87,7 +87,15 @@ def crown(
         return through(after, *net.tightened(None, refine))
     rows = spec[None] if spec.dim() == 2 else spec
     check_width(rows, math.prod(net.shape))
-    least, most = net.bounds(net.steps, rows.unflatten(-1, net.shape), rows.new_zeros(()), refine)
+    rows, offset, steps = rows.unflatten(-1, net.shape), rows.new_zeros(()), net.steps
+    while isinstance(last := steps[-1], AffineStep):
+        rows, more = pull_back(last.layer, rows, last.shape)
+        offset, steps = offset + more, steps[:-1]
+    box = last.after if isinstance(last, CurveStep) else (last.low, last.high)
+    least, most = combined(rows.flatten(2), offset, *box)
+    if isinstance(last, CurveStep):
+        linear = bounds(steps, rows, offset, refine)
+        least, most = torch.maximum(least, linear[0]), torch.minimum(most, linear[1])
     return torch.minimum(least, most), torch.maximum(least, most)  # of a point, rounding may make them cross
 
 
@@ -114,14 +122,14 @@ class CurveStep:
     Attributes:
         low, high: the box of what it takes, ``[B, *S]``.
         after: the box of what it answers.
-        lines: of the first choice of tangents, ``[B, 1, *S]``.
+        lines: for the first choice of tangents, ``[B, 1, *S]``.
     """
 
     layer: nn.Module
     low: Tensor
     high: Tensor
     after: Box
-    lines: Lines
+    lines: MeanLines
 
 
 Step = BoxStep | AffineStep | CurveStep
@@ -164,8 +172,8 @@ class RelaxedNetwork:
             self.low, self.high = self.tightened(loose(layer, self.low, self.high), hidden)
         low, high = self.low, self.high
         after = through([placed], low, high)
-        first = lines(layer, low, high, first_choice(layer, low, high))
-        self.steps.append(CurveStep(layer, low, high, after, Lines(*(line[:, None] for line in first))))
+        first = MeanLines.of(lines(layer, low, high, first_choice(layer, low, high)))
+        self.steps.append(CurveStep(layer, low, high, after, MeanLines(*(line[:, None] for line in first))))
         self.low, self.high = after
 
     def tightened(self, where: Tensor | None, refine: int) -> Box:
@@ -200,7 +208,7 @@ class RelaxedNetwork:
                     part = torch.arange(start, min(start + size, count), device=low.device)[None]
                 rows = low.new_zeros(*part.shape, low.shape[1]).scatter_(2, part[..., None], 1.0)
                 rows, offset = rows.unflatten(-1, self.shape), low.new_zeros(())
-            found.append(self.bounds(steps, rows, offset, refine))
+            found.append(bounds(steps, rows, offset, refine))
         least, most_ = (torch.cat(bounds, 1) for bounds in zip(*found, strict=True))
         if index is not None:
             least, most_ = low.scatter(1, index, least), high.scatter(1, index, most_)
@@ -215,23 +223,50 @@ class RelaxedNetwork:
         widest = max(math.prod(shape) for shape in [*shapes, self.shape])
         return max(1, MOST_AT_ONCE // (2 * len(self.low) * widest))
 
-    def bounds(self, steps: Sequence[Step], rows: Tensor, offset: Tensor, refine: int) -> Box:
-        """Bounds ``[B, M]`` on ``rows @ x + offset`` of the value behind the steps, for rows ``[B or 1, M, *S]``."""
-        both = torch.cat([rows, -rows], 1)  # an upper bound is the lower one of the opposite
-        choices = _optimised(steps, both, refine) if refine else {}
-        least, opposite = lower_bounds(steps, both, choices).chunk(2, 1)
-        return least + offset, offset - opposite
 
-
-def lower_bounds(steps: Sequence[Step], rows: Tensor, choices: Choices) -> Tensor:
-    """Lower bounds ``[B, M]`` on combinations of the value behind the steps; the better one of linear and interval.
+def bounds(steps: Sequence[Step], rows: Tensor, offset: Tensor, refine: int) -> Box:
+    """Linear bounds ``[B, M]`` on ``rows @ x + offset`` of the value behind the steps.
 
     Args:
         steps: the first is a box.
         rows: the combinations, ``[B or 1, M, *S]``.
-        choices: tangents of activation functions, for those that do not take their first choice.
+        offset: ``[B or 1, M]``, or one number.
+        refine: steps of optimisation.
     """
-    total, simple = rows.new_zeros(()), None
+    choices = _optimised(steps, rows, refine) if refine else {}
+    least, opposite = lower_bounds(steps, rows, choices).chunk(2, 1)
+    return least + offset, offset - opposite
+
+
+class MeanLines(NamedTuple):
+    """The mean of the two lines of a function, and half of the lower minus the upper one.
+
+    What bounds ``a f(x)`` from below is then ``a slope + |a| slope_apart`` times x, whatever the sign of ``a``.
+    """
+
+    slope: Tensor
+    slope_apart: Tensor
+    offset: Tensor
+    offset_apart: Tensor
+
+    @classmethod
+    def of(cls, found: Lines) -> MeanLines:
+        """Those of two lines."""
+        under, under_offset, over, over_offset = found
+        return cls(
+            (under + over) / 2, (under - over) / 2, (under_offset + over_offset) / 2, (under_offset - over_offset) / 2
+        )
+
+
+def lower_bounds(steps: Sequence[Step], rows: Tensor, choices: Choices) -> Tensor:
+    """Lower bounds ``[B, 2 M]`` on rows and on minus the rows, of the value behind the steps.
+
+    Args:
+        steps: the first is a box.
+        rows: the combinations, ``[B or 1, M, *S]``.
+        choices: tangents of activation functions, for those that do not take their first choice, ``[B, 2 M, *S]``.
+    """
+    total, both = rows.new_zeros(()), False
     for place in range(len(steps) - 1, 0, -1):
         step = steps[place]
         if isinstance(step, AffineStep):
@@ -239,24 +274,30 @@ def lower_bounds(steps: Sequence[Step], rows: Tensor, choices: Choices) -> Tenso
             total = total + offset
             continue
         assert isinstance(step, CurveStep)
-        if simple is None:
-            simple = total + _least(rows, *step.after)
+        size = rows.abs()
         found = step.lines
         if place in choices:
-            found = lines(step.layer, step.low[:, None], step.high[:, None], choices[place])
-        up, down = rows.clamp(min=0), rows.clamp(max=0)
-        total = total + _products(up, found.lower_offset) + _products(down, found.upper_offset)
-        rows = up * found.lower_slope + down * found.upper_slope
+            found = MeanLines.of(lines(step.layer, step.low[:, None], step.high[:, None], choices[place]))
+            if not both:
+                rows, size, both = torch.cat([rows, -rows], 1), torch.cat([size, size], 1), True
+                total = torch.cat([total, -total], -1) if total.dim() else total
+        total = _signed(total + _products(rows, found.offset), _products(size, found.offset_apart), both)
+        rows = _signed(rows * found.slope, size * found.slope_apart, both)
+        both = True
     first = steps[0]
     assert isinstance(first, BoxStep)
-    linear = total + _least(rows, first.low, first.high)
-    return linear if simple is None else torch.maximum(linear, simple)
+    low, high = first.low.flatten(1)[..., None], first.high.flatten(1)[..., None]
+    rows = rows.flatten(2)
+    middle = (rows @ ((low + high) / 2)).squeeze(-1) + total
+    return _signed(middle, (rows.abs() @ ((low - high) / 2)).squeeze(-1), both)
 
 
-def _least(rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """The least of ``rows [B or 1, M, *S] @ x`` over boxes ``[B, *S]``: ``[B, M]``."""
-    rows, low, high = rows.flatten(2), low.flatten(1)[..., None], high.flatten(1)[..., None]
-    return (rows @ ((low + high) / 2) - rows.abs() @ ((high - low) / 2)).squeeze(-1)
+def _signed(one: Tensor, other: Tensor, both: bool) -> Tensor:
+    """``one + other``, and behind it ``other - one`` along axis 1 unless there are both already."""
+    if both:
+        return one + other
+    sign = one.new_tensor([1.0, -1.0]).view(2, *[1] * (one.dim() - 1))
+    return torch.addcmul(other[:, None], one[:, None], sign).flatten(1, 2)
 
 
 def _products(rows: Tensor, offsets: Tensor) -> Tensor:
@@ -274,7 +315,7 @@ def _optimised(steps: Sequence[Step], rows: Tensor, count: int) -> Choices:
         for place, step in enumerate(steps):
             if isinstance(step, CurveStep):
                 first = first_choice(step.layer, step.low.detach(), step.high.detach())
-                shape = len(step.low), rows.shape[1], *step.low.shape[1:]
+                shape = len(step.low), 2 * rows.shape[1], *step.low.shape[1:]
                 free = [None if t is None else t[:, None].expand(shape).clone().requires_grad_() for t in first]
                 choices[place] = Choice(*free)
                 numbers += [t for t in free if t is not None]

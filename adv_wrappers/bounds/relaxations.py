@@ -81,13 +81,12 @@ def lines(layer: nn.Module, low: Tensor, high: Tensor, choice: Choice) -> Lines:
 
 
 def _relu(slope: float, low: Tensor, high: Tensor, choice: Choice) -> Lines:
-    """From ``slope`` (below 0) to 1: convex."""
+    """``slope`` below 0, and 1 above: convex."""
     assert choice.lower is not None
     below, above = low.clamp(max=0), high.clamp(min=0)
-    share = above / (above - below).clamp(min=torch.finfo(low.dtype).tiny)
-    chord = torch.where(high <= 0, 0.0, torch.where(low >= 0, 1.0, share))  # as if the slope below 0 were 0
-    under = torch.where(high <= 0, 0.0, torch.where(low >= 0, 1.0, choice.lower))
-    offset = torch.where((low < 0) & (high > 0), -chord * below, 0.0)
+    chord = above / (above - below).clamp(min=torch.finfo(low.dtype).tiny)  # 0 or 1 where nothing bends
+    under = torch.where((low < 0) & (high > 0), choice.lower, chord)
+    offset = -chord * below
     if slope:  # slope x + (1 - slope) relu(x)
         chord, under, offset = slope + (1 - slope) * chord, slope + (1 - slope) * under, (1 - slope) * offset
     return Lines(under, torch.zeros_like(chord), chord, offset)
