@@ -308,43 +308,44 @@ def _products(rows: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _optimised(steps: Sequence[Step], rows: Tensor, count: int) -> Choices:
-    """The tangents that gave the best bounds, for every row by itself."""
-    with torch.enable_grad():
-        choices, numbers = Choices(), list[Tensor]()
-        rows = rows.detach()
-        for place, step in enumerate(steps):
-            if isinstance(step, CurveStep):
-                first = first_choice(step.layer, step.low.detach(), step.high.detach())
-                shape = len(step.low), 2 * rows.shape[1], *step.low.shape[1:]
-                free = [None if t is None else t[:, None].expand(shape).clone().requires_grad_() for t in first]
-                choices[place] = Choice(*free)
-                numbers += [t for t in free if t is not None]
-        if not numbers:
-            return {}
-        adam = torch.optim.Adam(numbers, RATE)
-        best, kept = lower_bounds(steps, rows, choices).detach(), [t.detach().clone() for t in numbers]
-        for _ in range(count):
-            bounds = lower_bounds(steps, rows, choices)
-            grads = torch.autograd.grad(-bounds.sum(), numbers, allow_unused=True, materialize_grads=True)
-            for number, grad in zip(numbers, grads, strict=True):
-                number.grad = grad
-            better = bounds.detach() > best
-            best = torch.where(better, bounds.detach(), best)
-            with torch.no_grad():
-                for number, old in zip(numbers, kept, strict=True):
-                    torch.where(better.view(*better.shape, *[1] * (old.dim() - 2)), number, old, out=old)
-                adam.step()
-                for number in numbers:
-                    number.clamp_(0, 1)
-        # the last step has not been looked at yet
-        better = lower_bounds(steps, rows, choices).detach() > best
+    """The tangents that gave the best bounds in ``count`` steps of Adam, for every row by itself."""
+    places, numbers, rows = list[tuple[int, bool]](), list[Tensor](), rows.detach()
+    for place, step in enumerate(steps):
+        if isinstance(step, CurveStep):
+            shape = len(step.low), 2 * rows.shape[1], *step.low.shape[1:]
+            for upper, first in enumerate(first_choice(step.layer, step.low.detach(), step.high.detach())):
+                if first is not None:
+                    places.append((place, bool(upper)))
+                    numbers.append(first[:, None].expand(shape).clone())
+
+    def choices(numbers: Sequence[Tensor]) -> Choices:
+        found = dict(zip(places, numbers, strict=True))
+        return {place: Choice(found.get((place, False)), found.get((place, True))) for place, _ in places}
+
+    if not numbers:
+        return {}
+    best, kept = lower_bounds(steps, rows, choices(numbers)).detach(), list(numbers)
+    first_moments, second_moments = ([torch.zeros_like(number) for number in numbers] for _ in range(2))
+    for i in range(1, count + 1):
+        with torch.enable_grad():
+            free = [number.requires_grad_() for number in numbers]
+            total = lower_bounds(steps, rows, choices(free)).sum()
+            slopes = torch.autograd.grad(total, free, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
-            found = [
+            numbers = []
+            for number, slope, m, v in zip(free, slopes, first_moments, second_moments, strict=True):
+                m.lerp_(slope, 0.1)
+                v.lerp_(slope.square(), 0.001)
+                ahead = (m / (1 - 0.9**i)) / ((v / (1 - 0.999**i)).sqrt() + 1e-8)
+                numbers.append((number + RATE * ahead).clamp(0, 1))
+            bounds = lower_bounds(steps, rows, choices(numbers))
+            better = bounds > best
+            best = torch.where(better, bounds, best)
+            kept = [
                 torch.where(better.view(*better.shape, *[1] * (old.dim() - 2)), number, old)
                 for number, old in zip(numbers, kept, strict=True)
             ]
-    parts = iter(found)
-    return {place: Choice(*(None if t is None else next(parts) for t in choice)) for place, choice in choices.items()}
+    return choices([number.detach() for number in kept])
 
 
 def _split(layers: Sequence[PlacedLayer]) -> list[PlacedLayer]:

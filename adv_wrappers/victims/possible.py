@@ -15,6 +15,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from adv_wrappers.bounds.bisect import decide
 from adv_wrappers.bounds.interval import interval, magnitude
 from adv_wrappers.bounds.linear import Intermediate, crown
 from adv_wrappers.errors import ValueRangeError, VictimError
@@ -56,9 +57,14 @@ def possible_actions(victim: Victim, low: Tensor, high: Tensor, method: Method =
         raise VictimError(f"expected a victim with Discrete actions, got {victim!r}")
     net, count = params_network(victim), victim.width
     _check(victim, low, high, method)
+    one = torch.eye(count, dtype=low.dtype, device=low.device)
+    if method == "bisect":
+        with torch.no_grad():
+            margin = _margin(net, low, high, one)
+            _check_finite(victim, margin)
+            return decide(net, low, high, margin=margin).possible
     # every pair once: where its difference is above zero one action is excluded, where it is below zero the other
     first, second = torch.tensor([*itertools.combinations(range(count), 2)], device=low.device).view(-1, 2).unbind(1)
-    one = torch.eye(count, dtype=low.dtype, device=low.device)
     least, most = _bounds(victim, net, low, high, one[first] - one[second], method)
     possible = torch.ones(len(low), count, dtype=torch.bool, device=low.device)
     for excluded, rows in ((second, least > 0), (first, most < 0)):
@@ -135,12 +141,21 @@ def _bounds(
     with torch.no_grad():
         # of outputs themselves, which is tighter where an activation function comes last
         rows = None if victim.kind == "mean" else spec
-        margin = ROUNDING * torch.finfo(low.dtype).eps * magnitude(net, low, high, spec)
+        margin = _margin(net, low, high, spec)
         if method == "interval":
             least, most = interval(net, low, high, rows)
         else:
             full: Intermediate = "interval" if method == "crown" else "crown"
             least, most = crown(net, low, high, rows, full, REFINE if method == "refined" else 0)
-    if not bool(torch.isfinite(margin).all() & torch.isfinite(least).all() & torch.isfinite(most).all()):
-        raise VictimError(f"bounds on {victim!r} are not finite: are its weights?")
+    _check_finite(victim, margin, least, most)
     return least - margin, most + margin
+
+
+def _margin(net: nn.Module, low: Tensor, high: Tensor, spec: Tensor) -> Tensor:
+    """How far combinations of outputs may be off by rounding, ``[B, M]``."""
+    return ROUNDING * torch.finfo(low.dtype).eps * magnitude(net, low, high, spec)
+
+
+def _check_finite(victim: Victim, *bounds: Tensor) -> None:
+    if not all(bool(torch.isfinite(each).all()) for each in bounds):
+        raise VictimError(f"bounds on {victim!r} are not finite: are its weights?")

@@ -11,7 +11,7 @@ from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.possible import action_bounds, possible_actions
 from tests.core.helpers import actor, chooser, mlp, randn
 
-METHODS = ["interval", "crown", "full-crown", "refined"]
+METHODS = ["interval", "crown", "full-crown", "refined", "bisect"]
 
 
 def inside(low, high, count=300):
@@ -47,7 +47,7 @@ def test_float32_around_a_tie(method):
     victim = chooser(net.float(), "logits", actions=2)
     start, end = randn(2, 400, 4, dtype=torch.float32) * 5
     differs = victim.params(start).argmax(-1) != victim.params(end).argmax(-1)
-    start, end = start[differs], end[differs]
+    start, end = start[differs][:80], end[differs][:80]
     for _ in range(60):
         middle = (start + end) / 2
         same = (victim.params(middle).argmax(-1) == victim.params(start).argmax(-1))[:, None]
@@ -104,7 +104,7 @@ def test_zoo_agents_that_choose(name):
     victim = load_victim(f"zoo:{name}")
     shape = victim.observation_space.shape
     x = torch.rand(2, *shape) * (255.0 if len(shape) == 3 else 0.05)
-    for method in METHODS:
+    for method in METHODS if len(shape) == 1 else METHODS[:2]:
         possible = possible_actions(victim, x, x + (1e-3 if len(shape) == 3 else 1e-4), method)
         assert (possible | ~played(victim, x[None])).all()
         assert not possible.all()
