@@ -14,6 +14,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from adv_wrappers.atari.games import is_atari
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.deterministic_episodes import step_limit
 from adv_wrappers.evaluation.environments import minimum_of
 from adv_wrappers.utils.numbers import number
 from adv_wrappers.wrappers.base import AnyEnv, wrappers_of
@@ -95,16 +96,13 @@ class LeastReturn:
             raise ValueRangeError(f"expected returns of at least least_return={self.whole:g}, got {total:g}")
 
 
-def step_limit(env: AnyEnv) -> int | None:
-    """After how many steps the wrapper :class:`gymnasium.wrappers.TimeLimit` ends an episode, or None."""
-    found = [wrapper._max_episode_steps for wrapper in wrappers_of(env) if isinstance(wrapper, TimeLimit)]
-    return min(found, default=None)
-
-
 # The least reward of a step, of environments of Gymnasium by the name of their class.
 LEAST_REWARDS: dict[str, float] = {
     "AcrobotEnv": -1.0, "CartPoleEnv": 1.0, "CliffWalkingEnv": -100.0, "MountainCarEnv": -1.0, "TaxiEnv": -10.0,
 }  # fmt: skip
+
+
+_KEEP_REWARDS = {kind.step for kind in (TimeLimit, OrderEnforcing, PassiveEnvChecker, gym.ObservationWrapper)}
 
 
 def known_least_reward(env: AnyEnv) -> float | None:
@@ -114,8 +112,7 @@ def known_least_reward(env: AnyEnv) -> float | None:
     (1.0, -1.0)
     """
     *wrappers, inner = wrappers_of(env)
-    kept = (TimeLimit, OrderEnforcing, PassiveEnvChecker, gym.ObservationWrapper)
-    if not all(isinstance(wrapper, kept) for wrapper in wrappers):
+    if not all(type(wrapper).step in _KEEP_REWARDS for wrapper in wrappers):
         return None
     if type(inner).__module__.split(".")[0] != "gymnasium" or getattr(inner, "_sutton_barto_reward", False):
         return None

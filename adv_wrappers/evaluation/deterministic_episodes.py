@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
+from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
 from adv_wrappers.atari.games import is_atari
@@ -27,6 +28,7 @@ from adv_wrappers.snapshots import Snapshot, check_repeats
 from adv_wrappers.snapshots.repeats import difference
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.wrappers.base import AnyEnv, wrappers_of
 
 
 @dataclass
@@ -78,6 +80,12 @@ def unchecked_factory(
     return make_env, name
 
 
+def step_limit(env: AnyEnv) -> int | None:
+    """After how many steps the wrapper :class:`gymnasium.wrappers.TimeLimit` ends an episode, or None."""
+    found = [wrapper._max_episode_steps for wrapper in wrappers_of(env) if isinstance(wrapper, TimeLimit)]
+    return min(found, default=None)
+
+
 class DeterministicEpisodes:
     """The episodes of one victim in one environment, which can be followed from any of their states.
 
@@ -107,7 +115,7 @@ class DeterministicEpisodes:
         self.make_env, self.name = unchecked_factory(env, victim, env_kwargs, make)
         spaces_of(self.make_env, victim)
         self.env, self.label = self.make_env(), victim.ref or repr(victim)
-        self.limit: int | None = getattr(self.env.spec, "max_episode_steps", None)
+        self.limit = step_limit(self.env)
         self._runner, self._checked = PolicyRunner(victim, 1), False
 
     def reset(self, seed: int) -> SavedState:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import TransformReward
 
-from adv_wrappers.certification.least_return import LeastReturn, known_least_reward, step_limit
+from adv_wrappers.certification.least_return import LeastReturn, known_least_reward
 from adv_wrappers.errors import ValueRangeError
 from tests.certification.walks import Walk
 
@@ -48,7 +48,6 @@ def test_what_is_known_of_environments():
     assert LeastReturn.create(car, "MountainCar-v0") == LeastReturn(-1.0, None, 300)
     assert LeastReturn.create(Walk(), "ALE/Pong-v5") == LeastReturn(None, -21.0, None)
     assert LeastReturn.create(Walk(), "ALE/Pong-v5", 0.5, -2) == LeastReturn(0.5, -2.0, None)
-    assert step_limit(Walk()) is None and step_limit(cartpole.unwrapped) is None
     other = gym.make("CartPole-v1", sutton_barto_reward=True)
     assert known_least_reward(TransformReward(cartpole, lambda reward: -reward)) is None
     assert known_least_reward(other) is None and known_least_reward(Walk()) is None
