@@ -1,0 +1,180 @@
+"""The search attack over whole episodes: beside all perturbed episodes there are, and played by ordinary layers."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from adv_wrappers import L2, Linf, Newest, PerturbObservation, Valid, evaluate, from_module, load_victim
+from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation import beam
+from adv_wrappers.evaluation.beam import beam_search, spread_choice
+from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.victims.runner import PolicyRunner
+from tests.core.helpers import box, linear, randn
+from tests.evaluation.test_optimal_timing import Dice, Drifting, Recurrent, Walk, agent
+
+EPS = 1.0
+
+
+def lowest_by_sampling(make_env, victim, seed, eps, points):
+    """The lowest return of all episodes in which every observation is one of many in its box."""
+    offsets = np.random.default_rng(0).uniform(-eps, eps, (points, 3))
+    runner, low = PolicyRunner(victim, points + 1), [np.inf]
+
+    def follow(actions):
+        env, total = make_env(), 0.0
+        obs, _ = env.reset(seed=seed)
+        for action in actions:
+            obs, reward, terminated, truncated, _ = env.step(action)
+            total += reward
+            if terminated or truncated:
+                low[0] = min(low[0], total)
+                return
+        for action in set(runner.mode(np.concatenate([obs[None], obs + offsets])).tolist()):
+            follow([*actions, action])
+
+    follow([])
+    return low[0]
+
+
+@pytest.mark.parametrize(("kind", "lost"), [("q", 0.0), ("logits", 0.0), ("q", 1.0)])
+def test_a_wide_beam_is_no_weaker_than_all_episodes_that_sampling_finds(kind, lost):
+    victim, make_env = agent(kind), lambda: Walk(lost=lost)
+    found = beam_search(victim, make_env, EPS, episodes=6, seed=2, width=300)
+    report = evaluate(victim, make_env, [found.threat], episodes=6, seed=2)
+    assert report.threats[1]["returns"] == pytest.approx(found.returns.tolist(), abs=1e-12)
+    assert found.returns.mean() < np.mean(report.threats[0]["returns"]) - 0.5 and (found.perturbed > 0).any()
+    assert report.threats[1]["linf"] <= EPS and found.seeds == tuple(draw_seeds(2, 6))
+    for seed, lowest in zip(found.seeds, found.returns, strict=True):
+        assert lowest <= lowest_by_sampling(make_env, victim, seed, EPS, 300) + 1e-12
+
+
+def test_the_narrowest_beam_follows_the_victim_and_keeps_what_it_passes():
+    victim = agent()
+    one, many = (beam_search(victim, Walk, EPS, episodes=8, width=width) for width in (1, 300))
+    clean = np.array(evaluate(victim, Walk, episodes=8).threats[0]["returns"])
+    assert (many.returns <= one.returns).all() and (one.returns <= clean).all() and one.nodes.sum() < many.nodes.sum()
+    nothing = beam_search(victim, Walk, 0.0, episodes=8, width=4)
+    assert (nothing.returns == clean).all() and not nothing.perturbed.any() and not nothing.threat.how.steps
+
+
+def test_cartpole_falls_where_an_attack_step_by_step_leaves_all():
+    victim, make_env = load_victim("zoo:cartpole-a2c"), lambda: gym.make("CartPole-v1", max_episode_steps=90)
+    found = beam_search(victim, make_env, 0.05, episodes=1, width=12)
+    report = evaluate(victim, make_env, ["pgd:eps=0.05", found.threat], episodes=1)
+    assert [row["returns"] for row in report.threats] == [[90], [90], found.returns.tolist()]
+    assert found.returns[0] < 80 and 0 < found.perturbed[0] < found.returns[0]
+
+
+class Grid(Walk):
+    """Places as whole numbers."""
+
+    observation_space = spaces.Box(0, 255, (3,), np.uint8)
+
+    def answer(self):
+        obs, info = super().answer()
+        return np.array([20 + 10 * obs[0], 20 + 10 * obs[1], obs[2]]).astype(np.uint8), info
+
+
+@pytest.mark.parametrize(("quantize", "eps"), [(True, 3), (False, 2.5)])
+def test_integers(quantize, eps):
+    weight = randn(3, 3, seed=4) / torch.tensor([10.0, 10.0, 1.0])
+    net = linear(weight, -20 * weight[:, :2].sum(1))
+    victim = from_module(net, Grid.observation_space, Walk.action_space, "q")
+    found = beam_search(victim, Grid, eps, episodes=4, quantize=quantize)
+    report = evaluate(victim, Grid, [found.threat], episodes=4, quantize=quantize, distances=())
+    assert report.threats[1]["returns"] == found.returns.tolist() and found.perturbed.any()
+    shown = np.concatenate([step.shown for step in found.threat.how.steps])
+    assert (shown == shown.round()).all() == quantize
+
+
+def test_what_was_found_is_kept_in_a_folder(tmp_path, monkeypatch):
+    told = []
+    found = beam_search(agent(), Walk, EPS, episodes=3, out=tmp_path, progress=lambda *at: told.append(at))
+    assert told == [("beam", 1, 3), ("beam", 2, 3), ("beam", 3, 3)]
+    searched = []
+    run = beam.BeamSearch.run
+    monkeypatch.setattr(beam.BeamSearch, "run", lambda *args: searched.append(1) or run(*args))
+    again = beam_search(agent(), Walk, EPS, episodes=3, out=tmp_path)
+    assert not searched and again.to_dict() == found.to_dict()
+    assert again.threat.how.to_dict() == found.threat.how.to_dict()
+    reports = [evaluate(agent(), Walk, [one.threat], episodes=3) for one in (found, again)]
+    assert reports[0].threats[1]["returns"] == reports[1].threats[1]["returns"] == found.returns.tolist()
+    beam_search(agent(), Walk, EPS, episodes=3, seed=1, out=tmp_path)
+    assert searched
+    (tmp_path / "perturbations.npz").write_bytes(b"PK")
+    assert (beam_search(agent(), Walk, EPS, episodes=3, seed=1, out=tmp_path).nodes > 0).all()
+
+
+def test_a_single_environment_plays_it_too():
+    victim = agent()
+    found = beam_search(victim, Walk, within=Linf(EPS), episodes=2)
+    env = PerturbObservation(Walk(), found.threat)
+    for seed, lowest in zip(found.seeds, found.returns, strict=True):
+        obs, _ = env.reset(seed=seed)
+        total, over, runner = 0.0, False, PolicyRunner(victim, 1)
+        while not over:
+            obs, reward, terminated, truncated, _ = env.step(runner.act(obs[None])[0])
+            total, over = total + reward, terminated or truncated
+        assert total == pytest.approx(lowest, abs=1e-12)
+
+
+def test_those_of_low_promise_that_lie_apart():
+    promise, places = np.array([3.0, 1.0, 1.0, 9.0]), np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 5.0]])
+    assert spread_choice(promise, places, 3) == [1, 3]  # one place counts once
+    assert spread_choice(promise, places, 3, first=0) == [0, 3]
+    line = np.linspace(0, 1, 9)[:, None]
+    assert sorted(spread_choice(np.zeros(9), line, 3)) == [0, 4, 8]
+    assert spread_choice(np.array([0, 0, 0, 0, 0, -9.0, 0, 0, 0]), line, 2)[0] == 5
+
+
+class Endless(Walk):
+    """Rewards that are not finite."""
+
+    def step(self, action):
+        answer = super().step(action)
+        return answer[0], np.nan, *answer[2:]
+
+
+NO_GRADIENT = from_module(lambda x: np.asarray(x) @ np.eye(3), box(3), Walk.action_space, "q")
+DICT = spaces.Dict({"a": box(3)})
+SEES_DICT = from_module(lambda obs: obs["a"], DICT, Walk.action_space, "q")
+
+
+class Named(gym.ObservationWrapper):
+    observation_space = DICT
+
+    def observation(self, observation):
+        return {"a": observation}
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "words"),
+    [
+        ({"victim": agent(select="sample")}, VictimError, "needs a victim that plays its mode, got <ModuleVictim"),
+        ({"victim": Recurrent(box(3), Walk.action_space, "logits")}, VictimError, "without a hidden state, got"),
+        ({"victim": NO_GRADIENT}, VictimError, "beam search"),
+        ({"victim": from_module(linear(randn(2, 3)), box(3), box(2), "mean")}, SpaceError, "one discrete action.*Box"),
+        ({"victim": SEES_DICT, "env": lambda: Named(Walk())}, SpaceError, "observation space"),
+        ({"eps": None}, ThreatError, "needs a budget: eps=, or within="),
+        ({"within": L2(0.1)}, ThreatError, "needs a budget: eps=, or within="),
+        ({"eps": -0.1}, BudgetError, "eps must be .*-0.1"),
+        ({"eps": None, "within": Valid()}, BudgetError, "unbounded"),
+        ({"eps": None, "within": Newest(Linf(0.1))}, BudgetError, "the budget of a whole observation, and newest"),
+        ({"episodes": 0}, ValueRangeError, "episodes must be .*0"),
+        ({"seed": -1}, ValueRangeError, "seed must be .*-1"),
+        ({"width": 0}, ValueRangeError, "width must be .*0"),
+        ({"steps": 0}, ValueRangeError, "steps must be .*0"),
+        ({"restarts": 0}, ValueRangeError, "restarts must be .*0"),
+        ({"env": Dice}, SnapshotError, "draws random numbers in its steps"),
+        ({"env": Drifting}, SnapshotError, "does not repeat: step 1"),
+        ({"env": Endless}, ValueRangeError, "a reward that is not finite: nan"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_searched(changed, error, words):
+    with pytest.raises(error, match=words):
+        beam_search(**{"victim": agent(), "env": Walk, "eps": 0.1, **changed})
