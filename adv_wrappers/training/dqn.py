@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -266,6 +267,33 @@ class ParameterNoise(nn.Module):
         return found
 
 
+def error(value: Tensor, target: Tensor) -> Tensor:
+    """The loss of values for their targets: the square, halved, up to a distance of 1, and from there on a line."""
+    return functional.smooth_l1_loss(value, target, reduction="none")
+
+
+@dataclass
+class QBatch:
+    """A minibatch of transitions, as losses of Q-networks see it.
+
+    Attributes:
+        observations: as the replay buffer gives them, ``[B, *S]``.
+        values: the network's Q-values there, ``[B, A]``.
+        actions: the actions that were taken, int64 ``[B]``.
+        target: what the values of these actions should be, ``[B]``, without a gradient.
+    """
+
+    observations: Tensor
+    values: Tensor
+    actions: Tensor
+    target: Tensor
+
+    @property
+    def value(self) -> Tensor:
+        """Q-values of the actions that were taken, ``[B]``."""
+        return self.values.gather(1, self.actions[:, None])[:, 0]
+
+
 class PrioritizedDQN(DQN):
     """SB3's DQN with prioritised replay, double Q-learning and parameter-space noise; see the head of this file.
 
@@ -348,9 +376,9 @@ class PrioritizedDQN(DQN):
                 best = self.q_net(data.next_observations).argmax(1, keepdim=True)
                 future = self.q_net_target(data.next_observations).gather(1, best)
                 target = data.rewards + self.gamma * (1 - data.dones) * future
-            value = self.q_net(data.observations).gather(1, data.actions)
-            each = functional.smooth_l1_loss(value, target, reduction="none")[:, 0]
-            loss = torch.as_tensor(importance, device=self.device).dot(each) / batch_size
+            values = self.q_net(data.observations)
+            batch = QBatch(data.observations, values, data.actions[:, 0].long(), target[:, 0])
+            loss = torch.as_tensor(importance, device=self.device).dot(self.losses(batch)) / batch_size
             # what zero_grad, backward and clip_grad_norm_ do, in half of their time
             weights = optimizer.param_groups[0]["params"]
             gradient = torch.autograd.grad(loss, weights)
@@ -358,11 +386,15 @@ class PrioritizedDQN(DQN):
             for weight, part in zip(weights, gradient, strict=True):
                 weight.grad = part / excess if excess > 1 else part
             optimizer.step()
-            buffer.update(found, (target - value.detach())[:, 0].cpu().numpy())
+            buffer.update(found, (batch.target - batch.value.detach()).cpu().numpy())
             losses.append(float(loss.detach()))
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/loss", np.mean(losses))
+
+    def losses(self, batch: QBatch) -> Tensor:
+        """The loss of each transition of a minibatch, ``[B]``."""
+        return error(batch.value, batch.target)
 
     def refill(self) -> None:
         """Play ``learning_starts`` steps before learning on, for a model that was restored without a replay buffer."""
