@@ -135,7 +135,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._rows = np.arange(self.n_envs)
 
     def add(self, obs: Array, next_obs: Array, action: Array, reward: Array, done: Array, infos: list[Info]) -> None:
-        self.tree[self.pos * self.n_envs + self._rows] = self.highest
+        if self.alpha:
+            self.tree[self.pos * self.n_envs + self._rows] = self.highest
         super().add(obs, next_obs, action, reward, done, infos)
 
     def reset(self) -> None:
@@ -143,7 +144,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self.tree = SumTree(self.buffer_size * self.n_envs)
 
     def draw(self, count: int, beta: float) -> tuple[Array, Array]:
-        """Transitions by priority, one from each of ``count`` equal parts of their sum.
+        """Transitions by priority, one from each of ``count`` equal parts of their sum; evenly where ``alpha`` is 0.
 
         Args:
             count: how many.
@@ -155,10 +156,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         Raises:
             ValueRangeError: from an empty buffer.
         """
-        total = self.tree.total()
-        if not total > 0:
+        stored = self.size() * self.n_envs
+        if not stored:
             raise ValueRangeError("cannot draw from a replay buffer without transitions")
         # SB3 seeds NumPy's global generator, and its own buffers draw from it
+        if not self.alpha:
+            return np.random.randint(stored, size=count), np.ones(count, np.float32)
+        total = self.tree.total()
         masses = (np.arange(count) + np.random.random_sample(count)) * (total / count)
         found = self.tree.find(masses)
         weights = (self.tree[found] / self.tree.minimum()) ** -beta
@@ -182,6 +186,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def update(self, found: Array, errors: Array) -> None:
         """Set the priorities of transitions at indices ``[n]`` by their TD errors ``[n]``."""
+        if not self.alpha:
+            return
         values = (np.abs(errors) + SMALLEST) ** self.alpha
         self.tree[found] = values
         self.highest = max(self.highest, float(values.max()))

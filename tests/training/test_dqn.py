@@ -105,6 +105,19 @@ def test_a_draw_takes_one_of_each_equal_part():
     assert sorted(buffer.draw(8, 1.0)[0]) == list(range(8))  # equal priorities, as many parts as transitions
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_without_an_exponent_draws_are_even(rows):
+    buffer = filled(4, rows, size=9, alpha=0.0)
+    buffer.update(np.arange(4 * rows), np.arange(4.0 * rows))
+    np.random.seed(0)
+    found, weights = buffer.draw(8000, 1.0)
+    np.testing.assert_allclose(np.bincount(found) / 8000, np.full(4 * rows, 1 / (4 * rows)), atol=0.02)
+    assert (weights == 1).all() and weights.dtype == np.float32
+    assert set(buffer.transitions(found).rewards[:, 0].tolist()) == {
+        k + 10.0 * row for k in range(4) for row in range(rows)
+    }
+
+
 def test_weights_correct_the_draws_and_none_is_above_one():
     buffer = filled(4, alpha=1.0)
     buffer.update(np.arange(4), np.array([1.0, 2.0, 4.0, 8.0]))
@@ -142,6 +155,8 @@ def test_bad_input_is_refused():
         filled(1, optimize_memory_usage=True)
     with pytest.raises(ValueRangeError, match="without transitions"):
         filled(0, size=3).draw(1, 0.4)
+    with pytest.raises(ValueRangeError, match="without transitions"):
+        filled(0, size=3, alpha=0.0).draw(1, 0.4)
     with pytest.raises(ValueRangeError, match=r"beta must be a finite number from 0 to 1, got -1"):
         small(beta=-1)
 
