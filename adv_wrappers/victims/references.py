@@ -6,15 +6,20 @@ from pathlib import Path
 
 import torch
 
+from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.utils.untrusted import check_max_bytes
 from adv_wrappers.victims.card_reader import load_card
+from adv_wrappers.victims.lower_bound import LowerBound
 from adv_wrappers.victims.sb3 import Stats, load_sb3
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Select, Victim
 
 _ZOO = Path(__file__).parent.parent / "zoo"
+_AROUND = {  # prefixes of victims around another one, and their options, the first of which is needed
+    "smoothed": ("sigma", "vote", "scale", "samples"), "lower-bound": ("eps", "scale", "method"),
+}  # fmt: skip
 
 
 def zoo_names() -> tuple[str, ...]:
@@ -58,8 +63,9 @@ def load_victim(
 
     Args:
         ref: a victim, or ``zoo:NAME`` (shipped, see :func:`zoo_names`), ``card:FOLDER``, ``sb3:FILE.zip`` or
-            ``sb3:FILE.zip?stats=FILE``; or ``smoothed:REFERENCE?sigma=0.1&vote=5``, that agent under noise (``scale``
-            and ``samples`` as :class:`adv_wrappers.victims.smoothed.Smoothed` takes them).
+            ``sb3:FILE.zip?stats=FILE``; or one around another: ``smoothed:REFERENCE?sigma=0.1&vote=5`` (``scale``,
+            ``samples``, see :class:`adv_wrappers.victims.smoothed.Smoothed`) and ``lower-bound:REFERENCE?eps=0.05``
+            (``scale``, ``method``, see :class:`adv_wrappers.victims.lower_bound.LowerBound`).
         trust: allow an SB3 file to run the code that is pickled in it.
         select: play the mode or a sample; None does as the card says (an SB3 agent: the mode).
         dtype: float32 or float64; SB3 agents are float32.
@@ -83,10 +89,14 @@ def load_victim(
     one_thread_in_workers()
     device, max_bytes = device_of(device), check_max_bytes(max_bytes)
     kind, _, rest = ref.partition(":") if isinstance(ref, str) else ("", "", "")
-    if kind == "smoothed":
-        inner, options = _with_options(rest, ("sigma", "vote", "scale", "samples"))
+    if kind in _AROUND:
+        inner, options = _with_options(rest, _AROUND[kind])
         more = {"trust": trust, "select": select, "device": device, "dtype": dtype, "stats": stats}
-        return Smoothed(load_victim(inner, max_bytes=max_bytes, **more), **options)  # type: ignore[arg-type]
+        agent = load_victim(inner, max_bytes=max_bytes, **more)  # type: ignore[arg-type]
+        if kind == "smoothed":
+            return Smoothed(agent, **options)  # type: ignore[arg-type]
+        within = Linf(options.pop("eps"), options.pop("scale", None))  # type: ignore[arg-type]
+        return LowerBound(agent, within, **options)  # type: ignore[arg-type]
     names = zoo_names()
     if stats is not None and kind != "sb3":
         raise VictimError(f"stats= goes with sb3:FILE.zip: a card holds its own statistics, got {ref!r:.80}")
