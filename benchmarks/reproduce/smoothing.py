@@ -1,0 +1,334 @@
+"""Randomized smoothing: what is certified over the length of an attack, and what attacks of that length leave.
+
+    python benchmarks/reproduce/smoothing.py
+
+For CartPole's DQN agent and Pong's PPO agent (both of the zoo), each with Gaussian noise of several sizes: the
+certified return over the total Euclidean length of an attack (Kumar, Levine and Feizi 2022), from episodes without an
+attack; attacks of the same total length on other episodes, all at once or over many steps, on the average over noise
+and on the network without it; and the radii of single actions (CROP, Wu et al. 2022, and votes). Writes
+``smoothing.json`` as results come (a killed run goes on where it stopped), ``smoothing.md`` and ``smoothing.png``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from figures import Figure, command, load, machine, number, of_row, releases, save, table, write
+
+import adv_wrappers as adv
+from adv_wrappers.certification.smoothing import SmoothedCertificate, action_radius
+from adv_wrappers.core.context import Context
+from adv_wrappers.evaluation.environments import environment_factory, minimum_of
+from adv_wrappers.rendering.figures import bottom_spine_only, new_figure, save_png
+from adv_wrappers.rendering.pixels import GRID, INK, MUTED
+from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.smoothed import Smoothed
+
+COLOURS = ("#2563eb", "#0f766e", "#d97706", "#b91c1c", "#7c3aed")
+REACH = 4.0  # lengths up to so many times sigma are drawn
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an attack spends its length.
+
+    Attributes:
+        attack: ``"fgsm"`` on the average over noise, ``"network"`` for fgsm on the network without noise,
+            ``"tilt"`` to push all the observed speeds and angles one way.
+        steps: over how many steps, each of length ``eps / sqrt(steps)``.
+        every: the least distance between two of them.
+    """
+
+    attack: str
+    steps: int
+    every: int = 1
+
+    def __str__(self) -> str:
+        apart = f", {self.every} apart" if self.every > 1 else ""
+        return f"{self.attack}, {self.steps} step{'s' * (self.steps > 1)}{apart}"
+
+    def threat(self, victim: Smoothed, eps: float) -> adv.ThreatModel:
+        """The attack of a total length."""
+        when = adv.AtMost(self.steps) if self.every == 1 else adv.Every(self.every) & adv.AtMost(self.steps)
+        how: Any = tilted
+        if self.attack != "tilt":
+            target = victim.victim if self.attack == "network" else victim
+            how = adv.threat("fgsm", target, eps=1.0).how
+        return adv.ThreatModel("observation", how, adv.L2(eps / math.sqrt(self.steps)), when)
+
+
+def tilted(x: torch.Tensor, context: Context) -> torch.Tensor:
+    """CartPole as if the pole leaned and fell to the right: where it is shown does not change with what is true."""
+    return x + 1e3 * torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=x.dtype)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An agent, its noise, and how much of everything is played.
+
+    Attributes:
+        sigmas: sizes of the noise; ``votes`` has pairs of a size and a number of votes beside them.
+        episodes: for a certificate, played ``together`` at a time.
+        lengths: of attacks, in units of sigma.
+        attacked: episodes of an attack.
+        looks: observations of one episode for radii, every ``apart`` steps, with ``samples`` of noise each.
+    """
+
+    name: str
+    ref: str
+    env: str
+    sigmas: tuple[float, ...]
+    votes: tuple[tuple[float, int], ...]
+    episodes: int
+    together: int
+    lengths: tuple[float, ...]
+    plans: tuple[Plan, ...]
+    attacked: int
+    looks: int
+    apart: int
+    samples: int
+    unit: str
+
+    def settings(self) -> list[tuple[float, int]]:
+        """Sizes of the noise and numbers of votes."""
+        return [*((sigma, 1) for sigma in self.sigmas), *self.votes]
+
+    def smoothed(self, sigma: float, vote: int) -> Smoothed:
+        """The agent with noise."""
+        return Smoothed(adv.load_victim(self.ref), sigma, vote)
+
+
+CASES = (
+    Case(
+        "CartPole, DQN", "zoo:cartpole-dqn", "CartPole-v1", (0.05, 0.1, 0.2), ((0.2, 5),), 1000, 500, (1.0, 2.0),
+        (Plan("fgsm", 1), Plan("fgsm", 20), Plan("network", 20), Plan("tilt", 20), Plan("tilt", 500)),
+        100, 50, 6, 1000, "of CartPole's four numbers as they come",
+    ),
+    Case(
+        "Pong, PPO", "zoo:pong-ppo", "PongNoFrameskip-v4", (5.0, 10.0, 20.0), (), 24, 6, (2.0,),
+        (Plan("fgsm", 25, 20), Plan("network", 25, 20)), 6, 10, 40, 100,
+        "grey levels, over the four frames of a stack and all steps",
+    ),
+)  # fmt: skip
+
+
+def key_of(sigma: float, vote: int) -> str:
+    """The name of a setting in the results."""
+    return f"sigma={sigma:g}" + (f", {vote} votes" if vote > 1 else "")
+
+
+def measure(case: Case, found: dict[str, Any], seed: int, parts: set[str], keep: Callable[[], None]) -> None:
+    """All of one agent that is not there yet."""
+    for sigma, vote in case.settings():
+        victim, row = case.smoothed(sigma, vote), found.setdefault(key_of(sigma, vote), {"sigma": sigma, "vote": vote})
+        returns = row.setdefault("returns", [])
+        while "certificates" in parts and len(returns) < case.episodes:
+            began, count = time.process_time(), min(case.together, case.episodes - len(returns))
+            # a seed for every part, so that a run can go on
+            run = adv.evaluate(victim, case.env, [], count, seed + 1000 + len(returns), count)
+            returns += run.threats[0]["returns"]
+            row["seconds"] = row.get("seconds", 0.0) + time.process_time() - began
+            keep()
+            print(case.name, key_of(sigma, vote), len(returns), f"{np.mean(returns):.1f}", flush=True)
+        if "radii" in parts and "radii" not in row and vote == 1:
+            row["radii"] = radii(case, victim, seed)
+            keep()
+        for length in case.lengths if "attacks" in parts and vote == 1 else ():
+            names = [f"{plan}, {length:g} sigma" for plan in case.plans]
+            if set(names) <= set(row.setdefault("attacks", {})):
+                continue
+            threats = [plan.threat(victim, length * sigma) for plan in case.plans]
+            count = min(case.together, case.attacked)
+            run = adv.evaluate(victim, case.env, threats, case.attacked, seed, count, quantize=False)
+            row["clean"] = figures_of(run.threats[0])
+            for name, attacked in zip(names, run.threats[1:], strict=True):
+                row["attacks"][name] = {"eps": length * sigma, **figures_of(attacked)}
+                print(case.name, key_of(sigma, vote), name, attacked["mean_return"], flush=True)
+            keep()
+
+
+def figures_of(row: dict[str, Any]) -> dict[str, Any]:
+    """What a page needs of a row of a report."""
+    wanted = ("mean_return", "std", "low", "high", "episodes", "returns", "attacked_fraction", "l2")
+    return {key: row[key] for key in wanted}
+
+
+def radii(case: Case, victim: Smoothed, seed: int) -> dict[str, Any]:
+    """Radii along one episode of the agent: of the majority, and of average Q-values where there are some."""
+    make_env, _, _ = environment_factory(case.env, victim)
+    seen, runner = [], PolicyRunner(victim, 1)
+    with closing(make_env()) as env:
+        obs, _ = env.reset(seed=seed)
+        runner.reset(seeds=[seed])
+        over, t = False, 0
+        while not over and len(seen) < case.looks:
+            if t % case.apart == 0:
+                seen.append(np.asarray(obs))
+            obs, _, terminated, truncated, _ = env.step(runner.act(np.asarray(obs)[None])[0])
+            over, t = terminated or truncated, t + 1
+    batch = np.stack(seen)
+    found: dict[str, Any] = {"observations": len(seen), "samples": case.samples}
+    found["votes"] = action_radius(victim, batch, case.samples, seed).radii.tolist()
+    if victim.kind == "q":
+        with torch.no_grad():
+            values = victim.victim.params(torch.as_tensor(batch, dtype=victim.dtype))
+        found["q_range"] = [float(values.min()), float(values.max())]
+        found["q"] = action_radius(
+            victim, batch, case.samples, seed, q_range=(found["q_range"][0], found["q_range"][1])
+        ).radii.tolist()
+    return found
+
+
+def certificate(case: Case, row: dict[str, Any]) -> SmoothedCertificate:
+    """The certificate of a setting."""
+    least = minimum_of(case.env)
+    assert least is not None
+    return SmoothedCertificate(row["returns"], row["sigma"], least, row["vote"])
+
+
+def broken(case: Case, found: dict[str, Any]) -> list[str]:
+    """Attacks whose mean return is below the certified one by more than the intervals of both explain."""
+    wrong = []
+    for name, row in found.items():
+        if not row["returns"]:
+            continue
+        certified = certificate(case, row)
+        for attack, attacked in row.get("attacks", {}).items():
+            if attacked["high"] < certified.certified_return(attacked["eps"]):
+                wrong.append(f"{case.name}, {name}, {attack}")
+    return wrong
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The whole page."""
+    wrong = [line for case in CASES for line in broken(case, data["cases"].get(case.ref, {}))]
+    parts = [
+        "# Randomized smoothing",
+        f"Made by `{data['command']}`\n\non {data['machine']}; {data['releases']}.",
+        "An agent acts on its observation with noise `N(0, sigma^2)` at every step. `certified` is a lower bound on "
+        "its expected return under every attack whose perturbations have a total Euclidean length of at most `eps` "
+        "over the episode (policy smoothing, Kumar, Levine and Feizi 2022), at confidence 0.95; at `eps` 0 it is what "
+        "the episodes show of the return without an attack. Attacks are on other episodes, of that length at most: "
+        "`fgsm` on the average over 16 draws of noise, `network` (fgsm) on the network without noise, `tilt` "
+        "pushes the angle and its speed one way. A length is spent over so many steps, each the same part of it. "
+        + ("**An attack is below its certificate: " + "; ".join(wrong) + ".**" if wrong else
+           "No attack is below its certificate by more than the 95% interval of its mean."),
+        "![certified return over the length of an attack](smoothing.png)",
+    ]  # fmt: skip
+    parts += [section(case, data["cases"][case.ref]) for case in CASES if data["cases"].get(case.ref)]
+    return "\n\n".join(parts) + "\n"
+
+
+def section(case: Case, found: dict[str, Any]) -> str:
+    """One agent."""
+    played = {name: row for name, row in found.items() if row["returns"]}
+    shares = (0.0, 0.5, 1.0, 2.0, 3.0)
+    lines = []
+    for name, row in played.items():
+        known = certificate(case, row)
+        mean = Figure(float(np.mean(row["returns"])), float(np.std(row["returns"], ddof=1)), len(row["returns"]))
+        cells = [number(known.certified_return(share * row["sigma"])) for share in shares]
+        lines.append([name, mean, *cells, f"{row.get('seconds', 0.0):.0f}"])
+    header = ["noise", "return", *(f"certified at {s:g} sigma" for s in shares), "seconds of a processor"]
+    parts = [
+        f"## {case.name}\n\n{case.env}, `{case.ref}`. Sigma and lengths are in units {case.unit}. The least return is "
+        f"{minimum_of(case.env):g}.\n\n" + table(header, lines)
+    ]
+    lines = []
+    for name, row in played.items():
+        known = certificate(case, row)
+        for length in case.lengths:
+            eps = length * row["sigma"]
+            cells = []
+            for plan in case.plans:
+                attacked = row.get("attacks", {}).get(f"{plan}, {length:g} sigma")
+                cells.append("" if attacked is None else number(attacked["mean_return"]))
+            if any(cells):
+                lines.append([name, f"{eps:g}", number(known.certified_return(eps)), of_row(row["clean"]), *cells])
+    if lines:
+        header = ["noise", "eps", "certified", "without an attack", *(f"`{plan}`" for plan in case.plans)]
+        parts.append(
+            f"Mean return over {case.attacked} episodes under attacks of that length.\n\n" + table(header, lines)
+        )
+    lines = []
+    for name, row in played.items():
+        about = row.get("radii")
+        if about is None:
+            continue
+        votes = np.array(about["votes"])
+        cells = [f"{np.median(votes):.3g}", f"{(votes > 0).mean():.0%}"]
+        cells += [f"{(np.array(about['q']) > 0).mean():.0%}"] if "q" in about else [""]
+        lines.append([name, about["observations"], about["samples"], *cells])
+    if lines:
+        header = ["noise", "observations", "draws each", "median radius of the majority", "above 0", "above 0 by CROP"]
+        parts.append(
+            "Radii of single actions along one episode, at confidence 0.95 each. CROP averages Q-values, here in "
+            "their range along the episode: where those of the actions differ by a small part of it, nothing is "
+            "certified.\n\n" + table(header, lines)
+        )
+    return "\n\n".join(parts)
+
+
+def draw(data: dict[str, Any], path: Path) -> None:
+    """A panel an agent: certified returns as lines, attacks of the same length as points."""
+    cases = [case for case in CASES if any(row["returns"] for row in data["cases"].get(case.ref, {}).values())]
+    figure = new_figure(4.6 * len(cases), 3.9, 160, "constrained")
+    for place, case in enumerate(cases):
+        axes = figure.add_subplot(1, len(cases), place + 1)
+        rows = [(name, row) for name, row in data["cases"][case.ref].items() if row["returns"] and row["vote"] == 1]
+        for colour, (name, row) in zip(COLOURS, rows, strict=False):
+            known, eps = certificate(case, row), np.linspace(0, REACH * row["sigma"], 120)
+            axes.plot(eps, [known.certified_return(e) for e in eps], color=colour, linewidth=2, label=name)
+            for attacked in row.get("attacks", {}).values():
+                axes.plot(attacked["eps"], attacked["mean_return"], ".", color=colour, markersize=6, alpha=0.7)
+        axes.set_xlim(0, REACH * sorted(case.sigmas)[-2])
+        axes.set_title(case.name, loc="left", fontsize=10, fontweight="bold", color=INK)
+        axes.set_xlabel("total length of the attack (l2)", color=MUTED, fontsize=9)
+        axes.set_ylabel("return: certified (lines), attacked (points)", color=MUTED, fontsize=9)
+        axes.grid(color=GRID, linewidth=0.8)
+        axes.legend(frameon=False, fontsize=8)
+        bottom_spine_only(axes)
+    save_png(figure, path)
+
+
+def main() -> None:
+    """Measure what is not there yet, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=[case.ref for case in CASES], help="one agent; what is there of others stays")
+    parser.add_argument("--parts", nargs="+", choices=("certificates", "attacks", "radii"), help="some of it")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    path = arguments.out / "smoothing.json"
+    made = {"command": command([]), "machine": machine(), "releases": releases("ale-py")}
+    data = {**made, "cases": load(path).get("cases", {})}
+
+    def keep() -> None:
+        save(path, data)
+        if any(row["returns"] for rows in data["cases"].values() for row in rows.values()):
+            write(arguments.out / "smoothing.md", markdown(data))
+            draw(data, arguments.out / "smoothing.png")
+
+    for case in CASES:
+        if arguments.only in (None, case.ref):
+            parts = set(arguments.parts or ("certificates", "attacks", "radii"))
+            measure(case, data["cases"].setdefault(case.ref, {}), arguments.seed, parts, keep)
+    keep()
+    for line in [line for case in CASES for line in broken(case, data["cases"].get(case.ref, {}))]:
+        print(f"BELOW ITS CERTIFICATE: {line}")
+
+
+if __name__ == "__main__":
+    main()
