@@ -1,15 +1,18 @@
 """The actions that an agent may take anywhere in a box of observations: sound, from bounds on its network.
 
-An action is possible unless a bound excludes it: some other action's output is higher everywhere in the box. Bounds are
-computed in the victim's own dtype, and hold in exact arithmetic, while the victim plays what rounded arithmetic makes
-the largest. So a difference counts as above zero only where it is above ``2^7`` machine epsilons of what the last layer
-adds up: ten times the most that float32 was off in any agent measured here. Ties exclude nothing.
+An action is possible unless a bound excludes it: some other action's output is higher everywhere in the box. Bounds
+hold in exact arithmetic and are computed in float64, while the victim plays what its own arithmetic makes the largest.
+So a difference counts as above zero only where it exceeds what rounding may do: ``2^7`` of the victim's machine
+epsilons of what the last layer adds up, and 8 times the error that the victim makes in the middle of the box, which is
+that of the layers before. Ties exclude nothing.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Literal, get_args
+from weakref import WeakKeyDictionary
 
 import torch
 from gymnasium import spaces
@@ -25,7 +28,8 @@ from adv_wrappers.victims.victim import Victim
 
 Method = Literal["interval", "crown", "full-crown", "refined", "bisect"]
 REFINE = 20  # steps of method="refined"
-ROUNDING = 2**7  # machine epsilons of the sums of magnitudes
+ROUNDING, MEASURED = 2**7, 8  # machine epsilons of the sums of magnitudes; errors in the middle of a box
+_FROZEN: WeakKeyDictionary[Victim, nn.Module] = WeakKeyDictionary()
 
 
 def possible_actions(victim: Victim, low: Tensor, high: Tensor, method: Method = "crown") -> Tensor:
@@ -55,14 +59,11 @@ def possible_actions(victim: Victim, low: Tensor, high: Tensor, method: Method =
     """
     if not isinstance(victim.action_space, spaces.Discrete):
         raise VictimError(f"expected a victim with Discrete actions, got {victim!r}")
-    net, count = params_network(victim), victim.width
-    _check(victim, low, high, method)
+    count = victim.width
+    net, low, high = _exactly(victim, low, high, method)
     one = torch.eye(count, dtype=low.dtype, device=low.device)
     if method == "bisect":
-        with torch.no_grad():
-            margin = _margin(net, low, high, one)
-            _check_finite(victim, margin)
-            return decide(net, low, high, margin=margin).possible
+        return decide(net, low, high, margin=_margin(victim, net, low, high, one)).possible
     # every pair once: where its difference is above zero one action is excluded, where it is below zero the other
     first, second = torch.tensor([*itertools.combinations(range(count), 2)], device=low.device).view(-1, 2).unbind(1)
     least, most = _bounds(victim, net, low, high, one[first] - one[second], method)
@@ -92,18 +93,16 @@ def action_bounds(
     """
     if not isinstance(victim.action_space, spaces.Box):
         raise VictimError(f"expected a victim with continuous actions, got {victim!r}")
-    net = params_network(victim)
-    _check(victim, low, high, method)
     if method == "bisect":
-        raise ValueRangeError(
-            "method='bisect' decides which discrete actions are possible; continuous ones take others"
-        )
+        raise ValueRangeError("bisect decides which of n actions are possible; boxes of actions take other methods")
+    net, low, high = _exactly(victim, low, high, method)
     size = victim.width if victim.kind == "mean" else victim.width // 2
     mean = torch.eye(size, victim.width, dtype=low.dtype, device=low.device)
     beside = low.new_zeros(len(low), victim.width - size)
     ends = _bounds(victim, net, low, high, mean, method)
     with torch.no_grad():
-        least, most = (victim.mode(torch.cat([end, beside], -1)) for end in ends)  # rises with every mean
+        # rises with every mean
+        least, most = (victim.mode(torch.cat([end, beside], -1).to(victim.dtype)) for end in ends)
     return least, most
 
 
@@ -122,9 +121,15 @@ def params_network(victim: Victim) -> nn.Sequential:
     return nn.Sequential(*([net] if layers is None else layers))  # bounds say which layer has no rule
 
 
-def _check(victim: Victim, low: Tensor, high: Tensor, method: str) -> None:
+def _exactly(victim: Victim, low: Tensor, high: Tensor, method: str) -> tuple[nn.Module, Tensor, Tensor]:
+    """The victim's network and a box in float64, after checking them."""
     if method not in get_args(Method):
         raise ValueRangeError(f"method must be one of {', '.join(get_args(Method))}, got {method!r}")
+    net = _FROZEN.get(victim)
+    if net is None:
+        net = copy.deepcopy(params_network(victim)).double().requires_grad_(False)
+        if isinstance(victim, ModuleVictim) and not victim.live:
+            _FROZEN[victim] = net
     shape = victim.observation_space.shape or ()
     for end in (low, high):
         if not isinstance(end, Tensor) or end.dtype != victim.dtype or tuple(end.shape[1:]) != shape or end.dim() < 1:
@@ -132,30 +137,32 @@ def _check(victim: Victim, low: Tensor, high: Tensor, method: str) -> None:
             raise ValueRangeError(f"the ends of a box are {victim.dtype} {('B', *shape)}, got {got}")
     if not bool(torch.isfinite(low).all() & torch.isfinite(high).all()):
         raise ValueRangeError("the ends of a box must be finite numbers")
+    return net, low.double(), high.double()
 
 
 def _bounds(
     victim: Victim, net: nn.Module, low: Tensor, high: Tensor, spec: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Bounds ``[B, M]`` on ``spec`` times what the victim computes, its rounding included."""
+    # of outputs themselves, which is tighter where an activation function comes last
+    rows = None if victim.kind == "mean" else spec
+    margin = _margin(victim, net, low, high, spec)
     with torch.no_grad():
-        # of outputs themselves, which is tighter where an activation function comes last
-        rows = None if victim.kind == "mean" else spec
-        margin = _margin(net, low, high, spec)
         if method == "interval":
             least, most = interval(net, low, high, rows)
         else:
             full: Intermediate = "interval" if method == "crown" else "crown"
             least, most = crown(net, low, high, rows, full, REFINE if method == "refined" else 0)
-    _check_finite(victim, margin, least, most)
     return least - margin, most + margin
 
 
-def _margin(net: nn.Module, low: Tensor, high: Tensor, spec: Tensor) -> Tensor:
-    """How far combinations of outputs may be off by rounding, ``[B, M]``."""
-    return ROUNDING * torch.finfo(low.dtype).eps * magnitude(net, low, high, spec)
-
-
-def _check_finite(victim: Victim, *bounds: Tensor) -> None:
-    if not all(bool(torch.isfinite(each).all()) for each in bounds):
+@torch.no_grad()
+def _margin(victim: Victim, net: nn.Module, low: Tensor, high: Tensor, spec: Tensor) -> Tensor:
+    """How far combinations of the victim's outputs may be off by rounding, ``[B, M]``."""
+    middle = ((low + high) / 2).to(victim.dtype)
+    error = (victim.params(middle) - net(middle.double())).abs() @ spec.abs().T
+    sums = magnitude(net, low, high, spec)
+    margin: Tensor = ROUNDING * torch.finfo(victim.dtype).eps * sums + MEASURED * error.amax(1, keepdim=True)
+    if not bool(torch.isfinite(margin).all()):
         raise VictimError(f"bounds on {victim!r} are not finite: are its weights?")
+    return margin

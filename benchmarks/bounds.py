@@ -1,0 +1,278 @@
+"""Bounds on networks: how long they take, and how near they come to what an attack reaches.
+
+    python benchmarks/bounds.py --victims FOLDER
+    python benchmarks/bounds.py --victims FOLDER --only speed        # or tightness
+    python benchmarks/bounds.py --victims FOLDER --again             # what is there too
+
+Times are medians over the rounds of one interleaved run, on one thread, in processor time. The network 8-256-256-4 has
+random weights; each of 64 boxes has radius 0.05, and asked for are the differences of every output to the largest one
+in the middle (one of which is 0). The Atari network is the agent zoo:pong-ppo, on one stack of random frames and boxes
+of a quarter of a grey level.
+
+Tightness is measured at states of 20 episodes that the agent plays without an attack, evenly spaced, at most as many as
+`--states` says. Of agents with discrete actions it is the share of states at which no action but the agent's own is
+possible, by each method, and by an attack: the share at which PGD finds no other action, which no sound bound can
+exceed. PGD ascends and descends every difference of outputs (every action, of continuous ones) from the middle, 4
+random corners and 4 random points, 40 sign steps each, with halving steps. Of agents with continuous actions it is the
+mean width of the box of actions, beside that of what PGD reached, which no sound bound can be below. `refined` takes 20
+steps of Adam; `bisect` bounds at most 1000 boxes a state, and what is neither found nor excluded then is `undecided`:
+where nothing is, its share is the truth, and what PGD has above it are actions that PGD does not find.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from timing import command, interleave, load, machine, medians, save, table, write
+from torch import Tensor, nn
+
+import adv_wrappers as adv
+from adv_wrappers.bounds import crown, interval
+from adv_wrappers.bounds.bisect import decide
+from adv_wrappers.bounds.softmax import difference_spec
+from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.victims.possible import action_bounds, params_network, possible_actions
+
+HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
+METHODS = ("interval", "crown", "full-crown", "refined", "bisect")
+AT_ONCE = 256  # states
+
+
+@dataclass(frozen=True)
+class Agent:
+    """An agent, its environment, and the radius of the boxes around what it observes, in a unit."""
+
+    name: str
+    ref: str
+    env: str
+    eps: float
+    scale: tuple[float, ...] | str | None
+    unit: str
+
+    def load(self, victims: Path | None) -> adv.Victim:
+        """The victim: one of the zoo, or a card in a folder."""
+        return adv.load_victim(self.ref if ":" in self.ref else f"card:{victims / self.ref}")  # type: ignore[operator]
+
+    def radius(self, victim: adv.Victim) -> Tensor:
+        """Of a box, ``[*S]``."""
+        unit = victim.scale if self.scale == "victim" else torch.tensor(self.scale or 1.0)
+        return (self.eps * unit).to(victim.dtype)  # type: ignore[operator]
+
+
+AGENTS = (
+    Agent("CartPole, DQN", "zoo-cartpole-dqn", "CartPole-v1", 0.01, None, "raw units"),
+    Agent("MountainCar, DQN", "zoo:mountaincar-dqn", "MountainCar-v0", 0.05, HALF, "the half-range"),
+    Agent("Hopper, PPO", "zoo:hopper-ppo", "Hopper-v5", 0.075, "victim", "standard deviations"),
+    Agent("Hopper, SA-DDPG", "saddpg-hopper-convex", "Hopper-v4", 0.075, "victim", "standard deviations"),
+)  # fmt: skip
+
+
+def states(agent: Agent, victim: adv.Victim, episodes: int, most: int) -> Tensor:
+    """Observations of the agent's own episodes ``[N, *S]``, evenly spaced."""
+    env, seen = gym.make(agent.env), []
+    for seed in draw_seeds(0, episodes):
+        obs, over = env.reset(seed=seed)[0], False
+        while not over:
+            seen.append(np.array(obs))
+            obs, _, terminated, truncated, _ = env.step(victim.act_on(np.array(obs)[None])[0])
+            over = terminated or truncated
+    env.close()
+    at = np.unique(np.linspace(0, len(seen) - 1, min(most, len(seen))).round().astype(int))
+    return torch.as_tensor(np.stack(seen)[at]).to(victim.dtype)
+
+
+def reached(net: nn.Module, low: Tensor, high: Tensor, rows: Tensor, restarts: int = 8, steps: int = 40) -> Tensor:
+    """The most that PGD makes of combinations ``rows [B, M, K]`` of outputs in boxes, ``[B, M]``."""
+    count, generator = rows.shape[1], torch.Generator().manual_seed(0)
+    best = torch.full(rows.shape[:2], -torch.inf, dtype=low.dtype)
+    low, high = (end[:, None].expand(-1, count, *end.shape[1:]) for end in (low, high))
+    for restart in range(restarts + 1):
+        share = torch.rand(low.shape, generator=generator, dtype=low.dtype)
+        share = share.round() if restart % 2 else share if restart else torch.full_like(share, 0.5)
+        x, step = low + share * (high - low), (high - low) / 4
+        for i in range(steps + 1):
+            with torch.enable_grad():
+                at = x.flatten(0, 1).requires_grad_()
+                value = (rows * net(at).view(*rows.shape)).sum(-1)
+                (grad,) = torch.autograd.grad(value.sum(), at)
+            best = torch.maximum(best, value.detach())
+            if i and i % 5 == 0:
+                step = step / 2
+            x = torch.minimum(torch.maximum(x.detach() + step * grad.view_as(x).sign(), low), high)
+    return best
+
+
+def batches(one: Callable[[Tensor, Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
+    """A function of boxes, some at a time."""
+    return torch.cat([one(*part) for part in zip(low.split(AT_ONCE), high.split(AT_ONCE), strict=True)])
+
+
+def tightness(agent: Agent, arguments: argparse.Namespace, data: dict[str, Any], keep: Callable[[], None]) -> None:
+    """What is not there yet of one agent."""
+    victim = agent.load(arguments.victims)
+    x = states(agent, victim, arguments.episodes, arguments.states)
+    low, high = x - agent.radius(victim), x + agent.radius(victim)
+    net = params_network(victim)
+    data.update(states=len(x), episodes=arguments.episodes)
+    own = victim.params(x).argmax(-1)
+    rows = data.setdefault("rows", {})
+
+    def attacked(low: Tensor, high: Tensor) -> Tensor:
+        if victim.discrete:
+            best = victim.params((low + high) / 2).argmax(-1)
+            return reached(net, low, high, difference_spec(best, victim.width, low.dtype))
+        size = low.new_ones(victim.action_space.shape).numel()  # type: ignore[union-attr]
+        one = torch.eye(size, victim.width, dtype=low.dtype)
+        ends = reached(net, low, high, torch.cat([one, -one]).expand(len(low), -1, -1))
+        most, least = ends[:, :size], -ends[:, size:]
+        beside = low.new_zeros(len(low), victim.width - size)
+        most, least = (victim.mode(torch.cat([end, beside], -1)) for end in (most, least))
+        return most - least
+
+    def bound(low: Tensor, high: Tensor, method: Any) -> Tensor:
+        if victim.discrete:
+            return possible_actions(victim, low, high, method)
+        least, most = action_bounds(victim, low, high, method)
+        return most - least
+
+    for name in ("PGD", *METHODS):
+        if (name in rows and not arguments.again) or (name == "bisect" and not victim.discrete):
+            continue
+        began = time.process_time()
+        found = batches(attacked if name == "PGD" else functools.partial(bound, method=name), low, high)
+        row = {"ms": 1000 * (time.process_time() - began) / len(x)}
+        if not victim.discrete:
+            row["width"] = float(found.mean())
+        else:
+            other = (found > 0) if name == "PGD" else found
+            other = other.scatter(1, own[:, None], False).any(1)
+            row["share"] = float((~other).float().mean())
+        if name == "bisect":
+            decided = [decide(net, *part) for part in zip(low.split(AT_ONCE), high.split(AT_ONCE), strict=True)]
+            row["undecided"] = float(torch.cat([each.undecided.any(1) for each in decided]).float().mean())
+            row["boxes"] = float(torch.cat([each.boxes for each in decided]).float().mean())
+        rows[name] = row
+        print(agent.name, name, row, flush=True)
+        keep()
+
+
+def speed(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row a network: the time of a forward pass, and of every kind of bound."""
+    torch.manual_seed(0)
+    mlp = nn.Sequential(nn.Linear(8, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 4))
+    atari = params_network(adv.load_victim("zoo:pong-ppo"))
+    cases = [
+        ("8-256-256-4", mlp.requires_grad_(False), torch.randn(64, 8), 0.05),
+        ("Atari", atari, (255 * torch.rand(1, 4, 84, 84)).round(), 0.25),
+    ]
+    found = []
+    for name, net, x, radius in cases:
+        low, high = x - radius, x + radius
+        outputs = net(x)
+        spec = difference_spec(outputs.argmax(-1), outputs.shape[1])
+        calls: dict[str, Callable[[], object]] = {
+            "forward": lambda net=net, x=x: net(x),
+            "interval": lambda net=net, low=low, high=high: interval(net, low, high),
+            "interval, differences": lambda net=net, low=low, high=high, spec=spec: interval(net, low, high, spec),
+            "crown": lambda net=net, low=low, high=high, spec=spec: crown(net, low, high, spec),
+            "full-crown": lambda net=net, low=low, high=high, spec=spec: crown(net, low, high, spec, "crown"),
+        }
+        seconds = interleave(calls, arguments.rounds, arguments.least)
+        ratios = medians(seconds, "forward")
+        row = {
+            "network": name, "boxes": len(x),
+            "ms": {call: 1000 * sorted(times)[len(times) // 2] for call, times in seconds.items()}, "ratio": ratios,
+        }  # fmt: skip
+        print(row, flush=True)
+        found.append(row)
+    return found
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The whole page."""
+    text = [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
+    parts = [
+        "# Bounds on networks: time and tightness",
+        f"Made by `{data['command']}`\n\non {data['machine']}.",
+        "## Time",
+        text[0],
+    ]
+    names = ["forward", "interval", "interval, differences", "crown", "full-crown"]
+    body = [
+        [row["network"], row["boxes"], *(f"{row['ms'][n]:.3g} ms ({row['ratio'][n]:.1f})" for n in names)]
+        for row in data.get("speed", [])
+    ]
+    parts += [
+        "In brackets, how many forward passes of as many points that is.",
+        table(["network", "boxes", *names], body),
+        "The goals were 3 forward passes for interval bounds; for 64 boxes of 256-256, 5 ms for CROWN with interval "
+        "bounds on hidden neurons (`crown`), and 100 ms for full CROWN.",
+        "## Tightness",
+        text[1],
+    ]
+    for agent in AGENTS:
+        found = data.get("tightness", {}).get(agent.name)
+        if not found:
+            continue
+        share = "share" in found["rows"]["PGD"]
+        parts.append(f"### {agent.name}")
+        parts.append(
+            f"`{agent.ref}` in {agent.env}, eps {agent.eps:g} ({agent.unit}), {found['states']} states of "
+            f"{found['episodes']} episodes."
+        )
+        header = ["method", "own action alone possible" if share else "width of the box of actions", "ms a state"]
+        undecided = ["undecided", "boxes a state"] if "bisect" in found["rows"] else []
+        lines = []
+        for name in (*METHODS, "PGD"):
+            if (row := found["rows"].get(name)) is not None:
+                value = f"{row['share']:.4f}" if share else f"{row['width']:.4f}"
+                beside = [f"{row['undecided']:.4f}", f"{row['boxes']:.1f}"] if "undecided" in row else ["", ""]
+                lines.append([name, value, f"{row['ms']:.3g}", *(beside if undecided else [])])
+        parts.append(table([*header, *undecided], lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Measure, and write the page as rows come."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--victims", type=Path, help="the folder of the cards that are not in the zoo")
+    parser.add_argument("--only", choices=["speed", "tightness"])
+    parser.add_argument("--agents", nargs="*", default=[agent.name for agent in AGENTS])
+    parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--states", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--least", type=float, default=0.05, help="seconds a timing lasts at least")
+    parser.add_argument("--again", action="store_true", help="measure what is there too")
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    path = arguments.out / "bounds.json"
+    data = load(path) if path.exists() else {}
+    data.update(command="python benchmarks/bounds.py --victims FOLDER", machine=machine())
+
+    def keep() -> None:
+        save(path, data)
+        write(arguments.out / "bounds.md", markdown(data))
+
+    with torch.no_grad():
+        if arguments.only != "tightness" and ("speed" not in data or arguments.again):
+            data["speed"] = speed(arguments)
+            keep()
+        for agent in AGENTS if arguments.only != "speed" else ():
+            if agent.name in arguments.agents:
+                tightness(agent, arguments, data.setdefault("tightness", {}).setdefault(agent.name, {}), keep)
+    print(f"wrote {arguments.out / 'bounds.md'}, by {command(sys.argv[1:])}")
+
+
+if __name__ == "__main__":
+    main()
