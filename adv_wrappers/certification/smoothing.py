@@ -203,8 +203,8 @@ def least_probability(successes: int, trials: int, level: float) -> float:
         successes, trials: what was seen, 0 <= successes <= trials.
         level: probability that the bound fails, above 0 and below 1.
 
-    >>> round(least_probability(8, 10, 0.05), 5)
-    0.49310
+    >>> round(least_probability(8, 10, 0.05), 4)
+    0.4931
     """
     trials = integer("trials", trials, 1)
     successes = integer("successes", successes, 0, trials)

@@ -21,14 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
-from figures import Figure, command, load, machine, number, of_row, releases, save, table, write
+from figures import command, load, machine, releases, save, table, write
 
 import adv_wrappers as adv
+from adv_wrappers.atari import atari
 from adv_wrappers.certification.smoothing import SmoothedCertificate, action_radius
 from adv_wrappers.core.context import Context
-from adv_wrappers.evaluation.environments import environment_factory, minimum_of
+from adv_wrappers.evaluation.environments import environment_factory
 from adv_wrappers.rendering.figures import bottom_spine_only, new_figure, save_png
 from adv_wrappers.rendering.pixels import GRID, INK, MUTED
 from adv_wrappers.victims.runner import PolicyRunner
@@ -67,6 +69,20 @@ class Plan:
         return adv.ThreatModel("observation", how, adv.L2(eps / math.sqrt(self.steps)), when)
 
 
+class FirstPoint(gym.Wrapper[Any, Any, Any, Any]):
+    """An episode that ends with the first reward."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """As the environment, terminated by a reward."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, float(reward), terminated or reward != 0, truncated, info
+
+
+def first_point() -> gym.Env[Any, Any]:
+    """Pong until somebody scores: a return of 1 or -1, in a tenth of the steps of a whole game or less."""
+    return FirstPoint(atari("PongNoFrameskip-v4"))
+
+
 def tilted(x: torch.Tensor, context: Context) -> torch.Tensor:
     """CartPole as if the pole leaned and fell to the right: where it is shown does not change with what is true."""
     return x + 1e3 * torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=x.dtype)
@@ -82,11 +98,13 @@ class Case:
         lengths: of attacks, in units of sigma.
         attacked: episodes of an attack.
         looks: observations of one episode for radii, every ``apart`` steps, with ``samples`` of noise each.
+        unit: of sigma and of lengths, in words.
+        least: the least return that is possible.
     """
 
     name: str
     ref: str
-    env: str
+    env: str | Callable[[], gym.Env[Any, Any]]
     sigmas: tuple[float, ...]
     votes: tuple[tuple[float, int], ...]
     episodes: int
@@ -98,6 +116,7 @@ class Case:
     apart: int
     samples: int
     unit: str
+    least: float
 
     def settings(self) -> list[tuple[float, int]]:
         """Sizes of the noise and numbers of votes."""
@@ -112,12 +131,12 @@ CASES = (
     Case(
         "CartPole, DQN", "zoo:cartpole-dqn", "CartPole-v1", (0.05, 0.1, 0.2), ((0.2, 5),), 1000, 500, (1.0, 2.0),
         (Plan("fgsm", 1), Plan("fgsm", 20), Plan("network", 20), Plan("tilt", 20), Plan("tilt", 500)),
-        100, 50, 6, 1000, "of CartPole's four numbers as they come",
+        100, 50, 6, 1000, "the units of CartPole's four numbers", 0.0,
     ),
     Case(
-        "Pong, PPO", "zoo:pong-ppo", "PongNoFrameskip-v4", (5.0, 10.0, 20.0), (), 24, 6, (2.0,),
-        (Plan("fgsm", 25, 20), Plan("network", 25, 20)), 6, 10, 40, 100,
-        "grey levels, over the four frames of a stack and all steps",
+        "Pong to the first point, PPO", "zoo:pong-ppo", first_point, (5.0, 10.0, 20.0), (), 150, 50, (1.0, 2.0),
+        (Plan("fgsm", 1), Plan("fgsm", 25, 4), Plan("network", 25, 4)), 25, 10, 20, 100,
+        "grey levels, over the four frames of a stack and all steps", -1.0,
     ),
 )  # fmt: skip
 
@@ -191,9 +210,7 @@ def radii(case: Case, victim: Smoothed, seed: int) -> dict[str, Any]:
 
 def certificate(case: Case, row: dict[str, Any]) -> SmoothedCertificate:
     """The certificate of a setting."""
-    least = minimum_of(case.env)
-    assert least is not None
-    return SmoothedCertificate(row["returns"], row["sigma"], least, row["vote"])
+    return SmoothedCertificate(row["returns"], row["sigma"], case.least, row["vote"])
 
 
 def broken(case: Case, found: dict[str, Any]) -> list[str]:
@@ -207,6 +224,23 @@ def broken(case: Case, found: dict[str, Any]) -> list[str]:
             if attacked["high"] < certified.certified_return(attacked["eps"]):
                 wrong.append(f"{case.name}, {name}, {attack}")
     return wrong
+
+
+def told(value: float) -> str:
+    """Four digits, or two decimals."""
+    return (
+        f"{value:.0f}"
+        if abs(value) >= 1000 or value == int(value)
+        else f"{value:.4g}"
+        if value >= 10
+        else f"{value:.2f}"
+    )
+
+
+def mean_of(returns: list[float]) -> str:
+    """Mean return, standard deviation and number of episodes."""
+    spread = f" +- {told(float(np.std(returns, ddof=1)))}" if len(returns) > 1 else ""
+    return f"{told(float(np.mean(returns)))}{spread} (n={len(returns)})"
 
 
 def markdown(data: dict[str, Any]) -> str:
@@ -236,13 +270,12 @@ def section(case: Case, found: dict[str, Any]) -> str:
     lines = []
     for name, row in played.items():
         known = certificate(case, row)
-        mean = Figure(float(np.mean(row["returns"])), float(np.std(row["returns"], ddof=1)), len(row["returns"]))
-        cells = [number(known.certified_return(share * row["sigma"])) for share in shares]
-        lines.append([name, mean, *cells, f"{row.get('seconds', 0.0):.0f}"])
+        cells = [told(known.certified_return(share * row["sigma"])) for share in shares]
+        lines.append([name, mean_of(row["returns"]), *cells, f"{row.get('seconds', 0.0):.0f}"])
     header = ["noise", "return", *(f"certified at {s:g} sigma" for s in shares), "seconds of a processor"]
     parts = [
-        f"## {case.name}\n\n{case.env}, `{case.ref}`. Sigma and lengths are in units {case.unit}. The least return is "
-        f"{minimum_of(case.env):g}.\n\n" + table(header, lines)
+        f"## {case.name}\n\n`{case.ref}`. Sigma and lengths are in {case.unit}. The least return is "
+        f"{case.least:g}.\n\n" + table(header, lines)
     ]
     lines = []
     for name, row in played.items():
@@ -252,9 +285,11 @@ def section(case: Case, found: dict[str, Any]) -> str:
             cells = []
             for plan in case.plans:
                 attacked = row.get("attacks", {}).get(f"{plan}, {length:g} sigma")
-                cells.append("" if attacked is None else number(attacked["mean_return"]))
+                cells.append("" if attacked is None else told(attacked["mean_return"]))
             if any(cells):
-                lines.append([name, f"{eps:g}", number(known.certified_return(eps)), of_row(row["clean"]), *cells])
+                lines.append([
+                    name, f"{eps:g}", told(known.certified_return(eps)), told(row["clean"]["mean_return"]), *cells
+                ])  # fmt: skip
     if lines:
         header = ["noise", "eps", "certified", "without an attack", *(f"`{plan}`" for plan in case.plans)]
         parts.append(

@@ -22,6 +22,7 @@ from adv_wrappers.victims import Victim
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.core.helpers import actor, box, chooser, linear, mlp, randn
+from tests.rigs import ReplayEnv
 
 KEYS = rng.as_tensor(rng.roots([rng.root(i) for i in range(4000)]), 4000, torch.device("cpu"))
 
@@ -147,6 +148,23 @@ def test_boxes_of_a_dictionary_get_noise_and_other_leaves_none():
     assert shown["room"].tolist() == [1, 1, 1, 3, 3, 3] and shown["speed"].std() > 0.5
     assert not np.isclose(shown["image"][0, 0], shown["speed"][0] - 1).any()  # leaves do not share draws
     assert victim.params(obs).shape == (2, 2)
+
+
+@pytest.mark.parametrize("at", ["image", "speed"])
+def test_attacks_on_one_key_of_a_dictionary_go_through_the_noise(at):
+    space = spaces.Dict({"image": spaces.Box(0, 255, (2, 2), np.uint8), "speed": box(1)})
+
+    def net(obs):
+        both = torch.cat([obs["image"].flatten(1) / 50, 3 * obs["speed"]], 1).float()
+        return torch.stack([both.tanh().sum(1), -both.tanh().sum(1)], 1)
+
+    victim = Smoothed(from_module(net, space, spaces.Discrete(2), "q"), 1.0)
+    recording = [[{"image": np.full((2, 2), 9, np.uint8), "speed": np.array([0.1])}] * 4]
+    env = adv.wrap(ReplayEnv(recording, space, spaces.Discrete(2)), adv.threat("pgd", victim, eps=3.0, at=at))
+    shown = env.reset(seed=0)[0]
+    assert all(np.array_equal(shown[key], recording[0][0][key]) == (key != at) for key in shown)
+    before, after = (victim.params({k: v[None] for k, v in obs.items()})[0, 0] for obs in (recording[0][0], shown))
+    assert after < before - 0.1
 
 
 def test_references_fingerprints_copies_and_pickles():
