@@ -11,10 +11,11 @@ from gymnasium import spaces
 
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
-from adv_wrappers.campaign.select_attacks import LEARNED, UNTRAINED, import_train_adversary, untrained_threat
+from adv_wrappers.campaign.select_attacks import LEARNED, import_train_adversary
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import MakeEnv
+from adv_wrappers.evaluation.untrained_attacks import UNTRAINED, untrained_threat
 from adv_wrappers.training.pa_ad_forms import FORMS
 from adv_wrappers.training.train_critic import scan_critics
 from adv_wrappers.training.training_folder import read_record

@@ -11,26 +11,25 @@ from gymnasium import spaces
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Action, Observation, Space
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, VictimError
 from adv_wrappers.evaluation.environments import spaces_of
-from adv_wrappers.presets import parse_threat, threat
+from adv_wrappers.evaluation.untrained_attacks import (
+    BEAM,
+    UNTRAINED,
+    check_names,
+    why_no_beam,
+    why_untrained_excluded,
+)
+from adv_wrappers.presets import threat
 from adv_wrappers.training.sarsa import exploring_victim
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.base import as_float
 
-# Attacks that need no training, as the texts of threats. MaxDiff is here in its published form and as a search for the
-# largest divergence: more divergence is not less return, so either may be the stronger one.
-UNTRAINED = {
-    name: name for name in ("noise", "min-best", "pgd", "apgd", "multi-targeted", "momentum", "min-q", "max-diff")
-}
-UNTRAINED["strong-max-diff"] = "max-diff:restarts=6,keep=best,noise=0"
-SLOW_ON_IMAGES = ("apgd", "multi-targeted")  # of a hundred gradients a step and more, which take hours on images
 SARSA = "robust-sarsa"
 LEARNED = ("sa-rl", "pa-ad")
-ATTACKS = (*UNTRAINED, SARSA, *LEARNED)
+ATTACKS = (*UNTRAINED, BEAM, SARSA, *LEARNED)
 # arguments of train_adversary that the suite sets itself
 _SUITE_ARGUMENTS = {"env", "victim", "eps", "scale", "within", "kind", "form", "steps", "seed", "num_envs", "when"}
 _SUITE_ARGUMENTS |= {"out", "progress", "env_kwargs", "make", "quantize"}
@@ -43,16 +42,8 @@ def select_attacks(attacks: str | Iterable[str] | None) -> tuple[str, ...]:
         ThreatError: for no names, and for unknown ones.
     """
     names = ATTACKS if attacks is None else (attacks,) if isinstance(attacks, str) else tuple(attacks)
-    unknown = [name for name in names if name not in ATTACKS]
-    if unknown or not names:
-        got = ", ".join(map(repr, unknown)) or "none"
-        raise ThreatError(f"expected names of attacks out of {', '.join(ATTACKS)}, got {got}")
+    check_names(names, ATTACKS)
     return tuple(name for name in ATTACKS if name in names)
-
-
-def untrained_threat(name: str, budget: Budget) -> ThreatModel:
-    """The threat with this name of ``UNTRAINED``, under a budget."""
-    return parse_threat(UNTRAINED[name], within=budget)
 
 
 def exclusions(
@@ -76,7 +67,10 @@ def exclusions(
     """
     seen, acted = spaces_of(make_env, victim)
     seen = seen if quantize else as_float(seen, threat("noise", within=budget))
-    found = {name: why_excluded(name, victim, budget, seen, acted) for name in names}
+    found = {
+        name: why_no_beam(victim, make_env, budget) if name == BEAM else why_excluded(name, victim, budget, seen, acted)
+        for name in names
+    }
     if all(found.values()):
         raise ThreatError("no attack applies: " + "; ".join(f"{name}: {reason}" for name, reason in found.items()))
     whole = {name: found.get(name, "not asked for") for name in ATTACKS}
@@ -87,7 +81,7 @@ def why_excluded(name: str, victim: Victim, budget: Budget, seen: Space, acted: 
     """The reason why an attack does not apply to a victim, or None where it does.
 
     Args:
-        name: a name of ``ATTACKS``.
+        name: a name of ``ATTACKS``, other than ``beam`` (:func:`why_no_beam`).
         victim: the victim under attack.
         budget: the budget of the attack.
         seen, acted: the environment's spaces of observations and actions.
@@ -95,12 +89,10 @@ def why_excluded(name: str, victim: Victim, budget: Budget, seen: Space, acted: 
     Raises:
         BudgetError: for a budget that makes no sense there.
     """
+    if name in UNTRAINED:
+        return why_untrained_excluded(name, victim, budget, seen, acted)
     try:
-        if name in UNTRAINED:
-            untrained_threat(name, budget).against(victim).check(seen, acted)
-            if name in SLOW_ON_IMAGES and len(seen.shape or ()) > 1:
-                return "on images it takes too long: evaluate it by itself"
-        elif name == SARSA:
+        if name == SARSA:
             RobustSarsa(victim, critic=lambda obs, act: act)
             if victim.robust_sarsa is None:
                 exploring_victim(victim, 1.0)

@@ -17,16 +17,18 @@ from typing import Any
 import numpy as np
 
 from adv_wrappers.campaign.make_attacks import AttackTrainer, SuiteProgress
-from adv_wrappers.campaign.select_attacks import LEARNED, SARSA, UNTRAINED, check_training, exclusions, select_attacks
+from adv_wrappers.campaign.select_attacks import LEARNED, SARSA, check_training, exclusions, select_attacks
 from adv_wrappers.campaign.suite_report import SuiteReport, strongest_of
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
+from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
 from adv_wrappers.evaluation.evaluate import MOST_EPISODES, evaluate
 from adv_wrappers.evaluation.report import Report, number
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
+from adv_wrappers.evaluation.untrained_attacks import BEAM, UNTRAINED
 from adv_wrappers.presets import threat
 from adv_wrappers.training.train_critic import SMALL, check_settings
 from adv_wrappers.training.training_folder import check_same
@@ -52,6 +54,7 @@ def standard(
 
     The attacks are ``noise``, ``min-best``, ``pgd``, ``apgd``, ``multi-targeted``, ``momentum``, ``min-q`` and
     ``max-diff`` with the numbers of the presets, ``strong-max-diff``, which searches for the largest divergence,
+    ``beam``, which searches the scored episodes where a simulator can be saved,
     ``robust-sarsa`` with the critic of the victim's card or else the strongest of a scan, and ``sa-rl`` and ``pa-ad``,
     trained here. What is trained, and what chooses between critics and checkpoints, are episodes apart from
     those that are scored. All attacks are scored on the same episodes, which choose the strongest; its own figure is
@@ -113,18 +116,27 @@ def standard(
     env_arguments: dict[str, Any] = {"env_kwargs": env_kwargs, "make": make}
     trainer = AttackTrainer(victim, env, budget, int(seed) + 1, folder, progress, **env_arguments)
     training |= {"num_envs": num_envs, "quantize": quantize}
-    threats = {name: trainer.make(name, int(steps), critics, training) for name in names}
+    threats = {name: trainer.make(name, int(steps), critics, training) for name in names if name != BEAM}
+    if BEAM in names:
+        trainer.protocol[BEAM] = f"one search of width {WIDTH} over the episodes that it is scored on"
 
-    def evaluate_all(attacks: Mapping[str, ThreatModel], seed: int, name: str, on: str) -> Report:
+    def searched(seed: int, name: str) -> ThreatModel:
+        return beam_search(
+            victim, env, None, int(episodes), seed, within=budget, quantize=quantize, progress=progress,
+            out=None if folder is None else folder / BEAM / name, **env_arguments,
+        ).threat  # fmt: skip
+
+    def evaluate_all(attacks: Sequence[str], seed: int, name: str, on: str) -> Report:
+        made = [searched(seed, name) if attack == BEAM else threats[attack] for attack in attacks]
         return evaluate(
-            victim, env, [*attacks.values()], int(episodes), seed, num_envs, distances=(), quantize=quantize,
-            progress=None if progress is None else _report_scores(progress, [*attacks], on),
+            victim, env, made, int(episodes), seed, num_envs, distances=(), quantize=quantize,
+            progress=None if progress is None else _report_scores(progress, attacks, on),
             out=None if folder is None else folder / name, resume=folder is not None, **env_arguments,
         )  # fmt: skip
 
-    report = evaluate_all(threats, int(seed), "evaluation", "")
+    report = evaluate_all(names, int(seed), "evaluation", "")
     strongest = strongest_of(_named(report, names))["threat"]
-    fresh = evaluate_all({strongest: threats[strongest]}, fresh_seed(int(seed)), "fresh", " on fresh episodes")
+    fresh = evaluate_all([strongest], fresh_seed(int(seed)), "fresh", " on fresh episodes")
     done = SuiteReport(
         "standard", settings, _named(report, names), _named(fresh, [strongest]), trainer.protocol, left_out,
         (*_with_advice(report, names), *trainer.warnings),
@@ -201,7 +213,7 @@ def _report_scores(progress: SuiteProgress, names: Sequence[str], on: str) -> Su
 def _with_advice(report: Report, names: Sequence[str]) -> list[str]:
     """The report's warnings, with advice on trained attacks that are no stronger than noise."""
     rows = dict(zip(names, report.threats[1:], strict=True))
-    trained = [name for name in rows if name not in UNTRAINED]
+    trained = [name for name in rows if name not in (*UNTRAINED, BEAM)]
     doubled = tuple(f"{rows[name]['threat']} is weaker than " for name in trained)
     found = [warning for warning in report.warnings if not warning.startswith(doubled)]
 

@@ -16,9 +16,11 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import SuiteReport, standard
-from adv_wrappers.campaign.select_attacks import ATTACKS, untrained_threat, why_excluded
+from adv_wrappers.campaign.select_attacks import ATTACKS, why_excluded
 from adv_wrappers.campaign.suites import _check_no_less, _with_advice, fresh_seed
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.beam import beam_search
+from adv_wrappers.evaluation.untrained_attacks import BEAM, untrained_threat, why_no_beam
 from adv_wrappers.training.train_critic import check_settings
 from adv_wrappers.training.training_folder import read_record
 from tests.evaluation.agents import Film, balancing, short, watcher
@@ -56,7 +58,7 @@ def suite(tmp_path_factory):
 def test_what_applies_is_scored_and_what_does_not_is_listed(suite):
     report, _ = suite
     untrained = ("noise", "min-best", "pgd", "apgd", "multi-targeted", "momentum", "max-diff", "strong-max-diff")
-    assert report.attacks == (*untrained, "sa-rl", "pa-ad")
+    assert report.attacks == (*untrained, "beam", "sa-rl", "pa-ad")
     instead = "use min-best or max-diff, or min-value"
     assert report.left_out == {
         "min-q": f"min-q needs Q-values, and this victim has none: {instead}",
@@ -65,7 +67,7 @@ def test_what_applies_is_scored_and_what_does_not_is_listed(suite):
     assert {*report.attacks, *report.left_out} == {*ATTACKS}
     clean, *rows = report.report.threats
     assert report.clean is clean and clean["threat"] == "none"
-    assert all(len(row["returns"]) == 4 and row["linf"] <= 0.05 + 1e-6 for row in rows)
+    assert all(len(row["returns"]) == 4 and (row["linf"] or 0) <= 0.05 + 1e-6 for row in rows)
     assert report.settings["budget"] == "eps=0.05" and report.settings["within"] == {"type": "linf", "eps": 0.05}
 
 
@@ -96,7 +98,11 @@ def test_the_same_episodes_as_an_evaluation_plays(suite):
 def test_the_worst_case_is_that_of_other_episodes(suite):
     report, out = suite
     name = report.chosen["threat"]
-    how = f"learned:card={out / name}" if name in ("sa-rl", "pa-ad") else untrained_threat(name, adv.Linf(0.05))
+    how = f"learned:card={out / name}" if name in ("sa-rl", "pa-ad") else None
+    if how is None and name == BEAM:
+        how = beam_search("zoo:cartpole-a2c", short, 0.05, 4, fresh_seed(0)).threat
+    elif how is None:
+        how = untrained_threat(name, adv.Linf(0.05))
     rows = adv.evaluate("zoo:cartpole-a2c", short, [how], episodes=4, seed=fresh_seed(0), num_envs=4).threats
     assert [row["returns"] for row in rows] == [row["returns"] for row in report.fresh.threats]
     assert report.fresh.threats[1]["threat"] == report.worst["threat"] == name
@@ -131,6 +137,7 @@ def test_the_worst_case_of_attacks_that_take_nothing_is_nothing():
 def test_everything_is_kept_and_a_finished_suite_is_read(suite):
     report, out = suite
     assert {path.name for path in out.iterdir()} == {
+        "beam",
         "evaluation",
         "fresh",
         "pa-ad",
@@ -138,7 +145,7 @@ def test_everything_is_kept_and_a_finished_suite_is_read(suite):
         "report.json",
         "suite.json",
     }
-    assert len(adv.Report.from_json(out / "evaluation" / "report.json").threats) == 11
+    assert len(adv.Report.from_json(out / "evaluation" / "report.json").threats) == 12
     received = []
     again = standard("zoo:cartpole-a2c", short, 0.05, out=out, progress=lambda *at: received.append(at), **QUICK)
     assert again == report and received == []
@@ -365,12 +372,35 @@ def test_images_leave_sa_rl_out():
     names = ("pgd", "strong-max-diff", "apgd", "multi-targeted")
     found = [why_excluded(name, victim, budget, seen, acted) for name in names]
     assert found == [None, None, *2 * ["on images it takes too long: evaluate it by itself"]]
+    assert why_no_beam(victim, Film, budget) == "on images it takes too long: evaluate it by itself"
     moves = spaces.Box(-1.0, 1.0, (2,), np.float32)
     driver = adv.from_module(lambda x: x.flatten(1)[:, :2], seen, moves, "mean")
     assert "one dimension" in str(why_excluded("robust-sarsa", driver, budget, seen, moves))
     film = Film()
     reason = why_excluded("pa-ad", watcher(film), budget, film.observation_space, film.action_space)
     assert "stacks of frames" in str(reason)
+
+
+class Windy(gym.Wrapper):
+    """CartPole in which a random number is drawn at every step."""
+
+    def step(self, action):
+        self.unwrapped.np_random.random()
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("victim", "make_env", "budget", "words"),
+    [
+        (balancing(select="sample"), short, adv.Linf(0.1), "plays its mode"),
+        (toy_victim(), Toy, adv.Linf(0.1), "one discrete action"),
+        (balancing(), lambda: Windy(short()), adv.Linf(0.1), "draws random numbers"),
+        (balancing(), short, adv.Newest(adv.Linf(0.1)), "the budget of a whole observation"),
+    ],
+)
+def test_a_search_over_episodes_that_does_not_apply_is_listed(victim, make_env, budget, words):
+    assert words in str(why_no_beam(victim, make_env, budget))
+    assert why_no_beam(balancing(), short, adv.Linf(0.1)) is None
 
 
 def test_budgets_below_one_grey_level():

@@ -1,0 +1,89 @@
+"""The attacks that need no training: their names, which of them apply to a victim, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.newest import Newest
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import Space
+from adv_wrappers.errors import SnapshotError, SpaceError, ThreatError, VictimError
+from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState, check_searchable
+from adv_wrappers.evaluation.environments import EnvFactory
+from adv_wrappers.presets import parse_threat
+from adv_wrappers.victims.gradients import need_gradient
+from adv_wrappers.victims.victim import Victim
+
+# As the texts of threats. MaxDiff is here in its published form and as a search for the largest divergence: more
+# divergence is not less return, so either may be the stronger one.
+UNTRAINED = {
+    name: name for name in ("noise", "min-best", "pgd", "apgd", "multi-targeted", "momentum", "min-q", "max-diff")
+}
+UNTRAINED["strong-max-diff"] = "max-diff:restarts=6,keep=best,noise=0"
+BEAM = "beam"  # the search over whole episodes, which is made for the episodes that it is played on
+SLOW_ON_IMAGES = ("apgd", "multi-targeted")  # of a hundred gradients a step and more, which take hours on images
+_SLOW = "on images it takes too long: evaluate it by itself"
+_LOOKED_AT = 32  # steps of an episode that must draw no random numbers
+
+
+def untrained_threat(name: str, budget: Budget) -> ThreatModel:
+    """The threat with this name of ``UNTRAINED``, under a budget."""
+    return parse_threat(UNTRAINED[name], within=budget)
+
+
+def why_untrained_excluded(name: str, victim: Victim, budget: Budget, seen: Space, acted: Space) -> str | None:
+    """The reason why an attack of ``UNTRAINED`` does not apply to a victim, or None where it does.
+
+    Args:
+        name: a name of ``UNTRAINED``.
+        victim: the victim under attack.
+        budget: the budget of the attack.
+        seen, acted: the environment's spaces of observations and actions.
+
+    Raises:
+        BudgetError: for a budget that makes no sense there.
+    """
+    try:
+        untrained_threat(name, budget).against(victim).check(seen, acted)
+    except (VictimError, SpaceError) as error:
+        return str(error)
+    return _SLOW if name in SLOW_ON_IMAGES and len(seen.shape or ()) > 1 else None
+
+
+def why_no_beam(victim: Victim, make_env: EnvFactory, budget: Budget) -> str | None:
+    """The reason why a search over whole episodes does not apply, or None where it does; a few steps are played.
+
+    Args:
+        victim: the victim under attack.
+        make_env: makes one environment.
+        budget: the budget of the attack.
+    """
+    try:
+        check_searchable(victim)
+        need_gradient("a beam search", victim)
+        if isinstance(budget, Newest):
+            return "a beam search takes the budget of a whole observation"
+        if len(victim.observation_space.shape or ()) > 1:
+            return _SLOW
+        with closing(DeterministicEpisodes(victim, make_env)) as played:
+            first = played.reset(0)
+            observation = first.observation
+            for _ in range(_LOOKED_AT):
+                action = played.own_actions([SavedState(first.snapshot, observation, None)])[0]
+                observation, _, terminated, truncated, _ = played.env.step(action)
+                if terminated or truncated:
+                    break
+            played.check_drew_nothing(first)
+    except (VictimError, SpaceError, SnapshotError) as error:
+        return str(error)
+    return None
+
+
+def check_names(names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise :class:`ThreatError` for no names, and for unknown ones."""
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        got = ", ".join(map(repr, unknown)) or "none"
+        raise ThreatError(f"expected names of attacks out of {', '.join(known)}, got {got}")
