@@ -51,5 +51,15 @@ class OutputError(AdvWrappersError, OSError):
     report: Any = None
 
 
+class CertificateError(AdvWrappersError, RuntimeError):
+    """An attacked episode whose return is below its certified return.
+
+    Attributes:
+        counterexample: the seed, the radius, the threat and both returns, as values that JSON knows.
+    """
+
+    counterexample: dict[str, object] | None = None
+
+
 class TrustError(AdvWrappersError, PermissionError):
     """A file that could only be read by running code in it, which needs ``trust=True``."""

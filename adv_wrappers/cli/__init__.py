@@ -1,10 +1,10 @@
 """The command line, also as ``python -m adv_wrappers``.
 
-``adv-wrappers demo | evaluate | imitate | look | resilience | robustness | suite | threats | train-adversary |
-train-critic | victims``
+``adv-wrappers certify | demo | evaluate | imitate | look | resilience | robustness | suite | threats |
+train-adversary | train-critic | victims``
 """
 
-from adv_wrappers.cli import evaluation, imitate, listing, look, measure, suite, train
+from adv_wrappers.cli import certify, evaluation, imitate, listing, look, measure, suite, train
 from adv_wrappers.cli.main import main
 
-__all__ = ["evaluation", "imitate", "listing", "look", "main", "measure", "suite", "train"]
+__all__ = ["certify", "evaluation", "imitate", "listing", "look", "main", "measure", "suite", "train"]

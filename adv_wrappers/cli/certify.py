@@ -1,0 +1,84 @@
+"""``certify``: what no attack takes from an agent, beside what attacks leave it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast, get_args
+
+import click
+
+from adv_wrappers.certification.certified_ranges import CertifiedRanges
+from adv_wrappers.certification.sandwich import certified_ranges
+from adv_wrappers.cli.main import (
+    FOLDER,
+    POSITIVE,
+    SCALE,
+    SEED,
+    SELECT,
+    VICTIM,
+    Select,
+    main,
+    make_console,
+    parse_scale,
+    progress_bars,
+    resumable,
+    stats_option,
+)
+from adv_wrappers.evaluation.beam import WIDTH
+from adv_wrappers.victims import load_victim
+from adv_wrappers.victims.possible import Method
+
+
+@main.command("certify")
+@click.argument("env")
+@VICTIM
+@stats_option
+@click.option(
+    "--eps", "radii", required=True, multiple=True, type=float, help="radius of the l-infinity budget; again for more"
+)
+@SCALE
+@click.option("--episodes", default=10, show_default=True, type=POSITIVE)
+@SEED
+@click.option(
+    "--method", default="crown", show_default=True, type=click.Choice(get_args(Method)),
+    help="of the bounds on the network, from the fastest to the tightest",
+)  # fmt: skip
+@click.option("--budget-s", default=10.0, show_default=True, type=click.FloatRange(0), help="of the search of an "
+              "episode, in seconds; 0 searches nothing")  # fmt: skip
+@click.option("--max-nodes", default=1_000_000, show_default=True, type=POSITIVE, help="steps that it simulates")
+@click.option("--least-reward", type=float, help="of a step  [default: from a table of environments]")
+@click.option("--least-return", type=float, help="of an episode  [default: from a table of Atari games]")
+@click.option(
+    "--attack", "attacks", multiple=True, metavar="TEXT",
+    help="a name of the suite's, beam, or a threat without a budget; again for more  [default: all without training]",
+)  # fmt: skip
+@click.option("--width", default=WIDTH, show_default=True, type=POSITIVE, help="of the beam: states that are kept")
+@click.option("--num-envs", type=POSITIVE, help="side by side  [default: 32, or 8 for images]")
+@click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
+@SELECT
+@click.option("--out", type=FOLDER, help="for ranges.json and ranges.png; the same call goes on from there")
+def certify_(
+    env: str, victim: str, stats: str | None,
+    radii: tuple[float, ...], scale: str | None, episodes: int, seed: int, method: str, budget_s: float,
+    max_nodes: int, least_reward: float | None, least_return: float | None, attacks: tuple[str, ...], width: int,
+    num_envs: int | None, no_quantize: bool, select: Select | None, out: Path | None,
+) -> None:  # fmt: skip
+    """Bound from below what attacks within a budget leave a victim in ENV, and attack the same episodes."""
+    agent = load_victim(victim, select=select, stats=stats)
+    with progress_bars() as move, resumable(out):
+        found = certified_ranges(
+            agent, env, radii, episodes, seed, cast(Method, method), budget_s, scale=parse_scale(scale),
+            attacks=attacks or None, least_reward=least_reward, least_return=least_return, max_nodes=max_nodes,
+            width=width, num_envs=num_envs, quantize=not no_quantize, out=out, progress=move,
+        )  # fmt: skip
+    _show(found)
+    if out is not None:
+        found.plot(out / "ranges.png")
+        click.echo(f"wrote {out / 'ranges.json'} and {out / 'ranges.png'}")
+
+
+def _show(found: CertifiedRanges) -> None:
+    console = make_console()
+    console.print(found.table())
+    for note in found.notes():
+        console.print(note, markup=False, soft_wrap=True)
