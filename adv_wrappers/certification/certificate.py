@@ -231,6 +231,7 @@ def certify(
         for i in range(episodes if least is not None else 0):
             assert least is not None
             known = float(min(clean.returns[i], gwc.returns[i]))  # of sequences of possible actions
+            least.check_return(known)
             search = ActionSearch(played, perturbed, least, seeds[i], known)
             _search(search, order, budget_s, max_nodes, max_sequences, images)
             lower[i], finished[i], nodes[i], sequences[i] = (

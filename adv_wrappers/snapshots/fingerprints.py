@@ -9,7 +9,7 @@ snapshots share and do not copy (spaces, functions, networks) has to be the same
 from __future__ import annotations
 
 import hashlib
-import struct
+import marshal
 import types
 
 import numpy as np
@@ -18,7 +18,8 @@ from torch import Tensor
 from adv_wrappers.snapshots.contents import HIDDEN
 from adv_wrappers.snapshots.snapshot import Snapshot
 
-_PLAIN = frozenset({type(None), bool, int, str, bytes, complex})
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes, complex})
+_VERSION = 2  # of marshal: equal values have equal bytes, whichever objects they are, and floats all of theirs
 
 
 class _NotComparable(Exception):
@@ -50,54 +51,42 @@ class StateFingerprints:
         """
         kept = snapshot.kept
         numbers = {id(target): number for number, (_, target, _) in enumerate(kept)}
-        parts = list[bytes]()
+        parts = list[object]()
         try:
             for put, target, content in kept:
                 if put in HIDDEN:
                     return None
-                self._identity(parts, type(target))
-                self._write(parts, numbers, content)
+                parts += self._identity(type(target)), self._comparable(numbers, content)
         except _NotComparable:
             return None
-        return hashlib.blake2b(b"".join(parts), digest_size=20).digest()
+        return hashlib.blake2b(marshal.dumps(parts, _VERSION), digest_size=20).digest()
 
-    def _write(self, parts: list[bytes], numbers: dict[int, int], value: object) -> None:
-        """Append the bytes of a value; every one says how long it is, so that no two values have the same."""
+    def _comparable(self, numbers: dict[int, int], value: object) -> object:
+        """A value in plain ones: itself, or a tuple of what kind it is, and its content."""
         kind = type(value)
-        if kind is float:
-            parts.append(b"f" + struct.pack("<d", value))
-        elif kind in _PLAIN:
-            text = repr(value).encode("utf-8", "surrogatepass")
-            parts.append(b"%s%d:%s" % (kind.__name__.encode(), len(text), text))
-        elif id(value) in numbers:
-            parts.append(b"@%d;" % numbers[id(value)])
-        elif isinstance(value, (dict, list, tuple)):
-            parts.append(b"%s%d:" % (kind.__name__.encode(), len(value)))
-            for item in value.items() if isinstance(value, dict) else value:
-                self._write(parts, numbers, item)
-        elif isinstance(value, (set, frozenset)):
-            items = list[bytes]()
-            for item in value:
-                own = list[bytes]()
-                self._write(own, numbers, item)
-                items.append(b"".join(own))
-            parts.append(b"%s%d:" % (kind.__name__.encode(), len(value)))
-            parts.extend(sorted(items))
-        elif isinstance(value, (np.ndarray, np.generic)):
+        if kind in _PLAIN:
+            return value
+        if id(value) in numbers:
+            return "@", numbers[id(value)]
+        if isinstance(value, (dict, list, tuple)):
+            items = [item for pair in value.items() for item in pair] if isinstance(value, dict) else value
+            found = [item if type(item) in _PLAIN else self._comparable(numbers, item) for item in items]
+            return kind.__name__, found
+        if isinstance(value, (set, frozenset)):
+            found = [self._comparable(numbers, item) for item in value]
+            return kind.__name__, sorted(marshal.dumps([item], _VERSION) for item in found)
+        if isinstance(value, (np.ndarray, np.generic)):
             if value.dtype.hasobject:
                 raise _NotComparable
-            parts.append(f"{kind.__name__}{value.dtype.str}{value.shape}:".encode())
-            parts.append(value.tobytes())
-        elif isinstance(value, Tensor):
-            self._write(parts, numbers, value.detach().cpu().contiguous().numpy())
-        elif isinstance(value, types.MethodType):
-            self._identity(parts, value.__func__)
-            self._write(parts, numbers, value.__self__)
-        elif kind.__name__ == "ALEState":
-            self._write(parts, numbers, value.serialize())  # type: ignore[attr-defined]
-        else:
-            self._identity(parts, value)
+            return kind.__name__, value.dtype.str, value.shape, value.tobytes()
+        if isinstance(value, Tensor):
+            return "Tensor", self._comparable(numbers, value.detach().cpu().contiguous().numpy())
+        if isinstance(value, types.MethodType):
+            return "method", self._identity(value.__func__), self._comparable(numbers, value.__self__)
+        if kind.__name__ == "ALEState":
+            return "ALEState", value.serialize()  # type: ignore[attr-defined]
+        return self._identity(value)
 
-    def _identity(self, parts: list[bytes], value: object) -> None:
+    def _identity(self, value: object) -> tuple[str, int]:
         self._shared[id(value)] = value
-        parts.append(b"#%d;" % id(value))
+        return "#", id(value)

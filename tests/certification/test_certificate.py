@@ -161,6 +161,7 @@ class Dice(Walk):
         ({"least_reward": None}, ValueRangeError, "needs the least reward of a step of Walk, which is not known"),
         ({"least_reward": -1.0}, ValueRangeError, "rewards of -1 without a limit of steps"),
         ({"least_reward": 0.5}, ValueRangeError, "expected rewards of at least least_reward=0.5"),
+        ({"least_return": 50.0}, ValueRangeError, "expected returns of at least least_return=50, got"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_certified(changed, error, words):
