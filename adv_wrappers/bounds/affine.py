@@ -29,24 +29,16 @@ def is_affine(layer: nn.Module) -> bool:
     return any(runs(layer, kind) for kind in (*_VECTORS, *_ANY_SHAPE))
 
 
-def pull_back_vectors(layer: nn.Module, rows: Tensor, magnitudes: bool = False) -> tuple[Tensor, Tensor] | None:
+def pull_back_vectors(layer: nn.Module, rows: Tensor) -> tuple[Tensor, Tensor] | None:
     """``(pulled, offset)`` of rows ``[..., M, K]``, ``[..., M, N]`` and ``[..., M]``, for layers of vectors.
 
     None for a layer that is not affine, or that takes more than vectors.
-
-    Args:
-        layer: the layer.
-        rows: the combinations.
-        magnitudes: take the absolute values of all weights.
     """
     nothing = rows.new_zeros(())
     if runs(layer, nn.Linear):
         assert isinstance(layer, nn.Linear)
         check_width(rows, layer.out_features)
-        weight = layer.weight.abs() if magnitudes else layer.weight
-        if layer.bias is None:
-            return rows @ weight, nothing
-        return rows @ weight, rows @ (layer.bias.abs() if magnitudes else layer.bias)
+        return rows @ layer.weight, nothing if layer.bias is None else rows @ layer.bias
     if runs(layer, QuantileMean):  # [quantiles, K] in this order
         assert isinstance(layer, QuantileMean)
         return (rows / layer.quantiles).tile(layer.quantiles), nothing
@@ -55,8 +47,7 @@ def pull_back_vectors(layer: nn.Module, rows: Tensor, magnitudes: bool = False) 
     if runs(layer, AppendLogStd):
         assert isinstance(layer, AppendLogStd)
         mean, log_std = rows.chunk(2, -1)
-        beside = layer.log_std.view(-1)
-        return mean, log_std @ (beside.abs() if magnitudes else beside)
+        return mean, log_std @ layer.log_std.view(-1)
     return None
 
 

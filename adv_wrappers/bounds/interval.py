@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.bounds.affine import check_width, pull_back_vectors, runs
-from adv_wrappers.bounds.relaxations import is_relaxed
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 from adv_wrappers.networks.tracing import layers_of
@@ -72,27 +71,6 @@ def interval(module: nn.Module, low: Ends, high: Ends, spec: Tensor | None = Non
         rows, offset = pulled[0], offset + pulled[1]
         layers.pop()
     return combined(rows, offset, *through(layers, low, high))
-
-
-def magnitude(module: nn.Module, low: Tensor, high: Tensor, spec: Tensor) -> Tensor:
-    """Bounds ``[B, M]`` on the sums of absolute values that the last linear layer adds up for a specification.
-
-    Rounding errors of a network's answers are a small part of these, as of the answers themselves they need not be.
-    Activation functions behind the layer are taken as if they were not there: they do not make errors larger.
-    Arguments are those of :func:`interval`.
-    """
-    layers = layers_in(module)
-    rows, offset, added = check_spec(spec, low).abs(), spec.new_zeros(()), False
-    while layers:
-        last = layers.pop()
-        if (pulled := pull_back_vectors(last.layer, rows, magnitudes=True)) is not None:
-            rows, offset = pulled[0], offset + pulled[1]
-            added |= isinstance(last.layer, nn.Linear)
-        elif added or not is_relaxed(last.layer):
-            layers.append(last)
-            break
-    least, most = through(layers, low, high)
-    return combined(rows, offset, *[torch.maximum(-least, most)] * 2)[1]
 
 
 class PlacedLayer(NamedTuple):

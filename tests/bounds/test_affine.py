@@ -34,8 +34,6 @@ def test_the_same_combination_of_what_goes_in(name, batched):
     pulled, offset = pull_back_vectors(layer, rows)
     expected = (rows @ layer(x)[..., None]).squeeze(-1)
     torch.testing.assert_close((pulled @ x[..., None]).squeeze(-1) + offset, expected)
-    largest = pull_back_vectors(layer, rows.abs(), magnitudes=True)
-    assert (largest[0] >= pulled.abs()).all() and (largest[1] >= offset.abs()).all()
     torch.testing.assert_close(pull_back(layer, rows.view(-1, 3, outputs), (6,))[0], pulled.view(-1, 3, 6))
 
 
