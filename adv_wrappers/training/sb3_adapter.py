@@ -98,12 +98,16 @@ class Sb3Adapter(VecEnv):
 class AgentVecEnv(Sb3Adapter):
     """The environments that an agent is trained in: under attack or not, with the true observations recorded.
 
+    Args:
+        env: the vector environment, on the host.
+        clip_rewards: return the signs of the rewards. The returns of finished episodes are as they are.
+
     Attributes:
         true_observations: the true observations ``[N, n]``, one batch a step, since :meth:`take_true_observations`.
     """
 
-    def __init__(self, env: VectorEnv[Observation, Action, Array]) -> None:
-        self.recorder = VectorActionRecorder(env)
+    def __init__(self, env: VectorEnv[Observation, Action, Array], clip_rewards: bool = False) -> None:
+        self.recorder, self.clip_rewards = VectorActionRecorder(env), clip_rewards
         super().__init__(self.recorder)
         self.true_observations: list[Array] = []
 
@@ -118,9 +122,9 @@ class AgentVecEnv(Sb3Adapter):
         return layers(self.env)
 
     def step_wait(self) -> VecEnvStepReturn:
-        out = super().step_wait()
+        obs, rewards, done, infos = super().step_wait()
         self.true_observations.append(self.recorder.observation)
-        return out
+        return obs, np.sign(rewards) if self.clip_rewards else rewards, done, infos
 
 
 class EpisodicNormalize(VecNormalize):

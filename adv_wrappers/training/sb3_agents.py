@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.layers import AppendLogStd, Normalize
 from adv_wrappers.networks.tracing import layers_of
+from adv_wrappers.training.image_policy import ImageNetworks, ImagePolicy, image_networks_of, is_stack
 from adv_wrappers.victims import Victim, from_sb3, save_card
 from adv_wrappers.victims.card_kinds import ACTIVATIONS, MLP, mlp_of
 
@@ -46,6 +47,15 @@ class MLPPolicy:
         return end.log_std.detach().reshape(-1) if isinstance(end, AppendLogStd) else None
 
 
+def networks_of_agent(victim: Victim) -> MLPPolicy | ImageNetworks:
+    """The parts of a victim that an agent can be made of: an MLP on observations ``[n]``, or convolutions on images.
+
+    Raises:
+        VictimError: for other victims.
+    """
+    return image_networks_of(victim) if is_stack(victim.observation_space) else mlp_policy_of(victim)
+
+
 def mlp_policy_of(victim: Victim) -> MLPPolicy:
     """The parts of a victim whose networks are MLPs.
 
@@ -67,16 +77,22 @@ def _mlp(net: nn.Module) -> MLP:
     return found
 
 
-def policy_kwargs_of(parts: MLPPolicy) -> dict[str, Any]:
+def policy_kwargs_of(parts: MLPPolicy | ImageNetworks) -> dict[str, Any]:
     """The ``policy_kwargs`` of SB3's actor-critic policies for networks of the same sizes."""
+    if isinstance(parts, ImageNetworks):
+        return parts.policy_kwargs
     hidden, value = parts.policy.hidden, parts.policy if parts.value is None else parts.value
     activation = ACTIVATIONS[parts.policy.activation or "tanh"]
     return {"net_arch": {"pi": hidden, "vf": value.hidden}, "activation_fn": activation}
 
 
 @torch.no_grad()
-def load_weights(policy: ActorCriticPolicy, parts: MLPPolicy) -> None:
+def load_weights(policy: ActorCriticPolicy, parts: MLPPolicy | ImageNetworks) -> None:
     """Write the weights of a victim into an SB3 actor-critic policy made with :func:`policy_kwargs_of`."""
+    if isinstance(parts, ImageNetworks):
+        assert isinstance(policy, ImagePolicy)
+        parts.load_into(policy)
+        return
     extractor: Any = policy.mlp_extractor
     pairs: list[tuple[Any, Any, MLP]] = [(extractor.policy_net, policy.action_net, parts.policy)]
     if parts.value is not None:
@@ -120,7 +136,7 @@ def save_agent(
 
     Args:
         folder: the card's folder.
-        victim: an agent of PPO, A2C or DQN on observations ``[n]``, or another with such networks.
+        victim: an agent of PPO, A2C or DQN on observations ``[n]`` or images, or another with such networks.
         environment: the environment's id and keyword arguments.
         **about: further sections of the card, such as ``training`` and ``measured``.
 

@@ -186,6 +186,7 @@ class Sb3Victim(ModuleVictim):
             for net in every:
                 if net is not None:
                     net.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
+                    net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # as cards are read
         self.net, self.value_net, self.critic = every  # type: ignore[assignment]
         self.live, self.squash = live, squash
         if nets.initial_state is not None:
