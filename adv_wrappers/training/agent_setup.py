@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -36,13 +36,19 @@ from adv_wrappers.training.alternating import (
 )
 from adv_wrappers.training.checkpoints import restore_model
 from adv_wrappers.training.director_networks import minibatch, policy_kwargs
+from adv_wrappers.training.image_policy import ImageNetworks, ImagePolicy, image_policy_kwargs, is_stack
+from adv_wrappers.training.robust_algorithms import RobustA2C, RobustPPO
 from adv_wrappers.training.sb3_adapter import AgentVecEnv, Sb3Adapter
 from adv_wrappers.training.sb3_agents import MLPPolicy, load_weights, policy_kwargs_of
 from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
+Rewards = Literal["normalized", "clipped", "raw"]
+REWARDS: tuple[Rewards, ...] = get_args(Rewards)
+AgentNetworks = MLPPolicy | ImageNetworks
 ALGORITHMS: dict[str, type[PPO | A2C]] = {"ppo": PPO, "a2c": A2C}
+ROBUST_ALGORITHMS: dict[str, type[RobustPPO | RobustA2C]] = {"ppo": RobustPPO, "a2c": RobustA2C}
 _ADVERSARY_SEED = 1_000_003  # between the seeds of the two sides
 
 
@@ -130,21 +136,27 @@ def initial_victim(victim: Any) -> Victim | None:
     return found
 
 
-def check_spaces(make_env: Callable[[], gym.Env[Observation, Action]], initial: Victim | None) -> None:
-    """Raise :class:`SpaceError` unless an agent, or the ``initial`` one, can be trained in this environment."""
+def check_spaces(make_env: Callable[[], gym.Env[Observation, Action]], initial: Victim | None) -> bool:
+    """Whether observations are images.
+
+    Raises:
+        SpaceError: unless an agent, or the ``initial`` one, can be trained in this environment.
+    """
     env = make_env()
     observations, actions = env.observation_space, env.action_space
     env.close()
     one_dimension = isinstance(observations, spaces.Box) and len(observations.shape) == 1
-    if not one_dimension or np.dtype(observations.dtype).kind != "f":
+    if not (one_dimension and np.dtype(observations.dtype).kind == "f") and not is_stack(observations):
         raise SpaceError(
-            f"train_agent takes observations of float [n], got {observations}: images need another library"
+            "train_agent takes observations of float [n], or images of uint8 [C, H, W] from 0 to 255, got "
+            f"{observations}"
         )
     from_zero = isinstance(actions, spaces.Discrete) and actions.start == 0
     if not from_zero and not (isinstance(actions, spaces.Box) and len(actions.shape) == 1):
         raise SpaceError(f"train_agent takes actions Discrete(n) from 0, or Box [n], got {actions}")
     if initial is not None:
         fits(initial, observations, actions)
+    return is_stack(observations)
 
 
 def _linear_schedule(rate: float, remaining: float) -> float:
@@ -152,8 +164,9 @@ def _linear_schedule(rate: float, remaining: float) -> float:
 
 
 def algorithm_settings(
-    algorithm: str, rows: int, given: Mapping[str, Any] | None, parts: MLPPolicy | None, adversary: bool = False
-) -> dict[str, Any]:
+    algorithm: str, rows: int, given: Mapping[str, Any] | None, parts: AgentNetworks | None, adversary: bool = False,
+    images: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """The given settings of an algorithm, completed with the defaults of :mod:`adv_wrappers.training.train_agent`.
 
     Args:
@@ -162,6 +175,7 @@ def algorithm_settings(
         given: settings that take precedence.
         parts: the networks that the agent starts from; None for new ones.
         adversary: whether the settings are those of the adversary.
+        images: whether observations are images.
     """
     given = dict(given or {})
     out: dict[str, Any] = {"gamma": 0.99, "gae_lambda": 0.95}
@@ -169,11 +183,18 @@ def algorithm_settings(
         steps = given.get("n_steps", 64)
         size = minibatch(rows, steps) if adversary else math.gcd(128, rows * steps)
         out |= {"n_steps": steps, "n_epochs": 10, "batch_size": size, "learning_rate": 3e-4}
+        if images and not adversary:  # those of Huang et al. 2022, "The 37 implementation details of PPO"
+            steps = given.get("n_steps", 128)
+            out |= {"n_steps": steps, "n_epochs": 4, "batch_size": math.gcd(256, rows * steps), "learning_rate": 2.5e-4}
+            out |= {"clip_range": 0.1, "ent_coef": 0.01}
     else:
         out |= {"n_steps": 16, "learning_rate": 7e-4}
     kwargs: dict[str, Any] = {}
     if not adversary:
-        kwargs = {"net_arch": [64, 64], "activation_fn": torch.nn.Tanh} if parts is None else policy_kwargs_of(parts)
+        if parts is not None:
+            kwargs = policy_kwargs_of(parts)
+        else:
+            kwargs = image_policy_kwargs() if images else {"net_arch": [64, 64], "activation_fn": torch.nn.Tanh}
         if algorithm == "ppo":
             kwargs["optimizer_kwargs"] = {"eps": 1e-5, "fused": True}
     out |= {**given, "policy_kwargs": {**kwargs, **given.get("policy_kwargs", {})}}
@@ -181,8 +202,8 @@ def algorithm_settings(
 
 
 def make_agent(
-    env: SyncVectorEnv, algorithm: str, settings: Mapping[str, Any], parts: MLPPolicy | None, seed: int,
-    logs: str | None, checkpoint: Path | None,
+    env: SyncVectorEnv, algorithm: str, settings: Mapping[str, Any], parts: AgentNetworks | None, seed: int,
+    logs: str | None, checkpoint: Path | None, rewards: Rewards = "normalized", robust: bool = False,
 ) -> OnPolicyAlgorithm:  # fmt: skip
     """The agent's model: new, with the weights of ``parts``, or from a checkpoint.
 
@@ -194,20 +215,26 @@ def make_agent(
         seed: seeds all randomness.
         logs: a folder for tensorboard, or None.
         checkpoint: the folder of a checkpoint to restore, or None.
+        rewards: what the agent learns from, see :func:`adv_wrappers.train_agent`.
+        robust: whether the model takes a robust loss.
     """
     settings = dict(settings)
     if not callable(settings["learning_rate"]):
         settings["learning_rate"] = functools.partial(_linear_schedule, float(settings["learning_rate"]))
-    norm = parts is None or parts.normalise is not None
-    normal = VecNormalize(AgentVecEnv(env), norm_obs=norm, norm_reward=True, gamma=settings["gamma"])
-    if parts is not None and parts.normalise is not None:
+    images = is_stack(env.single_observation_space)
+    norm = not images and (parts is None or parts.normalise is not None)
+    inner = AgentVecEnv(env, clip_rewards=rewards == "clipped")
+    normal = VecNormalize(inner, norm_obs=norm, norm_reward=rewards == "normalized", gamma=settings["gamma"])
+    if isinstance(parts, MLPPolicy) and parts.normalise is not None:
         std = parts.normalise.std.double().numpy()
         statistics: Any = normal.obs_rms
         statistics.mean, statistics.var = parts.normalise.mean.double().numpy(), std**2 - normal.epsilon
         normal.clip_obs = math.inf if parts.normalise.clip is None else parts.normalise.clip
     hold_statistics(normal, fixed=parts is not None)
-    arguments = {"policy": "MlpPolicy", "env": normal, "seed": seed, "device": "cpu", "tensorboard_log": logs}
-    model: OnPolicyAlgorithm = construct(ALGORITHMS[algorithm], **arguments, **settings)
+    policy = ImagePolicy if images else "MlpPolicy"
+    arguments = {"policy": policy, "env": normal, "seed": seed, "device": "cpu", "tensorboard_log": logs}
+    kind = ROBUST_ALGORITHMS[algorithm] if robust else ALGORITHMS[algorithm]
+    model: OnPolicyAlgorithm = construct(kind, **arguments, **settings)
     if checkpoint is not None:
         restore_model(model, checkpoint / "agent.zip", checkpoint / "normaliser.json")
     elif parts is not None:

@@ -32,6 +32,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array
+from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, AgentProgress, CheckpointEvaluator
 from adv_wrappers.training.director_networks import director_of
 from adv_wrappers.training.sb3_adapter import AgentVecEnv
@@ -229,14 +230,16 @@ class AlternatingTraining(BaseCallback):
         checkpoints: the record, and what is written to the folder.
         select: how the agent acts in evaluations.
         progress: called after every checkpoint.
+        bounds: of the agent's policy, where its training is robust.
     """
 
     def __init__(
         self, agent: AgentTrainer, adversary: AdversaryTrainer | None, threat: ThreatModel | None,
         evaluator: CheckpointEvaluator, schedule: Schedule, checkpoints: AgentCheckpoints,
-        select: Literal["mode", "sample"], progress: AgentProgress | None,
+        select: Literal["mode", "sample"], progress: AgentProgress | None, bounds: BoundedPolicy | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
+        self.bounds = bounds
         self.agent, self.adversary, self.threat, self.evaluator = agent, adversary, threat, evaluator
         self.schedule, self.checkpoints, self.select, self.progress = schedule, checkpoints, select, progress
         record = checkpoints.record
@@ -311,6 +314,9 @@ class AlternatingTraining(BaseCallback):
         agent = from_sb3(model, select=self.select)
         attacked = None if threat is None else self.evaluator.play(agent, threat)
         returns = {"clean": self.evaluator.play(agent), "attacked": attacked}
+        if self.bounds is not None and self.bounds.count:
+            worst = self.evaluator.worst_case(agent, self.bounds.within)
+            returns["gwc"] = worst.returns
         recent = [episode["r"] for episode in model.ep_info_buffer or ()]
         row: dict[str, Any] = {
             "steps": self.steps,
@@ -322,6 +328,8 @@ class AlternatingTraining(BaseCallback):
             if of_all is not None:
                 model.logger.record(f"agent/{name}", row[name])
         row["score"] = float(np.mean([row[name] for name in returns if row[name] is not None]))
+        if "gwc" in returns:
+            row["gwc_acr"] = float(worst.acr.mean())
         row["in_training"] = float(np.mean(recent)) if recent else None
         row["seconds"] = {side: round(seconds, 1) for side, seconds in self.seconds.items()}
         row["late"] = 2 * self.steps >= self.schedule.steps  # the adversary has had half of its training

@@ -8,14 +8,12 @@ same). Bounds, evaluations and cards compute in float32.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import gymnasium as gym
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.policies import ActorCriticCnnPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from stable_baselines3.common.type_aliases import PyTorchObs
+from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
@@ -43,7 +41,7 @@ class ImageTrunk(BaseFeaturesExtractor):
     """
 
     def __init__(
-        self, observation_space: gym.Space[Any], features_dim: int = 512, convs: tuple[Conv, ...] = NATURE
+        self, observation_space: spaces.Space[object], features_dim: int = 512, convs: tuple[Conv, ...] = NATURE
     ) -> None:
         super().__init__(observation_space, features_dim)
         assert observation_space.shape is not None
@@ -63,7 +61,7 @@ class ImageTrunk(BaseFeaturesExtractor):
 class ImagePolicy(ActorCriticCnnPolicy):
     """SB3's policy for images whose convolutions compute in bfloat16 in rollouts and in the standard loss."""
 
-    def _build(self, lr_schedule: Any) -> None:
+    def _build(self, lr_schedule: Schedule) -> None:
         super()._build(lr_schedule)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -102,7 +100,7 @@ class ImageNetworks:
     normalise = None  # pictures are divided by 255, and nothing is learned of that
 
     @property
-    def policy_kwargs(self) -> dict[str, Any]:
+    def policy_kwargs(self) -> dict[str, object]:
         """The ``policy_kwargs`` of :class:`ImagePolicy` for networks of the same sizes."""
         *convs, hidden = self.trunk
         shapes = tuple((c.out_channels, c.kernel_size[0], c.stride[0]) for c in convs if isinstance(c, nn.Conv2d))
@@ -111,17 +109,18 @@ class ImageNetworks:
     @torch.no_grad()
     def load_into(self, policy: ImagePolicy) -> None:
         """Write the weights into a policy made with :attr:`policy_kwargs`."""
-        trunk: Any = policy.features_extractor
+        trunk = policy.features_extractor
+        assert isinstance(trunk, ImageTrunk)
         own = [layer for layer in trunk.layers if isinstance(layer, (nn.Conv2d, nn.Linear))]
-        pairs: list[tuple[Any, Any]] = [*zip(own, self.trunk, strict=True), (policy.action_net, self.policy)]
+        theirs = [*self.trunk, self.policy]
+        own.append(policy.action_net)  # type: ignore[arg-type]  # a linear layer for Discrete
         if self.value is not None:
-            pairs.append((policy.value_net, self.value))
-        for mine, theirs in pairs:
-            mine.weight.copy_(theirs.weight)
-            mine.bias.copy_(theirs.bias)
+            own, theirs = [*own, policy.value_net], [*theirs, self.value]
+        for mine, other in zip(own, theirs, strict=True):
+            mine.load_state_dict(other.state_dict())
 
 
-def image_policy_kwargs(convs: tuple[Conv, ...] = NATURE, features_dim: int = 512) -> dict[str, Any]:
+def image_policy_kwargs(convs: tuple[Conv, ...] = NATURE, features_dim: int = 512) -> dict[str, object]:
     """The ``policy_kwargs`` of :class:`ImagePolicy`."""
     return {
         "features_extractor_class": ImageTrunk, "net_arch": [],

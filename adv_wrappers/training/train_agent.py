@@ -31,16 +31,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
+import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3.common.utils import set_random_seed
 
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
 from adv_wrappers.training.agent_setup import (
     ALGORITHMS,
+    REWARDS,
     AdversarySpec,
+    Rewards,
     algorithm_settings,
     check_spaces,
     initial_victim,
@@ -48,14 +52,18 @@ from adv_wrappers.training.agent_setup import (
     make_agent,
 )
 from adv_wrappers.training.alternating import AgentTrainer, AlternatingTraining, Schedule
+from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress, CheckpointEvaluator
-from adv_wrappers.training.sb3_agents import live_victim, mlp_policy_of
+from adv_wrappers.training.radial import parse_robust
+from adv_wrappers.training.robust_algorithms import make_robust
+from adv_wrappers.training.sb3_agents import live_victim, networks_of_agent
 from adv_wrappers.training.training_folder import check_seed, describe_settings
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim
 
-_NO_VICTIM: Any = SimpleNamespace(card=None, observation_space=None)  # in whose place an environment is made
+# in whose place an environment is made: one that sees Atari games as agents of the DQN lineage do
+_NO_VICTIM: Any = SimpleNamespace(card=None, observation_space=spaces.Box(0, 255, (4, 84, 84), np.uint8))
 
 
 @dataclass(frozen=True)
@@ -67,8 +75,9 @@ class Hardened:
         threat: the threat that it was evaluated under at that checkpoint, its victim left open, so that ``evaluate``
             takes it; None for plain training.
         record: one dictionary a checkpoint: ``steps``, ``adversary_steps``, ``clean``, ``attacked`` (mean returns),
-            their ``_std``, ``score``, ``late`` (of the second half), ``in_training`` and ``seconds`` of the processor
-            for either side.
+            with ``robust`` and discrete actions ``gwc`` (the greedy worst-case return; ``gwc_acr`` is the share of its
+            steps without a choice), their ``_std``, ``score``, ``late`` (of the second half), ``in_training`` and
+            ``seconds`` of the processor for either side.
         best: index of the best checkpoint.
     """
 
@@ -82,15 +91,17 @@ class Hardened:
         """How the agent was chosen, in one sentence to print beside its figures."""
         row, last = self.record[self.best], self.record[-1]["steps"]
         count = sum(point["late"] for point in self.record)
-        rule = "clean return" if self.threat is None else "mean of clean and attacked return"
+        names = {"clean": "clean", "attacked": "attacked", "gwc": "greedy worst-case"}
+        known = [name for key, name in names.items() if row.get(key) is not None]
+        rule = "clean return" if known == ["clean"] else f"mean of {' and '.join(known)} return"
         return f"the best of {count} checkpoints by the {rule}, at {row['steps']} of {last} steps"
 
 
 @holding
 def train_agent(
-    env: str | MakeEnv, adversary: Any = "pa-ad", eps: float | None = None, steps: int = 1_000_000,
-    algorithm: str = "ppo", num_envs: int = 32, seed: int = 0, *, victim: Any = None, select: Literal["mode", "sample"]
-        = "mode",
+    env: str | MakeEnv, adversary: Any = "auto", eps: float | None = None, steps: int = 1_000_000,
+    algorithm: str = "ppo", num_envs: int = 32, seed: int = 0, *, victim: Any = None, robust: Any = None,
+    select: Literal["mode", "sample"] = "mode", rewards: Rewards = "normalized",
     scale: Any = None, within: Budget | None = None, when: Any = None, phase: int = 8192, ratio: float = 1.0,
     sampled: bool = True, checks: int = 10, episodes: int = 20, out: str | Path | None = None,
     tensorboard: str | Path | None = None, progress: AgentProgress | None = None,
@@ -101,10 +112,12 @@ def train_agent(
 
     Args:
         env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
-            :func:`adv_wrappers.evaluate`. Observations ``[n]``, actions ``Box`` or ``Discrete``.
+            :func:`adv_wrappers.evaluate`. Observations ``[n]``, or images uint8 ``[C, H, W]`` from 0 to 255 (an Atari
+            id is made by :func:`adv_wrappers.atari.atari`); actions ``Box`` or ``Discrete``.
         adversary: ``"pa-ad"`` (PA-ATLA), ``"sa-rl"`` (ATLA) or another actor: an adversary that learns alternately with
             the agent. A threat, such as ``"max-diff"``, ``"min-best"`` or ``"noise"``, attacks the agent as it is at
-            that step. None is plain training, which ignores the budget.
+            that step. None is plain training, which ignores the budget. ``"auto"`` is ``"pa-ad"``, or None with
+            ``robust``.
         eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself; not needed by a threat that
             has its own. ``scale="victim"`` is the agent's own unit, which changes with its normaliser.
         steps: the agent's steps, summed over all environments.
@@ -112,7 +125,13 @@ def train_agent(
         num_envs: the number of environments of either side, attacked as one batch.
         seed: seeds all randomness of the training.
         victim: the agent to start from: an SB3 model, a :class:`Victim` or its reference, with a policy of linear
-            layers. Its normaliser stays as it is (or missing). None starts from scratch.
+            layers, or of convolutions and linear layers where it sees images. Its normaliser stays as it is (or
+            missing). None starts from scratch.
+        robust: how the loss is made robust against every perturbation in the budget: ``"radial"`` or ``"sa"``, or
+            :class:`Radial` or :class:`SARegularizer` for other settings. The budget is then :class:`Linf`, and may be
+            below one grey level. None is the algorithm's own loss.
+        rewards: what the agent learns from: rewards ``"normalized"`` by the spread of returns, ``"clipped"`` to their
+            signs, or ``"raw"``.
         select: how the agent acts in the adversary's phase, in evaluations, and in its card: ``"mode"`` or
             ``"sample"``.
         when: the timing, as a value or a text; None attacks at every step.
@@ -142,12 +161,19 @@ def train_agent(
         raise ThreatError(f"algorithm must be {' or '.join(map(repr, ALGORITHMS))}, got {algorithm!r}")
     if select not in ("mode", "sample"):
         raise ValueRangeError(f"select must be 'mode' or 'sample', got {select!r}")
+    if rewards not in REWARDS:
+        raise ValueRangeError(f"rewards must be {' or '.join(map(repr, REWARDS))}, got {rewards!r:.80}")
     schedule = Schedule(steps, phase, ratio, checks, episodes, num_envs)
+    if adversary == "auto":
+        adversary = "pa-ad" if robust is None else None
     spec = AdversarySpec.parse(adversary, eps, scale, within, when)
+    budget = within if eps is None else Linf(eps, scale)
+    method = parse_robust(robust, budget)
     initial = initial_victim(victim)
-    parts = None if initial is None else mlp_policy_of(initial)
+    parts = None if initial is None else networks_of_agent(initial)
     make_env, name, kwargs = environment_factory(env, initial or _NO_VICTIM, env_kwargs, make)
-    agent_settings = algorithm_settings(algorithm, num_envs, settings, parts)
+    images = check_spaces(make_env, initial)
+    agent_settings = algorithm_settings(algorithm, num_envs, settings, parts, images=images)
     own_settings = algorithm_settings("ppo", num_envs, adversary_settings, None, adversary=True) if spec.learns else {}
     about = {
         "environment": {"id": name, "kwargs": kwargs}, "algorithm": algorithm, "adversary": spec.describe(),
@@ -155,6 +181,10 @@ def train_agent(
         "victim": None if initial is None else initial.fingerprint(),
         "settings": describe_settings(agent_settings), "adversary_settings": describe_settings(own_settings),
     }  # fmt: skip
+    if rewards != "normalized":  # folders of earlier versions say nothing of it
+        about["rewards"] = rewards
+    if method is not None and budget is not None:
+        about["robust"] = {**method.to_dict(), "within": budget.to_dict()}
     checkpoints = AgentCheckpoints(None if out is None else Path(out), about, (name, kwargs))
     opened = ExitStack()  # closes the environments at the end
 
@@ -164,15 +194,22 @@ def train_agent(
         )
 
     with opened, one_thread():
-        check_spaces(make_env, initial)
         logs = None if tensorboard is None else str(tensorboard)
         checkpoint = checkpoints.resume_from
-        model = make_agent(make_vector(), algorithm, agent_settings, parts, seed, logs, checkpoint)
+        model = make_agent(
+            make_vector(), algorithm, agent_settings, parts, seed, logs, checkpoint, rewards, method is not None
+        )
         agent = AgentTrainer(model, live_victim(model, select))
+        bounds = None
+        if method is not None and budget is not None:
+            bounds = BoundedPolicy(model, agent.victim, budget, initial)
+            make_robust(model, method, bounds)
         opponent = make_adversary(agent, spec, make_vector, sampled, own_settings, seed, logs, checkpoint)
         agent.attack(spec.threat, opponent)
         evaluator = opened.enter_context(closing(CheckpointEvaluator(make_env, episodes, seed)))
-        training = AlternatingTraining(agent, opponent, spec.threat, evaluator, schedule, checkpoints, select, progress)
+        training = AlternatingTraining(
+            agent, opponent, spec.threat, evaluator, schedule, checkpoints, select, progress, bounds
+        )
         if model.num_timesteps:  # other draws and episodes than at the beginning
             set_random_seed(seed + model.num_timesteps)
             agent.normal.seed(seed + model.num_timesteps)

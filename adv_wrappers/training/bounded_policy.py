@@ -1,0 +1,168 @@
+"""What the policy of an agent in training can answer anywhere in boxes around its observations, by interval bounds."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from torch import Tensor, nn
+
+from adv_wrappers.bounds.interval import Box, interval
+from adv_wrappers.bounds.softmax import log_probability
+from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.newest import frame_budget
+from adv_wrappers.errors import BudgetError
+from adv_wrappers.networks.tracing import layers_of
+from adv_wrappers.training.image_bounds import image_bounds
+from adv_wrappers.training.image_policy import ImagePolicy
+from adv_wrappers.victims import Victim
+
+
+class BoundedPolicy:
+    """The policy of an agent in training, and what it can answer in boxes around its observations.
+
+    Args:
+        model: an on-policy model on a ``VecNormalize``.
+        victim: the model as a live victim.
+        budget: an :class:`Linf`, or one within :class:`Newest`: a stack's older frames were new once, so each of its
+            frames has the box of a new one.
+        first: the victim that the training started from, or None.
+
+    Attributes:
+        within: the budget as it was given.
+        net: the live network, from observations as the environment gives them.
+
+    Raises:
+        BudgetError: for a budget that is no box, or does not fit the observations.
+    """
+
+    def __init__(
+        self, model: OnPolicyAlgorithm, victim: Victim, budget: Budget, first: Victim | None = None
+    ) -> None:  # fmt: skip
+        normal = model.get_vec_normalize_env()
+        assert normal is not None
+        self.model, self.victim, self.normal, self.within, self.first = model, victim, normal, budget, first
+        self.space = box_space(normal.venv.observation_space)
+        self.budget = check_budget(budget.resolve(victim), self.space)
+        self.low, self.high = (torch.as_tensor(end, dtype=torch.float32) for end in (self.space.low, self.space.high))
+        self.count = int(model.action_space.n) if isinstance(model.action_space, spaces.Discrete) else 0
+        net: nn.Module = victim.net  # type: ignore[attr-defined]
+        layers = layers_of(net)  # once: to look for them takes longer than a small network
+        self._pairs = _pairs(self.count)
+        self.net = net if layers is None else nn.Sequential(*layers)
+        cube = not isinstance(self.budget.scale, tuple)  # one radius for all pixels
+        self.image_layers = layers if cube and isinstance(model.policy, ImagePolicy) else None
+
+    def observed(self, observations: Tensor) -> Tensor:
+        """Observations ``[B, *S]`` of a rollout, which may be normalised, as the environment gave them."""
+        x = observations.float()
+        if not self.normal.norm_obs:
+            return x
+        statistics = self.normal.obs_rms
+        assert isinstance(statistics, RunningMeanStd)
+        mean = torch.as_tensor(statistics.mean, dtype=torch.float32)
+        return x * torch.as_tensor(statistics.var + self.normal.epsilon, dtype=torch.float32).sqrt() + mean
+
+    def boxes(self, observations: Tensor, share: float) -> Box:
+        """Boxes of ``share`` of the budget around observations of a rollout, ``[B, *S]`` twice."""
+        x = self.observed(observations)
+        low, high = self.budget.resolve(self.victim).box(x, torch.minimum(self.low, x), torch.maximum(self.high, x))
+        return (low, high) if share == 1 else (torch.lerp(x, low, share), torch.lerp(x, high, share))
+
+    def _differences(self, observations: Tensor, share: float, spec: Tensor) -> Box:
+        """Bounds on differences of logits ``[B, M]`` in the boxes of :meth:`boxes`."""
+        if self.image_layers is None:
+            return interval(self.net, *self.boxes(observations, share), spec)
+        x = self.observed(observations)
+        radius = self.budget.resolve(self.victim).radius(x)
+        assert isinstance(radius, float)
+        return image_bounds(self.image_layers, x, share * radius, spec)
+
+    @torch.no_grad()
+    def first_actions(self, observations: Tensor) -> Tensor:
+        """Actions of the victim that the training started from, by its mode, int64 ``[B, 1]``."""
+        assert self.first is not None
+        with torch.autocast(observations.device.type, torch.bfloat16, enabled=self.image_layers is not None):
+            return self.first.params(self.observed(observations)).argmax(-1, keepdim=True)
+
+    def log_probabilities(self, observations: Tensor, share: float) -> Box:
+        """Bounds on the log-probability of every discrete action anywhere in :meth:`boxes`, ``[B, A]`` twice."""
+        rows, count = len(observations), self.count
+        low, high = (end.reshape(rows * count, count) for end in self._differences(observations, share, self._pairs))
+        low, high = log_probability(low, high, torch.arange(count).repeat(rows))
+        return low.reshape(rows, count), high.reshape(rows, count)
+
+    def log_probability(self, observations: Tensor, share: float, actions: Tensor) -> Box:
+        """Bounds on the log-probability of actions anywhere in boxes around observations, ``[B]`` twice.
+
+        Args:
+            observations: of a rollout, ``[B, *S]``.
+            share: of the budget that is used, in [0, 1].
+            actions: int64 ``[B]``, or float ``[B, D]``.
+        """
+        if self.count:
+            low, high = self.log_probabilities(observations, share)
+            return low.gather(1, actions[:, None])[:, 0], high.gather(1, actions[:, None])[:, 0]
+        (least, most), log_std = self._means(observations, share)
+        far = torch.maximum((actions - least).abs(), (actions - most).abs())
+        near = torch.maximum(least - actions, actions - most).clamp(min=0)
+        constant = log_std + 0.5 * math.log(2 * math.pi)
+        least, most = (-0.5 * (off / log_std.exp()).square() - constant for off in (far, near))
+        return least.sum(-1), most.sum(-1)
+
+    def divergence(self, observations: Tensor, share: float) -> Tensor:
+        """An upper bound of ``KL(pi(x), pi(y))`` over ``y`` in the boxes of :meth:`boxes`, ``[B]``."""
+        clean = self.net(self.observed(observations))
+        if self.count:
+            own = torch.log_softmax(clean, -1)
+            return (own.exp() * (own - self.log_probabilities(observations, share)[0])).sum(-1)
+        (least, most), log_std = self._means(observations, share)
+        mean = clean[..., : least.shape[-1]]
+        off = torch.maximum((mean - least).abs(), (mean - most).abs())
+        return (0.5 * (off / log_std.exp()).square()).sum(-1)
+
+    def divergence_at(self, points: Tensor, observations: Tensor) -> Tensor:
+        """``KL(pi(x), pi(y))`` for points ``y`` ``[B, *S]``, ``[B]``."""
+        clean, other = self.net(self.observed(observations)), self.net(points)
+        if self.count:
+            own = torch.log_softmax(clean, -1)
+            divergence: Tensor = (own.exp() * (own - torch.log_softmax(other, -1))).sum(-1)
+            return divergence
+        half = clean.shape[-1] // 2
+        log_std: Tensor = self.model.policy.log_std
+        off: Tensor = (clean - other)[..., :half]
+        return (0.5 * (off / log_std.exp()).square()).sum(-1)
+
+    def _means(self, observations: Tensor, share: float) -> tuple[Box, Tensor]:
+        least, most = interval(self.net, *self.boxes(observations, share))
+        log_std: Tensor = self.model.policy.log_std
+        half = least.shape[-1] // 2  # beside them the log standard deviation, which does not depend on observations
+        return (least[..., :half], most[..., :half]), log_std
+
+
+def _pairs(count: int) -> Tensor:
+    """Differences ``z_j - z_i`` for every action i, and in it for every j, as a specification ``[A A, A]``."""
+    eye = torch.eye(count)
+    return (eye[None] - eye[:, None]).flatten(0, 1)
+
+
+def box_space(space: spaces.Space[object]) -> spaces.Box:
+    """The space of observations, a Box: what bounds are taken over."""
+    assert isinstance(space, spaces.Box)  # check_spaces has said so
+    return space
+
+
+def check_budget(budget: Budget, space: spaces.Box) -> Linf:
+    """The budget of one frame, if it is a box that fits the observations.
+
+    Raises:
+        BudgetError: for another.
+    """
+    frame = frame_budget(budget)
+    if not isinstance(frame, Linf):
+        raise BudgetError(f"bounds are taken over boxes, Linf or Newest(Linf): {budget!r:.80} is none")
+    frame.check(space.low, space.high, False)  # in floats, so that eps may be below one grey level
+    return frame

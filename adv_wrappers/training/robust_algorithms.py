@@ -1,0 +1,126 @@
+"""PPO and A2C of Stable-Baselines3 with a policy loss of one's own.
+
+SB3 computes its loss inside of ``train``, so that is what these write anew: the same steps in the same order, with
+``robust`` between the log-probabilities and the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.type_aliases import RolloutBufferSamples
+from torch import Tensor, nn
+from torch.nn import functional
+
+from adv_wrappers.bounds.interval import interval
+from adv_wrappers.training.bounded_policy import BoundedPolicy
+from adv_wrappers.training.radial import PolicyBatch, RobustMethod
+
+
+class RobustUpdates(OnPolicyAlgorithm):
+    """What the updates of both algorithms share.
+
+    Attributes:
+        method: makes the policy's loss.
+        policy_bounds: what the policy can answer in boxes.
+    """
+
+    method: RobustMethod
+    policy_bounds: BoundedPolicy
+    normalize_advantage: bool
+
+    def _update(self, data: RolloutBufferSamples, clip: float | None) -> dict[str, float]:
+        """One step of the optimizer on a minibatch; what is logged of it."""
+        actions = data.actions.long().flatten() if self.policy_bounds.count else data.actions
+        values, log_prob, entropy = self.policy.evaluate_actions(data.observations, actions)
+        advantages = data.advantages
+        if self.normalize_advantage and len(advantages) > 1:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        batch = make_batch(data, actions, advantages, log_prob, clip)
+        policy_loss = self.method.policy_loss(self.policy_bounds, batch, 1 - self._current_progress_remaining)
+        value_loss = functional.mse_loss(data.returns, values.flatten())
+        entropy_loss = (log_prob if entropy is None else -entropy).mean()
+        loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * value_loss
+        self.policy.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
+        self.policy.optimizer.step()
+        with torch.no_grad():
+            log_ratio = log_prob - data.old_log_prob
+            divergence = float((log_ratio.exp() - 1 - log_ratio).mean())
+        return {
+            "policy_loss": policy_loss.item(), "standard_policy_loss": batch.surrogate(log_prob).mean().item(),
+            "value_loss": value_loss.item(), "entropy_loss": entropy_loss.item(), "approx_kl": divergence,
+        }  # fmt: skip
+
+    def _train(
+        self, batches: Iterator[RolloutBufferSamples], clip: float | None, most_divergence: float | None = None
+    ) -> None:  # fmt: skip
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self.policy.optimizer)
+        rows = []
+        for data in batches:
+            rows.append(self._update(data, clip))
+            if most_divergence is not None and rows[-1]["approx_kl"] > 1.5 * most_divergence:
+                break
+        for name in rows[0]:
+            self.logger.record(f"train/{name}", sum(row[name] for row in rows) / len(rows))
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+
+
+def make_batch(
+    data: RolloutBufferSamples, actions: Tensor, advantages: Tensor, log_prob: Tensor, clip: float | None
+) -> PolicyBatch:
+    """The minibatch for a :class:`RobustMethod`: with PPO's clipped surrogate, or A2C's loss where ``clip`` is None."""
+    if clip is None:
+        return PolicyBatch(
+            data.observations, actions, advantages, log_prob, lambda log_prob: -advantages * log_prob,
+            lambda log_prob: torch.zeros_like(log_prob, dtype=torch.bool),
+        )  # fmt: skip
+
+    def surrogate(log_prob: Tensor) -> Tensor:
+        ratio = (log_prob - data.old_log_prob).exp()
+        return -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+
+    def clipped(log_prob: Tensor) -> Tensor:
+        ratio = (log_prob - data.old_log_prob).exp()
+        return torch.where(advantages >= 0, ratio > 1 + clip, ratio < 1 - clip)
+
+    return PolicyBatch(data.observations, actions, advantages, log_prob, surrogate, clipped)
+
+
+class RobustPPO(RobustUpdates, PPO):
+    """PPO with a robust loss of the policy."""
+
+    def train(self) -> None:
+        assert callable(self.clip_range)  # the model has made a schedule of a number
+        epochs = (batch for _ in range(self.n_epochs) for batch in self.rollout_buffer.get(self.batch_size))
+        self._train(epochs, self.clip_range(self._current_progress_remaining), self.target_kl)
+        self._n_updates += self.n_epochs
+
+
+class RobustA2C(RobustUpdates, A2C):
+    """A2C with a robust loss of the policy."""
+
+    def train(self) -> None:
+        self._train(iter(self.rollout_buffer.get(batch_size=None)), None)
+        self._n_updates += 1
+
+
+def make_robust(model: OnPolicyAlgorithm, method: RobustMethod, bounds: BoundedPolicy) -> None:
+    """Let a model learn by a robust loss from now on.
+
+    Raises:
+        VictimError: for a policy with a layer that has no bounds.
+        ThreatError: for a method that needs what is not there.
+    """
+    method.check(bounds)
+    space = bounds.space
+    point = torch.as_tensor(np.clip(np.zeros(space.shape), space.low, space.high), dtype=torch.float32)[None]
+    interval(bounds.net, point, point)
+    assert isinstance(model, RobustUpdates)
+    model.method, model.policy_bounds = method, bounds
