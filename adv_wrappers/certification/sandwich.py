@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from adv_wrappers.certification.certificate import certify
-from adv_wrappers.certification.certified_ranges import CertifiedRange, CertifiedRanges
+from adv_wrappers.certification.ranges_report import CertifiedRange, CertifiedRanges
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel

@@ -7,7 +7,7 @@ from typing import cast, get_args
 
 import click
 
-from adv_wrappers.certification.certified_ranges import CertifiedRanges
+from adv_wrappers.certification.ranges_report import CertifiedRanges
 from adv_wrappers.certification.sandwich import certified_ranges
 from adv_wrappers.cli.main import (
     FOLDER,

@@ -34,6 +34,7 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState
 from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.evaluate import MOST_EPISODES
 from adv_wrappers.evaluation.forced_actions import ForcedActions
 from adv_wrappers.evaluation.recorded_perturbations import RecordedPerturbations, RecordedStep, digest_of
 from adv_wrappers.evaluation.rollout import draw_seeds
@@ -42,7 +43,6 @@ from adv_wrappers.utils.numbers import integer
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 
-MOST_EPISODES = 10**6
 WIDTH = 32  # states that are kept of every episode
 _TOGETHER = 16  # episodes that are searched side by side
 _DISTANCE = 4.0  # what a standard deviation between two states counts for, in standard deviations of their promise

@@ -1,0 +1,189 @@
+"""Certificates beside attacks: the worst case of every deterministic agent of the zoo, from both sides.
+
+    python benchmarks/reproduce/certificates.py --work FOLDER [--victims FOLDER] [--only NAME ...]
+
+CartPole's three agents at three radii in the units of the observation, MountainCar's at three in half-ranges of its
+space, and Pong's at one grey level, to the first point. Every episode is certified and attacked from the same start; an
+attacked episode below its certificate stops the script, and ``counterexample.json`` in the folder says which. With
+``--victims`` every card of that folder for CartPole or MountainCar is measured too, such as those that RADIAL trained.
+Searches stop after a number of simulated steps, so the figures do not depend on the machine. Writes
+``certificates.json`` as radii are done, ``certificates.md`` and a figure an agent; what is there is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from figures import command, load, machine, save, table, write
+from gymnasium import spaces
+
+import adv_wrappers as adv
+from adv_wrappers.atari import atari
+from adv_wrappers.certification.ranges_report import CertifiedRange, CertifiedRanges
+from adv_wrappers.certification.sandwich import certified_ranges
+from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.victims import environment_of
+
+HALF = (0.9, 0.07)  # half of the ranges of MountainCar's positions and speeds
+ATTACKS = ("pgd", "max-diff", "multi-targeted", "beam")
+
+
+class FirstPoint(gym.Wrapper):
+    """A game that ends with its first point."""
+
+    def step(self, action: Any) -> Any:
+        """The step of the game, which is over once it has brought a reward."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, reward, terminated or reward != 0, truncated, info
+
+
+def pong() -> gym.Env[Any, Any]:
+    """Pong to the first point."""
+    return FirstPoint(atari("PongNoFrameskip-v4"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """An agent, its environment, and the radii."""
+
+    name: str
+    ref: str
+    env: str | Callable[[], gym.Env[Any, Any]]
+    eps: tuple[float, ...]
+    scale: tuple[float, ...] | None = None
+    episodes: int | None = None
+    max_nodes: int | None = None
+    width: int = 32
+    attacks: tuple[str, ...] = ATTACKS
+    least_return: float | None = None
+
+
+CARTPOLE: dict[str, Any] = {"env": "CartPole-v1", "eps": (0.01, 0.02, 0.05)}
+MOUNTAINCAR: dict[str, Any] = {"env": "MountainCar-v0", "eps": (0.005, 0.01, 0.05), "scale": HALF}
+CASES = (
+    *(Case(f"cartpole-{kind}", f"zoo:cartpole-{kind}", **CARTPOLE) for kind in ("dqn", "a2c", "ppo")),
+    Case("mountaincar-dqn", "zoo:mountaincar-dqn", **MOUNTAINCAR),
+    Case(
+        "pong-ppo", "zoo:pong-ppo", pong, (1.0,), episodes=2, max_nodes=400, width=2, least_return=-1.0,
+        attacks=("min-best", "pgd", "beam"),
+    ),
+)  # fmt: skip
+CONTINUOUS = (("zoo:hopper-ppo", "Hopper-v5"), ("zoo:walker2d-ppo", "Walker2d-v5"))
+
+
+def cases(victims: Path | None) -> Iterator[Case]:
+    """The agents of the zoo, and those of a folder of cards that play one of its games by their mode."""
+    yield from CASES
+    for folder in sorted(victims.iterdir()) if victims is not None else ():
+        if not (folder / "card.json").exists():
+            continue
+        victim = adv.load_victim(f"card:{folder}")
+        about = {"CartPole-v1": CARTPOLE, "MountainCar-v0": MOUNTAINCAR}.get(environment_of(victim.card or {})[0])
+        fits = isinstance(victim.action_space, spaces.Discrete) and not victim.recurrent and victim.select == "mode"
+        if about is not None and fits:
+            yield Case(folder.name, f"card:{folder}", **about)
+
+
+def refused() -> dict[str, str]:
+    """What certify says of the zoo's agents with continuous actions."""
+    found = {}
+    for ref, env in CONTINUOUS:
+        try:
+            adv.certify(ref, env, 0.05, 1)
+        except AdvWrappersError as error:
+            found[ref] = str(error)
+    return found
+
+
+def ranges_of(data: dict[str, Any]) -> CertifiedRanges:
+    """Ranges as the results hold them."""
+    names = ("eps", "certificate", "attacks", "left_out")
+    return CertifiedRanges(data["settings"], tuple(CertifiedRange(*map(one.get, names)) for one in data["ranges"]))
+
+
+def picture_of(name: str) -> str:
+    """The file of an agent's figure."""
+    return f"certificates_{re.sub(r'[^a-z0-9]', '_', name.lower())}.png"
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The whole page."""
+    parts = [
+        "# Certificates beside attacks",
+        f"Made by `{data['command']}`\n\non {data['machine']}.",
+        "Every episode is certified and attacked from the same start, paired by seed. `certified`: no attack within "
+        "eps leaves a lower mean on these episodes. `lowest attack`: the mean over episodes of the lowest return that "
+        "was played. The worst case lies between the two. `GWC` is an estimate and no bound; `ACR` is the share of "
+        "steps of the clean episode with one possible action; `AWC` is known where all searches are finished. No "
+        "attacked episode is below its own certificate: the script stops where one is. Budgets are Linf, in the units "
+        "of the observation or of the scale that is given.",
+    ]
+    for name, one in data["agents"].items():
+        found, about = ranges_of(one), one["settings"]
+        stop = (
+            f"Searches stop after {about['max_nodes']} simulated steps an episode; the beam is {about['width']} wide."
+        )
+        rows, attacks = found.rows(), found.attack_rows()
+        parts += [
+            f"## {name}", f"{found.title}. {stop}", table(list(rows[0]), [list(row.values()) for row in rows]),
+            "Mean returns under each attack:", table(list(attacks[0]), [list(row.values()) for row in attacks]),
+            f"![certified returns and attacks over eps, {name}]({picture_of(name)})",
+        ]  # fmt: skip
+    parts += [
+        "## Not certified",
+        *(f"`{ref}`: {words}" for ref, words in data["refused"].items()),
+        "A search has one branch an action, and these act in continuous spaces: certificates of randomized smoothing "
+        "are for them.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Measure what is not there yet, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True, help="folder for everything that is played")
+    parser.add_argument("--victims", type=Path, help="folder of further cards")
+    parser.add_argument("--episodes", type=int, default=5)
+    parser.add_argument("--max-nodes", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", help="names of agents")
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    arguments = parser.parse_args()
+    path = arguments.out / "certificates.json"
+    words = [word for word in sys.argv[1:] if word != "--only" and word not in (arguments.only or ())]
+    data = {"agents": {}, **load(path), "command": command(words), "machine": machine(), "refused": refused()}
+    for case in cases(arguments.victims):
+        if arguments.only and case.name not in arguments.only:
+            continue
+        for count in range(1, len(case.eps) + 1):
+            began = time.process_time()
+            found = certified_ranges(
+                case.ref, case.env, case.eps[:count], case.episodes or arguments.episodes, arguments.seed,
+                budget_s=None, scale=case.scale, attacks=case.attacks, least_return=case.least_return,
+                max_nodes=case.max_nodes or arguments.max_nodes, width=case.width, out=arguments.work / case.name,
+            )  # fmt: skip
+            result = json.loads(json.dumps(found.to_dict()))
+            result["settings"]["victim"]["ref"] = case.ref if case.ref.startswith("zoo:") else f"card:{case.name}"
+            for one in result["ranges"]:
+                one["certificate"]["victim"] = result["settings"]["victim"]["ref"]
+            data["agents"][case.name] = result
+            save(path, data)
+            print(
+                f"{case.name} {case.eps[count - 1]:g}: {time.process_time() - began:.0f} s of a processor", flush=True
+            )
+            print(found, flush=True)
+        ranges_of(result).plot(arguments.out / picture_of(case.name))
+        write(arguments.out / "certificates.md", markdown(data))
+
+
+if __name__ == "__main__":
+    main()

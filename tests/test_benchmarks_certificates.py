@@ -1,0 +1,63 @@
+"""The page of certificates beside attacks: which agents it takes, and that it holds every figure."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import pytest
+
+from adv_wrappers.certification.sandwich import certified_ranges
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "benchmarks" / "reproduce"
+
+
+@pytest.fixture(scope="module")
+def certificates():
+    spec = importlib.util.spec_from_file_location("certificates_of_results", FOLDER / "certificates.py")
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FOLDER))
+        patch.setitem(__import__("sys").modules, spec.name, module)  # dataclasses look their module up
+        spec.loader.exec_module(module)
+        yield module
+
+
+def test_cards_of_a_folder_are_measured_where_they_can_be(certificates, tmp_path):
+    for name in ("cartpole-a2c", "hopper-ppo"):
+        shutil.copytree(ROOT / "adv_wrappers" / "zoo" / name, tmp_path / name)
+    (tmp_path / "notes").mkdir()
+    own, found = [*certificates.cases(None)], [*certificates.cases(tmp_path)]
+    assert [case.name for case in own] == [
+        "cartpole-dqn",
+        "cartpole-a2c",
+        "cartpole-ppo",
+        "mountaincar-dqn",
+        "pong-ppo",
+    ]
+    assert [case.ref for case in found[len(own) :]] == [f"card:{tmp_path / 'cartpole-a2c'}"]
+    assert found[-1].eps == own[0].eps and certificates.picture_of("RADIAL dqn.2") == "certificates_radial_dqn_2.png"
+
+
+def test_the_page(certificates, tmp_path):
+    short = {"env_kwargs": {"max_episode_steps": 20}, "budget_s": None, "max_nodes": 20}
+    found = certified_ranges("zoo:cartpole-ppo", "CartPole-v1", [0.1], 1, attacks=["min-best"], **short)
+    data = {"command": "python x.py", "machine": "one", "agents": {"ppo": found.to_dict()}, "refused": {"zoo:h": "no"}}
+    page = certificates.markdown(data)
+    assert certificates.ranges_of(data["agents"]["ppo"]).rows() == found.rows()
+    assert all(f"| {cell} |" in page for row in (*found.rows(), *found.attack_rows()) for cell in row.values())
+    assert "](certificates_ppo.png)" in page and "`zoo:h`: no" in page and "after 20 simulated steps" in page
+
+
+def test_pong_ends_with_its_first_point(certificates):
+    env = certificates.pong()
+    env.reset(seed=0)
+    rewards, over = [], False
+    while not over:
+        _, reward, terminated, truncated, _ = env.step(0)
+        rewards.append(reward)
+        over = terminated or truncated
+    assert rewards[-1] == -1 and not any(rewards[:-1])
+    env.close()
