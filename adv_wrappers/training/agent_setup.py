@@ -15,8 +15,10 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from stable_baselines3 import A2C, PPO
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.dqn.policies import DQNPolicy
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.core.budgets import Budget, Linf
@@ -36,10 +38,19 @@ from adv_wrappers.training.alternating import (
 )
 from adv_wrappers.training.checkpoints import restore_model
 from adv_wrappers.training.director_networks import minibatch, policy_kwargs
+from adv_wrappers.training.dqn import PrioritizedDQN
 from adv_wrappers.training.image_policy import ImageNetworks, ImagePolicy, image_policy_kwargs, is_stack
+from adv_wrappers.training.radial import METHODS, RobustMethod
 from adv_wrappers.training.robust_algorithms import RobustA2C, RobustPPO
+from adv_wrappers.training.robust_dqn import Q_METHODS, RobustDQN, RobustQMethod
 from adv_wrappers.training.sb3_adapter import AgentVecEnv, Sb3Adapter
-from adv_wrappers.training.sb3_agents import MLPPolicy, load_weights, policy_kwargs_of
+from adv_wrappers.training.sb3_agents import (
+    MLPPolicy,
+    load_q_weights,
+    load_weights,
+    policy_kwargs_of,
+    q_policy_kwargs_of,
+)
 from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
@@ -47,8 +58,11 @@ from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 Rewards = Literal["normalized", "clipped", "raw"]
 REWARDS: tuple[Rewards, ...] = get_args(Rewards)
 AgentNetworks = MLPPolicy | ImageNetworks
-ALGORITHMS: dict[str, type[PPO | A2C]] = {"ppo": PPO, "a2c": A2C}
-ROBUST_ALGORITHMS: dict[str, type[RobustPPO | RobustA2C]] = {"ppo": RobustPPO, "a2c": RobustA2C}
+ALGORITHMS: dict[str, type[PPO | A2C | PrioritizedDQN]] = {"ppo": PPO, "a2c": A2C, "dqn": PrioritizedDQN}
+ROBUST_ALGORITHMS: dict[str, type[RobustPPO | RobustA2C | RobustDQN]] = {
+    "ppo": RobustPPO, "a2c": RobustA2C, "dqn": RobustDQN,
+}  # fmt: skip
+_UPDATE_EVERY = 8  # steps, as in Oikarinen et al. 2020
 _ADVERSARY_SEED = 1_000_003  # between the seeds of the two sides
 
 
@@ -121,26 +135,49 @@ class AdversarySpec:
         return {"actor": actor, "within": self.within.to_dict(), "when": when}
 
 
-def initial_victim(victim: Any) -> Victim | None:
+def parse_robust(robust: object, budget: Budget | None, algorithm: str) -> RobustMethod | RobustQMethod | None:
+    """The method that ``robust=`` of :func:`adv_wrappers.train_agent` describes: a name, a value, or None.
+
+    Raises:
+        ThreatError: for another, one for other algorithms, and without a budget.
+    """
+    if robust is None:
+        return None
+    named: Mapping[str, type[RobustMethod | RobustQMethod]] = Q_METHODS if algorithm == "dqn" else METHODS
+    found = named[robust]() if isinstance(robust, str) and robust in named else robust
+    if not isinstance(found, RobustQMethod if algorithm == "dqn" else RobustMethod):
+        known, example = " or ".join(map(repr, named)), next(iter(named.values())).__name__
+        raise ThreatError(
+            f"robust must be {known}, or a value such as {example}(kappa=0.5) for {algorithm}, got {robust!r:.80}"
+        )
+    if budget is None:
+        raise ThreatError(f"robust={found.name!r} needs a budget: eps=, or within=")
+    return found
+
+
+def initial_victim(victim: Any, algorithm: str) -> Victim | None:
     """The victim that the agent's training starts from: an SB3 model, a reference, a victim, or None.
 
     Raises:
-        VictimError: for a victim that is no agent of PPO or A2C.
+        VictimError: for a victim that is no agent of the algorithm: without Q-values for DQN, with them for the others.
     """
     if victim is None:
         return None
     is_model = not isinstance(victim, (Victim, str)) and hasattr(victim, "policy")
     found = from_sb3(victim) if is_model else load_victim(victim)
-    if found.kind not in ("logits", "gaussian"):
-        raise VictimError(f"expected an agent of PPO or A2C to begin from, got one of kind {found.kind!r}")
+    kinds, expected = (("q",), "DQN") if algorithm == "dqn" else (("logits", "gaussian"), "PPO or A2C")
+    if found.kind not in kinds:
+        raise VictimError(f"expected an agent of {expected} to begin from, got one of kind {found.kind!r}")
     return found
 
 
-def check_spaces(make_env: Callable[[], gym.Env[Observation, Action]], initial: Victim | None) -> bool:
+def check_spaces(
+    make_env: Callable[[], gym.Env[Observation, Action]], initial: Victim | None, algorithm: str
+) -> bool:  # fmt: skip
     """Whether observations are images.
 
     Raises:
-        SpaceError: unless an agent, or the ``initial`` one, can be trained in this environment.
+        SpaceError: unless an agent of the algorithm, or the ``initial`` one, can be trained in this environment.
     """
     env = make_env()
     observations, actions = env.observation_space, env.action_space
@@ -154,6 +191,8 @@ def check_spaces(make_env: Callable[[], gym.Env[Observation, Action]], initial: 
     from_zero = isinstance(actions, spaces.Discrete) and actions.start == 0
     if not from_zero and not (isinstance(actions, spaces.Box) and len(actions.shape) == 1):
         raise SpaceError(f"train_agent takes actions Discrete(n) from 0, or Box [n], got {actions}")
+    if algorithm == "dqn" and not from_zero:
+        raise SpaceError(f"dqn chooses among discrete actions, and this environment has {actions}: use ppo or a2c")
     if initial is not None:
         fits(initial, observations, actions)
     return is_stack(observations)
@@ -170,7 +209,7 @@ def algorithm_settings(
     """The given settings of an algorithm, completed with the defaults of :mod:`adv_wrappers.training.train_agent`.
 
     Args:
-        algorithm: ``"ppo"`` or ``"a2c"``.
+        algorithm: ``"ppo"``, ``"a2c"`` or ``"dqn"``.
         rows: the number of environments.
         given: settings that take precedence.
         parts: the networks that the agent starts from; None for new ones.
@@ -178,6 +217,11 @@ def algorithm_settings(
         images: whether observations are images.
     """
     given = dict(given or {})
+    if algorithm == "dqn":
+        fresh = image_policy_kwargs() if images else {"net_arch": [64, 64]}
+        own = fresh if parts is None else q_policy_kwargs_of(parts)
+        own |= {"optimizer_kwargs": {"fused": True}, **given.get("policy_kwargs", {})}
+        return {**_dqn_settings(rows, images), **given, "policy_kwargs": own}
     out: dict[str, Any] = {"gamma": 0.99, "gae_lambda": 0.95}
     if algorithm == "ppo":
         steps = given.get("n_steps", 64)
@@ -201,15 +245,29 @@ def algorithm_settings(
     return out
 
 
+def _dqn_settings(rows: int, images: bool) -> dict[str, object]:
+    """Settings of DQN: an update every eight steps, whatever the number of environments is."""
+    out: dict[str, object] = {
+        "gamma": 0.99, "learning_rate": 2e-3, "buffer_size": 100_000, "learning_starts": 1000, "batch_size": 128,
+        "train_freq": max(_UPDATE_EVERY // rows, 1), "gradient_steps": max(rows // _UPDATE_EVERY, 1),
+        "target_update_interval": 400, "exploration_fraction": 0.1, "exploration_final_eps": 0.05,
+        "alpha": 0.0, "param_noise": False,
+    }  # fmt: skip
+    if images:  # those of Oikarinen et al. 2020, appendix B
+        out |= {"learning_rate": 1.25e-4, "target_update_interval": 2000, "exploration_final_eps": 0.01}
+        out["buffer_size"] = 50_000  # of 200 000, which take 11 GB as stacks of four frames
+    return out
+
+
 def make_agent(
     env: SyncVectorEnv, algorithm: str, settings: Mapping[str, Any], parts: AgentNetworks | None, seed: int,
     logs: str | None, checkpoint: Path | None, rewards: Rewards = "normalized", robust: bool = False,
-) -> OnPolicyAlgorithm:  # fmt: skip
+) -> BaseAlgorithm:  # fmt: skip
     """The agent's model: new, with the weights of ``parts``, or from a checkpoint.
 
     Args:
         env: the agent's environments.
-        algorithm: ``"ppo"`` or ``"a2c"``.
+        algorithm: ``"ppo"``, ``"a2c"`` or ``"dqn"``.
         settings: all settings of the algorithm.
         parts: the networks that the agent starts from; None for new ones.
         seed: seeds all randomness.
@@ -222,7 +280,8 @@ def make_agent(
     if not callable(settings["learning_rate"]):
         settings["learning_rate"] = functools.partial(_linear_schedule, float(settings["learning_rate"]))
     images = is_stack(env.single_observation_space)
-    norm = not images and (parts is None or parts.normalise is not None)
+    # values of the target network would move with the statistics: from scratch, DQN sees observations as they are
+    norm = not images and (algorithm != "dqn" if parts is None else parts.normalise is not None)
     inner = AgentVecEnv(env, clip_rewards=rewards == "clipped")
     normal = VecNormalize(inner, norm_obs=norm, norm_reward=rewards == "normalized", gamma=settings["gamma"])
     if isinstance(parts, MLPPolicy) and parts.normalise is not None:
@@ -231,13 +290,18 @@ def make_agent(
         statistics.mean, statistics.var = parts.normalise.mean.double().numpy(), std**2 - normal.epsilon
         normal.clip_obs = math.inf if parts.normalise.clip is None else parts.normalise.clip
     hold_statistics(normal, fixed=parts is not None)
-    policy = ImagePolicy if images else "MlpPolicy"
+    policy = DQNPolicy if algorithm == "dqn" else ImagePolicy if images else "MlpPolicy"
     arguments = {"policy": policy, "env": normal, "seed": seed, "device": "cpu", "tensorboard_log": logs}
     kind = ROBUST_ALGORITHMS[algorithm] if robust else ALGORITHMS[algorithm]
-    model: OnPolicyAlgorithm = construct(kind, **arguments, **settings)
+    model: BaseAlgorithm = construct(kind, **arguments, **settings)
     if checkpoint is not None:
         restore_model(model, checkpoint / "agent.zip", checkpoint / "normaliser.json")
+        if isinstance(model, PrioritizedDQN):
+            model.refill()
+    elif parts is not None and isinstance(model, PrioritizedDQN):
+        load_q_weights(model.policy, parts)
     elif parts is not None:
+        assert isinstance(model.policy, ActorCriticPolicy)
         load_weights(model.policy, parts)
     return model
 

@@ -2,7 +2,7 @@
 
 The agent is outside of the layer that perturbs, and its normaliser outside of the agent's environments::
 
-    environments -> layer (true observations in, perturbed ones out) -> VecNormalize -> PPO or A2C
+    environments -> layer (true observations in, perturbed ones out) -> VecNormalize -> PPO, A2C or DQN
 
 The normaliser holds the statistics of the true observations and changes between rollouts only; then the budget (where
 it is counted in units of the normaliser) and the live victim (whose first layer the normaliser is) change with it. So
@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
@@ -149,7 +150,7 @@ class AgentTrainer:
         victim: the agent as a live victim.
     """
 
-    def __init__(self, model: OnPolicyAlgorithm, victim: Victim) -> None:
+    def __init__(self, model: BaseAlgorithm, victim: Victim) -> None:
         self.model, self.victim = model, victim
         self.within: Budget | None = None
         self.layers: list[Layer] = []

@@ -6,7 +6,7 @@ import math
 
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from torch import Tensor, nn
 
@@ -25,7 +25,7 @@ class BoundedPolicy:
     """The policy of an agent in training, and what it can answer in boxes around its observations.
 
     Args:
-        model: an on-policy model on a ``VecNormalize``.
+        model: a model on a ``VecNormalize``.
         victim: the model as a live victim.
         budget: an :class:`Linf`, or one within :class:`Newest`: a stack's older frames were new once, so each of its
             frames has the box of a new one.
@@ -40,7 +40,7 @@ class BoundedPolicy:
     """
 
     def __init__(
-        self, model: OnPolicyAlgorithm, victim: Victim, budget: Budget, first: Victim | None = None
+        self, model: BaseAlgorithm, victim: Victim, budget: Budget, first: Victim | None = None
     ) -> None:  # fmt: skip
         normal = model.get_vec_normalize_env()
         assert normal is not None
@@ -132,13 +132,13 @@ class BoundedPolicy:
             divergence: Tensor = (own.exp() * (own - torch.log_softmax(other, -1))).sum(-1)
             return divergence
         half = clean.shape[-1] // 2
-        log_std: Tensor = self.model.policy.log_std
+        log_std: Tensor = self.model.policy.log_std  # type: ignore[assignment]
         off: Tensor = (clean - other)[..., :half]
         return (0.5 * (off / log_std.exp()).square()).sum(-1)
 
     def _means(self, observations: Tensor, share: float) -> tuple[Box, Tensor]:
         least, most = interval(self.net, *self.boxes(observations, share))
-        log_std: Tensor = self.model.policy.log_std
+        log_std: Tensor = self.model.policy.log_std  # type: ignore[assignment]
         half = least.shape[-1] // 2  # beside them the log standard deviation, which does not depend on observations
         return (least[..., :half], most[..., :half]), log_std
 

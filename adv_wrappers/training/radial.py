@@ -31,7 +31,6 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.training.bounded_policy import BoundedPolicy
@@ -194,20 +193,3 @@ PAPER: dict[str, dict[str, object]] = {
 """The settings of Appendix B, as data: those that were published, of which ``train_agent`` takes those it has."""
 
 METHODS: dict[str, type[RobustMethod]] = {"radial": Radial, "sa": SARegularizer}
-
-
-def parse_robust(robust: object, budget: Budget | None) -> RobustMethod | None:
-    """The method that ``robust=`` of :func:`adv_wrappers.train_agent` describes: a name, a value, or None.
-
-    Raises:
-        ThreatError: for another, and without a budget.
-    """
-    if robust is None:
-        return None
-    found = METHODS[robust]() if isinstance(robust, str) and robust in METHODS else robust
-    if not isinstance(found, RobustMethod):
-        known = " or ".join(map(repr, METHODS))
-        raise ThreatError(f"robust must be {known}, or a value such as Radial(kappa=0.5), got {robust!r:.80}")
-    if budget is None:
-        raise ThreatError(f"robust={found.name!r} needs a budget: eps=, or within=")
-    return found

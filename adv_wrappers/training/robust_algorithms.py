@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import RolloutBufferSamples
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from torch.nn import functional
 from adv_wrappers.bounds.interval import interval
 from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.radial import PolicyBatch, RobustMethod
+from adv_wrappers.training.robust_dqn import RobustDQN, RobustQMethod
 
 
 class RobustUpdates(OnPolicyAlgorithm):
@@ -111,16 +113,21 @@ class RobustA2C(RobustUpdates, A2C):
         self._n_updates += 1
 
 
-def make_robust(model: OnPolicyAlgorithm, method: RobustMethod, bounds: BoundedPolicy) -> None:
+def make_robust(model: BaseAlgorithm, method: RobustMethod | RobustQMethod, bounds: BoundedPolicy) -> None:
     """Let a model learn by a robust loss from now on.
 
     Raises:
         VictimError: for a policy with a layer that has no bounds.
         ThreatError: for a method that needs what is not there.
     """
-    method.check(bounds)
+    if isinstance(method, RobustMethod):
+        method.check(bounds)
     space = bounds.space
     point = torch.as_tensor(np.clip(np.zeros(space.shape), space.low, space.high), dtype=torch.float32)[None]
     interval(bounds.net, point, point)
-    assert isinstance(model, RobustUpdates)
+    if isinstance(model, RobustDQN):
+        assert isinstance(method, RobustQMethod)
+        model.method, model.bounds = method, bounds
+        return
+    assert isinstance(model, RobustUpdates) and isinstance(method, RobustMethod)
     model.method, model.policy_bounds = method, bounds

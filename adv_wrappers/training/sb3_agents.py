@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.dqn.policies import DQNPolicy
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
@@ -106,6 +107,25 @@ def load_weights(policy: ActorCriticPolicy, parts: MLPPolicy | ImageNetworks) ->
         policy.log_std.copy_(parts.log_std)
 
 
+def q_policy_kwargs_of(parts: MLPPolicy | ImageNetworks) -> dict[str, object]:
+    """The ``policy_kwargs`` of SB3's ``DQNPolicy`` for a network of the same sizes."""
+    if isinstance(parts, ImageNetworks):
+        return parts.policy_kwargs
+    return {"net_arch": parts.policy.hidden, "activation_fn": ACTIVATIONS[parts.policy.activation or "relu"]}
+
+
+@torch.no_grad()
+def load_q_weights(policy: DQNPolicy, parts: MLPPolicy | ImageNetworks) -> None:
+    """Write the weights of a victim into both networks of a policy made with :func:`q_policy_kwargs_of`."""
+    theirs = (*parts.trunk, parts.policy) if isinstance(parts, ImageNetworks) else parts.policy.linear
+    for net in (policy.q_net, policy.q_net_target):
+        own = [layer for layer in net.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
+        for mine, layer in zip(own, theirs, strict=True):
+            assert mine.bias is not None and layer.bias is not None
+            mine.weight.copy_(layer.weight)
+            mine.bias.copy_(layer.bias)
+
+
 def update_normaliser(victim: Victim, normal: VecNormalize) -> None:
     """Copy the present statistics of a ``VecNormalize`` into a live victim, whose weights are the model's own."""
     if not normal.norm_obs:
@@ -120,7 +140,7 @@ def update_normaliser(victim: Victim, normal: VecNormalize) -> None:
     victim.scale = std
 
 
-def live_victim(model: OnPolicyAlgorithm, select: Literal["mode", "sample"]) -> Victim:
+def live_victim(model: BaseAlgorithm, select: Literal["mode", "sample"]) -> Victim:
     """A victim that is the model itself, now and later; :func:`update_normaliser` updates its normaliser."""
     victim = from_sb3(model, select=select, live=True)
     normal = model.get_vec_normalize_env()

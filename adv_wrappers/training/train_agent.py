@@ -19,7 +19,10 @@ is:
   an agent of medium robustness among 21.
 
 PPO's settings: 32 environments, 64 steps each, batches of 128, 10 epochs, rate 3e-4; gamma 0.99, lambda 0.95, two
-layers of 64 with tanh, rewards and observations normalised. A2C's: 16 steps each, rate 7e-4.
+layers of 64 with tanh, rewards and observations normalised. A2C's: 16 steps each, rate 7e-4. DQN's: double Q-learning,
+100 000 transitions that are drawn evenly, an update of 128 of them every 8 steps, a new target network every 400,
+exploration that falls to 5% within the first tenth, rate 2e-3, two layers of 64 with ReLU; observations as they are,
+since the values of its target network would move with a normaliser.
 """
 
 from __future__ import annotations
@@ -50,11 +53,11 @@ from adv_wrappers.training.agent_setup import (
     initial_victim,
     make_adversary,
     make_agent,
+    parse_robust,
 )
 from adv_wrappers.training.alternating import AgentTrainer, AlternatingTraining, Schedule
 from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress, CheckpointEvaluator
-from adv_wrappers.training.radial import parse_robust
 from adv_wrappers.training.robust_algorithms import make_robust
 from adv_wrappers.training.sb3_agents import live_victim, networks_of_agent
 from adv_wrappers.training.training_folder import check_seed, describe_settings
@@ -121,15 +124,16 @@ def train_agent(
         eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself; not needed by a threat that
             has its own. ``scale="victim"`` is the agent's own unit, which changes with its normaliser.
         steps: the agent's steps, summed over all environments.
-        algorithm: the agent's algorithm, ``"ppo"`` or ``"a2c"``; adversaries learn with PPO.
+        algorithm: the agent's algorithm, ``"ppo"``, ``"a2c"`` or, for discrete actions, ``"dqn"``; adversaries learn
+            with PPO. DQN's replay buffer is not kept in ``out``: a training that resumes fills it first.
         num_envs: the number of environments of either side, attacked as one batch.
         seed: seeds all randomness of the training.
         victim: the agent to start from: an SB3 model, a :class:`Victim` or its reference, with a policy of linear
             layers, or of convolutions and linear layers where it sees images. Its normaliser stays as it is (or
             missing). None starts from scratch.
         robust: how the loss is made robust against every perturbation in the budget: ``"radial"`` or ``"sa"``, or
-            :class:`Radial` or :class:`SARegularizer` for other settings. The budget is then :class:`Linf`, and may be
-            below one grey level. None is the algorithm's own loss.
+            :class:`Radial` or :class:`SARegularizer` for other settings; for DQN :class:`RadialDQN` or :class:`SADQN`.
+            The budget is then :class:`Linf`, and may be below one grey level. None is the algorithm's own loss.
         rewards: what the agent learns from: rewards ``"normalized"`` by the spread of returns, ``"clipped"`` to their
             signs, or ``"raw"``.
         select: how the agent acts in the adversary's phase, in evaluations, and in its card: ``"mode"`` or
@@ -168,11 +172,11 @@ def train_agent(
         adversary = "pa-ad" if robust is None else None
     spec = AdversarySpec.parse(adversary, eps, scale, within, when)
     budget = within if eps is None else Linf(eps, scale)
-    method = parse_robust(robust, budget)
-    initial = initial_victim(victim)
+    method = parse_robust(robust, budget, algorithm)
+    initial = initial_victim(victim, algorithm)
     parts = None if initial is None else networks_of_agent(initial)
     make_env, name, kwargs = environment_factory(env, initial or _NO_VICTIM, env_kwargs, make)
-    images = check_spaces(make_env, initial)
+    images = check_spaces(make_env, initial, algorithm)
     agent_settings = algorithm_settings(algorithm, num_envs, settings, parts, images=images)
     own_settings = algorithm_settings("ppo", num_envs, adversary_settings, None, adversary=True) if spec.learns else {}
     about = {
