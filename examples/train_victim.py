@@ -1,4 +1,7 @@
-"""Train an agent of the zoo, with Stable-Baselines3 or (Atari) the PPO of ``ppo_atari.py``, and write it as a card.
+"""Train an agent of the zoo, and write it as a card.
+
+Agents are trained with Stable-Baselines3, those of Atari with the PPO of ``ppo_atari.py``, and hardened ones with
+``adv.train_agent``.
 
     python examples/train_victim.py hopper-ppo --out adv_wrappers/zoo --seed 0
 
@@ -68,6 +71,10 @@ RECIPES: dict[str, dict[str, Any]] = {
         "batch_size": 128, "buffer_size": 10_000, "learning_starts": 1000, "gamma": 0.98,
         "target_update_interval": 600, "train_freq": 16, "gradient_steps": 8, "exploration_fraction": 0.2,
         "exploration_final_eps": 0.07, "policy_kwargs": {"net_arch": [256, 256]},
+    },
+    "cartpole-radial-dqn": {  # of adv.train_agent: hardened by RADIAL-DQN
+        "env": "CartPole-v1", "eps": 0.05, "robust": "radial", "algorithm": "dqn", "num_envs": 8, "steps": 160_000,
+        "checks": 32, "episodes": 20,
     },
     "hopper-ppo": {"env": "Hopper-v5", "steps": 2_000_000} | MUJOCO,
     "walker2d-ppo": {"env": "Walker2d-v5", "steps": 3_000_000} | MUJOCO,
@@ -230,7 +237,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("zoo"), help="the card goes to OUT/NAME")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="override the recipe's number of environment steps")
-    parser.add_argument("--episodes", type=int, default=10, help="episodes of each choosing evaluation")
+    parser.add_argument("--episodes", type=int, help="episodes of each choosing evaluation, 10 unless a recipe has it")
     parser.add_argument("--scored", type=int, default=30, help="episodes behind the score in the card")
     parser.add_argument("--resume", action="store_true", help="Atari: go on from the last checkpoint, if any")
     arguments = parser.parse_args()
@@ -238,20 +245,42 @@ def main() -> None:
     name, recipe = arguments.name, dict(RECIPES[arguments.name])
     checkpoint = arguments.out / f"{name}.checkpoint.safetensors"
     if arguments.resume and "rom" not in recipe:
-        parser.error(f"--resume is for Atari, and {name} is trained by Stable-Baselines3 in minutes")
+        parser.error(f"--resume is for Atari, and {name} is trained in minutes")
     if "rom" in recipe and checkpoint.exists() and not arguments.resume:
         parser.error(f"{checkpoint} holds an earlier training: give --resume to go on from it, or remove it")
     steps = arguments.steps or recipe["steps"]
+    episodes = arguments.episodes or recipe.get("episodes", 10)
+    if "robust" in recipe:
+        return train_robust(arguments, recipe | {"steps": steps, "episodes": episodes})
     every = max(steps // recipe.pop("checks", 25), 1)
     del recipe["steps"]
     best = functools.partial(
-        KeepBest, name, arguments.out, every, arguments.seed, arguments.episodes, arguments.scored
+        KeepBest, name, arguments.out, every, arguments.seed, episodes, arguments.scored
     )  # fmt: skip
     if "rom" in recipe:
         keep = train_atari(recipe, steps, arguments.seed, best, checkpoint)
     else:
         keep = train_sb3(recipe, steps, arguments.seed, best)
     keep.check(steps)
+
+
+def train_robust(arguments: argparse.Namespace, recipe: dict[str, Any]) -> None:
+    """Train with :func:`adv_wrappers.train_agent`, which chooses the checkpoint, and write the card."""
+    name, seed = arguments.name, arguments.seed
+    hardened = adv.train_agent(
+        **recipe, seed=seed,
+        progress=lambda steps, clean, attacked: print(f"{name} {steps} {clean:.1f}", flush=True),
+    )  # fmt: skip
+    returns = play(lambda obs: hardened.victim.act_on(obs[None])[0], recipe["env"], arguments.scored, SCORE)
+    scores = {
+        "attack": "none", "eps": 0.0, "episodes": len(returns), "mean": round(float(returns.mean()), 1),
+        "std": round(float(returns.std()), 1), "steps": hardened.record[hardened.best]["steps"], "seed": seed,
+    }  # fmt: skip
+    print(f"  {hardened.protocol}; on the scoring seeds {scores['mean']} +- {scores['std']}", flush=True)
+    adv.save_card(
+        arguments.out / name, hardened.victim, environment=recipe["env"], name=name, measured=[scores],
+        source={"script": "examples/train_victim.py", "recipe": name}, licence="MIT",
+    )  # fmt: skip
 
 
 def train_atari(

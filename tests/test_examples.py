@@ -79,6 +79,19 @@ def test_trained_victim_is_a_card_that_loads(tmp_path):
     assert len(adv.evaluate(victim, "CartPole-v1", ["fgsm:eps=0.1"], episodes=1).threats) == 2
 
 
+def test_a_hardened_agent_is_a_card_that_loads(recipes, monkeypatch, tmp_path):
+    recipe = recipes.RECIPES["cartpole-radial-dqn"] | {"checks": 1}
+    monkeypatch.setitem(recipes.RECIPES, "cartpole-radial-dqn", recipe)
+    given = ["cartpole-radial-dqn", "--steps", "64", "--episodes", "1", "--scored", "2", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["train_victim.py", *given])
+    recipes.main()
+    victim = adv.load_victim(f"card:{tmp_path / 'cartpole-radial-dqn'}")
+    (row,) = victim.card["measured"]
+    assert victim.kind == "q" and victim.card["name"] == "cartpole-radial-dqn" and row["steps"] == 64
+    returns = recipes.play(lambda obs: victim.act_on(obs[None])[0], "CartPole-v1", 2, recipes.SCORE)
+    assert row["mean"] == round(float(returns.mean()), 1) and row["episodes"] == 2
+
+
 def test_the_readme_shows_the_examples_that_run():
     blocks = (ROOT / "README.md").read_text(encoding="utf-8").split("```python\n")[1:]
     shown = [block.partition("```")[0] for block in blocks]
