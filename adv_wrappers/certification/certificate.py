@@ -20,12 +20,14 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from adv_wrappers.certification.interval_dynamics import is_known
 from adv_wrappers.certification.least_return import LeastReturn
 from adv_wrappers.certification.perturbed_victim import PerturbedVictim
 from adv_wrappers.certification.rewards import own_action, play_choices, worst_possible_action
 from adv_wrappers.certification.search import ActionSearch, Order
+from adv_wrappers.certification.state_boxes import MOST_BOXES, StateBoxSearch
 from adv_wrappers.core.arithmetic import Scale
-from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import BudgetError, ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
@@ -42,6 +44,7 @@ Integers = NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
 
 _LOOKED_AT = 32  # steps of the first episode that must draw no random numbers, before anything is computed
+_BOXES_SHARE = 0.8  # of the time for an episode that boxes of states get, where they are known
 _SHARE = 0.5  # of the limits of a search that depth-first gets, before best-first goes on
 
 
@@ -60,12 +63,13 @@ class Certificate:
         gwc_returns: greedy worst-case rewards; float64 ``[E]``. Estimates, which an attack may fall below.
         awc_returns: absolute worst-case rewards; float64 ``[E]``, NaN where the search was not finished.
         lower_returns: lower bounds on the return under every attack within the budget; float64 ``[E]``, NaN where
-            nothing was searched.
+            nothing was searched. In CartPole and MountainCar the larger one of the search's bound and that over boxes
+            of states (:mod:`adv_wrappers.certification.state_boxes`).
         lowest_found: the lowest return of a sequence of possible actions that was followed to its end; float64 ``[E]``,
             NaN where nothing was searched. The absolute worst case is no higher.
         clean_acr, gwc_acr: the shares of steps with one possible action, on the clean path and on that of the greedy
             worst case; float64 ``[E]``.
-        finished_searches: whether the search was finished; bool ``[E]``.
+        finished_searches: whether the search was finished, or its lowest return is the lower bound; bool ``[E]``.
         node_counts: how many steps the search simulated; int64 ``[E]``.
         sequence_counts: how many sequences it followed to their end, beside those of ``clean`` and ``gwc``; int64
             ``[E]``.
@@ -228,23 +232,38 @@ def certify(
         finished = np.zeros(episodes, bool)
         nodes, sequences = np.zeros(episodes, np.int64), np.zeros(episodes, np.int64)
         told = _progress(progress, "search", episodes)
+        boxes = _state_boxes(played, perturbed.budget, method) if searched else None
+        search_s = budget_s if boxes is None or budget_s is None else (1 - _BOXES_SHARE) * budget_s
+        rest_s = None if budget_s is None else _BOXES_SHARE * budget_s
         for i in range(episodes if least is not None else 0):
             assert least is not None
             known = float(min(clean.returns[i], gwc.returns[i]))  # of sequences of possible actions
             least.check_return(known)
             search = ActionSearch(played, perturbed, least, seeds[i], known)
-            _search(search, order, budget_s, max_nodes, max_sequences, images)
+            _search(search, order, search_s, max_nodes, max_sequences, images)
             lower[i], finished[i], nodes[i], sequences[i] = (
                 search.lower, search.finished, search.nodes, search.sequences,
             )  # fmt: skip
             lowest[i] = search.lowest
-            awc[i] = search.lowest if search.finished else np.nan
+            if boxes is not None and not search.finished:
+                played.env.reset(seed=seeds[i])
+                start = boxes.dynamics.state()
+                lower[i] = max(lower[i], boxes.run(start, start, rest_s, max_nodes or MOST_BOXES).lower)
+                finished[i] = lower[i] == lowest[i]  # nothing lower can be found
+            awc[i] = search.lowest if finished[i] else np.nan
             told(i + 1)
         taken = (None, None) if least is None else (least.reward, least.whole)
         return Certificate(
             played.label, played.name, perturbed.budget, method, tuple(seeds), *taken, clean.returns, gwc.returns, awc,
             lower, lowest, clean.acr, gwc.acr, finished, nodes, sequences,
         )  # fmt: skip
+
+
+def _state_boxes(played: DeterministicEpisodes, budget: Budget, method: Method) -> StateBoxSearch | None:
+    """The search over boxes of states, for the environments and budgets that it takes."""
+    if not isinstance(budget, (Linf, Valid)) or not is_known(played.env):
+        return None
+    return StateBoxSearch(played.victim, played.env, within=budget, method=method)
 
 
 def _progress(progress: Progress | None, what: str, episodes: int) -> Callable[[int], None]:

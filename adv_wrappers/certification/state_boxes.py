@@ -1,0 +1,254 @@
+"""Searches over boxes of states: certified returns of CartPole, MountainCar and Pendulum, for all starts at once.
+
+What an adversary can make of an episode after some steps is a set of states. The search follows a set of boxes that
+holds it: at every step the possible actions in each box are computed, by bounds on the victim's network over the box of
+everything it may be shown there, and the box is stepped with each of them by interval arithmetic
+(:mod:`adv_wrappers.certification.interval_dynamics`). The boxes that come out are cut along a grid of cells, and of
+those within a cell the hull is kept, so that their number stays bounded. Hulls hold every state; to keep one of several
+neighbouring states for all would not.
+
+A cell's possible actions are computed once. Where several are possible the cell is split, until the parts are small
+beside the budget; an action then is taken from the hull of those parts in which it is possible.
+
+The smallest reward so far is kept for every box. The search stops at any time: what the boxes have earned then, and
+what every rest of an episode earns at least, is certified. It starts with large cells and goes on with smaller ones.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adv_wrappers.certification.cells import CellActions, CellGrid
+from adv_wrappers.certification.interval_dynamics import MOST, IntervalDynamics, dynamics_of
+from adv_wrappers.certification.shown_boxes import ShownBoxes
+from adv_wrappers.core.arithmetic import Scale
+from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
+from adv_wrappers.utils.numbers import check_number, integer
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims.possible import Method
+from adv_wrappers.wrappers.base import AnyEnv
+
+Floats = NDArray[np.float64]
+
+_FINER = 2**-0.5  # by how much cells shrink from one round to the next
+MOST_BOXES = 10_000_000  # that a search steps by default
+_MOST_ROUNDS = 11  # down to cells of a 32th of the first; finer ones need more boxes than there is time for
+_PIECES = 8  # of the box of starts along every axis
+
+
+@dataclass(frozen=True)
+class StateBoxCertificate:
+    """A certified return for a box of start states.
+
+    Attributes:
+        lower: no episode that starts in the box returns less, whatever an attack within the budget does.
+        steps: for how many steps all episodes were followed in the round that certified it.
+        boxes: how many boxes were stepped, in all rounds.
+        rounds: how many sizes of cells were tried.
+        finished: whether episodes were followed to their ends in that round. CartPole's search stops where an episode
+            may end early, so that a finished one certifies the largest return.
+        start_low, start_high: the box of start states; float64 ``[D]``.
+    """
+
+    lower: float
+    steps: int
+    boxes: int
+    rounds: int
+    finished: bool
+    start_low: Floats
+    start_high: Floats
+
+
+def certify_all_starts(
+    victim: Victim | str, env: AnyEnv, eps: float | None = None, *, scale: Scale = None, within: Budget | None = None,
+    method: Method = "crown", budget_s: float | None = 10.0, max_boxes: int | None = MOST_BOXES,
+    most_at_once: int = 100_000,
+) -> StateBoxCertificate:  # fmt: skip
+    """Bound from below the return of every episode, whatever its start and whatever is done to observations.
+
+    Args:
+        victim: the agent, or its reference: feed-forward, playing its mode.
+        env: CartPole, MountainCar or Pendulum as ``gymnasium.make`` makes them, with a limit of steps. Its constants
+            (``g=``, ``sutton_barto_reward=``, ...) are read from it. It is not stepped.
+        eps, scale, within: the budget, as for :func:`adv_wrappers.certify`.
+        method: how the outputs of the network are bounded, as for :func:`adv_wrappers.certify`.
+        budget_s: seconds, of the monotonic clock; None for no limit. At least one step is followed.
+        max_boxes: how many boxes are stepped at most, in all rounds; None for no limit. With ``budget_s=None`` results
+            are those of every machine, up to rounding.
+        most_at_once: a round ends where more boxes are to be followed at once, some hundred bytes each.
+
+    Raises:
+        ValueRangeError: for other environments, and limits that are none.
+        VictimError: for a victim that samples, has a hidden state or no bounds.
+        BudgetError: for a budget that is no box.
+
+    >>> import gymnasium as gym
+    >>> found = certify_all_starts("zoo:cartpole-dqn", gym.make("CartPole-v1"), 0.001, budget_s=None, max_boxes=5000)
+    >>> 10 < found.lower < 500, found.finished
+    (True, False)
+    """
+    search = StateBoxSearch(victim, env, eps, scale=scale, within=within, method=method, most_at_once=most_at_once)
+    dynamics = search.dynamics
+    return search.run(dynamics.start_low, dynamics.start_high, budget_s, max_boxes)
+
+
+class StateBoxSearch:
+    """Certifies the return from any box of start states.
+
+    Args:
+        victim, env, eps, scale, within, method, most_at_once: as for :func:`certify_all_starts`.
+
+    Raises:
+        AdvWrappersError: one of its kinds, as :func:`certify_all_starts`.
+    """
+
+    def __init__(
+        self, victim: Victim | str, env: AnyEnv, eps: float | None = None, *, scale: Scale = None,
+        within: Budget | None = None, method: Method = "crown", most_at_once: int = 100_000,
+    ) -> None:  # fmt: skip
+        if (eps is None) == (within is None) or (within is not None and scale is not None):
+            raise BudgetError(
+                f"give either eps, with scale if need be, or within=, got eps={eps!r}, scale={scale!r}, "
+                f"within={within!r}"
+            )
+        budget = Linf(eps, scale) if within is None else within  # type: ignore[arg-type]  # Linf says what eps must be
+        victim = load_victim(victim)
+        if victim.select != "mode" or victim.recurrent:
+            raise VictimError(
+                f"a search over boxes of states needs a victim that plays its mode, without a hidden state, got "
+                f"{victim!r}"
+            )
+        self.dynamics = dynamics_of(env)
+        self.shown = ShownBoxes(victim, env, budget.resolve(victim), self.dynamics, method)
+        self._most = integer("most_at_once", most_at_once, 1)
+
+    def run(
+        self, start_low: Floats, start_high: Floats, budget_s: float | None = 10.0, max_boxes: int | None = MOST_BOXES
+    ) -> StateBoxCertificate:  # fmt: skip
+        """The certified return of all episodes from the states between ``start_low`` and ``start_high``.
+
+        Args:
+            start_low, start_high: states of the environment ``[D]`` (its ``unwrapped.state``), not observations.
+            budget_s, max_boxes: as for :func:`certify_all_starts`.
+
+        Raises:
+            ValueRangeError: for boxes that are none.
+        """
+        low, high = (np.asarray(end, np.float64) for end in (start_low, start_high))
+        shape = (len(self.dynamics.coordinates),)
+        if low.shape != shape or high.shape != shape or not (np.abs([low, high]) <= MOST).all() or (low > high).any():
+            raise ValueRangeError(f"expected two states {shape} with low <= high, got {start_low!r} and {start_high!r}")
+        if budget_s is not None:
+            check_number("budget_s", budget_s, 0)
+        until = math.inf if budget_s is None else time.monotonic() + budget_s
+        left = None if max_boxes is None else integer("max_boxes", max_boxes, 1)
+        best, boxes, rounds, scale = StateBoxCertificate(-math.inf, 0, 0, 0, False, low, high), 0, 0, 2.0
+        with one_thread():
+            while True:
+                found = SearchRound(self, scale, low, high, until, None if left is None else left - boxes)
+                found.run()
+                boxes, rounds, scale = boxes + found.stepped, rounds + 1, scale * _FINER
+                if found.lower > best.lower:
+                    best = StateBoxCertificate(found.lower, found.steps, 0, 0, found.finished, low, high)
+                if found.stopped or best.lower >= self.dynamics.most or rounds == _MOST_ROUNDS:
+                    break
+        return StateBoxCertificate(best.lower, best.steps, boxes, rounds, best.finished, low, high)
+
+    @property
+    def most_at_once(self) -> int:
+        """How many boxes are followed at once at most."""
+        return self._most
+
+
+class SearchRound:
+    """The search with cells of one size.
+
+    Args:
+        search: what is searched.
+        scale: of the cells.
+        start_low, start_high: the box of start states.
+        until: the time at which it stops, of the monotonic clock.
+        max_boxes: how many boxes are stepped at most; None for any number.
+
+    Attributes:
+        lower: the certified return so far.
+        steps: for how many steps all episodes were followed.
+        stepped: how many boxes were stepped.
+        finished: whether episodes were followed to their ends.
+        stopped: whether a limit stopped it.
+        low, high: the boxes around all states after ``steps`` steps, ``[N, D]``; axes are those of the dynamics.
+        values: the least reward so far in each; ``[N]``.
+    """
+
+    def __init__(
+        self, search: StateBoxSearch, scale: float, start_low: Floats, start_high: Floats, until: float,
+        max_boxes: int | None,
+    ) -> None:  # fmt: skip
+        self.search, self.dynamics, self._until, self._max = search, search.dynamics, until, max_boxes
+        low, high = _start_boxes(self.dynamics, start_low, start_high)
+        sides = self.dynamics.cells(scale)
+        middle = (low.min(0) + high.max(0)) / 2
+        self.grid = CellGrid(np.where(np.isinf(self.dynamics.periods), middle - sides / 2, -np.pi), sides,
+                             self.dynamics.periods)  # fmt: skip
+        self.actions = CellActions(search.shown, self.grid)
+        self.steps, self.stepped, self.finished, self.stopped = 0, 0, False, False
+        self._ended, self._dropped = math.inf, False
+        self._keep(low, high, np.zeros(len(low)))
+
+    @property
+    def lower(self) -> float:
+        """The certified return so far."""
+        rest = self.dynamics.least_rest(self.dynamics.limit - self.steps)
+        return min(self._ended, float(self.values.min(initial=math.inf)) + rest)
+
+    def run(self) -> None:
+        """Follow the boxes to the end of the episode, or to a limit."""
+        limits = self.search.most_at_once, self._max or math.inf
+        while self.steps < self.dynamics.limit and len(self.values):
+            if self.steps and (
+                time.monotonic() >= self._until or len(self.values) > limits[0] or self.stepped >= limits[1]
+            ):
+                self.stopped = True
+                return
+            self.step()
+        self.finished = self.steps == self.dynamics.limit or not self._dropped
+
+    def step(self) -> None:
+        """Follow all boxes for one step."""
+        low, high, values = list[Floats](), list[Floats](), list[Floats]()
+        self.stepped += len(self.values)
+        for rows, first, last, action in self.actions.of(self.cells, self.low, self.high):
+            after = self.dynamics.step(first, last, action)
+            total, on = self.values[rows] + after.reward, ~after.surely_ends
+            self._ended = min(self._ended, float(total[after.may_end].min(initial=math.inf)))
+            low.append(after.low[on])
+            high.append(after.high[on])
+            values.append(total[on])
+        self.steps += 1
+        self._keep(np.concatenate(low), np.concatenate(high), np.concatenate(values))
+
+    def _keep(self, low: Floats, high: Floats, values: Floats) -> None:
+        """Hold these boxes as hulls within cells, but for those that cannot lower what is certified."""
+        kept = values + self.dynamics.least_rest(self.dynamics.limit - self.steps) < self._ended
+        self._dropped |= not kept.all()
+        self.cells, self.low, self.high, self.values = self.grid.hulls(low[kept], high[kept], values[kept])
+
+
+def _start_boxes(dynamics: IntervalDynamics, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """A box of states in pieces, in the axes of the dynamics, ``[N, D]``."""
+    pieces = [
+        np.linspace(first, last, _PIECES + 1 if last > first else 2) for first, last in zip(low, high, strict=True)
+    ]
+    first = np.stack(np.meshgrid(*(ends[:-1] for ends in pieces), indexing="ij"), -1).reshape(-1, len(low))
+    last = np.stack(np.meshgrid(*(ends[1:] for ends in pieces), indexing="ij"), -1).reshape(-1, len(low))
+    turned = dynamics.coordinates
+    middle, radius = (first + last) / 2 @ turned.T, (last - first) / 2 @ np.abs(turned).T
+    room = 1e-12 * (1 + np.abs(middle) + radius)
+    return middle - radius - room, middle + radius + room
