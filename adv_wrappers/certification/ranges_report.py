@@ -54,8 +54,10 @@ class CertifiedRange:
 
     @property
     def strongest(self) -> str:
-        """The name of the attack with the lowest mean return; "" without attacks."""
-        return min(self.attacks, key=lambda name: float(np.mean(self.attacks[name])), default="")
+        """The name of the attack with the lowest mean return; "" where none is below the clean one."""
+        means = {name: float(np.mean(returns)) for name, returns in self.attacks.items()}
+        lowest = min(means, key=means.__getitem__, default="")
+        return lowest if means.get(lowest, np.inf) < float(self.certificate["clean"]) else ""
 
     def point(self) -> RangePoint:
         """The mean returns, as a figure has them."""
