@@ -29,11 +29,11 @@ def script():
     sys.modules.pop("figures", None)  # the script's neighbour, of which other folders may have their own
 
 
-def row(returns, attacked):
+def row(returns, attacked, name="fgsm, 1 step, 1 sigma"):
     figures = {"mean_return": float(np.mean(attacked)), "low": 0.0, "high": max(attacked), "eps": 0.1}
     radii = {"observations": 2, "samples": 9, "votes": [0.1, 0.0], "q": [0.0, 0.0]}
     return {
-        "sigma": 0.1, "vote": 1, "returns": returns, "attacks": {"fgsm, 1 step, 1 sigma": figures},
+        "sigma": 0.1, "vote": 1, "returns": returns, "attacks": {name: figures},
         "clean": {"mean_return": 500.0}, "radii": radii,
     }  # fmt: skip
 
@@ -52,6 +52,17 @@ def test_an_attack_spends_no_more_than_its_length(script, attack, steps, every):
     assert spent == pytest.approx(0.09, rel=0.01)
 
 
+def test_a_leaning_pole_is_shown_upright_at_no_more_than_some_steps(script):
+    threat = script.Plan("lean", 4).threat(script.CASES[0].smoothed(0.1, 1), 0.2)
+    env = adv.wrap(gym.make("CartPole-v1"), threat)
+    shown = [env.reset(seed=0)[0], *(env.step(1)[0] for _ in range(8))]
+    clean = gym.make("CartPole-v1")
+    true = [clean.reset(seed=0)[0], *(clean.step(1)[0] for _ in range(8))]
+    moved = [bool(np.any(a != b)) for a, b in zip(shown, true, strict=True)]
+    assert 1 <= sum(moved) <= 4 and all(abs(obs[2]) > 0.1 for obs, one in zip(true, moved, strict=True) if one)
+    assert all(abs(a[2]) < abs(b[2]) for a, b, one in zip(shown, true, moved, strict=True) if one)
+
+
 def test_an_attack_below_its_certificate_is_named(script):
     case = script.CASES[0]
     assert script.broken(case, {"sigma=0.1": row([500.0] * 1000, [100.0, 499.0])}) == []
@@ -60,12 +71,13 @@ def test_an_attack_below_its_certificate_is_named(script):
 
 
 def test_the_page_and_the_picture_have_every_figure(script, tmp_path):
-    found = {
-        case.ref: {"sigma=0.1": row([-1.0, 1.0] * 30 if case.least else [500.0] * 60, [0.5])} for case in script.CASES
-    }
+    found = {}
+    for case in script.CASES:
+        returns = [-1.0, 1.0] * 30 if case.least else [500.0] * 60
+        found[case.ref] = {"sigma=0.1": row(returns, [0.5], f"{case.plans[0]}, {case.lengths[0]:g} sigma")}
     data = {"command": "x", "machine": "y", "releases": "z", "cases": found}
     text = script.markdown(data)
     assert "| sigma=0.1 | 500 +- 0 (n=60) |" in text and "**An attack is below" in text
-    assert "`fgsm, 25 steps, 4 apart`" in text and "| sigma=0.1 | 2 | 9 | 0.05 | 50% | 0% |" in text
+    assert "`fgsm, 25 steps, 20 apart`" in text and "| sigma=0.1 | 2 | 9 | 0.05 | 50% | 0% |" in text
     script.draw(data, tmp_path / "smoothing.png")
     assert (tmp_path / "smoothing.png").stat().st_size > 5000

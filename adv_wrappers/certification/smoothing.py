@@ -1,8 +1,9 @@
 """What randomized smoothing certifies: the return of an agent that acts on noise, and the radius of single actions.
 
-**Policy smoothing** (Kumar, Levine and Feizi 2022, "Policy Smoothing for Provably Robust Reinforcement Learning",
-theorem 1). The agent adds ``N(0, sigma^2)`` to every observation. Let ``P(return >= c) >= p`` without an attack. Then
-under any attack that moves its observations ``o_t`` by ``d_t``, with ``sqrt(sum_t |d_t|^2) <= eps`` in every episode,
+**Policy smoothing** (Kumar, Levine and Feizi 2022, "Policy Smoothing for Provably Robust Reinforcement Learning", by
+their adaptive Neyman-Pearson lemma). The agent adds ``N(0, sigma^2)`` to every observation. Let ``P(return >= c) >= p``
+without an attack. Then under any attack that moves its observations ``o_t`` by ``d_t``, with
+``sqrt(sum_t |d_t|^2) <= eps`` in every episode,
 
     P(return >= c) >= Phi(Phi^-1(p) - eps / sigma),
 
@@ -19,13 +20,13 @@ n episodes: the i-th smallest is reached with a probability that is at least Bet
 the distribution of returns, so its ``1 - confidence`` quantile is a lower bound: that of Clopper and Pearson (1934) for
 n - i + 1 successes. All ranks hold at once by Bonferroni, each at ``(1 - confidence) / ranks``. The inequality of
 Dvoretzky, Kiefer and Wolfowitz, which holds for all thresholds as well, allows for the same error everywhere; Clopper
-and Pearson's bound is far closer where P is near one (0.993 instead of 0.961 where all of 1000 episodes succeed, at
+and Pearson's bound is far closer where P is near one (0.994 instead of 0.961 where all of 1000 episodes succeed, at
 confidence 0.95), and that is where the shift costs most.
 
-**Single actions** (Wu et al. 2022, "CROP: Certifying Robust Policies for RL through Functional Smoothing", theorem 1;
-for votes Cohen et al. 2019, theorem 1). Let ``s(o, a)`` in [0, 1] be the average over noise of something at ``o``: the
-share of noisy copies on which the agent plays ``a``, or its Q-value, clipped to a range and scaled to [0, 1] (CROP).
-Then the action with the largest ``s`` stays the same at every ``o'`` within
+**Single actions** (Wu et al. 2022, "CROP: Certifying Robust Policies for RL through Functional Smoothing", their local
+smoothing; for votes Cohen et al. 2019, theorem 1). Let ``s(o, a)`` in [0, 1] be the average over noise of something at
+``o``: the share of noisy copies on which the agent plays ``a``, or its Q-value, clipped to a range and scaled to [0, 1]
+(CROP). Then the action with the largest ``s`` stays the same at every ``o'`` within
 
     |o' - o| < sigma / 2 (Phi^-1(s(o, first)) - Phi^-1(s(o, second))).
 
@@ -35,8 +36,8 @@ that it was computed at, and says nothing about the return once one action has c
 **Open in the papers.** CROP's bounds hold at confidence 1 - alpha for each action, without a word on choosing the
 largest after having looked: here all actions are bounded at once. Neither says how sampled actions count (here they are
 noise like any other), nor what a confidence that holds per state means for an episode of many (:func:`action_radius`:
-nothing; give it ``1 - (1 - confidence) / steps``). CROP's bounds on the return are not built: its
-global smoothing is for attacks that do not adapt, and its search is one over action sequences, for deterministic games.
+nothing; give it ``1 - (1 - confidence) / steps``). CROP's bounds on the return are not built: its global smoothing is
+for attacks that do not adapt, and its search is one over action sequences, for deterministic games.
 Floating point is left out of account: noise has 24 bits (float32), so it ends 5.4 sigma out.
 """
 

@@ -8,7 +8,8 @@ grey levels, beyond 0 and 255 too. Clipping before the noise (the space, an inte
 Noise is drawn afresh for the whole observation at every step, frame stacks included. Kumar et al. add noise to each new
 frame once, and the stack shows it four times; then the length of an attack counts each frame once. Here an attack may
 change every frame of every stack anew, and its length counts all of that. An attacker beneath the stack, who changes a
-frame by ``d``, changes four stacks by ``d`` each: twice the length in all.
+frame by ``d``, changes four stacks by ``d`` each: twice the length in all (``sqrt(10)`` times for the first frame of an
+episode where the stack begins with four of it).
 
 An attacker knows the agent, sigma and all that was seen, and not the noise of the step. What it looks at
 (:meth:`Smoothed.params`, its gradient, ``value``) is the average over ``samples`` draws of noise of its own, the same

@@ -167,7 +167,7 @@ def test_no_move_within_a_radius_changes_the_majority():
 
 
 def test_crops_radius_from_q_values():
-    """Theorem 1 of CROP, with Hoeffding's bounds for all actions at once."""
+    """CROP's local smoothing, with Hoeffding's bounds for all actions at once."""
     inner = chooser(linear(torch.tensor([[3.0, 0, 0, 0], [0.0, 0, 0, 0]]), torch.tensor([5.0, 1.0])), "q", actions=2)
     victim, obs = Smoothed(inner, 0.5), torch.zeros(1, 4, dtype=torch.float64)
     found = action_radius(victim, obs, 3000, q_range=(0.0, 10.0))
