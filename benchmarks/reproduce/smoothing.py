@@ -130,7 +130,7 @@ CASES = (
         100, 50, 6, 1000, "the units of CartPole's four numbers", 0.0,
     ),
     Case(
-        "Pong, PPO", "zoo:pong-ppo", "PongNoFrameskip-v4", (5.0, 10.0), (), 20, 5, (2.0,),
+        "Pong, PPO", "zoo:pong-ppo", "PongNoFrameskip-v4", (2.5, 5.0, 10.0), (), 20, 5, (2.0,),
         (Plan("fgsm", 25, 20), Plan("network", 25, 20)), 5, 10, 40, 100,
         "grey levels, over the four frames of a stack and all steps", -21.0,
     ),
