@@ -48,7 +48,7 @@ _BOXES_SHARE = 0.8  # of the time for an episode that boxes of states get, where
 _SHARE = 0.5  # of the limits of a search that depth-first gets, before best-first goes on
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Certificate:
     """Certified returns of some episodes; arrays have one entry an episode.
 
@@ -67,6 +67,8 @@ class Certificate:
             of states (:mod:`adv_wrappers.certification.state_boxes`).
         lowest_found: the lowest return of a sequence of possible actions that was followed to its end; float64 ``[E]``,
             NaN where nothing was searched. The absolute worst case is no higher.
+        state_box_returns: lower bounds over boxes of states; float64 ``[E]``, NaN where they were not computed: in
+            other environments, and where the search was finished without.
         clean_acr, gwc_acr: the shares of steps with one possible action, on the clean path and on that of the greedy
             worst case; float64 ``[E]``.
         finished_searches: whether the search was finished, or its lowest return is the lower bound; bool ``[E]``.
@@ -87,6 +89,7 @@ class Certificate:
     awc_returns: Floats
     lower_returns: Floats
     lowest_found: Floats
+    state_box_returns: Floats
     clean_acr: Floats
     gwc_acr: Floats
     finished_searches: NDArray[np.bool_]
@@ -228,7 +231,7 @@ def certify(
             play_choices(played.make_env, perturbed, seeds, choose, rows, _progress(progress, what, episodes))
             for what, choose in (("clean", own_action), ("gwc", worst_possible_action))
         )
-        awc, lower, lowest = (np.full(episodes, np.nan) for _ in range(3))
+        awc, lower, lowest, by_boxes = (np.full(episodes, np.nan) for _ in range(4))
         finished = np.zeros(episodes, bool)
         nodes, sequences = np.zeros(episodes, np.int64), np.zeros(episodes, np.int64)
         told = _progress(progress, "search", episodes)
@@ -248,14 +251,15 @@ def certify(
             if boxes is not None and not search.finished:
                 played.env.reset(seed=seeds[i])
                 start = boxes.dynamics.state()
-                lower[i] = max(lower[i], boxes.run(start, start, rest_s, max_nodes or MOST_BOXES).lower)
+                by_boxes[i] = boxes.run(start, start, rest_s, max_nodes or MOST_BOXES).lower
+                lower[i] = max(lower[i], by_boxes[i])
                 finished[i] = lower[i] == lowest[i]  # nothing lower can be found
             awc[i] = search.lowest if finished[i] else np.nan
             told(i + 1)
         taken = (None, None) if least is None else (least.reward, least.whole)
         return Certificate(
             played.label, played.name, perturbed.budget, method, tuple(seeds), *taken, clean.returns, gwc.returns, awc,
-            lower, lowest, clean.acr, gwc.acr, finished, nodes, sequences,
+            lower, lowest, by_boxes, clean.acr, gwc.acr, finished, nodes, sequences,
         )  # fmt: skip
 
 

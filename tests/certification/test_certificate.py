@@ -13,6 +13,7 @@ from gymnasium.wrappers import TimeLimit
 import adv_wrappers as adv
 from adv_wrappers import Linf, Newest, certify, evaluate, from_module, load_victim
 from adv_wrappers.atari import atari
+from adv_wrappers.certification import certificate
 from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import draw_seeds
 from tests.certification.walks import STEPS, Walk, every_return, walker
@@ -52,6 +53,20 @@ def test_no_attack_falls_below():
         assert (np.array(row["returns"]) >= found.lower_returns).all()
     assert not found.finished_searches.any() and np.isnan(found.awc) and found.finished == 0
     assert (found.lower_returns > 1).all() and (found.node_counts <= 40).all() and found.gwc < 120
+
+
+def test_boxes_of_states_are_a_second_bound(monkeypatch):
+    arguments = {
+        "victim": "zoo:cartpole-dqn", "env": "CartPole-v1", "eps": 1e-3, "method": "crown", "episodes": 1,
+        "least_reward": None, "env_kwargs": {"max_episode_steps": 40}, "budget_s": None, "max_nodes": 60,
+    }  # fmt: skip
+    found = certified(**arguments)
+    monkeypatch.setattr(certificate, "is_known", lambda env: False)
+    without = certified(**arguments)
+    assert np.isnan(without.state_box_returns).all() and without.lower < 40 and without.finished == 0
+    by_boxes = found.state_box_returns
+    assert 5 < by_boxes[0] <= 40 and found.gwc == 40
+    assert found.lower == max(by_boxes[0], without.lower) and found.finished == (found.lower == 40)
 
 
 @pytest.mark.parametrize("order", ["depth-first", "best-first", None])
