@@ -1,7 +1,7 @@
 """Bounds on networks: how long they take, and how near they come to what an attack reaches.
 
     python benchmarks/bounds.py --victims FOLDER
-    python benchmarks/bounds.py --victims FOLDER --only speed        # or tightness
+    python benchmarks/bounds.py --victims FOLDER --only speed        # or tightness, or every
     python benchmarks/bounds.py --victims FOLDER --again             # what is there too
 
 Times are medians over the rounds of one interleaved run, on one thread, in processor time. The network 8-256-256-4 has
@@ -17,11 +17,17 @@ random corners and 4 random points, 40 sign steps each, with halving steps. Of a
 mean width of the box of actions, beside that of what PGD reached, which no sound bound can be below. `refined` takes 20
 steps of Adam; `bisect` bounds at most 1000 boxes a state, and what is neither found nor excluded then is `undecided`:
 where nothing is, its share is the truth, and what PGD has above it are actions that PGD does not find.
+
+The last table has every feed-forward agent of the zoo and of the folder: how wide bounds on its outputs are, in the
+mean over 8 boxes (2 of images), 0.01 of the victim's unit (0.1 of images' grey levels) in every direction, around
+normal random observations in that unit (uniform ones); beside it the share of outputs at 500 random points (20) that
+lie outside.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
 import sys
 import time
@@ -38,10 +44,12 @@ from torch import Tensor, nn
 
 import adv_wrappers as adv
 from adv_wrappers.bounds import crown, interval
-from adv_wrappers.bounds.bisect import decide
+from adv_wrappers.bounds.bisect import Decision, decide
+from adv_wrappers.bounds.rounding import rounding
 from adv_wrappers.bounds.softmax import difference_spec
 from adv_wrappers.evaluation.rollout import draw_seeds
-from adv_wrappers.victims.possible import action_bounds, params_network, possible_actions
+from adv_wrappers.victims import zoo_names
+from adv_wrappers.victims.possible import ROUNDING, action_bounds, params_network, possible_actions
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
 METHODS = ("interval", "crown", "full-crown", "refined", "bisect")
@@ -117,6 +125,13 @@ def batches(one: Callable[[Tensor, Tensor], Tensor], low: Tensor, high: Tensor) 
     return torch.cat([one(*part) for part in zip(low.split(AT_ONCE), high.split(AT_ONCE), strict=True)])
 
 
+def decided_with_margins(victim: adv.Victim, low: Tensor, high: Tensor) -> Decision:
+    """What ``possible_actions(..., method="bisect")`` makes its answer of."""
+    net, low, high = copy.deepcopy(params_network(victim)).double(), low.double(), high.double()
+    one = torch.eye(victim.width, dtype=low.dtype)
+    return decide(net, low, high, margin=ROUNDING * rounding(net, low, high, one, torch.finfo(victim.dtype).eps))
+
+
 def tightness(agent: Agent, arguments: argparse.Namespace, data: dict[str, Any], keep: Callable[[], None]) -> None:
     """What is not there yet of one agent."""
     victim = agent.load(arguments.victims)
@@ -145,7 +160,7 @@ def tightness(agent: Agent, arguments: argparse.Namespace, data: dict[str, Any],
         least, most = action_bounds(victim, low, high, method)
         return most - least
 
-    for name in ("PGD", *METHODS):
+    for name in arguments.methods:
         if (name in rows and not arguments.again) or (name == "bisect" and not victim.discrete):
             continue
         began = time.process_time()
@@ -158,7 +173,8 @@ def tightness(agent: Agent, arguments: argparse.Namespace, data: dict[str, Any],
             other = other.scatter(1, own[:, None], False).any(1)
             row["share"] = float((~other).float().mean())
         if name == "bisect":
-            decided = [decide(net, *part) for part in zip(low.split(AT_ONCE), high.split(AT_ONCE), strict=True)]
+            parts = zip(low.split(AT_ONCE), high.split(AT_ONCE), strict=True)
+            decided = [decided_with_margins(victim, *part) for part in parts]
             row["undecided"] = float(torch.cat([each.undecided.any(1) for each in decided]).float().mean())
             row["boxes"] = float(torch.cat([each.boxes for each in decided]).float().mean())
         rows[name] = row
@@ -187,12 +203,44 @@ def speed(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             "crown": lambda net=net, low=low, high=high, spec=spec: crown(net, low, high, spec),
             "full-crown": lambda net=net, low=low, high=high, spec=spec: crown(net, low, high, spec, "crown"),
         }
-        seconds = interleave(calls, arguments.rounds, arguments.least)
+        seconds = interleave(calls, arguments.rounds if len(x) > 1 else 3, arguments.least)
         ratios = medians(seconds, "forward")
         row = {
             "network": name, "boxes": len(x),
             "ms": {call: 1000 * sorted(times)[len(times) // 2] for call, times in seconds.items()}, "ratio": ratios,
         }  # fmt: skip
+        print(row, flush=True)
+        found.append(row)
+    return found
+
+
+def every(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row an agent: bounds on its outputs at random observations."""
+    folder = sorted(card.parent for card in arguments.victims.glob("*/card.json")) if arguments.victims else []
+    agents = {f"zoo:{name.removeprefix('zoo:')}": f"zoo:{name.removeprefix('zoo:')}" for name in zoo_names()}
+    found = []
+    for name, ref in {**agents, **{path.name: f"card:{path}" for path in folder}}.items():
+        victim = adv.load_victim(ref)
+        if victim.recurrent:
+            found.append({"agent": name})
+            continue
+        torch.manual_seed(0)
+        shape = victim.observation_space.shape or ()
+        image = len(shape) == 3
+        unit = torch.ones(shape) if victim.scale is None else victim.scale.to(victim.dtype)
+        x = 255 * torch.rand(2, *shape) if image else torch.randn(8, *shape) * unit
+        radius = torch.full(shape, 0.1) if image else 0.01 * unit
+        low, high, net = x - radius, x + radius, params_network(victim).double()
+        points = low + torch.rand(20 if image else 500, *low.shape) * (high - low)
+        outputs = net(points.flatten(0, 1).double()).unflatten(0, points.shape[:2])
+        width = float((outputs.amax(0) - outputs.amin(0)).mean())
+        row: dict[str, Any] = {"agent": name, "kind": victim.kind, "reached": width}
+        for method, bound in (("interval", interval), ("crown", crown)):
+            began = time.process_time()
+            least, most = bound(net, low.double(), high.double())
+            row[method] = float((most - least).mean())
+            row[f"{method}, ms"] = 1000 * (time.process_time() - began) / len(x)
+            row[f"{method}, outside"] = float(((outputs < least - 1e-9) | (outputs > most + 1e-9)).double().mean())
         print(row, flush=True)
         found.append(row)
     return found
@@ -239,6 +287,19 @@ def markdown(data: dict[str, Any]) -> str:
                 beside = [f"{row['undecided']:.4f}", f"{row['boxes']:.1f}"] if "undecided" in row else ["", ""]
                 lines.append([name, value, f"{row['ms']:.3g}", *(beside if undecided else [])])
         parts.append(table([*header, *undecided], lines))
+    if "every" in data:
+        header = ["agent", "outputs", "reached", "interval", "crown", "outside", "interval, ms", "crown, ms"]
+        lines = [
+            [
+                row["agent"], row["kind"], *(f"{row[key]:.3g}" for key in ("reached", "interval", "crown")),
+                f"{row['interval, outside'] + row['crown, outside']:g}",
+                *(f"{row[key]:.2g}" for key in ("interval, ms", "crown, ms")),
+            ]
+            if "kind" in row
+            else [row["agent"], "LSTM: no bounds", *[""] * 6]
+            for row in data["every"]
+        ]  # fmt: skip
+        parts += ["## Every agent", text[2], table(header, lines)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -246,12 +307,13 @@ def main() -> None:
     """Measure, and write the page as rows come."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--victims", type=Path, help="the folder of the cards that are not in the zoo")
-    parser.add_argument("--only", choices=["speed", "tightness"])
+    parser.add_argument("--only", choices=["speed", "tightness", "every"])
     parser.add_argument("--agents", nargs="*", default=[agent.name for agent in AGENTS])
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--states", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--least", type=float, default=0.05, help="seconds a timing lasts at least")
+    parser.add_argument("--methods", nargs="*", default=["PGD", *METHODS])
     parser.add_argument("--again", action="store_true", help="measure what is there too")
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
@@ -265,10 +327,13 @@ def main() -> None:
         write(arguments.out / "bounds.md", markdown(data))
 
     with torch.no_grad():
-        if arguments.only != "tightness" and ("speed" not in data or arguments.again):
+        if arguments.only in (None, "speed") and ("speed" not in data or arguments.again):
             data["speed"] = speed(arguments)
             keep()
-        for agent in AGENTS if arguments.only != "speed" else ():
+        if arguments.only in (None, "every") and ("every" not in data or arguments.again):
+            data["every"] = every(arguments)
+            keep()
+        for agent in AGENTS if arguments.only in (None, "tightness") else ():
             if agent.name in arguments.agents:
                 tightness(agent, arguments, data.setdefault("tightness", {}).setdefault(agent.name, {}), keep)
     print(f"wrote {arguments.out / 'bounds.md'}, by {command(sys.argv[1:])}")

@@ -96,6 +96,15 @@ def _conv_transposed(layer: nn.Conv2d, rows: Tensor, shape: tuple[int, ...]) -> 
     return reached[:, :, before[0] : before[0] + shape[1], before[1] : before[1] + shape[2]]
 
 
+def times(rows: Tensor, x: Tensor) -> Tensor:
+    """``rows @ x``, ``[B, M]``, of rows ``[M, N]``, ``[1, M, N]`` or ``[B, M, N]`` and ``x`` ``[B, N]``."""
+    if rows.dim() == 2 or len(rows) == 1:
+        return x @ (rows if rows.dim() == 2 else rows[0]).T
+    if rows.shape[1] <= 8:  # a product of a matrix and a vector for every row of a batch takes longer
+        return (rows * x[:, None]).sum(-1)
+    return (rows @ x[..., None]).squeeze(-1)
+
+
 def check_width(rows: Tensor, outputs: int) -> None:
     """Raise :class:`ValueRangeError` unless rows combine this many outputs."""
     if rows.shape[-1] != outputs:

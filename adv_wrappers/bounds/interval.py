@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.bounds.affine import check_width, pull_back_vectors, runs
+from adv_wrappers.bounds.affine import check_width, pull_back_vectors, runs, times
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 from adv_wrappers.networks.tracing import layers_of
@@ -104,9 +104,14 @@ def combined(rows: Tensor, offset: Tensor, low: Tensor, high: Tensor) -> Box:
     """Bounds ``[B, M]`` on ``rows @ x + offset`` in boxes ``[B, *S]``, for rows ``[M, N]`` or ``[B, M, N]``."""
     low, high = low.flatten(1), high.flatten(1)
     check_width(rows, low.shape[1])
-    centre = (rows @ ((low + high) / 2)[..., None]).squeeze(-1) + offset
-    radius = (rows.abs() @ ((high - low) / 2)[..., None]).squeeze(-1)
+    middle, spread = _centre_and_radius(low, high)
+    centre, radius = times(rows, middle) + offset, times(rows.abs(), spread)
     return centre - radius, centre + radius
+
+
+def _centre_and_radius(low: Tensor, high: Tensor) -> Box:
+    centre = torch.lerp(low, high, 0.5)
+    return centre, high - centre
 
 
 def rule(*kinds: type[nn.Module]) -> Callable[[R], R]:
@@ -248,8 +253,9 @@ def _softplus(layer: nn.Softplus, low: Tensor, high: Tensor) -> Box:
 
 @rule(nn.Linear)
 def _linear(layer: nn.Linear, low: Tensor, high: Tensor) -> Box:
-    centre = functional.linear((low + high) / 2, layer.weight, layer.bias)
-    radius = functional.linear((high - low) / 2, layer.weight.abs())
+    middle, spread = _centre_and_radius(low, high)
+    centre = functional.linear(middle, layer.weight, layer.bias)
+    radius = functional.linear(spread, layer.weight.abs())
     return centre - radius, centre + radius
 
 
@@ -260,8 +266,9 @@ def _conv2d(layer: nn.Conv2d, low: Tensor, high: Tensor) -> Box:
     conv = functools.partial(
         functional.conv2d, stride=layer.stride, padding=layer.padding, dilation=layer.dilation, groups=layer.groups
     )
-    centre = conv((low + high) / 2, layer.weight, layer.bias)
-    radius = conv((high - low) / 2, layer.weight.abs())
+    middle, spread = _centre_and_radius(low, high)
+    centre = conv(middle, layer.weight, layer.bias)
+    radius = conv(spread, layer.weight.abs())
     return centre - radius, centre + radius
 
 

@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.bounds.affine import check_width, is_affine, pull_back, runs
+from adv_wrappers.bounds.affine import check_width, is_affine, pull_back, runs, times
 from adv_wrappers.bounds.interval import Box, PlacedLayer, check_box, check_spec, combined, layers_in, through
 from adv_wrappers.bounds.relaxations import Choice, Lines, first_choice, is_relaxed, lines, loose
 from adv_wrappers.errors import ValueRangeError, VictimError
@@ -286,10 +286,10 @@ def lower_bounds(steps: Sequence[Step], rows: Tensor, choices: Choices) -> Tenso
         both = True
     first = steps[0]
     assert isinstance(first, BoxStep)
-    low, high = first.low.flatten(1)[..., None], first.high.flatten(1)[..., None]
+    low, high = first.low.flatten(1), first.high.flatten(1)
     rows = rows.flatten(2)
-    middle = (rows @ ((low + high) / 2)).squeeze(-1) + total
-    return _signed(middle, (rows.abs() @ ((low - high) / 2)).squeeze(-1), both)
+    middle = torch.lerp(low, high, 0.5)
+    return _signed(times(rows, middle) + total, times(rows.abs(), middle - high), both)
 
 
 def _signed(one: Tensor, other: Tensor, both: bool) -> Tensor:
@@ -303,7 +303,7 @@ def _signed(one: Tensor, other: Tensor, both: bool) -> Tensor:
 def _products(rows: Tensor, offsets: Tensor) -> Tensor:
     """``rows [B or 1, M, *S]`` times offsets ``[B, M or 1, *S]``, summed over S."""
     if offsets.shape[1] == 1:
-        return (rows.flatten(2) @ offsets.flatten(2).mT).squeeze(-1)
+        return times(rows.flatten(2), offsets.flatten(1))
     return (rows * offsets).flatten(2).sum(-1)
 
 
