@@ -1,7 +1,7 @@
 """Rows of linear combinations of what an affine layer answers, as combinations of what it takes.
 
 ``rows @ layer(x) = pulled @ x + offset``: this is one step of bound propagation from the outputs of a network back to
-its inputs (Zhang et al. 2018, section 3.3), and how a specification is multiplied into a network's last layer.
+its inputs (Zhang, Weng et al. 2018, section 3.3), and how a specification is multiplied into a network's last layer.
 """
 
 from __future__ import annotations

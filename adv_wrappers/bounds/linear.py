@@ -1,4 +1,4 @@
-"""Linear bounds on a network's outputs over a box, propagated backward from them: CROWN (Zhang et al. 2018).
+"""Linear bounds on a network's outputs over a box, propagated backward from them: CROWN (Zhang, Weng et al. 2018).
 
 Combinations of outputs are written as combinations of what the last layer takes, of what the layer before takes, and so
 on to the input, where a box bounds them exactly. An affine layer does that without loss

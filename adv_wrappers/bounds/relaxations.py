@@ -1,4 +1,4 @@
-"""Lines below and above an activation function within an interval, as CROWN takes them (Zhang et al. 2018).
+"""Lines below and above an activation function within an interval, as CROWN takes them (Zhang, Weng et al. 2018).
 
 Where a function is convex, the chord between its two ends lies above it and every tangent below; where it is concave,
 the other way round. Of the tangents of a neuron any may be taken, and some make tighter bounds on the network: which

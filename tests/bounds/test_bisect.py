@@ -28,7 +28,7 @@ def boxes(seed: int, inputs: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("curve", [nn.ReLU, nn.Tanh])
 def test_it_equals_the_truth_on_a_grid(curve):
     several = 0
-    for seed in range(4):
+    for seed in range(3):
         torch.manual_seed(seed)
         net, (low, high) = net_of(seed, curve), boxes(seed)
         decided = decide(net, low, high)
@@ -37,7 +37,7 @@ def test_it_equals_the_truth_on_a_grid(curve):
         truth = one_hot(net(points.flatten(0, 1)).argmax(1), 4).bool().view(30, -1, 4).any(1)
         assert torch.equal(decided.possible, truth) and not decided.undecided.any()
         several += int((truth.sum(1) > 1).sum())
-    assert 20 < several < 100
+    assert 15 < several < 80
 
 
 def test_a_limit_leaves_the_rest_undecided():

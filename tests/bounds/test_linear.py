@@ -69,21 +69,22 @@ def test_no_point_of_ten_thousand_boxes_lies_outside():
     for seed in range(126):
         net, shape = net_of(*kinds[seed % len(kinds)], seed)
         low, high = boxes(shape, seed, 80)
-        share = torch.rand(40, *low.shape, dtype=torch.float64)
-        share[:20] = share[:20].round()
+        share = torch.rand(30, *low.shape, dtype=torch.float64)
+        share[:15] = share[:15].round()
         points = torch.cat([low + share * (high - low), attacked(net, low, high)])
         values = net(points.flatten(0, 1)).unflatten(0, points.shape[:2])
-        spec = randn(*([80] if seed % 2 else []), 2, values.shape[-1], seed=seed)
-        products = (spec @ values[..., None]).squeeze(-1)
+        rows = None
+        if seed % 3:  # combinations of outputs: the same for every box, or other ones
+            rows = randn(*([80] if seed % 2 else []), 2, values.shape[-1], seed=seed)
+            values = (rows @ values[..., None]).squeeze(-1)
         how = HOW[seed % 5 % 3]
-        for rows, found in ((None, values), (spec, products)):
-            least, most = crown(net, low, high, rows, *how)
-            wide = interval(net, low, high, rows)
-            assert (found >= least - ROUNDING).all() and (found <= most + ROUNDING).all(), (seed, how)
-            assert (least >= wide[0] - ROUNDING).all() and (most <= wide[1] + ROUNDING).all(), (seed, how)
-            assert (least <= most).all()
-            pairs += len(low)
-    assert pairs // 2 >= 10_000
+        least, most = crown(net, low, high, rows, *how)
+        wide = interval(net, low, high, rows)
+        assert (values >= least - ROUNDING).all() and (values <= most + ROUNDING).all(), (seed, how)
+        assert (least >= wide[0] - ROUNDING).all() and (most <= wide[1] + ROUNDING).all(), (seed, how)
+        assert (least <= most).all()
+        pairs += len(low)
+    assert pairs >= 10_000
 
 
 @pytest.mark.parametrize("intermediate", ["interval", "crown"])
