@@ -278,6 +278,14 @@ def markdown(data: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def limit(case: Case, played: dict[str, Any]) -> str:
+    """What the number of episodes allows to certify, in a sentence."""
+    counts = sorted({len(row["returns"]) for row in played.values()})
+    known = [SmoothedCertificate([case.least] * count, 1.0, case.least).thresholds[1][0] for count in counts]
+    found = " and ".join(f"{p:.3f} from {count}" for p, count in zip(known, counts, strict=True))
+    return f"The largest probability that so many episodes can show is {found}: more of them certify more."
+
+
 def section(case: Case, found: dict[str, Any]) -> str:
     """One agent."""
     played = {name: row for name, row in found.items() if row["returns"]}
@@ -290,7 +298,7 @@ def section(case: Case, found: dict[str, Any]) -> str:
     header = ["noise", "return", *(f"certified at {s:g} sigma" for s in shares), "seconds of a processor"]
     parts = [
         f"## {case.name}\n\n`{case.ref}`. Sigma and lengths are in {case.unit}. The least return is "
-        f"{case.least:g}.\n\n" + table(header, lines)
+        f"{case.least:g}. {limit(case, played)}\n\n" + table(header, lines)
     ]
     lines = []
     for name, row in played.items():
