@@ -262,6 +262,7 @@ def _dqn_settings(rows: int, images: bool) -> dict[str, object]:
 def make_agent(
     env: SyncVectorEnv, algorithm: str, settings: Mapping[str, Any], parts: AgentNetworks | None, seed: int,
     logs: str | None, checkpoint: Path | None, rewards: Rewards = "normalized", robust: bool = False,
+    normalize: bool = True,
 ) -> BaseAlgorithm:  # fmt: skip
     """The agent's model: new, with the weights of ``parts``, or from a checkpoint.
 
@@ -275,13 +276,14 @@ def make_agent(
         checkpoint: the folder of a checkpoint to restore, or None.
         rewards: what the agent learns from, see :func:`adv_wrappers.train_agent`.
         robust: whether the model takes a robust loss.
+        normalize: whether a new agent normalises observations.
     """
     settings = dict(settings)
     if not callable(settings["learning_rate"]):
         settings["learning_rate"] = functools.partial(_linear_schedule, float(settings["learning_rate"]))
     images = is_stack(env.single_observation_space)
     # values of the target network would move with the statistics: from scratch, DQN sees observations as they are
-    norm = not images and (algorithm != "dqn" if parts is None else parts.normalise is not None)
+    norm = not images and (normalize and algorithm != "dqn" if parts is None else parts.normalise is not None)
     inner = AgentVecEnv(env, clip_rewards=rewards == "clipped")
     normal = VecNormalize(inner, norm_obs=norm, norm_reward=rewards == "normalized", gamma=settings["gamma"])
     if isinstance(parts, MLPPolicy) and parts.normalise is not None:

@@ -105,6 +105,7 @@ def train_agent(
     env: str | MakeEnv, adversary: Any = "auto", eps: float | None = None, steps: int = 1_000_000,
     algorithm: str = "ppo", num_envs: int = 32, seed: int = 0, *, victim: Any = None, robust: Any = None,
     select: Literal["mode", "sample"] = "mode", rewards: Rewards = "normalized",
+    observations: Literal["normalized", "raw"] = "normalized",
     scale: Any = None, within: Budget | None = None, when: Any = None, phase: int = 8192, ratio: float = 1.0,
     sampled: bool = True, checks: int = 10, episodes: int = 20, out: str | Path | None = None,
     tensorboard: str | Path | None = None, progress: AgentProgress | None = None,
@@ -136,6 +137,8 @@ def train_agent(
             The budget is then :class:`Linf`, and may be below one grey level. None is the algorithm's own loss.
         rewards: what the agent learns from: rewards ``"normalized"`` by the spread of returns, ``"clipped"`` to their
             signs, or ``"raw"``.
+        observations: what a policy from scratch sees: observations ``"normalized"`` by their mean and spread, or
+            ``"raw"``. Images are only divided by 255.
         select: how the agent acts in the adversary's phase, in evaluations, and in its card: ``"mode"`` or
             ``"sample"``.
         when: the timing, as a value or a text; None attacks at every step.
@@ -167,6 +170,8 @@ def train_agent(
         raise ValueRangeError(f"select must be 'mode' or 'sample', got {select!r}")
     if rewards not in REWARDS:
         raise ValueRangeError(f"rewards must be {' or '.join(map(repr, REWARDS))}, got {rewards!r:.80}")
+    if observations not in ("normalized", "raw"):
+        raise ValueRangeError(f"observations must be 'normalized' or 'raw', got {observations!r:.80}")
     schedule = Schedule(steps, phase, ratio, checks, episodes, num_envs)
     if adversary == "auto":
         adversary = "pa-ad" if robust is None else None
@@ -185,8 +190,9 @@ def train_agent(
         "victim": None if initial is None else initial.fingerprint(),
         "settings": describe_settings(agent_settings), "adversary_settings": describe_settings(own_settings),
     }  # fmt: skip
-    if rewards != "normalized":  # folders of earlier versions say nothing of it
-        about["rewards"] = rewards
+    for what, given in (("rewards", rewards), ("observations", observations)):
+        if given != "normalized":  # folders of earlier versions say nothing of it
+            about[what] = given
     if method is not None and budget is not None:
         about["robust"] = {**method.to_dict(), "within": budget.to_dict()}
     checkpoints = AgentCheckpoints(None if out is None else Path(out), about, (name, kwargs))
@@ -201,7 +207,16 @@ def train_agent(
         logs = None if tensorboard is None else str(tensorboard)
         checkpoint = checkpoints.resume_from
         model = make_agent(
-            make_vector(), algorithm, agent_settings, parts, seed, logs, checkpoint, rewards, method is not None
+            make_vector(),
+            algorithm,
+            agent_settings,
+            parts,
+            seed,
+            logs,
+            checkpoint,
+            rewards,
+            method is not None,
+            observations == "normalized",
         )
         agent = AgentTrainer(model, live_victim(model, select))
         bounds = None

@@ -23,6 +23,7 @@ from torch import nn
 from torch.distributions import Categorical, Normal, kl_divergence
 
 from adv_wrappers.bounds.interval import interval
+from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.networks.tracing import layers_of
 from adv_wrappers.training.agent_setup import algorithm_settings, make_agent
 from adv_wrappers.training.bounded_policy import BoundedPolicy
@@ -300,6 +301,11 @@ def test_an_agent_on_images_trains_from_scratch_and_from_a_victim(tmp_path):
     assert not torch.allclose(moved.victim.params(obs), victim.params(obs))
 
 
+def test_a_policy_may_see_observations_as_they_are():
+    victim = train_agent(Reach, None, observations="raw", **{**SMALL, "steps": 64}).victim
+    assert victim.scale is None and not any(isinstance(layer, Normalize) for layer in layers_of(victim.net))
+
+
 def test_clipped_rewards_are_signs_and_returns_stay_as_they_are():
     vector = gym.vector.SyncVectorEnv([Pictures] * 2, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
     env = AgentVecEnv(vector, clip_rewards=True)
@@ -337,6 +343,8 @@ def test_what_cannot_work_is_refused_before_anything_is_trained():
         })  # fmt: skip
     with pytest.raises(ValueRangeError, match="rewards must be 'normalized' or 'clipped' or 'raw'"):
         _train(rewards="big")
+    with pytest.raises(ValueRangeError, match="observations must be 'normalized' or 'raw'"):
+        _train(observations="scaled")
     with pytest.raises(ThreatError, match="imitate needs a victim"):
         _train(robust=Radial(imitate=1.0))
     with pytest.raises(ThreatError, match="imitate is for discrete actions"):
