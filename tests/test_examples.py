@@ -32,6 +32,7 @@ RUNS = {
     "train_director.py": ["--steps", "1024", "--episodes", "2", "--out", "adversary"],
     "train_director_cleanrl.py": ["--steps", "1024", "--episodes", "2"],
     "on_device.py": ["--num-envs", "4", "--steps", "22"],
+    "train_radial.py": ["cartpole", "--steps", "1024", "--episodes", "1", "--out", "agent"],
     "train_victim.py": ["cartpole-dqn", "--steps", "1200", "--episodes", "1", "--out", "zoo"],
 }
 
@@ -48,7 +49,7 @@ def test_every_example_is_run():
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name not in ("train_victim.py", "on_device.py")])
 def test_example(name, tmp_path):
-    if name in ("train_under_attack.py", "train_director.py", "pa_atla.py"):
+    if name in ("train_under_attack.py", "train_director.py", "pa_atla.py", "train_radial.py"):
         pytest.importorskip("stable_baselines3")
     assert run(name, tmp_path).strip()
 
