@@ -23,8 +23,10 @@ from adv_wrappers.bounds.interval import interval
 from adv_wrappers.bounds.linear import Intermediate, crown
 from adv_wrappers.bounds.rounding import rounding
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.tracing import layers_of
+from adv_wrappers.networks.layers import AppendLogStd
+from adv_wrappers.networks.tracing import flattened, layers_of
 from adv_wrappers.victims.module import ModuleVictim
+from adv_wrappers.victims.sb3_nets import MeanAndLogStd
 from adv_wrappers.victims.victim import Victim
 
 Method = Literal["interval", "crown", "full-crown", "refined", "bisect"]
@@ -66,7 +68,8 @@ def possible_actions(victim: Victim, low: Tensor, high: Tensor, method: Method =
     if method == "bisect":
         return decide(net, low, high, margin=_margin(victim, net, low, high, one)).possible
     # every pair once: where its difference is above zero one action is excluded, where it is below zero the other
-    first, second = torch.tensor([*itertools.combinations(range(count), 2)], device=low.device).view(-1, 2).unbind(1)
+    pairs = torch.tensor([*itertools.combinations(range(count), 2)], dtype=torch.int64, device=low.device)
+    first, second = pairs.view(-1, 2).unbind(1)
     least, most = _bounds(victim, net, low, high, one[first] - one[second], method)
     possible = torch.ones(len(low), count, dtype=torch.bool, device=low.device)
     for excluded, rows in ((second, least > 0), (first, most < 0)):
@@ -110,6 +113,8 @@ def action_bounds(
 def params_network(victim: Victim) -> nn.Sequential:
     """The layers from raw observations to the victim's parameters, around its weights.
 
+    A log standard deviation that depends on the observation (SAC's) is left out: its place holds zeros.
+
     Raises:
         VictimError: for a victim with a hidden state, a function, and a network whose layers do not follow one another.
     """
@@ -118,6 +123,10 @@ def params_network(victim: Victim) -> nn.Sequential:
     net = victim.net if isinstance(victim, ModuleVictim) else None
     if not isinstance(net, nn.Module) or not isinstance(victim.observation_space, spaces.Box):
         raise VictimError(f"expected a victim around a torch module with Box observations, got {victim!r}")
+    *before, last = flattened(net)
+    if isinstance(last, MeanAndLogStd):
+        zeros = AppendLogStd(torch.zeros(victim.width // 2, dtype=victim.dtype, device=victim.device))
+        net = nn.Sequential(*before, last.mean, zeros)
     layers = layers_of(net, pairs=True)
     return nn.Sequential(*([net] if layers is None else layers))  # bounds say which layer has no rule
 

@@ -9,6 +9,7 @@ from torch import nn
 from adv_wrappers import load_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.possible import action_bounds, possible_actions
+from adv_wrappers.victims.sb3_nets import MeanAndLogStd
 from tests.core.helpers import actor, chooser, mlp, randn
 
 METHODS = ["interval", "crown", "full-crown", "refined", "bisect"]
@@ -113,6 +114,21 @@ def test_a_class_that_answers_with_a_pair():
     least, most = action_bounds(victim, x, x, "interval")
     torch.testing.assert_close(least, victim.mode(victim.params(x)), rtol=1e-12, atol=1e-12)
     assert (least < most).all()
+
+
+def test_two_heads():
+    """SAC's: actions follow from the mean alone, whatever the other head says."""
+    heads = MeanAndLogStd(mlp(16, 3), mlp(16, 3, seed=5))
+    victim, x = actor(nn.Sequential(mlp(4, 16), heads), "gaussian", clip=True), randn(10, 4)
+    least, most = action_bounds(victim, x - 0.01, x + 0.01, "full-crown")
+    modes = victim.mode(victim.params(inside(x - 0.01, x + 0.01).flatten(0, 1))).view(300, 10, 3)
+    assert (modes >= least).all() and (modes <= most).all() and (most - least).mean() < 1
+
+
+def test_one_action():
+    x = randn(3, 4)
+    for method in METHODS:
+        assert possible_actions(chooser(mlp(4, 1), actions=1), x, x + 1, method).tolist() == [[True]] * 3
 
 
 @pytest.mark.parametrize("name", ["cartpole-dqn", "cartpole-a2c", "cartpole-ppo", "mountaincar-dqn", "pong-ppo"])
