@@ -38,6 +38,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 import adv_wrappers as adv
+from adv_wrappers.training.radial import Radial
 
 TANH = {"activation_fn": torch.nn.Tanh, "net_arch": [64, 64]}
 MUJOCO: dict[str, Any] = {
@@ -75,6 +76,14 @@ RECIPES: dict[str, dict[str, Any]] = {
     "cartpole-radial-dqn": {  # of adv.train_agent: hardened by RADIAL-DQN
         "env": "CartPole-v1", "eps": 0.05, "robust": "radial", "algorithm": "dqn", "num_envs": 8, "steps": 160_000,
         "checks": 32, "episodes": 20,
+    },
+    "cartpole-radial-ppo": {  # of adv.train_agent: hardened by RADIAL-PPO
+        "env": "CartPole-v1", "eps": 0.05, "robust": Radial(0.8, form="ratio"), "num_envs": 8, "steps": 100_000,
+        "checks": 10, "episodes": 10, "rewards": "raw", "observations": "raw",
+        "settings": {
+            "n_steps": 128, "n_epochs": 10, "batch_size": 256, "learning_rate": 1e-3, "gamma": 0.98,
+            "gae_lambda": 0.8, "ent_coef": 0.0,
+        },
     },
     "hopper-ppo": {"env": "Hopper-v5", "steps": 2_000_000} | MUJOCO,
     "walker2d-ppo": {"env": "Walker2d-v5", "steps": 3_000_000} | MUJOCO,
