@@ -175,10 +175,13 @@ class CellActions:
         count, actions, size = len(low), self._shown.count, low.shape[1]
         least, most = np.full((count * actions, size), np.inf), np.full((count * actions, size), -np.inf)
         cell = np.arange(count)
-        effect, budget = self._shown.effects(low, high)
+        effect, budget = np.zeros((count, size)), np.zeros(count)
         for splits in range(SPLITS + 1):
             possible = self._shown.possible(low, high)
-            done = (possible.sum(1) <= 1) | (effect.sum(1) <= SHARE * budget) | (splits == SPLITS)
+            open_ = possible.sum(1) > 1
+            if splits == 0 and open_.any():  # a part is taken to have the slopes of its cell
+                effect[open_], budget[open_] = self._shown.effects(low[open_], high[open_])
+            done = ~open_ | (effect.sum(1) <= SHARE * budget) | (splits == SPLITS)
             rows, action = np.nonzero(possible & done[:, None])
             place = cell[rows] * actions + action
             np.minimum(least, least_of(place, len(least), low[rows]), out=least)

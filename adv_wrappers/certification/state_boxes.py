@@ -37,9 +37,9 @@ from adv_wrappers.wrappers.base import AnyEnv
 
 Floats = NDArray[np.float64]
 
-_FINER = 2**-0.5  # by how much cells shrink from one round to the next
+_FINER = 0.5  # by how much cells shrink from one round to the next
 MOST_BOXES = 10_000_000  # that a search steps by default
-_MOST_ROUNDS = 11  # down to cells of a 32th of the first; finer ones need more boxes than there is time for
+_MOST_ROUNDS = 6  # down to cells of a 32th of the first; finer ones need more boxes than there is time for
 _PIECES = 8  # of the box of starts along every axis
 
 
