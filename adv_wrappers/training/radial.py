@@ -15,6 +15,9 @@ Choices where the papers leave one open, or where this differs:
   never rises in the ratio where the advantage is positive and never falls where it is negative. Its gradient vanishes
   with the lower bound of the probability, so where bounds are wide (images, an agent that was not trained for them)
   ``form="log"`` takes equation 6's logarithm and leaves out the rows that PPO would have clipped.
+- ``imitate`` is ours: equation 6 alone made a Pong agent uniform: one that wins learns nothing from its advantages,
+  and bounds are narrowest where all logits are the same. It adds the cross-entropy to the action of the victim that the
+  training started from, with the lower bound of that action's probability.
 - Actions in a Box: the policy is Gaussian, the box of its means bounds the log-probability.
 - The schedules give kappa, and the share of the budget that is used, as functions of the share of the training that is
   done. Appendix B has kappa 0.5, and eps from 0 to its full value over the first two thirds; the authors' later code

@@ -159,7 +159,7 @@ def kept(row: dict[str, Any]) -> dict[str, Any]:
 
 def command(arguments: Sequence[str]) -> str:
     """The command line of this run, its folders made anonymous: a result must not name a folder of a machine."""
-    folders = ("--victims", "--targets", "--surrogates", "--work")
+    folders = ("--victims", "--targets", "--surrogates", "--work", "--record")
     shown = ["FOLDER" if before in folders else item for before, item in zip(["", *arguments], arguments, strict=False)]
     if "--out" in shown:
         at = shown.index("--out")
