@@ -39,11 +39,17 @@ def test_cards_of_a_folder_are_measured_where_they_can_be(certificates, tmp_path
 def test_the_page(certificates, tmp_path):
     short = {"env_kwargs": {"max_episode_steps": 20}, "budget_s": None, "max_nodes": 20}
     found = certified_ranges("zoo:cartpole-ppo", "CartPole-v1", [0.1], 1, attacks=["min-best"], **short)
-    data = {"command": "python x.py", "machine": "one", "agents": {"ppo": found.to_dict()}, "refused": {"zoo:h": "no"}}
+    agent = {"command": "python x.py", **found.to_dict()}
+    data = {"machine": "one", "agents": {"ppo": agent}, "refused": {"zoo:h": "no"}}
     page = certificates.markdown(data)
     assert certificates.ranges_of(data["agents"]["ppo"]).rows() == found.rows()
     assert all(f"| {cell} |" in page for row in (*found.rows(), *found.attack_rows()) for cell in row.values())
-    assert "](certificates_ppo.png)" in page and "`zoo:h`: no" in page and "after 20 simulated steps" in page
+    assert (
+        "](certificates_ppo.png)" in page
+        and "`python x.py`" in page
+        and "`zoo:h`: no" in page
+        and "after 20 simulated steps" in page
+    )
 
 
 def test_pong_ends_with_its_first_point(certificates):

@@ -120,13 +120,13 @@ def markdown(data: dict[str, Any]) -> str:
     """The whole page."""
     parts = [
         "# Certificates beside attacks",
-        f"Made by `{data['command']}`\n\non {data['machine']}.",
+        f"Made on {data['machine']}.",
         "Every episode is certified and attacked from the same start, paired by seed. `certified`: no attack within "
         "eps leaves a lower mean on these episodes. `lowest attack`: the mean over episodes of the lowest return that "
         "was played. The worst case lies between the two. `GWC` is an estimate and no bound; `ACR` is the share of "
         "steps of the clean episode with one possible action; `AWC` is known where all searches are finished. No "
         "attacked episode is below its own certificate: the script stops where one is. Budgets are Linf, in the units "
-        "of the observation or of the scale that is given.",
+        "of the observation or of the scale that is given. Radii that are missing have not been run.",
     ]
     for name, one in data["agents"].items():
         found, about = ranges_of(one), one["settings"]
@@ -135,8 +135,9 @@ def markdown(data: dict[str, Any]) -> str:
         )
         rows, attacks = found.rows(), found.attack_rows()
         parts += [
-            f"## {name}", f"{found.title}. {stop}", table(list(rows[0]), [list(row.values()) for row in rows]),
-            "Mean returns under each attack:", table(list(attacks[0]), [list(row.values()) for row in attacks]),
+            f"## {name}", f"Made by `{one['command']}`", f"{found.title}. {stop}",
+            table(list(rows[0]), [list(row.values()) for row in rows]), "Mean returns under each attack:",
+            table(list(attacks[0]), [list(row.values()) for row in attacks]),
             f"![certified returns and attacks over eps, {name}]({picture_of(name)})",
         ]  # fmt: skip
     parts += [
@@ -161,8 +162,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     path = arguments.out / "certificates.json"
-    words = [word for word in sys.argv[1:] if word != "--only" and word not in (arguments.only or ())]
-    data = {"agents": {}, **load(path), "command": command(words), "machine": machine(), "refused": refused()}
+    data = {"agents": {}, **load(path), "machine": machine(), "refused": refused()}
     for case in cases(arguments.victims):
         if arguments.only and case.name not in arguments.only:
             continue
@@ -177,14 +177,14 @@ def main() -> None:
             result["settings"]["victim"]["ref"] = case.ref if case.ref.startswith("zoo:") else f"card:{case.name}"
             for one in result["ranges"]:
                 one["certificate"]["victim"] = result["settings"]["victim"]["ref"]
-            data["agents"][case.name] = result
+            data["agents"][case.name] = {"command": command(sys.argv[1:]), **result}
             save(path, data)
             print(
                 f"{case.name} {case.eps[count - 1]:g}: {time.process_time() - began:.0f} s of a processor", flush=True
             )
             print(found, flush=True)
-        ranges_of(result).plot(arguments.out / picture_of(case.name))
-        write(arguments.out / "certificates.md", markdown(data))
+            ranges_of(result).plot(arguments.out / picture_of(case.name))
+            write(arguments.out / "certificates.md", markdown(data))
 
 
 if __name__ == "__main__":
