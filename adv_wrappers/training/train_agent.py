@@ -138,7 +138,7 @@ def train_agent(
         rewards: what the agent learns from: rewards ``"normalized"`` by the spread of returns, ``"clipped"`` to their
             signs, or ``"raw"``.
         observations: what a policy from scratch sees: observations ``"normalized"`` by their mean and spread, or
-            ``"raw"``. Images are only divided by 255.
+            ``"raw"``. Images are only divided by 255, and a new DQN always sees them raw.
         select: how the agent acts in the adversary's phase, in evaluations, and in its card: ``"mode"`` or
             ``"sample"``.
         when: the timing, as a value or a text; None attacks at every step.

@@ -1,0 +1,46 @@
+"""The script that measures RADIAL-DQN: what its page says of the agents that there are, and what is not made again."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "reproduce"
+
+
+@pytest.fixture(scope="module")
+def script():
+    pytest.importorskip("stable_baselines3")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FOLDER))
+        spec = importlib.util.spec_from_file_location("radial_dqn_script", FOLDER / "radial_dqn.py")
+        module = importlib.util.module_from_spec(spec)
+        patch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
+        spec.loader.exec_module(module)
+        yield module
+    sys.modules.pop("figures", None)  # the script's neighbour, of which other folders may have their own
+
+
+def agent(script, lower, clean=500.0):
+    at = {"gwc": 480.0, "acr": 0.5, "lower": lower, "seconds": 1.0}
+    return {"clean": clean, "steps": 1, "seconds": 9.0, **{f"{e:g}": at for e in script.GAMES["cartpole"].certified}}
+
+
+def test_the_page_has_the_agents_that_were_measured(script):
+    game = script.GAMES["cartpole"]
+    rows = {"RADIAL, overlap": {"0": agent(script, 40.0), "1": agent(script, 44.0, 498.0), "2": {}}, "plain": {"0": {}}}
+    text = script.section(game, rows)
+    assert "| RADIAL, overlap | 2 | 499 (498 to 500) | 480 | 0.50 | 42 (40 to 44) |" in text and "plain" not in text
+    assert "at least" not in script.section(game, {"plain": {"0": agent(script, None)}})
+    assert script.section(game, {"plain": {"0": {}}}) == "" and script.section(game, {}) == ""
+
+
+@pytest.mark.parametrize(("lower", "boxes", "done"), [(None, 0, True), (None, 9, False), (8.0, 9, True)])
+def test_what_is_there_is_not_made_again(script, lower, boxes, done):
+    arguments, game = argparse.Namespace(boxes=boxes), script.GAMES["cartpole"]
+    assert script.done(agent(script, lower), game, arguments) == done
+    assert not script.done({"clean": 500.0}, game, arguments)
