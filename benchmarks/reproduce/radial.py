@@ -201,11 +201,11 @@ last 100 games with sampled actions). The share of the budget that is used rises
 steps on.
 
 The plain agent's interval bounds at 1/255 are 10^4 times as wide as the gap between its logits. Equation 6 alone, with
-kappa 0.5 and eps rising faster, made the policy uniform within 40 000 steps: an agent that wins has nothing to learn
-from its advantages, and bounds are narrowest where all logits are the same. So the worst case of the cross-entropy to
-the victim's own action was added, which is not of the paper. Bounds at the full budget came down to twice the gap,
-but the return fell when the last part of the budget was added, to half of what it was. Whether more steps bring it back
-was not measured: the paper goes on for ten million."""
+kappa 0.5 and eps rising faster, made the policy nearly uniform within 43 000 steps: perhaps since an agent that wins
+learns little from its advantages, while bounds are narrowest where all logits are the same. So the worst case of the
+cross-entropy to the victim's own action was added, which is not of the paper. Bounds at the full budget came down to
+twice the gap, but the return fell when the last part of the budget was added, to half of what it was. Whether more
+steps bring it back was not measured: the paper goes on for ten million."""
 
 
 def main() -> None:
