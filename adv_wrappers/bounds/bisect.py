@@ -62,6 +62,9 @@ def decide(
         VictimError: for a layer without bounds.
         ValueRangeError: for boxes that are none, and limits below 1.
 
+    >>> import torch
+    >>> from torch import nn
+    >>> from adv_wrappers.bounds.bisect import decide
     >>> net = nn.Sequential(nn.Linear(1, 2))
     >>> with torch.no_grad():
     ...     _ = net[0].weight.copy_(torch.tensor([[1.0], [-1.0]])), net[0].bias.zero_()

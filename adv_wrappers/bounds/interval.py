@@ -48,6 +48,9 @@ def interval(module: nn.Module, low: Ends, high: Ends, spec: Tensor | None = Non
         ValueRangeError: for ends of different shapes or dtypes, a specification that does not fit the outputs, and,
             where they are on the host, for low above high.
 
+    >>> import torch
+    >>> from torch import nn
+    >>> from adv_wrappers.bounds import interval
     >>> layer = nn.Linear(2, 1, bias=False)
     >>> with torch.no_grad():
     ...     _ = layer.weight.copy_(torch.tensor([[1.0, -2.0]]))
@@ -147,6 +150,8 @@ def known() -> tuple[str, ...]:
 def joined(*parts: Box | Tensor) -> Box:
     """Boxes ``(low, high)`` and fixed tensors side by side along the last axis, as one box.
 
+    >>> import torch
+    >>> from adv_wrappers.bounds import joined
     >>> low, high = joined(torch.zeros(1, 2), (torch.zeros(1, 1), torch.ones(1, 1)))
     >>> low.tolist(), high.tolist()
     ([[0.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]])

@@ -58,6 +58,9 @@ def crown(
         VictimError: for a layer without bounds, naming it and the layers that have them.
         ValueRangeError: for boxes and specifications that are none, and settings that there are not.
 
+    >>> import torch
+    >>> from torch import nn
+    >>> from adv_wrappers.bounds import crown, interval
     >>> net = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
     >>> with torch.no_grad():  # relu(x + 1) - relu(x), without the bias: relu(x) - relu(x)
     ...     _ = net[0].weight.fill_(1.0), net[2].weight.copy_(torch.tensor([[1.0, -1.0]]))

@@ -22,6 +22,8 @@ def difference_spec(actions: Tensor, count: int, dtype: torch.dtype = torch.floa
         count: the number A of actions.
         dtype: of the box that the specification is for.
 
+    >>> import torch
+    >>> from adv_wrappers.bounds.softmax import difference_spec
     >>> difference_spec(torch.tensor([1]), 3).tolist()
     [[[1.0, -1.0, 0.0], [0.0, 0.0, 0.0], [0.0, -1.0, 1.0]]]
     """
@@ -37,6 +39,8 @@ def log_probability(low: Tensor, high: Tensor, action: Tensor) -> tuple[Tensor, 
         low, high: bounds ``[B, A]`` on ``z_j - z_action`` for every action j, as :func:`difference_spec` asks for.
         action: int64 ``[B]``.
 
+    >>> import torch
+    >>> from adv_wrappers.bounds.softmax import log_probability
     >>> low, high = log_probability(torch.tensor([[0.0, -1.0]]), torch.tensor([[0.0, 1.0]]), torch.tensor([0]))
     >>> round(low.exp().item(), 3), round(high.exp().item(), 3)
     (0.269, 0.731)

@@ -22,6 +22,7 @@ _WAVE = 2.0**-48  # more than sines and cosines, and the multiples of pi that th
 class Interval:
     """All numbers from ``low`` to ``high``, elementwise; float64 arrays of one shape, or numbers.
 
+    >>> from adv_wrappers.certification.interval_arithmetic import Interval
     >>> Interval(1.0, 2.0) - Interval(0.0, 1.0)  # doctest: +ELLIPSIS
     Interval(low=..., high=...)
     """

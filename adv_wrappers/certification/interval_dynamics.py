@@ -113,6 +113,7 @@ def dynamics_of(env: AnyEnv) -> IntervalDynamics:
             a limit of steps.
 
     >>> import gymnasium as gym
+    >>> from adv_wrappers.certification.interval_dynamics import dynamics_of
     >>> dynamics_of(gym.make("CartPole-v1")).limit
     500
     """

@@ -108,6 +108,8 @@ _KEEP_REWARDS = {kind.step for kind in (TimeLimit, OrderEnforcing, PassiveEnvChe
 def known_least_reward(env: AnyEnv) -> float | None:
     """The least reward of a step where the table has it, and no wrapper changes rewards; else None.
 
+    >>> import gymnasium as gym
+    >>> from adv_wrappers.certification.least_return import known_least_reward
     >>> known_least_reward(gym.make("CartPole-v1")), known_least_reward(gym.make("MountainCar-v0"))
     (1.0, -1.0)
     """

@@ -144,6 +144,7 @@ def certified_ranges(
         AdvWrappersError: as :func:`adv_wrappers.certify` and :func:`adv_wrappers.evaluate`.
         ValueRangeError: without a radius, for one twice, and for a folder of other settings.
 
+    >>> from adv_wrappers.certification.sandwich import certified_ranges
     >>> found = certified_ranges("zoo:cartpole-ppo", "CartPole-v1", [0.02], 2, attacks=["pgd"], max_nodes=500)
     >>> one = found.ranges[0]
     >>> bool((one.lower_returns <= one.upper_returns).all())

@@ -90,6 +90,7 @@ def certify_smoothed(
         VictimError: for a victim without noise.
         ValueRangeError: for an environment without a known least return, returns below it, and arguments out of range.
 
+    >>> from adv_wrappers.certification.smoothing import certify_smoothed
     >>> found = certify_smoothed("smoothed:zoo:cartpole-dqn?sigma=0.05", "CartPole-v1", episodes=20)
     >>> found.certified_return(0.0) > found.certified_return(0.1) > 0
     True
@@ -129,6 +130,7 @@ class SmoothedCertificate:
     Raises:
         ValueRangeError: for returns that are not finite or below ``least``, and numbers out of range.
 
+    >>> from adv_wrappers.certification.smoothing import SmoothedCertificate
     >>> found = SmoothedCertificate([1.0] * 90 + [0.0] * 10, sigma=1.0, least=0.0)
     >>> round(found.certified_return(0.0), 2), round(found.certified_return(1.0), 2)
     (0.78, 0.41)
@@ -204,6 +206,7 @@ def least_probability(successes: int, trials: int, level: float) -> float:
         successes, trials: what was seen, 0 <= successes <= trials.
         level: probability that the bound fails, above 0 and below 1.
 
+    >>> from adv_wrappers.certification.smoothing import least_probability
     >>> round(least_probability(8, 10, 0.05), 4)
     0.4931
     """
@@ -268,6 +271,7 @@ def action_radius(
         ValueRangeError: for arguments out of range.
 
     >>> import numpy as np
+    >>> from adv_wrappers.certification.smoothing import action_radius
     >>> found = action_radius("smoothed:zoo:cartpole-dqn?sigma=0.1", np.zeros((1, 4)), 100)
     >>> found.radii.shape
     (1,)

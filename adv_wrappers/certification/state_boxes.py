@@ -90,6 +90,7 @@ def certify_all_starts(
         BudgetError: for a budget that is no box.
 
     >>> import gymnasium as gym
+    >>> from adv_wrappers.certification.state_boxes import certify_all_starts
     >>> found = certify_all_starts("zoo:cartpole-dqn", gym.make("CartPole-v1"), 0.001, budget_s=None, max_boxes=5000)
     >>> 10 < found.lower < 500, found.finished
     (True, False)

@@ -204,6 +204,8 @@ def spread_choice(
         count: how many are taken at most.
         first: the number of one that is taken in any case, or None.
 
+    >>> import numpy as np
+    >>> from adv_wrappers.evaluation.beam import spread_choice
     >>> spread_choice(np.array([0.0, 0.1, 5.0, 6.0]), np.array([[0.0], [0.0], [1.0], [9.0]]), 2)
     [0, 3]
     """
@@ -277,6 +279,7 @@ def beam_search(
         OutputError: for a folder that cannot be written to, or that another process holds.
 
     >>> from adv_wrappers import evaluate
+    >>> from adv_wrappers.evaluation.beam import beam_search
     >>> found = beam_search("zoo:cartpole-ppo", "CartPole-v1", 0.05, episodes=2, width=8)
     >>> report = evaluate("zoo:cartpole-ppo", "CartPole-v1", [found.threat], episodes=2)
     >>> report.threats[1]["returns"] == found.returns.tolist()

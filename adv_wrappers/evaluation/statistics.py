@@ -38,6 +38,7 @@ def interval(values: Returns, level: float = 0.95) -> tuple[float, float]:
     Raises:
         ValueRangeError: if there is no value, one is not finite, or ``level`` is out of range.
 
+    >>> from adv_wrappers.evaluation.statistics import interval
     >>> interval([1.0, 1.0, 1.0])
     (1.0, 1.0)
     >>> low, high = interval([1.0, 2.0, 3.0, 4.0, 5.0])  # 3 +- 2.776 standard errors

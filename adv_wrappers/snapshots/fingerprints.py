@@ -30,6 +30,7 @@ class StateFingerprints:
     """Fingerprints of the snapshots of one environment, to be compared with each other.
 
     >>> import gymnasium as gym
+    >>> from adv_wrappers.snapshots import Snapshot, StateFingerprints
     >>> env = gym.make("CartPole-v1")
     >>> _ = env.reset(seed=0)
     >>> before, fingerprints = Snapshot.of(env), StateFingerprints()

@@ -17,6 +17,7 @@ class LinearSchedule(Value):
         first, last: the number before and after.
         begin, end: shares of the training, in [0, 1]. Where they are equal, the number jumps.
 
+    >>> from adv_wrappers.training.schedules import LinearSchedule
     >>> LinearSchedule(0.0, 1.0, end=0.5)(0.25)
     0.5
     """
@@ -54,9 +55,10 @@ class SmoothSchedule(LinearSchedule):
         bend: the share of the way from ``begin`` to ``end`` on which the power rules, in (0, 1).
         exponent: the power, at least 1.
 
+    >>> from adv_wrappers.training.schedules import SmoothSchedule
     >>> schedule = SmoothSchedule(0.0, 1.0)
     >>> schedule(0.0), round(schedule(0.1), 4), schedule(1.0)
-    (0.0, 0.0023, 1.0)
+    (0.0, 0.002, 1.0)
     """
 
     name: ClassVar[str] = "smooth-schedule"

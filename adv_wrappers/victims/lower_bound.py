@@ -54,7 +54,9 @@ class LowerBound(Victim):
         ValueRangeError: for another budget than :class:`Linf`, and an unknown method.
 
     >>> from adv_wrappers import Linf, load_victim
+    >>> from adv_wrappers.victims.lower_bound import LowerBound
     >>> victim = LowerBound(load_victim("zoo:cartpole-dqn"), Linf(0.01))
+    >>> import torch
     >>> x = torch.zeros(1, 4)
     >>> bool((victim.params(x) <= load_victim("zoo:cartpole-dqn").params(x)).all())
     True

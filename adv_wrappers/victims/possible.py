@@ -56,8 +56,10 @@ def possible_actions(victim: Victim, low: Tensor, high: Tensor, method: Method =
         ValueRangeError: for boxes that are none, and unknown methods.
 
     >>> from adv_wrappers import load_victim
+    >>> import torch
+    >>> from adv_wrappers.victims.possible import possible_actions
     >>> x = torch.tensor([[0.0, 0.0, 0.05, 0.0]])
-    >>> possible_actions(load_victim("zoo:cartpole-dqn"), x - 0.001, x + 0.001, "interval").tolist()
+    >>> possible_actions(load_victim("zoo:cartpole-dqn"), x - 0.001, x + 0.001, "crown").tolist()
     [[False, True]]
     """
     if not isinstance(victim.action_space, spaces.Discrete):

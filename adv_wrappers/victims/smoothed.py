@@ -74,6 +74,7 @@ class Smoothed(Victim):
 
     >>> import torch
     >>> from adv_wrappers import load_victim
+    >>> from adv_wrappers.victims.smoothed import Smoothed
     >>> victim = Smoothed(load_victim("zoo:cartpole-dqn"), sigma=0.1)
     >>> victim.ref
     'smoothed:zoo:cartpole-dqn?sigma=0.1'
