@@ -24,6 +24,7 @@ EXAMPLES = ROOT / "examples"
 
 RUNS = {
     "readme.py": [],
+    "certify.py": [],
     "daylight.py": [],
     "train_under_attack.py": ["--steps", "600", "--episodes", "2"],
     "evaluate_cleanrl.py": ["--steps", "2000", "--episodes", "2"],
@@ -96,7 +97,8 @@ def test_a_hardened_agent_is_a_card_that_loads(recipes, monkeypatch, tmp_path):
 def test_the_readme_shows_the_examples_that_run():
     blocks = (ROOT / "README.md").read_text(encoding="utf-8").split("```python\n")[1:]
     shown = [block.partition("```")[0] for block in blocks]
-    assert shown == [(EXAMPLES / name).read_text(encoding="utf-8") for name in ("readme.py", "daylight.py")]
+    names = ("readme.py", "certify.py", "daylight.py")
+    assert shown == [(EXAMPLES / name).read_text(encoding="utf-8") for name in names]
 
 
 @pytest.fixture
