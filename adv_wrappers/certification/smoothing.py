@@ -26,7 +26,7 @@ confidence 0.95), and that is where the shift costs most.
 **Single actions** (Wu et al. 2022, "CROP: Certifying Robust Policies for RL through Functional Smoothing", their local
 smoothing; for votes Cohen et al. 2019, theorem 1). Let ``s(o, a)`` in [0, 1] be the average over noise of something at
 ``o``: the share of noisy copies on which the agent plays ``a``, or its Q-value, clipped to a range and scaled to [0, 1]
-(CROP). Then the action with the largest ``s`` stays the same at every ``o'`` within
+(CROP). Then the action with the largest ``s`` stays the same at every ``o'`` within::
 
     |o' - o| < sigma / 2 (Phi^-1(s(o, first)) - Phi^-1(s(o, second))).
 
