@@ -43,7 +43,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
 
-_LOOKED_AT = 32  # steps of the first episode that must draw no random numbers, before anything is computed
 _BOXES_SHARE = 0.8  # of the time for an episode that boxes of states get, where they are known
 _SHARE = 0.5  # of the limits of a search that depth-first gets, before best-first goes on
 
@@ -226,7 +225,9 @@ def certify(
         images = len(space.shape or ()) > 1
         rows = min((8 if images else 32) if num_envs is None else integer("num_envs", num_envs, 1), episodes)
         least = LeastReturn.create(played.env, played.name, least_reward, least_return) if searched else None
-        _check_start(played, perturbed, seeds[0], searched)
+        perturbed.possible(played.batch([played.env.reset(seed=seeds[0])[0]]))  # which finds what has no bounds
+        if searched:
+            played.check_deterministic(seeds[0])
         clean, gwc = (
             play_choices(played.make_env, perturbed, seeds, choose, rows, _progress(progress, what, episodes))
             for what, choose in (("clean", own_action), ("gwc", worst_possible_action))
@@ -286,21 +287,6 @@ def _search(
     if order != "depth-first":
         seconds = None if budget_s is None else max(budget_s - (time.monotonic() - started), 0.0)
         search.run("best-first", seconds, max_nodes, batch=8 if images else 256)
-
-
-def _check_start(played: DeterministicEpisodes, victim: PerturbedVictim, seed: int, searched: bool) -> None:
-    """Look at the first steps of an episode for what would fail later: missing bounds, and random simulators."""
-    env = played.env
-    victim.possible(played.batch([env.reset(seed=seed)[0]]))
-    first = played.reset(seed) if searched else None
-    observation = env.reset(seed=seed)[0]
-    for _ in range(_LOOKED_AT if searched else 0):
-        action = own_action(*victim.possible(played.batch([observation]))).item()
-        observation, _, terminated, truncated, _ = env.step(played.start + action)
-        if terminated or truncated:
-            break
-    if first is not None:
-        played.check_drew_nothing(first)
 
 
 def _budget(eps: float | None, scale: Scale, within: Budget | None) -> Budget:

@@ -30,6 +30,8 @@ from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.base import AnyEnv, wrappers_of
 
+_LOOKED_AT = 32  # steps of an episode that must draw no random numbers, before anything is computed
+
 
 @dataclass
 class SavedState:
@@ -141,6 +143,17 @@ class DeterministicEpisodes:
             raise SnapshotError(
                 f"{self.env} draws random numbers in its steps: an exact search needs a deterministic simulator"
             )
+
+    def check_deterministic(self, seed: int) -> None:
+        """Play the first steps of an episode, and raise :class:`SnapshotError` where they draw random numbers."""
+        first = self.reset(seed)
+        observation = first.observation
+        for _ in range(_LOOKED_AT):
+            action = self._runner.mode(self.batch([observation]))[0]
+            observation, _, terminated, truncated, _ = self.env.step(action)
+            if terminated or truncated:
+                break
+        self.check_drew_nothing(first)
 
     def own_actions(self, states: Sequence[SavedState]) -> list[Action]:
         """What the victim does in some states where nothing is perturbed."""

@@ -10,7 +10,7 @@ from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import SnapshotError, SpaceError, ThreatError, VictimError
-from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState, check_searchable
+from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, check_searchable
 from adv_wrappers.evaluation.environments import EnvFactory
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.victims.gradients import need_gradient
@@ -25,7 +25,6 @@ UNTRAINED["strong-max-diff"] = "max-diff:restarts=6,keep=best,noise=0"
 BEAM = "beam"  # the search over whole episodes, which is made for the episodes that it is played on
 SLOW_ON_IMAGES = ("apgd", "multi-targeted")  # of a hundred gradients a step and more, which take hours on images
 _SLOW = "on images it takes too long: evaluate it by itself"
-_LOOKED_AT = 32  # steps of an episode that must draw no random numbers
 
 
 def untrained_threat(name: str, budget: Budget) -> ThreatModel:
@@ -68,14 +67,7 @@ def why_no_beam(victim: Victim, make_env: EnvFactory, budget: Budget) -> str | N
         if len(victim.observation_space.shape or ()) > 1:
             return _SLOW
         with closing(DeterministicEpisodes(victim, make_env)) as played:
-            first = played.reset(0)
-            observation = first.observation
-            for _ in range(_LOOKED_AT):
-                action = played.own_actions([SavedState(first.snapshot, observation, None)])[0]
-                observation, _, terminated, truncated, _ = played.env.step(action)
-                if terminated or truncated:
-                    break
-            played.check_drew_nothing(first)
+            played.check_deterministic(0)
     except (VictimError, SpaceError, SnapshotError) as error:
         return str(error)
     return None
