@@ -19,9 +19,9 @@ import numpy as np
 from adv_wrappers.campaign.make_attacks import AttackTrainer, SuiteProgress
 from adv_wrappers.campaign.select_attacks import LEARNED, SARSA, check_training, exclusions, select_attacks
 from adv_wrappers.campaign.suite_report import SuiteReport, strongest_of
-from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.threat import ThreatModel, needed_budget
+from adv_wrappers.errors import OutputError, ValueRangeError
 from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
 from adv_wrappers.evaluation.evaluate import MOST_EPISODES, evaluate
@@ -88,10 +88,8 @@ def standard(
     integer("episodes", episodes, 1, MOST_EPISODES)
     for what, value, least in (("seed", seed, 0), ("steps", steps, 1), ("num_envs", rows, 1)):
         integer(what, value, least)
-    if (eps is None) == (within is None):
-        raise ThreatError("the suite needs a budget: eps=, or within=")
+    budget = needed_budget("the suite", eps, scale, within)
     names, training, critics = select_attacks(attacks), dict(training or {}), [*critics]
-    budget = within if within is not None else Linf(0.0 if eps is None else eps, scale)
     victim = load_victim(victim)
     if any(name in LEARNED for name in names):
         check_training(training)

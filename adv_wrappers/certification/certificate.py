@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 
 from adv_wrappers.certification.interval_dynamics import is_known
 from adv_wrappers.certification.least_return import LeastReturn
-from adv_wrappers.certification.perturbed_victim import PerturbedVictim
+from adv_wrappers.certification.perturbed_victim import PerturbedVictim, given_budget
 from adv_wrappers.certification.rewards import own_action, play_choices, worst_possible_action
 from adv_wrappers.certification.search import ActionSearch, Order
 from adv_wrappers.certification.state_boxes import MOST_BOXES, StateBoxSearch
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.types import JSON
-from adv_wrappers.errors import BudgetError, ValueRangeError
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
 from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.evaluate import MOST_EPISODES
@@ -211,7 +211,7 @@ def certify(
     (array([500., 500.]), array([False, False]), True)
     """
     episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
-    budget = _budget(eps, scale, within)
+    budget = given_budget(eps, scale, within)
     if budget_s is not None:
         check_number("budget_s", budget_s, 0)
     max_nodes = None if max_nodes is None else integer("max_nodes", max_nodes, 1)
@@ -287,14 +287,3 @@ def _search(
     if order != "depth-first":
         seconds = None if budget_s is None else max(budget_s - (time.monotonic() - started), 0.0)
         search.run("best-first", seconds, max_nodes, batch=8 if images else 256)
-
-
-def _budget(eps: float | None, scale: Scale, within: Budget | None) -> Budget:
-    """The budget that ``eps`` and ``scale``, or ``within`` name."""
-    if (eps is None) == (within is None) or (within is not None and scale is not None):
-        raise BudgetError(
-            f"give either eps, with scale if need be, or within=, got eps={eps!r}, scale={scale!r}, within={within!r}"
-        )
-    if within is not None and not isinstance(within, Budget):
-        raise BudgetError(f"within must be a budget such as Linf(0.1), got {within!r}")
-    return Linf(eps, scale) if within is None else within  # type: ignore[arg-type]  # Linf says what eps must be

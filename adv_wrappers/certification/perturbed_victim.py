@@ -15,6 +15,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.newest import Newest, frame_budget
 from adv_wrappers.core.spaces import Field, finite, to_victim
@@ -26,6 +27,21 @@ from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base import as_float, floated
 
 _ROWS = 256  # boxes whose bounds are computed at once; of images 8
+
+
+def given_budget(eps: float | None, scale: Scale, within: Budget | None) -> Budget:
+    """The budget that ``eps`` and ``scale``, or ``within`` name.
+
+    Raises:
+        BudgetError: for both or neither of them, and for what is no budget.
+    """
+    if (eps is None) == (within is None) or (within is not None and scale is not None):
+        raise BudgetError(
+            f"give either eps, with scale if need be, or within=, got eps={eps!r}, scale={scale!r}, within={within!r}"
+        )
+    if within is not None and not isinstance(within, Budget):
+        raise BudgetError(f"within must be a budget such as Linf(0.1), got {within!r}")
+    return Linf(eps, scale) if within is None else within  # type: ignore[arg-type]  # Linf says what eps must be
 
 
 def observation_box(space: Space, budget: Budget, observations: Batch) -> tuple[Tensor, Tensor]:

@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 
 from adv_wrappers.certification.cells import CellActions, CellGrid
 from adv_wrappers.certification.interval_dynamics import MOST, IntervalDynamics, dynamics_of
+from adv_wrappers.certification.perturbed_victim import given_budget
 from adv_wrappers.certification.shown_boxes import ShownBoxes
 from adv_wrappers.core.arithmetic import Scale
-from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
@@ -114,12 +115,7 @@ class StateBoxSearch:
         self, victim: Victim | str, env: AnyEnv, eps: float | None = None, *, scale: Scale = None,
         within: Budget | None = None, method: Method = "crown", most_at_once: int = 100_000,
     ) -> None:  # fmt: skip
-        if (eps is None) == (within is None) or (within is not None and scale is not None):
-            raise BudgetError(
-                f"give either eps, with scale if need be, or within=, got eps={eps!r}, scale={scale!r}, "
-                f"within={within!r}"
-            )
-        budget = Linf(eps, scale) if within is None else within  # type: ignore[arg-type]  # Linf says what eps must be
+        budget = given_budget(eps, scale, within)
         victim = load_victim(victim)
         if victim.select != "mode" or victim.recurrent:
             raise VictimError(

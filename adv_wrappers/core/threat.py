@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.arithmetic import Scale
+from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import How, On, Perturbation, When, check_how, check_when
 from adv_wrappers.core.spaces import At, Field
@@ -90,6 +91,17 @@ def victims_in(value: object) -> list[VictimLike]:
         elif isinstance(item, tuple):
             waiting.extend(reversed(item))
     return found
+
+
+def needed_budget(who: str, eps: float | None, scale: Scale, within: Budget | None) -> Budget:
+    """The budget that ``eps`` and ``scale``, or ``within`` name.
+
+    Raises:
+        ThreatError: for both or neither of them; ``who`` needs one.
+    """
+    if (eps is None) == (within is None):
+        raise ThreatError(f"{who} needs a budget: eps=, or within=")
+    return Linf(eps, scale) if within is None else within  # type: ignore[arg-type]  # Linf says what eps must be
 
 
 def replace_victims(value: Any, before: VictimLike | None, after: VictimLike | None) -> Any:

@@ -26,10 +26,10 @@ import torch
 from numpy.typing import NDArray
 
 from adv_wrappers.core.arithmetic import Scale
-from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState
@@ -288,9 +288,7 @@ def beam_search(
     episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
     width, steps = integer("width", width, 1), integer("steps", steps, 1)
     restarts = integer("restarts", restarts, 1)
-    if (eps is None) == (within is None):
-        raise ThreatError("a beam search needs a budget: eps=, or within=")
-    budget = Linf(0.0 if eps is None else eps, scale) if within is None else within
+    budget = needed_budget("a beam search", eps, scale, within)
     if isinstance(budget, Newest):
         raise BudgetError("a beam search takes the budget of a whole observation, and newest depends on what was shown")
     seeds = draw_seeds(seed, episodes)

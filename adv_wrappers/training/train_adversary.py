@@ -30,8 +30,9 @@ from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import stored
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.core.budgets import Budget, Linf, Valid
+from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.perturbation import When
+from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.values import Value, construct
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
@@ -144,9 +145,7 @@ def train_adversary(
         within = getattr(actor, "within", None)
         if within is None and getattr(actor, "on", None) == "action" and victim.discrete:
             within = Valid()
-    if (eps is None) == (within is None):
-        raise ThreatError("train_adversary needs a budget: eps=, or within=")
-    budget = within if within is not None else Linf(eps, scale)  # type: ignore[arg-type]  # it says what is no number
+    budget = needed_budget("train_adversary", eps, scale, within)
     budget = budget.resolve(None if getattr(actor, "on", None) == "action" else victim)
     when = parse_when(when) if isinstance(when, str) else when
     if out is not None and when is not None and not isinstance(when, When):
