@@ -82,11 +82,22 @@ class BoundedPolicy:
         return image_bounds(self.image_layers, x, share * radius, spec)
 
     @torch.no_grad()
-    def first_actions(self, observations: Tensor) -> Tensor:
-        """Actions of the victim that the training started from, by its mode, int64 ``[B, 1]``."""
+    def first_probabilities(self, observations: Tensor, sharpness: float) -> Tensor:
+        """Probabilities of actions ``[B, A]`` of the victim that the training started from, raised to a power."""
         assert self.first is not None
-        with torch.autocast(observations.device.type, torch.bfloat16, enabled=self.image_layers is not None):
-            return self.first.params(self.observed(observations)).argmax(-1, keepdim=True)
+        with self._autocast(observations):
+            logits = self.first.params(self.observed(observations))
+        return torch.softmax(sharpness * logits.float(), -1)
+
+    def log_policy(self, observations: Tensor) -> Tensor:
+        """Log-probabilities of discrete actions at observations of a rollout, ``[B, A]``."""
+        with self._autocast(observations):
+            logits: Tensor = self.net(self.observed(observations))
+        return torch.log_softmax(logits.float(), -1)
+
+    def _autocast(self, observations: Tensor) -> torch.autocast:
+        """Where images compute in bfloat16, as they do in :class:`ImagePolicy`."""
+        return torch.autocast(observations.device.type, torch.bfloat16, enabled=self.image_layers is not None)
 
     def log_probabilities(self, observations: Tensor, share: float) -> Box:
         """Bounds on the log-probability of every discrete action anywhere in :meth:`boxes`, ``[B, A]`` twice."""

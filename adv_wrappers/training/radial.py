@@ -16,8 +16,11 @@ Choices where the papers leave one open, or where this differs:
   with the lower bound of the probability, so where bounds are wide (images, an agent that was not trained for them)
   ``form="log"`` takes equation 6's logarithm and leaves out the rows that PPO would have clipped.
 - ``imitate`` is ours: equation 6 alone made a Pong agent uniform: one that wins learns nothing from its advantages,
-  and bounds are narrowest where all logits are the same. It adds the cross-entropy to the action of the victim that the
-  training started from, with the lower bound of that action's probability.
+  and bounds are narrowest where all logits are the same. It adds to ``L`` the cross-entropy to the policy of the victim
+  that the training started from, and to ``L_wc`` the same with the lower bounds of all log-probabilities.
+  ``sharpness`` raises the victim's probabilities to a power first: at 1 the agent learns its doubts as well, and its
+  bounds decide little; at infinity, its most likely action, which between two equally good ones is chance, and costs
+  what the network could have learned instead.
 - Actions in a Box: the policy is Gaussian, the box of its means bounds the log-probability.
 - The schedules give kappa, and the share of the budget that is used, as functions of the share of the training that is
   done. Appendix B has kappa 0.5, and eps from 0 to its full value over the first two thirds; the authors' later code
@@ -83,11 +86,12 @@ class Radial(RobustMethod):
         kappa: the weight of the standard loss, a number in [0, 1] or a schedule.
         eps: the share of the budget that is used, a number in [0, 1] or a schedule.
         form: ``"ratio"`` or ``"log"``, as the head of this file has it; A2C has the logarithm in either.
-        imitate: the weight of a further term, at least 0, a number or a schedule: the worst case of the cross-entropy
-            to the action of the victim that the training started from. Not in the paper; see the head of this file.
+        imitate: the weight of a further term of both losses, at least 0, a number or a schedule: the cross-entropy to
+            the policy of the victim that the training started from. Not in the paper; see the head of this file.
+        sharpness: the power, above 0, to which that victim's probabilities are raised, before they are normalised.
 
     Raises:
-        ValueRangeError: for another form, and numbers outside of [0, 1].
+        ValueRangeError: for another form, and numbers out of range.
     """
 
     name: ClassVar[str] = "radial"
@@ -95,10 +99,12 @@ class Radial(RobustMethod):
     eps: Number = field(default=SmoothSchedule(0.0, 1.0, end=2 / 3))
     form: Literal["ratio", "log"] = "log"
     imitate: Number = 0.0
+    sharpness: float = 1.0
 
     def __post_init__(self) -> None:
         check_share("kappa", self.kappa)
         check_weight("imitate", self.imitate)
+        check_number("sharpness", self.sharpness, 0, above=True)
         check_share("eps", self.eps)
         if self.form not in ("ratio", "log"):
             raise ValueRangeError(f"form must be 'ratio' or 'log', got {self.form!r:.80}")
@@ -124,10 +130,12 @@ class Radial(RobustMethod):
             losses = torch.where(batch.clipped(worst), 0.0, -batch.advantages * worst)
         else:
             losses = batch.surrogate(worst)
-        loss = kappa * standard + (1 - kappa) * losses.mean()
+        worst_case = losses.mean()
         if imitate:
-            loss = loss - imitate * lows.gather(1, policy.first_actions(batch.observations)).mean()
-        return loss
+            target = policy.first_probabilities(batch.observations, self.sharpness)
+            standard = standard - imitate * (target * policy.log_policy(batch.observations)).sum(-1).mean()
+            worst_case = worst_case - imitate * (target * lows).sum(-1).mean()
+        return kappa * standard + (1 - kappa) * worst_case
 
 
 @dataclass(frozen=True)

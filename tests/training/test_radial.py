@@ -21,6 +21,7 @@ pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.type_aliases import RolloutBufferSamples
 from torch import nn
 from torch.distributions import Categorical, Normal, kl_divergence
+from torch.nn import functional
 
 from adv_wrappers.bounds.interval import interval
 from adv_wrappers.networks.layers import Normalize
@@ -208,6 +209,34 @@ def test_the_logarithms_form_leaves_out_what_ppo_would_clip():
     torch.testing.assert_close(loss, (-batch.advantages * batch.log_prob * kept).mean(), rtol=1e-3, atol=1e-4)
 
 
+def test_imitation_adds_the_cross_entropy_to_the_first_victim_to_both_losses():
+    _, policy, x = bounded(Choose, Linf(0.1))
+    net = nn.Linear(policy.space.shape[0], 3)
+    with torch.no_grad():
+        net.weight.mul_(10)
+    policy.first = adv.from_module(net, policy.space, spaces.Discrete(3), "logits")
+    batch = batch_of(policy, x, 0.2)
+    true = policy.observed(x)
+    for sharpness, target in (
+        (1.0, torch.softmax(net(true), -1)),
+        (2.0, torch.softmax(2 * net(true), -1)),
+        (1e4, functional.one_hot(net(true).argmax(-1), 3).float()),
+    ):
+        torch.testing.assert_close(policy.first_probabilities(x, sharpness), target, rtol=1e-3, atol=1e-4)
+
+        def entropy(y, target=target):
+            return -(target * torch.log_softmax(policy.net(y), -1)).sum(-1).mean()
+
+        def loss(kappa, imitate, sharpness=sharpness):
+            return Radial(kappa, 1.0, "ratio", imitate, sharpness).policy_loss(policy, batch, 1.0)
+
+        torch.testing.assert_close(loss(1.0, 3.0) - loss(1.0, 0.0), 3 * entropy(true), rtol=1e-3, atol=1e-4)
+        worst = loss(0.0, 1.0) - loss(0.0, 0.0)
+        assert entropy(true) < max(entropy(y) for y in points(policy, x, 1.0)) <= worst + 1e-5
+        mixed = 0.25 * (loss(1.0, 1.0) - loss(1.0, 0.0)) + 0.75 * worst
+        torch.testing.assert_close(loss(0.25, 1.0) - loss(0.25, 0.0), mixed, rtol=1e-3, atol=1e-4)
+
+
 def test_bounds_of_images_are_those_of_intervals_to_three_digits():
     _, policy, x = bounded(Pictures, Linf(4.0))
     net, spec = layers_of(policy.net), policy._pairs
@@ -351,7 +380,9 @@ def test_what_cannot_work_is_refused_before_anything_is_trained():
         _train(env=Reach, robust=Radial(imitate=1.0))
     with pytest.raises(SpaceError, match=r"or images of uint8 \[C, H, W\]"):
         _train(env=Strange, adversary=None, robust=None)
-    for wrong in ({"kappa": 1.1}, {"eps": -0.1}, {"imitate": -1.0}, {"kappa": LinearSchedule(0.0, 2.0)}):
+    for wrong in (
+        {"kappa": 1.1}, {"eps": -0.1}, {"imitate": -1.0}, {"sharpness": 0.0}, {"kappa": LinearSchedule(0.0, 2.0)},
+    ):  # fmt: skip
         with pytest.raises(ValueRangeError, match="must be a finite number"):
             Radial(**wrong)
     with pytest.raises(ValueRangeError, match="form must be 'ratio' or 'log'"):
