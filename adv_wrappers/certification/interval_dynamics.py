@@ -46,7 +46,8 @@ class SteppedBoxes:
 
     Attributes:
         low, high: boxes around the next states from which the episode goes on; ``[N, D]``.
-        reward: lower bounds on the rewards; ``[N]``.
+        reward: lower bounds on the rewards of steps after which the episode goes on; ``[N]``.
+        last_reward: lower bounds on those that end it; ``[N]``.
         may_end: whether the episode may end with this step; ``[N]``.
         surely_ends: whether it does; ``[N]``.
     """
@@ -54,6 +55,7 @@ class SteppedBoxes:
     low: Floats
     high: Floats
     reward: Floats
+    last_reward: Floats
     may_end: Bools
     surely_ends: Bools
 
@@ -206,8 +208,9 @@ class CartPoleDynamics(IntervalDynamics):
         first, last = first[:, [0, 2]], last[:, [0, 2]]
         may_end: Bools = np.any((first < -limits) | (last > limits), axis=1)
         surely: Bools = np.any((first > limits) | (last < -limits), axis=1)
-        reward = np.where(may_end, -1.0, 0.0) if env._sutton_barto_reward else np.ones(len(low))
-        return SteppedBoxes(low, high, reward, may_end, surely)
+        one = np.ones(len(low))
+        rewards = (0 * one, -one) if env._sutton_barto_reward else (one, one)
+        return SteppedBoxes(low, high, *rewards, may_end, surely)
 
     def _acceleration(self, angle: Floats, spin: Floats, force: Floats) -> tuple[Floats, Floats]:
         """The accelerations of cart and pole, as the environment computes them."""
@@ -290,7 +293,8 @@ class MountainCarDynamics(IntervalDynamics):
         surely = (first[:, 0] >= env.goal_position) & fast
         # an episode that goes on has not reached the goal, unless it was too slow
         last[:, 0] = np.where(fast & ~surely, np.minimum(last[:, 0], env.goal_position), last[:, 0])
-        return SteppedBoxes(first, last, np.full(len(low), -1.0), may_end, surely)
+        reward = np.full(len(low), -1.0)
+        return SteppedBoxes(first, last, reward, reward, may_end, surely)
 
     def least_rest(self, steps: int) -> float:
         return -float(steps)
@@ -336,8 +340,8 @@ class PendulumDynamics(IntervalDynamics):
             to = Interval(*ends)
         first, last = _widened(np.stack([to.low, faster.low], 1), np.stack([to.high, faster.high], 1))
         first[:, 1], last[:, 1] = (np.clip(x[:, 1], -env.max_speed, env.max_speed) for x in (first, last))
-        never = np.zeros(len(low), bool)
-        return SteppedBoxes(first, last, -cost.high - _ROUNDING, never, never)  # also of their sum
+        reward, never = -cost.high - _ROUNDING, np.zeros(len(low), bool)  # rounded as their sum is, too
+        return SteppedBoxes(first, last, reward, reward, never, never)
 
     def least_rest(self, steps: int) -> float:
         env = self.env

@@ -223,11 +223,12 @@ class SearchRound:
         self.stepped += len(self.values)
         for rows, first, last, action in self.actions.of(self.cells, self.low, self.high):
             after = self.dynamics.step(first, last, action)
-            total, on = self.values[rows] + after.reward, ~after.surely_ends
-            self._ended = min(self._ended, float(total[after.may_end].min(initial=math.inf)))
+            on, over = ~after.surely_ends, after.may_end
+            before = self.values[rows]
+            self._ended = min(self._ended, float((before + after.last_reward)[over].min(initial=math.inf)))
             low.append(after.low[on])
             high.append(after.high[on])
-            values.append(total[on])
+            values.append((before + after.reward)[on])
         self.steps += 1
         self._keep(np.concatenate(low), np.concatenate(high), np.concatenate(values))
 
