@@ -167,8 +167,10 @@ class CartPoleDynamics(IntervalDynamics):
         self._turn = self._push / (reach * rate)
 
     def cells(self, scale: float) -> Floats:
-        # velocities differ by whole pushes, so that cells of one push keep them apart
-        return np.array([0.8 * math.sqrt(scale), self._push, self._turn * scale / 8, self._turn * scale])
+        # from one start, velocities differ by about whole pushes: cells smaller than a push keep them apart at the cost
+        # of large ones. More starts have velocities in between
+        turn = self._turn * scale / 4
+        return np.array([0.8 * math.sqrt(scale), self._push / 4, turn, turn])
 
     def state(self) -> Floats:
         return np.array(self.env.state, np.float64)

@@ -11,7 +11,8 @@ A cell's possible actions are computed once. Where several are possible the cell
 beside the budget; an action then is taken from the hull of those parts in which it is possible.
 
 The smallest reward so far is kept for every box. The search stops at any time: what the boxes have earned then, and
-what every rest of an episode earns at least, is certified. It starts with large cells and goes on with smaller ones.
+what every rest of an episode earns at least, is certified. It starts with large cells, which are cheap, and goes on
+with smaller ones, as small as what is left of the time, or of the number of boxes, seems to allow.
 """
 
 from __future__ import annotations
@@ -38,9 +39,12 @@ from adv_wrappers.wrappers.base import AnyEnv
 
 Floats = NDArray[np.float64]
 
-_FINER = 0.5  # by how much cells shrink from one round to the next
 MOST_BOXES = 10_000_000  # that a search steps by default
-_MOST_ROUNDS = 6  # down to cells of a 32th of the first; finer ones need more boxes than there is time for
+_FIRST = 2.0  # the scale of the first round's cells
+_POWER = 4  # the number of boxes grows by about this power of how much smaller cells are
+_FASTER = 1.4  # more boxes are stepped a second where there are more of them
+_MOST_FINER, _LEAST_FINER = 0.3, 0.8  # by how much cells shrink from one round to the next
+_MOST_ROUNDS = 10
 _PIECES = 8  # of the box of starts along every axis
 
 
@@ -146,22 +150,39 @@ class StateBoxSearch:
             check_number("budget_s", budget_s, 0)
         until = math.inf if budget_s is None else time.monotonic() + budget_s
         left = None if max_boxes is None else integer("max_boxes", max_boxes, 1)
-        best, boxes, rounds, scale = StateBoxCertificate(-math.inf, 0, 0, 0, False, low, high), 0, 0, 2.0
+        best, boxes, rounds = StateBoxCertificate(-math.inf, 0, 0, 0, False, low, high), 0, 0
+        scale: float | None = _FIRST
         with one_thread():
-            while True:
-                found = SearchRound(self, scale, low, high, until, None if left is None else left - boxes)
+            while scale is not None:
+                began, room = time.monotonic(), None if left is None else left - boxes
+                found = SearchRound(self, scale, low, high, until, room)
                 found.run()
-                boxes, rounds, scale = boxes + found.stepped, rounds + 1, scale * _FINER
+                boxes, rounds = boxes + found.stepped, rounds + 1
                 if found.lower > best.lower:
                     best = StateBoxCertificate(found.lower, found.steps, 0, 0, found.finished, low, high)
                 if found.stopped or best.lower >= self.dynamics.most or rounds == _MOST_ROUNDS:
                     break
+                now = time.monotonic()
+                affordable = (until - now) * found.stepped / max(now - began, 1e-9)
+                scale = _next_scale(scale, found.stepped, min(affordable, math.inf if left is None else left - boxes))
         return StateBoxCertificate(best.lower, best.steps, boxes, rounds, best.finished, low, high)
 
     @property
     def most_at_once(self) -> int:
         """How many boxes are followed at once at most."""
         return self._most
+
+
+def _next_scale(scale: float, stepped: int, affordable: float) -> float | None:
+    """The scale of the next round's cells, so that it takes about the boxes that may still be stepped; None for none.
+
+    Args:
+        scale: of the last round's cells.
+        stepped: how many boxes it stepped.
+        affordable: how many may still be.
+    """
+    factor = (stepped / (_FASTER * affordable)) ** (1 / _POWER) if affordable > 0 else math.inf
+    return None if factor > _LEAST_FINER else scale * max(factor, _MOST_FINER)
 
 
 class SearchRound:

@@ -11,7 +11,7 @@ from torch import nn
 
 from adv_wrappers import L2, Linf, Valid, certify, evaluate, from_module, load_victim
 from adv_wrappers.certification import cells
-from adv_wrappers.certification.state_boxes import SearchRound, StateBoxSearch, certify_all_starts
+from adv_wrappers.certification.state_boxes import SearchRound, StateBoxSearch, _next_scale, certify_all_starts
 from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
 from tests.core.helpers import randn
 
@@ -159,6 +159,16 @@ def test_smaller_budgets_and_smaller_cells_certify_more():
     for found in rounds:
         found.run()
     assert rounds[0].lower < rounds[1].lower
+
+
+def test_cells_of_the_next_round_fit_what_is_left():
+    assert _next_scale(2.0, 1000, 0) is None and _next_scale(2.0, 1000, 700) is None
+    some = [_next_scale(2.0, 1000, affordable) for affordable in (5_000, 10_000, 100_000)]
+    assert 1.6 > some[0] > some[1] > some[2] == pytest.approx(0.6)
+    assert _next_scale(2.0, 1000, np.inf) == pytest.approx(0.6)
+    search, start = StateBoxSearch(upright(), gym.make("CartPole-v1"), 0.2, method="interval"), np.zeros(4)
+    few, many = (search.run(start, start, None, boxes) for boxes in (100, 50_000))
+    assert few.lower < many.lower and few.rounds < many.rounds and many.boxes < 60_000
 
 
 def test_the_other_reward_of_cartpole():
