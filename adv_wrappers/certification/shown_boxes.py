@@ -65,8 +65,14 @@ class ShownBoxes:
 
     def possible(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
         """Which actions are possible in boxes ``[N, D]``, ``[N, A]``."""
-        parts = [possible_actions(self._victim, *box, self._method).cpu().numpy() for box in self._inputs(low, high)]
-        return np.concatenate(parts)
+        parts = list[Tensor]()
+        for first, last in self._inputs(low, high):
+            found = possible_actions(self._victim, first, last, "interval")
+            unsure = found.sum(1) > 1  # the rest is decided by the cheapest bounds
+            if self._method != "interval" and unsure.any():
+                found[unsure] &= possible_actions(self._victim, first[unsure], last[unsure], self._method)
+            parts.append(found)
+        return torch.cat(parts).cpu().numpy()
 
     def bounds(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         """Bounds on continuous actions in boxes ``[N, D]``, ``[N, 1]`` twice."""

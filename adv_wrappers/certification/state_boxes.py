@@ -4,15 +4,16 @@ What an adversary can make of an episode after some steps is a set of states. Th
 holds it: at every step the possible actions in each box are computed, by bounds on the victim's network over the box of
 everything it may be shown there, and the box is stepped with each of them by interval arithmetic
 (:mod:`adv_wrappers.certification.interval_dynamics`). The boxes that come out are cut along a grid of cells, and of
-those within a cell the hull is kept, so that their number stays bounded. Hulls hold every state; to keep one of several
-neighbouring states for all would not.
+those within a cell the hull is kept. Cells are small at first, and larger ones are taken whenever there are more boxes
+than are followed at once, so that the few sets of states of the first steps are held closely. Hulls hold every state;
+to keep one of several neighbouring states for all would not.
 
 A cell's possible actions are computed once. Where several are possible the cell is split, until the parts are small
 beside the budget; an action then is taken from the hull of those parts in which it is possible.
 
 The smallest reward so far is kept for every box. The search stops at any time: what the boxes have earned then, and
-what every rest of an episode earns at least, is certified. It starts with large cells, which are cheap, and goes on
-with smaller ones, as small as what is left of the time, or of the number of boxes, seems to allow.
+what every rest of an episode earns at least, is certified. It starts with few boxes at once, and goes on with more, as
+many as what is left of the time, or of the number of boxes, seems to allow.
 """
 
 from __future__ import annotations
@@ -40,11 +41,16 @@ from adv_wrappers.wrappers.base import AnyEnv
 Floats = NDArray[np.float64]
 
 MOST_BOXES = 10_000_000  # that a search steps by default
-_FIRST = 2.0  # the scale of the first round's cells
-_POWER = 4  # the number of boxes grows by about this power of how much smaller cells are
-_FASTER = 1.4  # more boxes are stepped a second where there are more of them
-_MOST_FINER, _LEAST_FINER = 0.3, 0.8  # by how much cells shrink from one round to the next
-_MOST_ROUNDS = 10
+# boxes that the first round follows at once: so many, or these shares of the limits where they are less
+_FIRST, _OF_SECONDS, _OF_BOXES = 1000, 200, 0.01
+_POWER = 1.15  # the number of boxes that a round steps grows by about this power of how many it follows at once
+_FASTER = 2.0  # more boxes are stepped a second where there are more of them
+_LEAST_MORE, _MOST_MORE = 2.0, 32.0  # by how much their number grows from one round to the next
+_FINEST, _COARSER, _COARSEST = (
+    1 / 16,
+    1.5,
+    16.0,
+)  # the scale of the first cells, of the next ones by it, and of the last
 _PIECES = 8  # of the box of starts along every axis
 
 
@@ -56,7 +62,7 @@ class StateBoxCertificate:
         lower: no episode that starts in the box returns less, whatever an attack within the budget does.
         steps: for how many steps all episodes were followed in the round that certified it.
         boxes: how many boxes were stepped, in all rounds.
-        rounds: how many sizes of cells were tried.
+        rounds: how many rounds there were, each with more boxes at once.
         finished: whether episodes were followed to their ends in that round. CartPole's search stops where an episode
             may end early, so that a finished one certifies the largest return.
         start_low, start_high: the box of start states; float64 ``[D]``.
@@ -87,7 +93,7 @@ def certify_all_starts(
         budget_s: seconds, of the monotonic clock; None for no limit. At least one step is followed.
         max_boxes: how many boxes are stepped at most, in all rounds; None for no limit. With ``budget_s=None`` results
             are those of every machine, up to rounding.
-        most_at_once: a round ends where more boxes are to be followed at once, some hundred bytes each.
+        most_at_once: how many boxes are followed at once at most, some hundred bytes each.
 
     Raises:
         ValueRangeError: for other environments, and limits that are none.
@@ -97,7 +103,7 @@ def certify_all_starts(
     >>> import gymnasium as gym
     >>> from adv_wrappers.certification.state_boxes import certify_all_starts
     >>> found = certify_all_starts("zoo:cartpole-dqn", gym.make("CartPole-v1"), 0.001, budget_s=None, max_boxes=5000)
-    >>> 10 < found.lower < 500, found.finished
+    >>> 5 < found.lower < 500, found.finished
     (True, False)
     """
     search = StateBoxSearch(victim, env, eps, scale=scale, within=within, method=method, most_at_once=most_at_once)
@@ -151,46 +157,44 @@ class StateBoxSearch:
         until = math.inf if budget_s is None else time.monotonic() + budget_s
         left = None if max_boxes is None else integer("max_boxes", max_boxes, 1)
         best, boxes, rounds = StateBoxCertificate(-math.inf, 0, 0, 0, False, low, high), 0, 0
-        scale: float | None = _FIRST
+        first = min(_FIRST, _OF_SECONDS * (budget_s or math.inf), _OF_BOXES * (max_boxes or math.inf), self._most)
+        at_once: int | None = max(int(first), 1)
         with one_thread():
-            while scale is not None:
+            while at_once is not None:
                 began, room = time.monotonic(), None if left is None else left - boxes
-                found = SearchRound(self, scale, low, high, until, room)
+                found = SearchRound(self, at_once, low, high, until, room)
                 found.run()
                 boxes, rounds = boxes + found.stepped, rounds + 1
                 if found.lower > best.lower:
                     best = StateBoxCertificate(found.lower, found.steps, 0, 0, found.finished, low, high)
-                if found.stopped or best.lower >= self.dynamics.most or rounds == _MOST_ROUNDS:
+                if found.stopped or not found.coarsened or best.lower >= self.dynamics.most:
                     break
                 now = time.monotonic()
-                affordable = (until - now) * found.stepped / max(now - began, 1e-9)
-                scale = _next_scale(scale, found.stepped, min(affordable, math.inf if left is None else left - boxes))
+                affordable = _FASTER * (until - now) * found.stepped / max(now - began, 1e-9)
+                affordable = min(affordable, math.inf if left is None else left - boxes)
+                at_once = _next_at_once(at_once, found.stepped, affordable, self._most)
         return StateBoxCertificate(best.lower, best.steps, boxes, rounds, best.finished, low, high)
 
-    @property
-    def most_at_once(self) -> int:
-        """How many boxes are followed at once at most."""
-        return self._most
 
-
-def _next_scale(scale: float, stepped: int, affordable: float) -> float | None:
-    """The scale of the next round's cells, so that it takes about the boxes that may still be stepped; None for none.
+def _next_at_once(at_once: int, stepped: int, affordable: float, most: int) -> int | None:
+    """How many boxes the next round follows at once, so that it steps about those that may still be; None for none.
 
     Args:
-        scale: of the last round's cells.
-        stepped: how many boxes it stepped.
-        affordable: how many may still be.
+        at_once: how many the last round followed.
+        stepped: how many it stepped.
+        affordable: how many may still be stepped.
+        most: at once.
     """
-    factor = (stepped / (_FASTER * affordable)) ** (1 / _POWER) if affordable > 0 else math.inf
-    return None if factor > _LEAST_FINER else scale * max(factor, _MOST_FINER)
+    factor = min((max(affordable, 0) / stepped) ** (1 / _POWER), _MOST_MORE, most / at_once)
+    return None if factor < _LEAST_MORE else int(at_once * factor)
 
 
 class SearchRound:
-    """The search with cells of one size.
+    """The search with so many boxes at once.
 
     Args:
         search: what is searched.
-        scale: of the cells.
+        at_once: above how many boxes larger cells are taken.
         start_low, start_high: the box of start states.
         until: the time at which it stops, of the monotonic clock.
         max_boxes: how many boxes are stepped at most; None for any number.
@@ -201,23 +205,23 @@ class SearchRound:
         stepped: how many boxes were stepped.
         finished: whether episodes were followed to their ends.
         stopped: whether a limit stopped it.
+        coarsened: whether it took larger cells.
         low, high: the boxes around all states after ``steps`` steps, ``[N, D]``; axes are those of the dynamics.
         values: the least reward so far in each; ``[N]``.
     """
 
     def __init__(
-        self, search: StateBoxSearch, scale: float, start_low: Floats, start_high: Floats, until: float,
+        self, search: StateBoxSearch, at_once: int, start_low: Floats, start_high: Floats, until: float,
         max_boxes: int | None,
     ) -> None:  # fmt: skip
-        self.search, self.dynamics, self._until, self._max = search, search.dynamics, until, max_boxes
+        self.search, self.dynamics, self._until, self._max, self._most = (
+            search, search.dynamics, until, max_boxes, at_once,
+        )  # fmt: skip
         low, high = _start_boxes(self.dynamics, start_low, start_high)
-        sides = self.dynamics.cells(scale)
-        middle = (low.min(0) + high.max(0)) / 2
-        self.grid = CellGrid(np.where(np.isinf(self.dynamics.periods), middle - sides / 2, -np.pi), sides,
-                             self.dynamics.periods)  # fmt: skip
-        self.actions = CellActions(search.shown, self.grid)
-        self.steps, self.stepped, self.finished, self.stopped = 0, 0, False, False
+        self._middle = (low.min(0) + high.max(0)) / 2
+        self.steps, self.stepped, self.finished, self.stopped, self.coarsened = 0, 0, False, False, False
         self._ended, self._dropped = math.inf, False
+        self._take_cells(_FINEST)
         self._keep(low, high, np.zeros(len(low)))
 
     @property
@@ -228,11 +232,9 @@ class SearchRound:
 
     def run(self) -> None:
         """Follow the boxes to the end of the episode, or to a limit."""
-        limits = self.search.most_at_once, self._max or math.inf
+        most = self._max or math.inf
         while self.steps < self.dynamics.limit and len(self.values):
-            if self.steps and (
-                time.monotonic() >= self._until or len(self.values) > limits[0] or self.stepped >= limits[1]
-            ):
+            if self.steps and (time.monotonic() >= self._until or self.stepped >= most):
                 self.stopped = True
                 return
             self.step()
@@ -258,6 +260,17 @@ class SearchRound:
         kept = values + self.dynamics.least_rest(self.dynamics.limit - self.steps) < self._ended
         self._dropped |= not kept.all()
         self.cells, self.low, self.high, self.values = self.grid.hulls(low[kept], high[kept], values[kept])
+        while len(self.values) > self._most and self._scale < _COARSEST:
+            self.coarsened = True
+            self._take_cells(self._scale * _COARSER)
+            self.cells, self.low, self.high, self.values = self.grid.hulls(self.low, self.high, self.values)
+
+    def _take_cells(self, scale: float) -> None:
+        """Go on with the cells of this scale."""
+        sides, periods = self.dynamics.cells(scale), self.dynamics.periods
+        self._scale = scale
+        self.grid = CellGrid(np.where(np.isinf(periods), self._middle - sides / 2, -np.pi), sides, periods)
+        self.actions = CellActions(self.search.shown, self.grid)
 
 
 def _start_boxes(dynamics: IntervalDynamics, low: Floats, high: Floats) -> tuple[Floats, Floats]:
