@@ -35,7 +35,8 @@ def save_card(
     folder: str | Path, victim: Victim | nn.Module, observation_space: spaces.Space[object] | None = None,
     action_space: spaces.Space[object] | None = None, kind: Kind | Literal["distribution"] | None = None, *,
     environment: str | tuple[str, Mapping[str, object]], observation: Mapping[str, Any] | None = None,
-    select: Select | None = None, clip: bool = False, value: nn.Module | None = None, **about: object,
+    select: Select | None = None, clip: bool = False, value: nn.Module | None = None, stored: torch.dtype | None = None,
+    **about: object,
 ) -> Victim:  # fmt: skip
     """Write a victim as a card, and return it as ``load_victim("card:FOLDER")`` reads it: the same, to the bit.
 
@@ -48,10 +49,12 @@ def save_card(
         observation: of a module that takes normalised observations: ``mean`` and ``std`` (numbers or lists), and
             optionally ``epsilon`` (added to ``std``) and ``clip``. A victim's own are part of it.
         select, clip, value: of a module, as :func:`from_module` takes them.
+        stored: the dtype of weights in the file, where it is not the victim's: ``torch.float16`` takes half of the
+            space of float32. The weights must be numbers of this dtype: round them first.
         **about: what else the card says, such as ``name``, ``measured``, ``source`` and ``licence``; JSON values.
 
     Raises:
-        VictimError: for networks and spaces that a card cannot hold.
+        VictimError: for networks and spaces that a card cannot hold, and weights that ``stored`` would change.
         CardError: for values that JSON cannot hold, and names that belong to the format.
     """
     taken = sorted(set(about) & set(_OWN))
@@ -64,7 +67,7 @@ def save_card(
     name, kwargs = (environment, {}) if isinstance(environment, str) else environment
     parts, weights = _parts(victim)
     card = {"environment": {"id": name, "kwargs": dict(kwargs)}, **parts, **about}
-    weights = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in weights.items()}
+    weights = {key: _stored(key, tensor.detach().cpu(), stored) for key, tensor in weights.items()}
     try:
         read = json.loads(json.dumps(card, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
@@ -72,6 +75,16 @@ def save_card(
     _compare(victim, victim_of(read, dict(weights), "the card", dtype=victim.dtype))
     write_card(folder, "victim", read, weights)
     return load_card(folder, dtype=victim.dtype)
+
+
+def _stored(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """A weight as the file holds it."""
+    found = tensor.to(dtype or tensor.dtype).contiguous().clone()
+    if not torch.equal(found.to(tensor.dtype), tensor):
+        raise VictimError(
+            f"{name} holds numbers that {dtype} would round: round the victim's weights before it is saved"
+        )
+    return found
 
 
 def _victim(

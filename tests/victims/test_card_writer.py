@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
@@ -129,6 +130,20 @@ def test_agents_of_the_zoo(name, tmp_path):
     card = adv.save_card(tmp_path, victim, environment="Any-v0", measured=victim.card["measured"])
     assert card.fingerprint() == victim.fingerprint() and card.card["network"] == victim.card["network"]
     same(victim, card)
+
+
+def test_weights_are_stored_in_half_of_the_space_where_they_fit(tmp_path):
+    net = mlp(3, 8)
+    about = {"environment": "CartPole-v1", "stored": torch.float16}
+    with pytest.raises(VictimError, match=r"policy.0.weight holds numbers that torch.float16 would round"):
+        adv.save_card(tmp_path, net, OBS, DISCRETE, "logits", **about)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_(parameter.half())
+    read = adv.save_card(tmp_path, net, OBS, DISCRETE, "logits", **about)
+    stored = load_file(tmp_path / "weights.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {torch.float16} and read.dtype == torch.float32
+    assert torch.equal(read.params(torch.ones(1, 5)), net(torch.ones(1, 5)))
 
 
 def test_float64(tmp_path):
