@@ -21,18 +21,20 @@ from adv_wrappers.training.train_agent import train_agent
 
 RECIPES: dict[str, dict[str, Any]] = {
     "cartpole": {
-        "env": "CartPole-v1", "eps": 0.05, "steps": 100_000, "num_envs": 8, "robust": Radial(0.8, form="ratio"),
+        "env": "CartPole-v1", "eps": 0.1, "steps": 100_000, "num_envs": 8, "robust": Radial(0.5, form="ratio"),
         "rewards": "raw", "observations": "raw", "checks": 10,
         "settings": {
-            "n_steps": 128, "n_epochs": 10, "batch_size": 256, "learning_rate": 1e-3, "gamma": 0.98,
-            "gae_lambda": 0.8, "ent_coef": 0.0,
+            "n_steps": 128, "n_epochs": 10, "batch_size": 256, "learning_rate": LinearSchedule(0.0, 1e-3),
+            "gamma": 0.98, "gae_lambda": 0.8, "ent_coef": 0.0,
         },
     },
     # eps rises nearly as a power: bounds through a network that was not trained for them are 10^4 times the gap between
     # logits. Equation 6 alone made the policy nearly uniform in 43k steps, so the victim is imitated besides
     "pong": {
-        "env": "PongNoFrameskip-v4", "eps": 1, "steps": 500_000, "num_envs": 16, "victim": "zoo:pong-ppo",
-        "robust": Radial(0.8, SmoothSchedule(0.0, 1.0, end=0.8, bend=0.9, exponent=8.0), "log", imitate=2.0),
+        "env": "PongNoFrameskip-v4", "eps": 1, "steps": 700_000, "num_envs": 16, "victim": "zoo:pong-ppo",
+        "robust": Radial(
+            0.5, SmoothSchedule(0.0, 1.0, end=0.7, bend=0.9, exponent=8.0), "log", imitate=2.0, sharpness=2.0
+        ),
         "rewards": "raw", "checks": 10,
         "settings": {
             "n_steps": 128, "n_epochs": 4, "batch_size": 128, "clip_range": 0.1, "ent_coef": 0.0,
