@@ -1,0 +1,227 @@
+"""The greedy worst case beside the true one: Figure 2 of Oikarinen et al. 2020, on Pong and on short CartPole episodes.
+
+    python benchmarks/reproduce/worst_case.py
+
+On Pong an episode is its second point, as in the paper (appendix B): the agent plays the first one unattacked. AWC is
+Algorithm 1, depth-first, which stops at 5000 sequences; searches that did not finish are counted, where the paper
+leaves them out. On CartPole, cut to a few steps, every search finishes. Writes ``worst_case.json`` as results come (a
+killed run goes on where it stopped), ``worst_case.md`` and ``worst_case.png``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from figures import command, load, machine, releases, save, table, write
+from learning import STYLE
+
+import adv_wrappers as adv
+from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, MUTED
+
+SEQUENCES = 5000  # after which the paper stops a search
+SECONDS = 30.0  # after which one stops here as well: a point may go on for long
+CARTPOLE_STEPS = 12  # of an episode that is searched whole
+CARTPOLE_EPS = (0.02, 0.05, 0.1)
+CARTPOLE_AGENTS = ("zoo:cartpole-dqn", "zoo:cartpole-a2c", "zoo:cartpole-ppo")
+
+
+class SecondPoint(gym.Wrapper[Any, Any, Any, Any]):
+    """Pong's second point as an episode: the agent plays the first one when the game is reset.
+
+    Args:
+        env: Pong.
+        victim: the agent.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], victim: adv.Victim) -> None:
+        super().__init__(env)
+        self.victim = victim
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """The first observation after the first point."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        scored = 0.0
+        while not scored:
+            action = self.victim.act_on(np.asarray(observation)[None])[0]
+            observation, reward, *_, info = self.env.step(action)
+            scored = float(reward)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """A step of the game, which is over with the next point."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, float(reward), bool(terminated or reward), truncated, info
+
+
+def one_point(victim: adv.Victim) -> gym.Env[Any, Any]:
+    """An environment of single points."""
+    return SecondPoint(adv.atari.atari("PongNoFrameskip-v4"), victim)
+
+
+def short_cartpole() -> gym.Env[Any, Any]:
+    """CartPole, cut after a few steps."""
+    return gym.make("CartPole-v1", max_episode_steps=CARTPOLE_STEPS)
+
+
+def measure(
+    victim: adv.Victim, env: Callable[[], gym.Env[Any, Any]], eps: float, episodes: int, seed: int, **limits: Any
+) -> dict[str, Any]:  # fmt: skip
+    """One row: every figure of every episode."""
+    started = time.process_time()
+    found = adv.certify(victim, env, eps, episodes, seed, order="depth-first", quantize=False, **limits).to_dict()
+    names = (
+        "method", "clean_returns", "gwc_returns", "awc_returns", "lowest_found", "lower_returns", "clean_acr",
+        "finished_searches", "node_counts", "sequence_counts",
+    )  # fmt: skip
+    return {"eps": eps, **{name: found[name] for name in names}, "seconds": round(time.process_time() - started, 1)}
+
+
+def won(returns: list[float | None], among: list[bool]) -> str:
+    """The share of +1 among some episodes, and their number."""
+    chosen = [value for value, counts in zip(returns, among, strict=True) if counts]
+    return f"{sum(value == 1 for value in chosen)}/{len(chosen)}" if chosen else ""
+
+
+def compared(row: dict[str, Any]) -> tuple[int, int, float]:
+    """Of the finished searches: how many, in how many GWC is above AWC, and the largest such difference."""
+    pairs = [
+        (gwc, awc) for gwc, awc, finished in
+        zip(row["gwc_returns"], row["awc_returns"], row["finished_searches"], strict=True) if finished
+    ]  # fmt: skip
+    return len(pairs), sum(gwc > awc for gwc, awc in pairs), max((gwc - awc for gwc, awc in pairs), default=0.0)
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Figure 2: shares of +1 by GWC and AWC, and ACR, over eps."""
+    eps, finished = [row["eps"] for row in rows], [row["finished_searches"] for row in rows]
+    everyone = [[True] * len(known) for known in finished]
+
+    def share(name: str, among: list[list[bool]]) -> list[float]:
+        out = []
+        for row, chosen in zip(rows, among, strict=True):
+            values = [value == 1 for value, counts in zip(row[name], chosen, strict=True) if counts]
+            out.append(100 * float(np.mean(values)) if values else float("nan"))
+        return out
+
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+        axes.plot(eps, share("clean_returns", everyone), color=MUTED, lw=1.5, ls=":", label="no attack, +1")
+        axes.plot(eps, share("gwc_returns", everyone), color=ATTACKED, lw=6, alpha=0.5, marker="o", label="GWC, +1")
+        axes.plot(eps, share("awc_returns", finished), color=CLEAN, lw=2.5, marker="s", label="AWC, +1, of finished")
+        unfinished = [100 * (1 - float(np.mean(known))) for known in finished]
+        axes.plot(eps, unfinished, color="#b45309", lw=1.5, ls="--", marker="x", label="searches unfinished")
+        axes.plot(eps, [100 * float(np.mean(row["clean_acr"])) for row in rows], color="#0f766e", lw=2.5, marker="^",
+                  label="ACR")  # fmt: skip
+        axes.set(xlabel="eps, in grey levels", ylabel="%", ylim=(-3, 103))
+        axes.legend(frameon=False)
+        figure.savefig(path, dpi=120)
+        plt.close(figure)
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The whole page."""
+    pong = data["pong"]["rows"]
+    lines = []
+    for row in pong:
+        finished, differ, _ = compared(row)
+        count = len(row["clean_acr"])
+        lines.append([
+            f"{row['eps']:g}", won(row["clean_returns"], [True] * count), won(row["gwc_returns"], [True] * count),
+            won(row["awc_returns"], row["finished_searches"]), f"{count - finished}/{count}", f"{differ}/{finished}",
+            f"{np.mean(row['clean_acr']):.3f}", f"{np.mean(row['node_counts']):.0f}", f"{row['seconds']:.0f}",
+        ])  # fmt: skip
+    header = [
+        "eps", "clean +1", "GWC +1", "AWC +1, of finished", "unfinished", "GWC above AWC, of finished", "ACR",
+        "steps a search", "seconds",
+    ]  # fmt: skip
+    short = []
+    for name, rows in data["cartpole"].items():
+        for row in rows:
+            finished, differ, most = compared(row)
+            known = np.array(row["finished_searches"])
+            awc = np.array([np.nan if value is None else value for value in row["awc_returns"]])[known]
+            short.append([
+                name, f"{row['eps']:g}", f"{np.mean(row['gwc_returns']):.1f}",
+                f"{awc.mean():.1f}" if len(awc) else "", f"{len(known) - finished}/{len(known)}",
+                f"{differ}/{finished}", f"{most:g}", f"{np.mean(row['clean_acr']):.2f}",
+            ])  # fmt: skip
+    parts = [
+        "# The greedy worst case and the true one",
+        f"Made by `{data['command']}`\n\non {data['machine']}; {data['releases']}.",
+        "GWC (Algorithm 2 of Oikarinen et al. 2020) follows the worst of the possible actions at every step, AWC "
+        "(Algorithm 1) every sequence of possible actions. GWC is cheap, and an estimate: it may be above what an "
+        "attack reaches. AWC is a bound where its search finishes. ACR is the share of steps of the clean path with "
+        f"one possible action. On Pong a search stops after {SEQUENCES} sequences or {SECONDS:.0f} seconds.",
+        f"## Pong, one point an episode\n\n{data['pong']['agent']}, bounds by `{pong[0]['method']}`, eps in grey "
+        f"levels (1 is 1/255 of the range), {len(pong[0]['clean_acr'])} episodes; shares of episodes that the agent "
+        "wins. A search that finds -1 is over, as there is nothing worse, and where GWC is -1 there is none.\n\n"
+        + table(header, lines),
+        "![shares of points won over eps](worst_case.png)",
+        f"## CartPole, {CARTPOLE_STEPS} steps an episode\n\nReturns are steps; eps in raw units, "
+        "bounds by `crown`.\n\n" + table(
+            ["agent", "eps", "GWC", "AWC", "unfinished", "GWC above AWC, of finished", "largest difference", "ACR"],
+            short,
+        ),
+    ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Measure what is missing, then write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--agent", default="zoo:pong-radial-ppo", help="a hardened agent of Pong")
+    parser.add_argument("--eps", type=float, nargs="+", default=[0.5, 1.0, 1.25, 1.5], help="in grey levels")
+    parser.add_argument("--method", default="interval", help="of the bounds on Pong")
+    parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", module="gymnasium")
+    path = arguments.out / "worst_case.json"
+    data = load(path)
+    made = {"command": command(sys.argv[1:]), "machine": machine(), "releases": releases("ale-py")}
+    victim = adv.load_victim(arguments.agent)
+    about = {"agent": arguments.agent if arguments.agent.startswith("zoo:") else str((victim.card or {}).get("name"))}
+    about |= {"fingerprint": victim.fingerprint(), "episodes": arguments.episodes, "seed": arguments.seed}
+    old = data.get("pong", {})
+    same = {key: old.get(key) for key in about} == about
+    data = {**made, "pong": {**about, "rows": old["rows"] if same else []}, "cartpole": data.get("cartpole", {})}
+    for name in CARTPOLE_AGENTS:
+        rows = data["cartpole"].setdefault(name, [])
+        for eps in CARTPOLE_EPS:
+            if eps not in [row["eps"] for row in rows]:
+                rows.append(measure(
+                    adv.load_victim(name), short_cartpole, eps, arguments.episodes, arguments.seed, budget_s=None,
+                    max_sequences=None, max_nodes=20_000,
+                ))  # fmt: skip
+                save(path, data)
+                print(name, eps, compared(rows[-1]), f"{rows[-1]['seconds']:.0f} s", flush=True)
+    rows = data["pong"]["rows"]
+    for eps in arguments.eps:
+        if eps not in [row["eps"] for row in rows]:
+            env = functools.partial(one_point, victim)
+            rows.append(measure(
+                victim, env, eps, arguments.episodes, arguments.seed, method=arguments.method, budget_s=SECONDS,
+                max_sequences=SEQUENCES, max_nodes=None, least_return=-1.0,
+            ))  # fmt: skip
+            rows.sort(key=lambda row: float(row["eps"]))
+            save(path, data)
+            print("pong", eps, compared(rows[-1]), f"{rows[-1]['seconds']:.0f} s", flush=True)
+    draw(rows, arguments.out / "worst_case.png")
+    write(arguments.out / "worst_case.md", markdown(data))
+
+
+if __name__ == "__main__":
+    main()

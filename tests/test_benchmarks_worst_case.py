@@ -1,0 +1,81 @@
+"""The script of the greedy worst case: an episode is Pong's second point, and the page counts what was searched."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import adv_wrappers as adv
+
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "reproduce"
+
+
+@pytest.fixture(scope="module")
+def script():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FOLDER))
+        spec = importlib.util.spec_from_file_location("worst_case_script", FOLDER / "worst_case.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module
+    for name in ("figures", "learning"):  # the script's neighbours, of which other folders may have their own
+        sys.modules.pop(name, None)
+
+
+class Points(gym.Env):
+    """Every third step scores: +1 for action 1, else -1."""
+
+    observation_space, action_space = spaces.Box(0, 9, (1,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        scored = (1.0 if action else -1.0) if self.t % 3 == 0 else 0.0
+        return np.full(1, self.t, np.float32), scored, False, False, {}
+
+
+def test_an_episode_is_the_second_point(script):
+    victim = adv.from_module(lambda x: x * 0 + 1, Points.observation_space, Points.action_space, "action")
+    env = script.SecondPoint(Points(), victim)
+    assert env.reset(seed=0)[0] == [3.0]
+    steps = [env.step(0) for _ in range(3)]
+    assert [reward for _, reward, *_ in steps] == [0, 0, -1] and [step[2] for step in steps] == [False, False, True]
+
+
+def row(eps, gwc, awc, finished):
+    count = len(gwc)
+    return {
+        "eps": eps, "method": "interval", "clean_returns": [1.0] * count, "gwc_returns": gwc, "awc_returns": awc,
+        "lower_returns": gwc, "lowest_found": gwc, "clean_acr": [0.5] * count, "finished_searches": finished,
+        "node_counts": [10] * count, "sequence_counts": [2] * count, "seconds": 3.0,
+    }  # fmt: skip
+
+
+def test_the_page_counts_finished_searches_apart(script):
+    pong = row(1.0, [1.0, 1.0, -1.0, 1.0], [1.0, -1.0, -1.0, None], [True, True, True, False])
+    assert script.compared(pong) == (3, 1, 2.0)
+    assert script.won(pong["awc_returns"], pong["finished_searches"]) == "1/3" and script.won([], []) == ""
+    short = row(0.05, [12.0, 12.0], [9.0, None], [True, False])
+    about = {"command": "python x", "machine": "a machine", "releases": "a release"}
+    page = script.markdown({**about, "pong": {"agent": "zoo:a", "rows": [pong]}, "cartpole": {"zoo:b": [short]}})
+    assert "| 1 | 4/4 | 3/4 | 1/3 | 1/4 | 1/3 | 0.500 | 10 | 3 |" in page
+    assert "| zoo:b | 0.05 | 12.0 | 9.0 | 1/2 | 1/1 | 3 | 0.50 |" in page
+
+
+def test_a_short_episode_is_searched_whole(script, tmp_path):
+    found = script.measure(
+        adv.load_victim("zoo:cartpole-dqn"), script.short_cartpole, 0.05, 1, 0, budget_s=None, max_sequences=None,
+        max_nodes=20_000,
+    )  # fmt: skip
+    assert found["finished_searches"] == [True] and found["awc_returns"][0] <= found["gwc_returns"][0] <= 12
+    script.draw([row(1.0, [1.0, -1.0], [1.0, -1.0], [True, True])], tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 5000
