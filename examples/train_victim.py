@@ -93,11 +93,11 @@ RECIPES: dict[str, dict[str, Any]] = {
         "checks": 32, "episodes": 20,
     },
     "cartpole-radial-ppo": {  # of adv.train_agent: hardened by RADIAL-PPO
-        "env": "CartPole-v1", "eps": 0.05, "robust": Radial(0.8, form="ratio"), "num_envs": 8, "steps": 100_000,
+        "env": "CartPole-v1", "eps": 0.1, "robust": Radial(0.5, form="ratio"), "num_envs": 8, "steps": 100_000,
         "checks": 10, "episodes": 10, "rewards": "raw", "observations": "raw",
         "settings": {
-            "n_steps": 128, "n_epochs": 10, "batch_size": 256, "learning_rate": 1e-3, "gamma": 0.98,
-            "gae_lambda": 0.8, "ent_coef": 0.0,
+            "n_steps": 128, "n_epochs": 10, "batch_size": 256, "learning_rate": LinearSchedule(0.0, 1e-3),
+            "gamma": 0.98, "gae_lambda": 0.8, "ent_coef": 0.0,
         },
     },
     "hopper-ppo": {"env": "Hopper-v5", "steps": 2_000_000} | MUJOCO,
