@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from adv_wrappers.core.types import Info
+from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ValueRangeError
 from adv_wrappers.utils.numbers import integer
 
@@ -81,9 +82,11 @@ def as_json(about: Mapping[str, object]) -> dict[str, Any]:
 
 
 def describe_settings(value: Any) -> Any:
-    """Settings in JSON: classes and functions by their names, other objects by the names of their classes."""
+    """Settings in JSON: values as such, classes and functions by their names, others by the names of their classes."""
     if isinstance(value, _PLAIN):
         return value
+    if isinstance(value, Value):
+        return value.to_dict()
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):

@@ -314,6 +314,17 @@ def test_a_robust_training_resumes_and_tells_another_apart(tmp_path, monkeypatch
     assert on.record[-1]["steps"] == 256
 
 
+def test_a_training_with_another_schedule_is_another(tmp_path):
+    small = {**SMALL, "steps": 64, "checks": 1}
+    for rate in (LinearSchedule(0.0, 1e-3), LinearSchedule(0.0, 1e-4)):
+        settings = {**small, "settings": {**SMALL["settings"], "learning_rate": rate}}
+        if rate.last == 1e-3:
+            train_agent("CartPole-v1", eps=0.02, robust="radial", out=tmp_path, **settings)
+            continue
+        with pytest.raises(ValueRangeError, match=r"holds another training, with .*learning_rate"):
+            train_agent("CartPole-v1", eps=0.02, robust="radial", out=tmp_path, **settings)
+
+
 def test_an_agent_on_images_trains_from_scratch_and_from_a_victim(tmp_path):
     small = {**SMALL, "steps": 64, "settings": {"n_steps": 8, "n_epochs": 1}}
     first = train_agent(Pictures, None, rewards="clipped", out=tmp_path, **small)
