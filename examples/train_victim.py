@@ -111,6 +111,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     } | RADIAL_ATARI,
     "bankheist-ppo": {"env": "BankHeistNoFrameskip-v4", "rom": "bank_heist"} | ATARI,
     "roadrunner-ppo": {"env": "RoadRunnerNoFrameskip-v4", "rom": "road_runner"} | ATARI,
+    "roadrunner-radial-ppo": {
+        "env": "RoadRunnerNoFrameskip-v4", "victim": "zoo:roadrunner-ppo", "steps": 500_000, "rewards": "clipped",
+    } | RADIAL_ATARI,
 }  # fmt: skip
 CHOOSE, SCORE = 1_000_000, 2_000_000  # disjoint blocks of evaluation seeds
 
