@@ -52,6 +52,11 @@ def pong() -> gym.Env[Any, Any]:
     return FirstPoint(atari("PongNoFrameskip-v4"))
 
 
+def roadrunner() -> gym.Env[Any, Any]:
+    """The first hundred decisions of RoadRunner."""
+    return gym.wrappers.TimeLimit(atari("RoadRunnerNoFrameskip-v4"), 100)
+
+
 @dataclass(frozen=True)
 class Case:
     """An agent, its environment, and the radii."""
@@ -66,16 +71,29 @@ class Case:
     width: int = 32
     attacks: tuple[str, ...] = ATTACKS
     least_return: float | None = None
+    method: Method | None = None
 
 
 CARTPOLE: dict[str, Any] = {"env": "CartPole-v1", "eps": (0.01, 0.02, 0.05)}
 MOUNTAINCAR: dict[str, Any] = {"env": "MountainCar-v0", "eps": (0.005, 0.01, 0.05), "scale": HALF}
+ATARI: dict[str, Any] = {"width": 2, "attacks": ("min-best", "beam")}
 CASES = (
-    *(Case(f"cartpole-{kind}", f"zoo:cartpole-{kind}", **CARTPOLE) for kind in ("dqn", "radial-dqn", "a2c", "ppo")),
+    *(Case(f"cartpole-{kind}", f"zoo:cartpole-{kind}", **CARTPOLE) for kind in (
+        "dqn", "radial-dqn", "a2c", "ppo", "radial-ppo"
+    )),
     Case("mountaincar-dqn", "zoo:mountaincar-dqn", **MOUNTAINCAR),
+    Case("pong-ppo", "zoo:pong-ppo", pong, (1.0,), episodes=1, max_nodes=200, least_return=-1.0, **ATARI),
     Case(
-        "pong-ppo", "zoo:pong-ppo", pong, (1.0,), episodes=1, max_nodes=200, width=2, least_return=-1.0,
-        attacks=("min-best", "beam"),
+        "pong-radial-ppo", "zoo:pong-radial-ppo", pong, (1.0,), max_nodes=5000, least_return=-1.0, method="interval",
+        **ATARI,
+    ),
+    Case(
+        "roadrunner-ppo", "zoo:roadrunner-ppo", roadrunner, (1.0,), episodes=1, max_nodes=200, least_return=0.0,
+        method="interval", **ATARI,
+    ),
+    Case(
+        "roadrunner-radial-ppo", "zoo:roadrunner-radial-ppo", roadrunner, (1.0,), max_nodes=5000, least_return=0.0,
+        method="interval", **ATARI,
     ),
 )  # fmt: skip
 CONTINUOUS = (("zoo:hopper-ppo", "Hopper-v5"), ("zoo:walker2d-ppo", "Walker2d-v5"))
@@ -170,8 +188,9 @@ def main() -> None:
             began = time.process_time()
             found = certified_ranges(
                 case.ref, case.env, case.eps[:count], case.episodes or arguments.episodes, arguments.seed,
-                arguments.method, None, scale=case.scale, attacks=case.attacks, least_return=case.least_return,
-                max_nodes=case.max_nodes or arguments.max_nodes, width=case.width, out=arguments.work / case.name,
+                case.method or arguments.method, None, scale=case.scale, attacks=case.attacks,
+                least_return=case.least_return, max_nodes=case.max_nodes or arguments.max_nodes, width=case.width,
+                out=arguments.work / case.name,
             )  # fmt: skip
             result = json.loads(json.dumps(found.to_dict()))
             result["settings"]["victim"]["ref"] = case.ref if case.ref.startswith("zoo:") else f"card:{case.name}"
