@@ -37,3 +37,8 @@ def test_processors_have_names(figures, said, name):
 def test_a_machine_is_its_processor_and_versions(figures):
     processor, machine = figures.processor(), figures.machine()
     assert processor and machine.startswith(f"{processor}, ") and "torch" in machine
+
+
+def test_a_span_is_a_mean_and_a_range_of_what_is_known(figures):
+    assert figures.span([1.0, None, 2.0]) == "2 (1 to 2)" and figures.span([0.25, 0.5], 2) == "0.38 (0.25 to 0.50)"
+    assert figures.span([499.6, 500.4]) == "500" and figures.span([None]) == figures.span([]) == ""

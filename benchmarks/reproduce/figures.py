@@ -169,6 +169,15 @@ def command(arguments: Sequence[str]) -> str:
     return " ".join(["python", "/".join(parts), *(shlex.quote(item) for item in shown)])
 
 
+def span(values: Iterable[float | None], digits: int = 0) -> str:
+    """The mean of the values that are known, and their range where they differ; nothing where none is."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    low, high = (f"{value:.{digits}f}" for value in (min(known), max(known)))
+    return low if low == high else f"{statistics.fmean(known):.{digits}f} ({low} to {high})"
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]

@@ -12,7 +12,6 @@ given by ``--agents``, as ``GAME:NAME=REFERENCE``. Writes ``radial.json`` as row
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import time
 import warnings
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from figures import command, load, machine, save, table, write
+from figures import command, load, machine, save, span, table, write
 
 import adv_wrappers as adv
 from adv_wrappers.training.radial import Radial, SARegularizer
@@ -139,15 +138,6 @@ def figure(data: dict[str, Any], path: Path) -> None:
     plt.close(shown)
 
 
-def span(values: list[float | None], digits: int = 0) -> str:
-    """The mean of some values, and their range; nothing where one of them was not measured."""
-    known = [value for value in values if value is not None]
-    if len(known) < len(values) or not known:
-        return ""
-    low, high = (f"{value:.{digits}f}" for value in (min(known), max(known)))
-    return low if low == high else f"{statistics.fmean(known):.{digits}f} ({low} to {high})"
-
-
 def markdown(data: dict[str, Any]) -> str:
     """The whole page."""
     parts = [
@@ -170,7 +160,8 @@ def markdown(data: dict[str, Any]) -> str:
                 clean = span([row["clean"] for row in rows], 1) if eps == game.eps[0] else ""
                 radius = f"{eps:g}/{game.unit}" if game.unit > 1 else f"{eps:g}"
                 cells = [span([row[what] for row in at], 1) for what in ("fgsm", "pgd", "gwc")]
-                cells += [span([row["acr"] for row in at], 2), span([row["lower"] for row in at])]
+                lower = [row["lower"] for row in at]
+                cells += [span([row["acr"] for row in at], 2), "" if None in lower else span(lower)]
                 first = [method, str(len(rows)), clean] if eps == game.eps[0] else ["", "", ""]
                 lines.append([*first, radius, *cells])
         if lines:

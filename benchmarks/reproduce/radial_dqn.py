@@ -19,7 +19,7 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from figures import command, load, machine, save, table, write
+from figures import command, load, machine, save, span, table, write
 
 import adv_wrappers as adv
 from adv_wrappers.certification.state_boxes import certify_all_starts
@@ -98,15 +98,6 @@ def measure(game: Game, victim: adv.Victim, row: dict[str, Any], arguments: argp
             "gwc": found.gwc, "acr": found.acr, "lower": boxes.lower if boxes else None,
             "seconds": round(time.process_time() - began, 1),
         }  # fmt: skip
-
-
-def span(values: list[float | None], digits: int = 0) -> str:
-    """The mean of some values, and their range; nothing where one of them was not measured."""
-    values = [value for value in values if value is not None]
-    if not values:
-        return ""
-    low, high = (f"{value:.{digits}f}" for value in (min(values), max(values)))
-    return low if low == high else f"{statistics.fmean(values):.{digits}f} ({low} to {high})"
 
 
 def section(game: Game, rows: dict[str, Any]) -> str:
