@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from pathlib import Path
 
@@ -10,19 +9,14 @@ import pytest
 
 from adv_wrappers.certification.sandwich import certified_ranges
 from adv_wrappers.victims import zoo_names
+from tests.result_scripts import result_script
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "benchmarks" / "reproduce"
 
 
 @pytest.fixture(scope="module")
 def certificates():
-    spec = importlib.util.spec_from_file_location("certificates_of_results", FOLDER / "certificates.py")
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        patch.setitem(__import__("sys").modules, spec.name, module)  # dataclasses look their module up
-        spec.loader.exec_module(module)
+    with result_script("certificates") as module:
         yield module
 
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "reproduce"
+from tests.result_scripts import result_script
 
 
 @pytest.fixture(scope="module")
 def imitation():
-    spec = importlib.util.spec_from_file_location("imitation_of_results", FOLDER / "imitation.py")
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        patch.setitem(__import__("sys").modules, spec.name, module)  # dataclasses look their module up
-        spec.loader.exec_module(module)
+    with result_script("imitation") as module:
         yield module
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -13,21 +9,13 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries.director import Director
-
-FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "reproduce"
+from tests.result_scripts import result_script
 
 
 @pytest.fixture(scope="module")
 def script():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        spec = importlib.util.spec_from_file_location("learned_timing_script", FOLDER / "learned_timing.py")
-        module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
-        spec.loader.exec_module(module)
+    with result_script("learned_timing") as module:
         yield module
-    for name in ("figures", "learning"):  # the script's neighbours, of which other folders may have their own
-        sys.modules.pop(name, None)
 
 
 def test_a_threshold_is_found_and_nothing_is_measured_twice(script):

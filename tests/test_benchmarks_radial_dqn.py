@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import sys
-from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "reproduce"
+from tests.result_scripts import result_script
 
 
 @pytest.fixture(scope="module")
 def script():
     pytest.importorskip("stable_baselines3")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        spec = importlib.util.spec_from_file_location("radial_dqn_script", FOLDER / "radial_dqn.py")
-        module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
-        spec.loader.exec_module(module)
+    with result_script("radial_dqn") as module:
         yield module
-    sys.modules.pop("figures", None)  # the script's neighbour, of which other folders may have their own
 
 
 def agent(script, lower, clean=500.0):

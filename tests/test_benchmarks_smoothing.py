@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -13,20 +10,13 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.core.budgets import L2
-
-FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "reproduce"
+from tests.result_scripts import result_script
 
 
 @pytest.fixture(scope="module")
 def script():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        spec = importlib.util.spec_from_file_location("smoothing_script", FOLDER / "smoothing.py")
-        module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
-        spec.loader.exec_module(module)
+    with result_script("smoothing") as module:
         yield module
-    sys.modules.pop("figures", None)  # the script's neighbour, of which other folders may have their own
 
 
 def row(returns, attacked, name="fgsm, 1 step, 1 sigma"):

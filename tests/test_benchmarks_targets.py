@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
 import adv_wrappers as adv
+from tests.result_scripts import result_script
 
 pytest.importorskip("stable_baselines3")
-
-FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "reproduce"
 
 
 @pytest.fixture
 def targets(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    spec = importlib.util.spec_from_file_location("resilience_targets", FOLDER / "resilience_targets.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "CHECKPOINTS", 2)
-    for settings in module.TABLES.values():
-        monkeypatch.setitem(settings, "steps", 120)
-    return module
+    with result_script("resilience_targets") as module:
+        monkeypatch.setattr(module, "CHECKPOINTS", 2)
+        for settings in module.TABLES.values():
+            monkeypatch.setitem(settings, "steps", 120)
+        yield module
 
 
 def test_the_best_checkpoint_is_a_card_and_a_second_run_trains_nothing(targets, tmp_path, monkeypatch, capsys):

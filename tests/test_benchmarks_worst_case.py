@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import adv_wrappers as adv
-
-FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "reproduce"
+from tests.result_scripts import result_script
 
 
 @pytest.fixture(scope="module")
 def script():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        spec = importlib.util.spec_from_file_location("worst_case_script", FOLDER / "worst_case.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+    with result_script("worst_case") as module:
         yield module
-    for name in ("figures", "learning"):  # the script's neighbours, of which other folders may have their own
-        sys.modules.pop(name, None)
 
 
 class Points(gym.Env):

@@ -1,0 +1,30 @@
+"""Scripts of ``benchmarks/reproduce``, loaded for the tests of what they compute and write."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "reproduce"
+
+
+@contextmanager
+def result_script(name: str) -> Iterator[ModuleType]:
+    """The script ``name`` as a module; its neighbours, of which other folders may have their own, are forgotten."""
+    before = set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FOLDER))
+        spec = importlib.util.spec_from_file_location(f"{name}_of_results", FOLDER / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        patch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
+        spec.loader.exec_module(module)
+        yield module
+    for other in set(sys.modules) - before:
+        if Path(getattr(sys.modules[other], "__file__", None) or "/").parent == FOLDER:
+            del sys.modules[other]
