@@ -205,7 +205,6 @@ class SearchRound:
         stepped: how many boxes were stepped.
         finished: whether episodes were followed to their ends.
         stopped: whether a limit stopped it.
-        coarsened: whether it took larger cells.
         low, high: the boxes around all states after ``steps`` steps, ``[N, D]``; axes are those of the dynamics.
         values: the least reward so far in each; ``[N]``.
     """
@@ -219,7 +218,7 @@ class SearchRound:
         )  # fmt: skip
         low, high = _start_boxes(self.dynamics, start_low, start_high)
         self._middle = (low.min(0) + high.max(0)) / 2
-        self.steps, self.stepped, self.finished, self.stopped, self.coarsened = 0, 0, False, False, False
+        self.steps, self.stepped, self.finished, self.stopped = 0, 0, False, False
         self._ended, self._dropped = math.inf, False
         self._take_cells(_FINEST)
         self._keep(low, high, np.zeros(len(low)))
@@ -229,6 +228,11 @@ class SearchRound:
         """The certified return so far."""
         rest = self.dynamics.least_rest(self.dynamics.limit - self.steps)
         return min(self._ended, float(self.values.min(initial=math.inf)) + rest)
+
+    @property
+    def coarsened(self) -> bool:
+        """Whether it took larger cells than the first."""
+        return self._scale > _FINEST
 
     def run(self) -> None:
         """Follow the boxes to the end of the episode, or to a limit."""
@@ -261,7 +265,6 @@ class SearchRound:
         self._dropped |= not kept.all()
         self.cells, self.low, self.high, self.values = self.grid.hulls(low[kept], high[kept], values[kept])
         while len(self.values) > self._most and self._scale < _COARSEST:
-            self.coarsened = True
             self._take_cells(self._scale * _COARSER)
             self.cells, self.low, self.high, self.values = self.grid.hulls(self.low, self.high, self.values)
 

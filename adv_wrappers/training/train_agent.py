@@ -207,17 +207,9 @@ def train_agent(
         logs = None if tensorboard is None else str(tensorboard)
         checkpoint = checkpoints.resume_from
         model = make_agent(
-            make_vector(),
-            algorithm,
-            agent_settings,
-            parts,
-            seed,
-            logs,
-            checkpoint,
-            rewards,
-            method is not None,
+            make_vector(), algorithm, agent_settings, parts, seed, logs, checkpoint, rewards, method is not None,
             observations == "normalized",
-        )
+        )  # fmt: skip
         agent = AgentTrainer(model, live_victim(model, select))
         bounds = None
         if method is not None and budget is not None:
