@@ -67,10 +67,11 @@ class ShownBoxes:
         """Which actions are possible in boxes ``[N, D]``, ``[N, A]``."""
         parts = list[Tensor]()
         for first, last in self._inputs(low, high):
-            found = possible_actions(self._victim, first, last, "interval")
+            hull = first.amin(0, keepdim=True), last.amax(0, keepdim=True)
+            found = possible_actions(self._victim, first, last, "interval", hull)
             unsure = found.sum(1) > 1  # the rest is decided by the cheapest bounds
             if self._method != "interval" and unsure.any():
-                found[unsure] &= possible_actions(self._victim, first[unsure], last[unsure], self._method)
+                found[unsure] &= possible_actions(self._victim, first[unsure], last[unsure], self._method, hull)
             parts.append(found)
         return torch.cat(parts).cpu().numpy()
 

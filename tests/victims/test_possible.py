@@ -55,9 +55,18 @@ def test_float32_around_a_tie(method):
         start, end = torch.where(same, middle, start), torch.where(same, end, middle)
     for radius in (0.0, 1e-6):
         low, high = torch.minimum(start, end) - radius, torch.maximum(start, end) + radius
-        possible = possible_actions(victim, low, high, method)
-        assert len(low) == 30 and possible.all()
-        assert (possible | ~played(victim, inside(low, high, 100))).all()
+        seen = played(victim, inside(low, high, 100))
+        for hull in (None, (low.amin(0, keepdim=True), high.amax(0, keepdim=True))):
+            possible = possible_actions(victim, low, high, method, hull)
+            assert len(low) == 30 and possible.all() and seen.any(0).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rounding_errors_of_the_widest_box_exclude_no_more(method):
+    victim, x = chooser(mlp(4, 3), "q"), randn(300, 4)
+    alone = possible_actions(victim, x - 0.02, x + 0.02, method)
+    together = possible_actions(victim, x - 0.02, x + 0.02, method, (x.amin(0, True) - 1, x.amax(0, True) + 1))
+    assert (together | ~alone).all() and (together != alone).float().mean() < 0.02
 
 
 @pytest.mark.parametrize("method", ["interval", "crown"])
