@@ -39,8 +39,7 @@ class CellGrid:
         Returns:
             Numbers of cells ``[M]``, hulls ``[M, D]`` twice, and the least of the ``values`` in each, ``[M]``.
         """
-        first = np.floor((low - self.origin) / self.sides).astype(np.int64)
-        last = np.maximum(np.ceil((high - self.origin) / self.sides).astype(np.int64) - 1, first)
+        first, last = self._places(low, high)
         found = np.empty(0, np.int64), low[:0], high[:0], values[:0]
         ends = np.cumsum((last - first + 1).prod(1))
         row = 0
@@ -52,6 +51,19 @@ class CellGrid:
             found = joined(*(np.concatenate(pair) for pair in zip(found, cut, strict=True)))
             row = until
         return found
+
+    def pieces(self, low: Floats, high: Floats) -> float:
+        """Into how many pieces :meth:`hulls` cuts boxes ``[N, D]``, all together; infinity where it would raise."""
+        first, last = self._places(low, high)
+        half, once = 1 << (self._bits - 1), np.isinf(self.periods)
+        if not ((first >= -half) & (last < half))[:, once].all():
+            return math.inf
+        return float((last - first + 1.0).prod(1).sum())
+
+    def _places(self, low: Floats, high: Floats) -> tuple[Integers, Integers]:
+        """The indices of the first and the last cell of boxes along every axis, ``[N, D]`` twice."""
+        first = np.floor((low - self.origin) / self.sides).astype(np.int64)
+        return first, np.maximum(np.ceil((high - self.origin) / self.sides).astype(np.int64) - 1, first)
 
     def _cut(
         self, first: Integers, last: Integers, low: Floats, high: Floats, values: Floats

@@ -167,10 +167,9 @@ class CartPoleDynamics(IntervalDynamics):
         self._turn = self._push / (reach * rate)
 
     def cells(self, scale: float) -> Floats:
-        # from one start, velocities differ by about whole pushes: cells smaller than a push keep them apart at the cost
-        # of large ones. More starts have velocities in between
-        turn = self._turn * scale / 4
-        return np.array([0.8 * math.sqrt(scale), self._push / 4, turn, turn])
+        # of sides that shrink alike, searches of a given number of boxes get less far
+        place, turn = math.sqrt(scale), self._turn * scale / 4
+        return np.array([0.8 * place, self._push / 2 * place, turn, turn])
 
     def state(self) -> Floats:
         return np.array(self.env.state, np.float64)

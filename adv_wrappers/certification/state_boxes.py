@@ -46,11 +46,9 @@ _FIRST, _OF_SECONDS, _OF_BOXES = 1000, 200, 0.01
 _POWER = 1.15  # the number of boxes that a round steps grows by about this power of how many it follows at once
 _FASTER = 2.0  # more boxes are stepped a second where there are more of them
 _LEAST_MORE, _MOST_MORE = 2.0, 32.0  # by how much their number grows from one round to the next
-_FINEST, _COARSER, _COARSEST = (
-    1 / 16,
-    1.5,
-    16.0,
-)  # the scale of the first cells, of the next ones by it, and of the last
+# the scale of the first cells, by how much that of the next ones is larger, and that of the last
+_FINEST, _COARSER, _COARSEST = 1 / 512, 1.5, 16.0
+_CUTS = 32  # into how many pieces boxes are cut at most, for each that is followed at once
 _PIECES = 8  # of the box of starts along every axis
 
 
@@ -263,7 +261,10 @@ class SearchRound:
         """Hold these boxes as hulls within cells, but for those that cannot lower what is certified."""
         kept = values + self.dynamics.least_rest(self.dynamics.limit - self.steps) < self._ended
         self._dropped |= not kept.all()
-        self.cells, self.low, self.high, self.values = self.grid.hulls(low[kept], high[kept], values[kept])
+        low, high, values = low[kept], high[kept], values[kept]
+        while self._scale < _COARSEST and self.grid.pieces(low, high) > _CUTS * self._most:
+            self._take_cells(self._scale * _COARSER)
+        self.cells, self.low, self.high, self.values = self.grid.hulls(low, high, values)
         while len(self.values) > self._most and self._scale < _COARSEST:
             self._take_cells(self._scale * _COARSER)
             self.cells, self.low, self.high, self.values = self.grid.hulls(self.low, self.high, self.values)

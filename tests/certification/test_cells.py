@@ -46,3 +46,11 @@ def test_cells_that_are_too_far_away_are_refused():
     grid = CellGrid(np.zeros(4), np.full(4, 1e-6), np.full(4, np.inf))
     with pytest.raises(ValueRangeError, match="within 16384 cells"):
         grid.hulls(np.ones((1, 4)), np.ones((1, 4)), np.zeros(1))
+    assert grid.pieces(np.ones((1, 4)), np.ones((1, 4))) == np.inf
+
+
+def test_pieces_are_counted_before_boxes_are_cut():
+    grid = CellGrid(np.zeros(2), np.array([0.5, 2 * np.pi / 8]), np.array([np.inf, 2 * np.pi]))
+    low, high = np.array([[0.1, 0.1], [10.2, 0.1]]), np.array([[1.1, 1.0], [10.3, 8 * np.pi + 0.1]])
+    assert grid.pieces(low, high) == 3 * 2 + 1 * 33
+    assert len(grid.hulls(low[:1], high[:1], np.zeros(1))[0]) == 6

@@ -196,6 +196,17 @@ def test_mountain_car_reaches_the_goal():
     assert search.run(np.array([-0.5, 0.0]), np.array([-0.5, 0.0]), None, 500).lower == -200
 
 
+def test_cells_are_as_large_as_many_starts_need():
+    """The finest cells could not be numbered within the width of all starts, and would cut them into billions."""
+    env = gym.make("CartPole-v1")
+    env.unwrapped.force_mag = 0.5
+    search = StateBoxSearch(upright(), env, 0.01)
+    low, high = search.dynamics.start_low, search.dynamics.start_high
+    one, all_ = (SearchRound(search, 500, first, high, np.inf, None) for first in (high, low))
+    assert one._scale < all_._scale and 0 < len(all_.values) <= 500
+    assert search.run(low, high, None, 2000).lower > 0
+
+
 def test_budgets_by_feature_and_whole_spaces():
     env = gym.make("Pendulum-v1", max_episode_steps=5)
     small, large, all_ = (
