@@ -31,8 +31,9 @@ from pathlib import Path
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.evaluation.environments import MakeEnv
-from adv_wrappers.training.resilience_measurement import How, Measurement, MeasurementProgress
+from adv_wrappers.training.resilience_measurement import Measurement, MeasurementProgress
 from adv_wrappers.training.resilience_result import Resilience, Robustness
+from adv_wrappers.training.timed_actors import How
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import Victim

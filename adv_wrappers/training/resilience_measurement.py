@@ -14,32 +14,28 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
-from adv_wrappers.actions.worst import WorstAction
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.adversaries.timed import Induce, Timed
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.perturbation import Perturbation, When
+from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import Value
-from adv_wrappers.errors import CardError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory, spaces_of
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, draw_seeds, play_episodes
-from adv_wrappers.presets import as_threat
-from adv_wrappers.snapshots import check_repeats
 from adv_wrappers.timing import And, AtMost
 from adv_wrappers.training.episode_log import EpisodeLog, TrainingEpisode
 from adv_wrappers.training.resilience_result import AttackedEpisodes, Resilience, Robustness, TransferRow
 from adv_wrappers.training.stop_rule import StopRule
+from adv_wrappers.training.timed_actors import How, actors_of
 from adv_wrappers.training.train_adversary import check_algorithm, train_adversary
 from adv_wrappers.training.training_folder import as_json, check_same, describe_settings, read_record
 from adv_wrappers.utils.files import write
@@ -50,7 +46,6 @@ from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 from adv_wrappers.wrappers.stack import wrap
 
-INDUCE = ("worst", "any")
 HARD = 10.0  # beyond a hard budget a perturbation costs, in training, this many budgets, or r_max by this if more
 # of the adversary's algorithm on flat observations; images keep its own, but for gamma
 SETTINGS: dict[str, dict[str, JSON]] = {
@@ -60,7 +55,6 @@ SETTINGS: dict[str, dict[str, JSON]] = {
 # arguments of train_adversary that are no settings of its algorithm, but for those that may be given as if they were
 _TAKEN = {*inspect.signature(train_adversary).parameters} - {"device", "tensorboard"}
 MeasurementProgress = Callable[[str, int, int], None]
-How: TypeAlias = ThreatModel | Perturbation | Mapping[str, object] | str | None
 
 
 @dataclass
@@ -124,7 +118,7 @@ class Measurement:
         make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
         for each in (victim, *others):
             seen, _ = spaces_of(make_env, each)
-        aim, threat = _actors(victim, make_env, how, induce, by, within)
+        aim, threat = actors_of(victim, make_env, how, induce, by, within)
         actor, *_ = [aim(each) for each in (victim, *others)]  # raises before anything is played
         when = None if threat is None else threat.when
         if not (when is None or isinstance(when, When)):
@@ -344,58 +338,6 @@ class Measurement:
 def _named(victim: Victim) -> dict[str, JSON]:
     """What a result says of a victim."""
     return {"ref": victim.ref, "fingerprint": victim.fingerprint(), "select": victim.select}
-
-
-def worst_action_of(victim: Victim, make_env: EnvFactory, by: str | None = None) -> WorstAction:
-    """The action that a victim values least, found in the best way that there is for it (equations 2 and 3).
-
-    Of discrete actions it is another than the one that is played, of which a value may think the least.
-
-    Args:
-        victim: the victim.
-        make_env: makes its environment.
-        by: as for :class:`adv_wrappers.WorstAction`; None takes ``"q"``, else ``"successor"``.
-
-    Raises:
-        VictimError: for a victim with neither Q-values nor a state value.
-        SnapshotError: where the successors are needed and the environment does not repeat.
-    """
-    if by is None and victim.has_q:
-        by = "q"
-    if by is None and victim.has_value and victim.discrete:
-        by = "successor"
-    if by is None:
-        raise VictimError(
-            "the worst action needs Q-values, or the state value of a victim with discrete actions, and this victim "
-            "has neither: approximate them with imitate(victim, env), take the least likely action with by='policy', "
-            "or give how="
-        )
-    if by == "successor":
-        with closing(make_env()) as env:
-            env.reset(seed=0)
-            check_repeats(env)
-    return WorstAction(victim, by, other=victim.discrete)
-
-
-def _actors(
-    victim: Victim, make_env: EnvFactory, how: How, induce: str, by: str | None, within: Budget | None
-) -> tuple[Callable[[Victim], Actor], ThreatModel | None]:
-    """What makes the actor for a victim, and the threat that ``how`` stands for."""
-    if induce not in INDUCE:
-        raise ValueRangeError(f"induce must be {' or '.join(map(repr, INDUCE))}, got {induce!r:.80}")
-    for name, value in (("by", by), *((("induce", induce),) if induce != "worst" else ())):
-        if how is not None and value is not None:
-            raise ThreatError(f"{name}= chooses what is induced, and so does how=: give one of them")
-    if induce == "any":
-        if by is not None:
-            raise ThreatError("by= finds the worst action, induce='any' leaves it to the adversary: give one of them")
-        return Induce, None
-    if how is None:
-        return lambda each: Timed(worst_action_of(each, make_env, by), each), None
-    threat = as_threat(how, within=within)
-    if threat.at is not None:
-        raise ThreatError(f"an adversary perturbs whole observations, got a threat at {threat.at!r}")
-    return lambda each: Timed(threat.how, each), threat
 
 
 def _description(part: object) -> JSON:

@@ -19,8 +19,8 @@ pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training import resilience_measurement, stop_rule
 from adv_wrappers.training.resilience import resilience, robustness
-from adv_wrappers.training.resilience_measurement import worst_action_of
 from adv_wrappers.training.resilience_result import Resilience
+from adv_wrappers.training.timed_actors import worst_action_of
 
 SHORT = "tests/Short-v0"  # CartPole of 30 steps
 DQN = "zoo:cartpole-dqn"
