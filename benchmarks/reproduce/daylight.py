@@ -1,19 +1,21 @@
-"""Pong agents under the six daylight transforms and Carlini-Wagner, at every step and with probability 0.06.
+"""Agents of a game under the six daylight transforms and Carlini-Wagner: at every step, and with a probability.
 
     python benchmarks/reproduce/daylight.py --victims FOLDER [--agent NAME ...]
+    python benchmarks/reproduce/daylight.py --game BankHeist
 
-writes ``daylight.json`` after every agent, and ``daylight.md`` beside the paper's tables as far as they concern Pong.
-Agents are cards in FOLDER, or of the zoo (``zoo:NAME``). Reports of a run that is under way lie in ``daylight/NAME``.
-Carlini-Wagner, targeted at the least likely action, is capped at 3 values of c and 20 steps of Adam each.
+writes ``daylight.json`` after every agent, and ``daylight.md`` beside the paper's tables as far as they concern Pong;
+of BankHeist ``daylight_bankheist.json`` and ``daylight_bankheist.md``. The probability is the paper's. Agents are cards
+in FOLDER, or of the zoo (``zoo:NAME``). Reports of a run that is under way lie in ``daylight/NAME``. Carlini-Wagner,
+targeted at the least likely action, is capped at 3 values of c and 20 steps of Adam each.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,22 +25,30 @@ from figures import command, done, kept, load, machine, of_row, options, save, w
 import adv_wrappers as adv
 from adv_wrappers.daylight.paper_tables import PROBABILITIES
 
-AGENTS = ("davide-pong-ppo", "davide-pong-a2c", "zoo:pong-ppo")
+AGENTS = {
+    "Pong": ("davide-pong-ppo", "davide-pong-a2c", "zoo:pong-ppo"),
+    "BankHeist": ("zoo:bankheist-ppo",),
+}
 CAP = "carlini-wagner:target=worst,searches=3,steps=20,step=0.1"
-GAME = "PongNoFrameskip-v4"
 QUALITIES = (20, 10, 5)  # of JPEG, beside the default of 30: the paper gives none
 
 
-def threats() -> list[str]:
+def threats(game: str) -> list[str]:
     """The texts of all runs beside the clean one and the agent that does its worst."""
-    always = [f"daylight:game=Pong,transform={name}" for name in TRANSFORMS] + [CAP]
-    timed = [f"{text},p={PROBABILITIES['Pong']}" for text in always]
+    always = [f"daylight:game={game},transform={name}" for name in TRANSFORMS] + [CAP]
+    timed = [f"{text},p={PROBABILITIES[game]}" for text in always]
     return always + timed + [f"jpeg:quality={quality}" for quality in QUALITIES]
 
 
-def evaluate(agent: str, victims: Path, out: Path, episodes: int, seed: int) -> dict[str, Any]:
+def evaluate(game: str, agent: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """The rows of one agent, as JSON can hold them."""
-    victim = adv.load_victim(agent if agent.startswith("zoo:") else f"card:{victims / agent}")
+    if agent.startswith("zoo:"):
+        victim = adv.load_victim(agent)
+    elif arguments.victims is None:
+        raise SystemExit(f"{agent} is a card: say where with --victims FOLDER, or name agents by --agent zoo:NAME")
+    else:
+        victim = adv.load_victim(f"card:{arguments.victims / agent}")
+    episodes, seed = arguments.episodes, arguments.seed
     started = time.perf_counter()
 
     def tell(threat: str, finished: int, _: int) -> None:
@@ -46,8 +56,8 @@ def evaluate(agent: str, victims: Path, out: Path, episodes: int, seed: int) -> 
             print(f"{time.perf_counter() - started:6.0f} s  {agent}  {threat}  {finished} episodes", flush=True)
 
     report = adv.evaluate(
-        victim, GAME, threats(), episodes=episodes, seed=seed, num_envs=episodes, minimum="worst-action",
-        progress=tell, out=out / "daylight" / agent.replace(":", "-"),
+        victim, f"{game}NoFrameskip-v4", threats(game), episodes=episodes, seed=seed, num_envs=episodes,
+        minimum="worst-action", progress=tell, out=arguments.out / "daylight" / agent.replace(":", "-"),
     ).to_dict()  # fmt: skip
     rows = [{k: v for k, v in kept(row).items() if k != "attacked_fractions"} for row in report["threats"]]
     return {
@@ -59,25 +69,28 @@ def evaluate(agent: str, victims: Path, out: Path, episodes: int, seed: int) -> 
 
 def main() -> None:
     """Evaluate what is missing, then write the page."""
-    parser = options(__doc__, episodes=10)
-    parser.add_argument("--agent", action="append", help=f"of {', '.join(AGENTS)} (the default: all)")
+    parser = options(__doc__, episodes=10, victims=False)
+    parser.add_argument("--game", choices=AGENTS, default="Pong")
+    parser.add_argument("--agent", action="append", help=f"the default: {AGENTS}")
     arguments = parser.parse_args()
+    game = arguments.game
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", module="gymnasium")
     line = command(sys.argv[1:])
-    path = arguments.out / "daylight.json"
-    for agent in arguments.agent or AGENTS:
+    path = arguments.out / ("daylight.json" if game == "Pong" else f"daylight_{game.lower()}.json")
+    for agent in arguments.agent or AGENTS[game]:
         if done(load(path).get("agents", {}).get(agent), arguments):
             continue
-        result = evaluate(agent, arguments.victims, arguments.out, arguments.episodes, arguments.seed)
+        result = evaluate(game, agent, arguments)
         agents = {**load(path).get("agents", {}), agent: result}  # read again: another agent may have come meanwhile
-        agents = {name: agents[name] for name in (*AGENTS, *agents) if name in agents}
+        agents = {name: agents[name] for name in (*AGENTS[game], *agents) if name in agents}
         save(path, {"command": line, "machine": machine(), "cap": CAP, "agents": agents})
         for row in result["rows"]:
             impact = row["impact"] if row["impact"] is not None else math.nan
             print(f"{agent:18} {row['threat']:70} {of_row(row)!s:36} {impact:6.3f}", flush=True)
-    write(arguments.out / "daylight.md", markdown(load(path)))
-    print(f"wrote {arguments.out / 'daylight.md'}")
+    page = path.with_suffix(".md")
+    write(page, markdown(game, load(path)))
+    print(f"wrote {page}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The page of ``daylight.py``: our agents beside the daylight paper's, as far as its tables concern Pong."""
+"""The pages of ``daylight.py``: our agents of a game beside the daylight paper's, as far as its tables concern it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from adv_wrappers.daylight.paper_tables import (
     TIMED_IMPACTS,
     TRANSFORMS,
 )
+from adv_wrappers.evaluation.environments import minimum_of
 
-P = PROBABILITIES["Pong"]
 ATTACKS = (*TRANSFORMS, "carlini-wagner")
 WITHSTOOD = 0.5  # an impact below which an agent is said to withstand what took at least 0.9 of the paper's
 
@@ -30,7 +30,7 @@ def pick(rows: list[dict[str, Any]], attack: str, timed: bool = False) -> dict[s
     for row in rows:
         text = row["threat"]
         found = f"transform={attack}" in text or text.startswith(attack)
-        if found and (f"p={P}" in text) == timed:
+        if found and (",p=" in text) == timed:
             return row
     return None
 
@@ -40,21 +40,25 @@ def cell(value: float | None, digits: int = 3) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def setting(attack: str) -> str:
-    """The paper's parameters in Pong."""
-    return ", ".join(f"{key} {value}" for key, value in SETTINGS["Pong"].get(attack, {}).items())
+def setting(game: str, attack: str) -> str:
+    """The paper's parameters in a game."""
+    return ", ".join(f"{key} {value}" for key, value in SETTINGS[game].get(attack, {}).items())
 
 
-def scores(agents: dict[str, Any], timed: bool) -> str:
+def scores(game: str, agents: dict[str, Any], timed: bool) -> str:
     """Raw scores, one column an agent."""
-    head = ["attack", "setting", *([] if timed else ["paper, DDQN (T 8-13)", "paper, A3C (T 20)"]), *agents]
+    papers = ["paper, DDQN (T 8-13)", *(["paper, A3C (T 20)"] if game == "Pong" else [])]
+    head = ["attack", "setting", *([] if timed else papers), *agents]
     rows = []
     for attack in ("none", "worst-action", *ATTACKS):
         if timed and attack in ("none", "worst-action"):
             continue
-        paper = [] if timed else [cell(SCORES["Pong"].get(attack), 1), cell(A3C_PONG_SCORES.get(attack), 2)]
+        paper = [cell(SCORES[game].get(attack), 1), cell(A3C_PONG_SCORES.get(attack), 2)]
+        paper = [] if timed else paper[: len(papers)]
         found = [pick(agent["rows"], attack, timed) for agent in agents.values()]
-        rows.append([attack, setting(attack), *paper, *("" if row is None else str(of_row(row)) for row in found)])
+        rows.append(
+            [attack, setting(game, attack), *paper, *("" if row is None else str(of_row(row)) for row in found)]
+        )
     return table(head, rows)
 
 
@@ -68,15 +72,15 @@ def qualities(agents: dict[str, Any]) -> str:
     return table(["threat", *agents], rows)
 
 
-def impacts(agents: dict[str, Any]) -> str:
+def impacts(game: str, agents: dict[str, Any]) -> str:
     """Impact (equation 2) and generalised impact (equation 4) at every step."""
-    head = ["attack", "paper I", "paper I general", "A3C I general"]
+    head = ["attack", "paper I", "paper I general", *(["A3C I general"] if game == "Pong" else [])]
     for name in agents:
         head += [f"{name} I", f"{name} I general"]
     rows = []
     for attack in ATTACKS:
-        line = [attack, cell(IMPACTS["Pong"][attack]), cell(GENERAL_IMPACTS["Pong"][attack])]
-        line.append(cell(A3C_PONG_IMPACTS.get(attack)))
+        line = [attack, cell(IMPACTS[game][attack]), cell(GENERAL_IMPACTS[game][attack])]
+        line += [cell(A3C_PONG_IMPACTS.get(attack))] if game == "Pong" else []
         for agent in agents.values():
             row = pick(agent["rows"], attack) or {}
             line += [cell(row.get("impact")), cell(row.get("general_impact"))]
@@ -84,14 +88,14 @@ def impacts(agents: dict[str, Any]) -> str:
     return table(head, rows)
 
 
-def timings(agents: dict[str, Any]) -> str:
+def timings(game: str, agents: dict[str, Any]) -> str:
     """Impact and attacked fraction with the paper's probability."""
     head = ["attack", "paper I (T 7)", "paper e_adv (T 21)"]
     for name in agents:
         head += [f"{name} I", f"{name} e_adv"]
     rows = []
     for attack in ATTACKS:
-        line = [attack, cell(TIMED_IMPACTS["Pong"][attack]), cell(FRACTIONS["Pong"][attack])]
+        line = [attack, cell(TIMED_IMPACTS[game][attack]), cell(FRACTIONS[game][attack])]
         for agent in agents.values():
             row = pick(agent["rows"], attack, True) or {}
             line += [cell(row.get("impact")), cell(row.get("e_adv"))]
@@ -99,14 +103,14 @@ def timings(agents: dict[str, Any]) -> str:
     return table(head, rows)
 
 
-def distances(agents: dict[str, Any]) -> str:
+def distances(game: str, agents: dict[str, Any]) -> str:
     """How far the attacked stacks are from the true ones."""
     head = ["attack", "paper LPIPS"]
     for name in agents:
         head += [f"{name} l2", "linf", "SSIM", "PSNR"]
     rows = []
     for attack in ATTACKS:
-        line = [attack, cell(PERCEPTUAL["Pong"][attack])]
+        line = [attack, cell(PERCEPTUAL[game][attack])]
         for agent in agents.values():
             row = pick(agent["rows"], attack) or {}
             more = row.get("distances", {})
@@ -116,22 +120,23 @@ def distances(agents: dict[str, Any]) -> str:
     return table(head, rows)
 
 
-def withstood(agents: dict[str, Any]) -> list[str]:
+def withstood(game: str, agents: dict[str, Any]) -> list[str]:
     """Sentences on what took nearly everything from the paper's agent and less than half from one of ours."""
     found = []
     for name, agent in agents.items():
         for attack in ATTACKS:
-            row, paper = pick(agent["rows"], attack), GENERAL_IMPACTS["Pong"][attack]
+            row, paper = pick(agent["rows"], attack), GENERAL_IMPACTS[game][attack]
             if row is not None and row["general_impact"] < WITHSTOOD and paper >= 0.9:
                 found.append(
-                    f"- **{name} withstands {attack}** ({setting(attack) or 'default quality'}): "
+                    f"- **{name} withstands {attack}** ({setting(game, attack) or 'default quality'}): "
                     f"{of_row(row)}, generalised impact {row['general_impact']:.3f} where the paper has {paper:.3f}."
                 )
     return found
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def markdown(game: str, data: dict[str, Any]) -> str:
+    """The whole page of a game."""
+    probability = PROBABILITIES[game]
     agents = data["agents"]
     first = next(iter(agents.values()))
     minima = [
@@ -140,28 +145,30 @@ def markdown(data: dict[str, Any]) -> str:
         for name, a in agents.items()
     ]
     warned = [f"- {name}: {text}" for name, agent in agents.items() for text in agent["warnings"]]
+    theirs = "The paper's agent is a DDQN; ours are others"
+    if game == "Pong":
+        theirs = "The paper's agents are a DDQN (tables 1-19 and 21) and an A3C (table 20); ours are others"
     parts = [
-        "# Daylight: Pong agents in another light",
+        f"# Daylight: {game} agents in another light",
         f"Made by `{data['command']}`\n\non {data['machine']}; ale-py {first['versions'].get('ale-py', '?')}.",
-        f"{first['episodes']} episodes of PongNoFrameskip-v4 a run, the same ones for every run of an agent; mean "
+        f"{first['episodes']} episodes of {game}NoFrameskip-v4 a run, the same ones for every run of an agent; mean "
         "return +- standard deviation, with a 95% interval. Transforms act on every frame of the uint8 stack "
-        "of 84x84 frames, with the paper's settings for Pong; what the paper leaves open is the library's default: "
+        f"of 84x84 frames, with the paper's settings for {game}; what the paper leaves open is the library's default: "
         f"border replicated, bilinear, JPEG quality 30, the corners of the upper side move. Carlini-Wagner is "
-        f"`{data['cap']}`: its iterations are capped. The paper's agents are a DDQN (tables 1-19 and 21) and an A3C "
-        "(table 20); ours are others, so the comparison is one of orders of magnitude.",
+        f"`{data['cap']}`: its iterations are capped. {theirs}, so the comparison is one of orders of magnitude.",
         "Impact (equation 2) counts from the agent that does its worst in every state; generalised impact (equation 4) "
-        "from -21:\n\n" + "\n".join(minima),
-        "## Raw scores, attacked at every step\n\n" + scores(agents, False),
-        "## Impacts, attacked at every step (tables 1-6, 14-19, 20)\n\n" + impacts(agents),
-        f"## Attacked with probability {P} (tables 7 and 21)\n\n" + timings(agents),
-        f"Raw scores with probability {P}:\n\n" + scores(agents, True),
+        f"from {minimum_of(f'{game}NoFrameskip-v4'):g}:\n\n" + "\n".join(minima),
+        "## Raw scores, attacked at every step\n\n" + scores(game, agents, False),
+        "## Impacts, attacked at every step (tables 1-6, 14-19, 20)\n\n" + impacts(game, agents),
+        f"## Attacked with probability {probability} (tables 7 and 21)\n\n" + timings(game, agents),
+        f"Raw scores with probability {probability}:\n\n" + scores(game, agents, True),
         "## The quality of compression\n\nThe paper does not say which quality of JPEG it took. At lower ones than the "
         "default of 30:\n\n" + qualities(agents),
         "## Distances of the attacked stacks\n\nMeans over attacked steps. LPIPS needs a trained backbone, which is "
         "not shipped (see the page on evaluation), so that column has the paper's figures alone.\n\n"
-        + distances(agents),
+        + distances(game, agents),
     ]  # fmt: skip
-    lines = withstood(agents)
+    lines = withstood(game, agents)
     parts.append("## What an agent withstands\n\n" + ("\n".join(lines) if lines else "Nothing that broke the paper's."))
     if warned:
         parts.append("## Warnings of the evaluations\n\n" + "\n".join(warned))

@@ -135,10 +135,10 @@ def releases(*names: str) -> str:
     return ", ".join(found)
 
 
-def options(doc: str | None, episodes: int) -> argparse.ArgumentParser:
-    """The options that the scripts share; ``doc`` is theirs."""
+def options(doc: str | None, episodes: int, victims: bool = True) -> argparse.ArgumentParser:
+    """The options that the scripts share; ``doc`` is theirs, and ``victims`` whether they need a folder of cards."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--victims", type=Path, required=True, help="folder of cards")
+    parser.add_argument("--victims", type=Path, required=victims, help="folder of cards")
     parser.add_argument("--episodes", type=int, default=episodes)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
