@@ -156,7 +156,8 @@ def certify(
     victim: Victim | str, env: str | MakeEnv, eps: float | None = None, episodes: int = 10, seed: int = 0,
     method: Method = "crown", budget_s: float | None = 10.0, *, scale: Scale = None, within: Budget | None = None,
     least_reward: float | None = None, least_return: float | None = None, order: Order | None = None,
-    max_sequences: int | None = 5000, max_nodes: int | None = 1_000_000, num_envs: int | None = None,
+    max_sequences: int | None = 5000, max_nodes: int | None = 1_000_000, max_boxes: int | None = None,
+    num_envs: int | None = None,
     env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None, quantize: bool = True,
     progress: Progress | None = None,
 ) -> Certificate:  # fmt: skip
@@ -176,7 +177,7 @@ def certify(
             ``"refined"`` or ``"bisect"``, from the fastest to the tightest.
         budget_s: seconds for the search of an episode, of the monotonic clock; None for no limit of time, 0 for no
             search: then GWC and ACR are computed alone. What a search reaches in a time depends on the machine;
-            ``max_nodes`` makes it repeatable.
+            ``max_nodes`` and ``max_boxes`` make it repeatable.
         scale: the scale of ``Linf``.
         within: a budget instead of ``eps``: ``Linf``, ``Valid`` or one of these in ``Newest``.
         least_reward: the least reward of a step; None takes it from a table (CartPole, MountainCar, Acrobot, ...).
@@ -187,6 +188,9 @@ def certify(
         max_sequences: after how many sequences depth-first stops; the paper's 5000. None for any number.
         max_nodes: how many steps are simulated for an episode at most; None for any number. States that are open are
             kept in memory, some kilobytes each; of images a hundred.
+        max_boxes: how many boxes of states are stepped for an episode at most, where the environment is one of those
+            that :func:`adv_wrappers.certification.state_boxes.certify_all_starts` knows; a box takes far less time
+            than a simulated step. None takes ``max_nodes``.
         num_envs: how many environments are stepped side by side for GWC; None takes 32, or 8 for images.
         env_kwargs, make: as for :func:`adv_wrappers.evaluate`.
         quantize: False lets integer observations vary as floats, for budgets below one grey level, as attacks with
@@ -215,6 +219,7 @@ def certify(
     if budget_s is not None:
         check_number("budget_s", budget_s, 0)
     max_nodes = None if max_nodes is None else integer("max_nodes", max_nodes, 1)
+    max_boxes = (max_nodes or MOST_BOXES) if max_boxes is None else integer("max_boxes", max_boxes, 1)
     max_sequences = None if max_sequences is None else integer("max_sequences", max_sequences, 1)
     if order not in (None, "depth-first", "best-first"):
         raise ValueRangeError(f"order must be 'depth-first', 'best-first' or None, got {order!r}")
@@ -252,7 +257,7 @@ def certify(
             if boxes is not None and not search.finished:
                 played.env.reset(seed=seeds[i])
                 start = boxes.dynamics.state()
-                by_boxes[i] = boxes.run(start, start, rest_s, max_nodes or MOST_BOXES).lower
+                by_boxes[i] = boxes.run(start, start, rest_s, max_boxes).lower
                 lower[i] = max(lower[i], by_boxes[i])
                 finished[i] = lower[i] == lowest[i]  # nothing lower can be found
             awc[i] = search.lowest if finished[i] else np.nan

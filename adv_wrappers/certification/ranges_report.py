@@ -79,7 +79,7 @@ class CertifiedRanges:
 
     Attributes:
         settings: what was asked for: ``victim``, ``env``, ``scale``, ``episodes``, ``seed``, ``method``, ``budget_s``,
-            ``max_nodes``, ``width``, ``quantize`` and ``versions``.
+            ``max_nodes``, ``max_boxes``, ``width``, ``quantize`` and ``versions``.
         ranges: one a radius, in the order in which they were asked for.
     """
 

@@ -118,8 +118,8 @@ def certified_ranges(
     victim: Victim | str, env: str | MakeEnv, eps: Sequence[float], episodes: int = 10, seed: int = 0,
     method: Method = "crown", budget_s: float | None = 10.0, *, scale: Scale = None,
     attacks: Sequence[str | ThreatModel] | None = None, least_reward: float | None = None,
-    least_return: float | None = None, max_nodes: int | None = 1_000_000, width: int = WIDTH,
-    num_envs: int | None = None, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
+    least_return: float | None = None, max_nodes: int | None = 1_000_000, max_boxes: int | None = None,
+    width: int = WIDTH, num_envs: int | None = None, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
     quantize: bool = True, out: str | Path | None = None, progress: Progress | None = None,
 ) -> CertifiedRanges:  # fmt: skip
     """Certify and attack the same episodes, at every radius of an l-infinity ball around the observations.
@@ -127,7 +127,7 @@ def certified_ranges(
     Args:
         victim, env, episodes, seed, num_envs, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`.
         eps: the radii, in the units of the observation or of ``scale``.
-        method, budget_s, least_reward, least_return, max_nodes: as for :func:`adv_wrappers.certify`.
+        method, budget_s, least_reward, least_return, max_nodes, max_boxes: as for :func:`adv_wrappers.certify`.
         scale: of :class:`adv_wrappers.Linf`.
         attacks: names of the attacks without training (those of :func:`adv_wrappers.campaign.standard`), ``"beam"``,
             and any other threat as a text without a budget, such as ``"pgd:steps=50"`` or ``"learned:card=FOLDER"``;
@@ -164,7 +164,8 @@ def certified_ranges(
     settings: dict[str, JSON] = json.loads(json.dumps({
         "victim": {"ref": victim.ref, "sha256": victim.fingerprint()}, "env": {"id": name, "kwargs": kwargs},
         "scale": scale, "episodes": episodes, "seed": seed, "method": method, "budget_s": budget_s,
-        "max_nodes": max_nodes, "width": width, "quantize": bool(quantize), "versions": versions(),
+        "max_nodes": max_nodes, "max_boxes": max_boxes, "width": width, "quantize": bool(quantize),
+        "versions": versions(),
     }, default=repr))  # fmt: skip
     folder = None if out is None else Path(out)
     known = {} if folder is None or not victim.modules() else _read(folder, settings)
@@ -181,8 +182,8 @@ def certified_ranges(
         if one is None:
             found = certify(
                 victim, env, None, episodes, seed, method, budget_s, within=budget, least_reward=least_reward,
-                least_return=least_return, max_nodes=max_nodes, num_envs=num_envs, env_kwargs=env_kwargs, make=make,
-                quantize=quantize, progress=progress,
+                least_return=least_return, max_nodes=max_nodes, max_boxes=max_boxes, num_envs=num_envs,
+                env_kwargs=env_kwargs, make=make, quantize=quantize, progress=progress,
             )  # fmt: skip
             one = CertifiedRange(radius, json.loads(json.dumps(found.to_dict())), {}, {})
             _write(folder, settings, done | {radius: one})

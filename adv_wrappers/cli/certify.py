@@ -46,6 +46,7 @@ from adv_wrappers.victims.possible import Method
 @click.option("--budget-s", default=10.0, show_default=True, type=click.FloatRange(0), help="of the search of an "
               "episode, in seconds; 0 searches nothing")  # fmt: skip
 @click.option("--max-nodes", default=1_000_000, show_default=True, type=POSITIVE, help="steps that it simulates")
+@click.option("--max-boxes", type=POSITIVE, help="boxes of states that it steps  [default: as --max-nodes]")
 @click.option("--least-reward", type=float, help="of a step  [default: from a table of environments]")
 @click.option("--least-return", type=float, help="of an episode  [default: from a table of Atari games]")
 @click.option(
@@ -60,8 +61,9 @@ from adv_wrappers.victims.possible import Method
 def certify_(
     env: str, victim: str, stats: str | None,
     radii: tuple[float, ...], scale: str | None, episodes: int, seed: int, method: str, budget_s: float,
-    max_nodes: int, least_reward: float | None, least_return: float | None, attacks: tuple[str, ...], width: int,
-    num_envs: int | None, no_quantize: bool, select: Select | None, out: Path | None,
+    max_nodes: int, max_boxes: int | None, least_reward: float | None, least_return: float | None,
+    attacks: tuple[str, ...], width: int, num_envs: int | None, no_quantize: bool, select: Select | None,
+    out: Path | None,
 ) -> None:  # fmt: skip
     """Bound from below what attacks within a budget leave a victim in ENV, and attack the same episodes."""
     agent = load_victim(victim, select=select, stats=stats)
@@ -69,7 +71,7 @@ def certify_(
         found = certified_ranges(
             agent, env, radii, episodes, seed, cast(Method, method), budget_s, scale=parse_scale(scale),
             attacks=attacks or None, least_reward=least_reward, least_return=least_return, max_nodes=max_nodes,
-            width=width, num_envs=num_envs, quantize=not no_quantize, out=out, progress=move,
+            max_boxes=max_boxes, width=width, num_envs=num_envs, quantize=not no_quantize, out=out, progress=move,
         )  # fmt: skip
     _show(found)
     if out is not None:

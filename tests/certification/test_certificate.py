@@ -69,6 +69,15 @@ def test_boxes_of_states_are_a_second_bound(monkeypatch):
     assert found.lower == max(by_boxes[0], without.lower) and found.finished == (found.lower == 40)
 
 
+def test_boxes_of_states_may_have_a_limit_of_their_own():
+    found = [
+        certify("zoo:cartpole-ppo", "CartPole-v1", 0.02, 1, budget_s=None, max_nodes=nodes, max_boxes=boxes)
+        for nodes, boxes in ((20, None), (20, 20), (20, 5000))
+    ]
+    assert found[0].state_box_returns == found[1].state_box_returns < found[2].state_box_returns
+    assert found[0].nodes == found[2].nodes
+
+
 @pytest.mark.parametrize("order", ["depth-first", "best-first", None])
 def test_limits(order):
     victim, worst = walker(3), certified(victim=walker(3), env=lambda: Walk(3)).awc_returns
@@ -170,6 +179,7 @@ class Dice(Walk):
         ({"method": "crow"}, ValueRangeError, "method must be one of interval, crown"),
         ({"budget_s": -1.0}, ValueRangeError, "budget_s must be a finite number"),
         ({"max_nodes": 0}, ValueRangeError, "max_nodes must be an integer of at least 1"),
+        ({"max_boxes": 0}, ValueRangeError, "max_boxes must be an integer of at least 1"),
         ({"max_sequences": 0}, ValueRangeError, "max_sequences must be an integer of at least 1"),
         ({"num_envs": 0}, ValueRangeError, "num_envs must be an integer of at least 1"),
         ({"order": "breadth-first"}, ValueRangeError, "order must be 'depth-first', 'best-first' or None, got 'bre"),
