@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
 
-_BOXES_SHARE = 0.8  # of the time for an episode that boxes of states get, where they are known
+_BOXES_SHARE = 0.9  # of the time for an episode that boxes of states get, where they are known
 _SHARE = 0.5  # of the limits of a search that depth-first gets, before best-first goes on
 
 
@@ -190,7 +190,7 @@ def certify(
             kept in memory, some kilobytes each; of images a hundred.
         max_boxes: how many boxes of states are stepped for an episode at most, where the environment is one of those
             that :func:`adv_wrappers.certification.state_boxes.certify_all_starts` knows; a box takes far less time
-            than a simulated step. None takes ``max_nodes``.
+            than a simulated step. None takes ten times ``max_nodes``.
         num_envs: how many environments are stepped side by side for GWC; None takes 32, or 8 for images.
         env_kwargs, make: as for :func:`adv_wrappers.evaluate`.
         quantize: False lets integer observations vary as floats, for budgets below one grey level, as attacks with
@@ -219,7 +219,9 @@ def certify(
     if budget_s is not None:
         check_number("budget_s", budget_s, 0)
     max_nodes = None if max_nodes is None else integer("max_nodes", max_nodes, 1)
-    max_boxes = (max_nodes or MOST_BOXES) if max_boxes is None else integer("max_boxes", max_boxes, 1)
+    if max_boxes is None:
+        max_boxes = MOST_BOXES if max_nodes is None else 10 * max_nodes
+    max_boxes = integer("max_boxes", max_boxes, 1)
     max_sequences = None if max_sequences is None else integer("max_sequences", max_sequences, 1)
     if order not in (None, "depth-first", "best-first"):
         raise ValueRangeError(f"order must be 'depth-first', 'best-first' or None, got {order!r}")

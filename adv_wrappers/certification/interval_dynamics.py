@@ -78,8 +78,13 @@ class IntervalDynamics:
     periods: Floats
     most: float = np.inf
 
-    def cells(self, scale: float) -> Floats:
-        """The sides of the cells of a grid ``[D]``; the smaller ``scale``, the smaller some of them are."""
+    def cells(self, scale: float, slopes: Floats) -> Floats:
+        """The sides of the cells of a grid ``[D]``; the smaller ``scale``, the smaller some of them are.
+
+        Args:
+            scale: above 0.
+            slopes: how much the victim's choice changes along every axis, relative to any of them; ``[D]``.
+        """
         raise NotImplementedError
 
     def state(self) -> Floats:
@@ -166,10 +171,12 @@ class CartPoleDynamics(IntervalDynamics):
         self._push = env.tau * env.force_mag / env.total_mass
         self._turn = self._push / (reach * rate)
 
-    def cells(self, scale: float) -> Floats:
-        # of sides that shrink alike, searches of a given number of boxes get less far
+    def cells(self, scale: float, slopes: Floats) -> Floats:
+        # of sides that shrink alike, searches of a given number of boxes get less far; and a victim that hardly looks
+        # at the cart's place is followed as well by few and large cells along it
         place, turn = math.sqrt(scale), self._turn * scale / 4
-        return np.array([0.8 * place, self._push / 2 * place, turn, turn])
+        width = np.clip(0.25 * math.sqrt(slopes[2] / max(slopes[0], 1e-9)), 0.25, 4.0) if slopes[2] else 1.0
+        return np.array([width * place, self._push / 2 * place, turn, turn])
 
     def state(self) -> Floats:
         return np.array(self.env.state, np.float64)
@@ -257,7 +264,7 @@ class MountainCarDynamics(IntervalDynamics):
         self.start_low, self.start_high = np.array([-0.6, 0.0]), np.array([-0.4, 0.0])
         self.coordinates, self.periods = np.eye(2), np.full(2, np.inf)
 
-    def cells(self, scale: float) -> Floats:
+    def cells(self, scale: float, slopes: Floats) -> Floats:
         env = self.env
         return np.array([env.max_position - env.min_position, 2 * env.max_speed]) * scale / 50
 
@@ -309,7 +316,7 @@ class PendulumDynamics(IntervalDynamics):
         self.start_low, self.start_high = np.array([-np.pi, -1.0]), np.array([np.pi, 1.0])
         self.coordinates, self.periods = np.eye(2), np.array([2 * np.pi, np.inf])
 
-    def cells(self, scale: float) -> Floats:
+    def cells(self, scale: float, slopes: Floats) -> Floats:
         return np.array([2 * np.pi / max(round(60 / scale), 1), 2 * self.env.max_speed * scale / 60])
 
     def state(self) -> Floats:

@@ -49,6 +49,7 @@ _LEAST_MORE, _MOST_MORE = 2.0, 32.0  # by how much their number grows from one r
 # the scale of the first cells, by how much that of the next ones is larger, and that of the last
 _FINEST, _COARSER, _COARSEST = 1 / 512, 1.5, 16.0
 _CUTS = 32  # into how many pieces boxes are cut at most, for each that is followed at once
+_NEAR = 1e-3  # around states where slopes are taken
 _PIECES = 8  # of the box of starts along every axis
 
 
@@ -133,6 +134,17 @@ class StateBoxSearch:
         self.dynamics = dynamics_of(env)
         self.shown = ShownBoxes(victim, env, budget.resolve(victim), self.dynamics, method)
         self._most = integer("most_at_once", most_at_once, 1)
+        self.slopes = self._slopes()
+
+    def _slopes(self) -> Floats:
+        """How much the difference of the victim's largest outputs changes along every axis, the mean around starts."""
+        dynamics = self.dynamics
+        if not self.shown.count:
+            return np.ones(len(dynamics.coordinates))
+        low, high = _start_boxes(dynamics, dynamics.start_low, dynamics.start_high)
+        middle = (low + high) / 2
+        found: Floats = self.shown.effects(middle - _NEAR, middle + _NEAR)[0].mean(0) / _NEAR
+        return found
 
     def run(
         self, start_low: Floats, start_high: Floats, budget_s: float | None = 10.0, max_boxes: int | None = MOST_BOXES
@@ -271,7 +283,7 @@ class SearchRound:
 
     def _take_cells(self, scale: float) -> None:
         """Go on with the cells of this scale."""
-        sides, periods = self.dynamics.cells(scale), self.dynamics.periods
+        sides, periods = self.dynamics.cells(scale, self.search.slopes), self.dynamics.periods
         self._scale = scale
         self.grid = CellGrid(np.where(np.isinf(periods), self._middle - sides / 2, -np.pi), sides, periods)
         self.actions = CellActions(self.search.shown, self.grid)

@@ -46,7 +46,7 @@ from adv_wrappers.victims.possible import Method
 @click.option("--budget-s", default=10.0, show_default=True, type=click.FloatRange(0), help="of the search of an "
               "episode, in seconds; 0 searches nothing")  # fmt: skip
 @click.option("--max-nodes", default=1_000_000, show_default=True, type=POSITIVE, help="steps that it simulates")
-@click.option("--max-boxes", type=POSITIVE, help="boxes of states that it steps  [default: as --max-nodes]")
+@click.option("--max-boxes", type=POSITIVE, help="boxes of states that it steps  [default: ten times --max-nodes]")
 @click.option("--least-reward", type=float, help="of a step  [default: from a table of environments]")
 @click.option("--least-return", type=float, help="of an episode  [default: from a table of Atari games]")
 @click.option(
