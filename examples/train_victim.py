@@ -93,7 +93,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "checks": 32, "episodes": 20,
     },
     "cartpole-radial-ppo": {  # of adv.train_agent: hardened by RADIAL-PPO
-        "env": "CartPole-v1", "eps": 0.1, "robust": Radial(0.5, form="ratio"), "num_envs": 8, "steps": 100_000,
+        "env": "CartPole-v1", "eps": 0.1, "robust": Radial(0.5, form="ratio"), "num_envs": 8, "steps": 200_000,
         "checks": 10, "episodes": 10, "rewards": "raw", "observations": "raw",
         "settings": {
             "n_steps": 128, "n_epochs": 10, "batch_size": 256, "learning_rate": LinearSchedule(0.0, 1e-3),
@@ -113,6 +113,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     "roadrunner-ppo": {"env": "RoadRunnerNoFrameskip-v4", "rom": "road_runner"} | ATARI,
     "roadrunner-radial-ppo": {
         "env": "RoadRunnerNoFrameskip-v4", "victim": "zoo:roadrunner-ppo", "steps": 500_000, "rewards": "clipped",
+    } | RADIAL_ATARI,
+    "bankheist-radial-ppo": {
+        "env": "BankHeistNoFrameskip-v4", "victim": "zoo:bankheist-ppo", "steps": 300_000, "rewards": "clipped",
     } | RADIAL_ATARI,
 }  # fmt: skip
 CHOOSE, SCORE = 1_000_000, 2_000_000  # disjoint blocks of evaluation seeds

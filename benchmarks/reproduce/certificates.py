@@ -2,12 +2,13 @@
 
     python benchmarks/reproduce/certificates.py --work FOLDER [--victims FOLDER] [--only NAME ...]
 
-CartPole's four agents at three radii in the units of the observation, MountainCar's at three in half-ranges of its
-space, and Pong's at one grey level, to the first point. Every episode is certified and attacked from the same start; an
-attacked episode below its certificate stops the script, and ``counterexample.json`` in the folder says which. With
-``--victims`` every card of that folder for CartPole or MountainCar is measured too, such as those that RADIAL trained.
-Searches stop after a number of simulated steps, so the figures do not depend on the machine. Writes
-``certificates.json`` as radii are done, ``certificates.md`` and a figure an agent; what is there is not made again.
+CartPole's agents at three radii in the units of the observation, MountainCar's at three in half-ranges of its space,
+and Atari's at one grey level: Pong to the first point, RoadRunner and BankHeist for a hundred decisions. Every episode
+is certified and attacked from the same start; an attacked episode below its certificate stops the script, and
+``counterexample.json`` in the folder says which. With ``--victims`` every card of that folder for CartPole or
+MountainCar is measured too, such as those that RADIAL trained. Searches stop after a number of simulated steps, or of
+boxes, so the figures do not depend on the machine. Writes ``certificates.json`` as radii are done, ``certificates.md``
+and a figure an agent; what is there is not made again.
 """
 
 from __future__ import annotations
@@ -57,6 +58,11 @@ def roadrunner() -> gym.Env[Any, Any]:
     return gym.wrappers.TimeLimit(atari("RoadRunnerNoFrameskip-v4"), 100)
 
 
+def bankheist() -> gym.Env[Any, Any]:
+    """The first hundred decisions of BankHeist."""
+    return gym.wrappers.TimeLimit(atari("BankHeistNoFrameskip-v4"), 100)
+
+
 @dataclass(frozen=True)
 class Case:
     """An agent, its environment, and the radii."""
@@ -68,14 +74,15 @@ class Case:
     scale: tuple[float, ...] | None = None
     episodes: int | None = None
     max_nodes: int | None = None
+    max_boxes: int | None = None
     width: int = 32
     attacks: tuple[str, ...] = ATTACKS
     least_return: float | None = None
     method: Method | None = None
 
 
-CARTPOLE: dict[str, Any] = {"env": "CartPole-v1", "eps": (0.01, 0.02, 0.05)}
-MOUNTAINCAR: dict[str, Any] = {"env": "MountainCar-v0", "eps": (0.005, 0.01, 0.05), "scale": HALF}
+CARTPOLE: dict[str, Any] = {"env": "CartPole-v1", "eps": (0.01, 0.02, 0.05), "max_boxes": 500_000}
+MOUNTAINCAR: dict[str, Any] = {"env": "MountainCar-v0", "eps": (0.005, 0.01, 0.05), "scale": HALF, "max_boxes": 500_000}
 ATARI: dict[str, Any] = {"width": 2, "attacks": ("min-best", "beam")}
 CASES = (
     *(Case(f"cartpole-{kind}", f"zoo:cartpole-{kind}", **CARTPOLE) for kind in (
@@ -87,13 +94,17 @@ CASES = (
         "pong-radial-ppo", "zoo:pong-radial-ppo", pong, (1.0,), max_nodes=5000, least_return=-1.0, method="interval",
         **ATARI,
     ),
-    Case(
-        "roadrunner-ppo", "zoo:roadrunner-ppo", roadrunner, (1.0,), episodes=1, max_nodes=200, least_return=0.0,
-        method="interval", **ATARI,
-    ),
-    Case(
-        "roadrunner-radial-ppo", "zoo:roadrunner-radial-ppo", roadrunner, (1.0,), max_nodes=5000, least_return=0.0,
-        method="interval", **ATARI,
+    *(
+        case for game in (roadrunner, bankheist) for case in (
+            Case(
+                f"{game.__name__}-ppo", f"zoo:{game.__name__}-ppo", game, (1.0,), episodes=1, max_nodes=200,
+                least_return=0.0, method="interval", **ATARI,
+            ),
+            Case(
+                f"{game.__name__}-radial-ppo", f"zoo:{game.__name__}-radial-ppo", game, (1.0,), max_nodes=5000,
+                least_return=0.0, method="interval", **ATARI,
+            ),
+        )
     ),
 )  # fmt: skip
 CONTINUOUS = (("zoo:hopper-ppo", "Hopper-v5"), ("zoo:walker2d-ppo", "Walker2d-v5"))
@@ -149,7 +160,9 @@ def markdown(data: dict[str, Any]) -> str:
     for name, one in data["agents"].items():
         found, about = ranges_of(one), one["settings"]
         stop = (
-            f"Searches stop after {about['max_nodes']} simulated steps an episode; the beam is {about['width']} wide."
+            f"Searches stop after {about['max_nodes']} simulated steps an episode"
+            + (f" and {about['max_boxes']} boxes of states" if about.get("max_boxes") else "")
+            + f"; the beam is {about['width']} wide."
         )
         rows, attacks = found.rows(), found.attack_rows()
         parts += [
@@ -189,8 +202,8 @@ def main() -> None:
             found = certified_ranges(
                 case.ref, case.env, case.eps[:count], case.episodes or arguments.episodes, arguments.seed,
                 case.method or arguments.method, None, scale=case.scale, attacks=case.attacks,
-                least_return=case.least_return, max_nodes=case.max_nodes or arguments.max_nodes, width=case.width,
-                out=arguments.work / case.name,
+                least_return=case.least_return, max_nodes=case.max_nodes or arguments.max_nodes,
+                max_boxes=case.max_boxes, width=case.width, out=arguments.work / case.name,
             )  # fmt: skip
             result = json.loads(json.dumps(found.to_dict()))
             result["settings"]["victim"]["ref"] = case.ref if case.ref.startswith("zoo:") else f"card:{case.name}"
