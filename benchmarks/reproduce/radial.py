@@ -3,7 +3,7 @@
     python benchmarks/reproduce/radial.py --work FOLDER
     python benchmarks/reproduce/radial.py --work FOLDER --agents "Pong:RADIAL-PPO=card:FOLDER"
 
-Trains PPO on CartPole from scratch with every method, in raw units, and measures what comes out: clean and attacked
+Trains PPO on CartPole and MountainCar from scratch with every method, and measures what comes out: clean and attacked
 returns, and what is certified. Variants are trained with the first seed alone. Agents that were trained elsewhere are
 given by ``--agents``, as ``GAME:NAME=REFERENCE``. Writes ``radial.json`` as rows come, and from it ``radial.md`` and
 ``radial.png``; what is there is not made again, and trainings resume.
@@ -12,10 +12,12 @@ given by ``--agents``, as ``GAME:NAME=REFERENCE``. Writes ``radial.json`` as row
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +25,11 @@ import torch
 from figures import command, load, machine, save, span, table, write
 
 import adv_wrappers as adv
+from adv_wrappers.presets import parse_threat
 from adv_wrappers.training.radial import Radial, SARegularizer
 from adv_wrappers.training.schedules import LinearSchedule
 from adv_wrappers.training.training_folder import read_record
 from adv_wrappers.victims.possible import Method
-
-PPO = {
-    "n_steps": 128, "n_epochs": 10, "batch_size": 256, "learning_rate": LinearSchedule(0.0, 1e-3), "gamma": 0.98,
-    "gae_lambda": 0.8, "ent_coef": 0.0,
-}  # fmt: skip
-STEPS, EPS = 100_000, 0.1  # of the trainings on CartPole
 
 
 @dataclass(frozen=True)
@@ -40,67 +37,122 @@ class Game:
     """An environment, and what is measured there.
 
     Attributes:
+        scale: the unit of eps, one number a feature.
         unit: what eps is divided by on the page.
-        method: of the bounds.
+        method: of the bounds behind GWC and ACR; searches take those that are fast, ``crown``.
         searched: whether the tree of possible actions is searched.
     """
 
     env: str
     eps: tuple[float, ...]
+    scale: tuple[float, ...] | None = None
     unit: int = 1
     method: Method = "full-crown"
     searched: bool = True
 
 
+@dataclass(frozen=True)
+class Training:
+    """How PPO learns a game from scratch.
+
+    Attributes:
+        steps: of the environment.
+        methods: by name, what makes the loss robust, and eps.
+        given: further arguments of :func:`adv_wrappers.train_agent`.
+        variants: methods that are trained with the first seed alone.
+    """
+
+    steps: int
+    methods: Mapping[str, tuple[Any, float]]
+    given: Mapping[str, Any]
+    variants: Mapping[str, tuple[Any, float]] = field(default_factory=dict)
+
+
+ATARI: dict[str, Any] = {"unit": 255, "method": "interval", "searched": False}
 GAMES = {
     "CartPole": Game("CartPole-v1", (0.01, 0.02, 0.05)),
-    "Pong": Game("PongNoFrameskip-v4", (1.0, 3.0), 255, "interval", False),
-    "RoadRunner": Game("RoadRunnerNoFrameskip-v4", (1.0,), 255, "interval", False),
+    "MountainCar": Game("MountainCar-v0", (0.005, 0.01, 0.02), (0.9, 0.07)),
+    "Pong": Game("PongNoFrameskip-v4", (1.0, 3.0), **ATARI),
+    "RoadRunner": Game("RoadRunnerNoFrameskip-v4", (1.0,), **ATARI),
+    "BankHeist": Game("BankHeistNoFrameskip-v4", (1.0,), **ATARI),
 }
-METHODS: dict[str, Any] = {"PPO": (None, EPS), "RADIAL-PPO": (Radial(0.5, form="ratio"), EPS)}
-VARIANTS: dict[str, Any] = {
-    "RADIAL-PPO, eps 0.05": (Radial(0.5, form="ratio"), 0.05),
-    "RADIAL-PPO, kappa 0.8": (Radial(0.8, form="ratio"), EPS),
-    "RADIAL-PPO, logarithms": (Radial(0.5, form="log"), EPS),
-    "SA-PPO": (SARegularizer(0.1), EPS),
-}
+TRAININGS = {
+    "CartPole": Training(
+        200_000,
+        {"PPO": (None, 0.1), "RADIAL-PPO": (Radial(0.5, form="ratio"), 0.1)},
+        {
+            "num_envs": 8, "rewards": "raw", "observations": "raw", "checks": 10, "episodes": 10,
+            "settings": {
+                "n_steps": 128, "n_epochs": 10, "batch_size": 256, "learning_rate": LinearSchedule(0.0, 1e-3),
+                "gamma": 0.98, "gae_lambda": 0.8, "ent_coef": 0.0,
+            },
+        },
+        {
+            "RADIAL-PPO, eps 0.05": (Radial(0.5, form="ratio"), 0.05),
+            "RADIAL-PPO, kappa 0.8": (Radial(0.8, form="ratio"), 0.1),
+            "RADIAL-PPO, logarithms": (Radial(0.5, form="log"), 0.1),
+            "SA-PPO": (SARegularizer(0.1), 0.1),
+        },
+    ),
+    "MountainCar": Training(
+        600_000,
+        {"PPO": (None, 0.02), "RADIAL-PPO": (Radial(0.5, LinearSchedule(0.0, 1.0, 0.4, 0.8)), 0.02)},
+        {
+            "num_envs": 16, "checks": 20, "episodes": 20,
+            "settings": {
+                "n_steps": 16, "n_epochs": 4, "batch_size": 64, "learning_rate": LinearSchedule(0.0, 6e-4),
+                "gamma": 0.99, "gae_lambda": 0.98, "ent_coef": 0.0,
+            },
+        },
+    ),
+}  # fmt: skip
 SWEEP = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)  # of the figure, on CartPole
 
 
-def train(method: str, seed: int, folder: Path) -> tuple[adv.Victim, dict[str, Any]]:
+def train(game: str, method: str, seed: int, folder: Path) -> tuple[adv.Victim, dict[str, Any]]:
     """The agent of a training, and the figures of its best checkpoint; resumes an earlier one."""
-    robust, eps = (METHODS | VARIANTS)[method]
+    about = TRAININGS[game]
+    robust, eps = {**about.methods, **about.variants}[method]
     hardened = adv.train_agent(
-        "CartPole-v1", None, eps, STEPS, num_envs=8, seed=seed, robust=robust, rewards="raw",
-        observations="raw", settings=PPO, checks=10, episodes=10, out=folder,
-        progress=lambda steps, clean, attacked: print(method, seed, steps, clean, flush=True),
+        GAMES[game].env, None, eps, about.steps, seed=seed, robust=robust, scale=GAMES[game].scale, out=folder,
+        progress=lambda steps, clean, attacked: print(game, method, seed, steps, clean, flush=True), **about.given,
     )  # fmt: skip
     best, last = hardened.record[hardened.best], hardened.record[-1]
     return hardened.victim, {"steps": best["steps"], "seconds": last["seconds"]["agent"], "protocol": hardened.protocol}
 
 
-def measure(game: Game, victim: adv.Victim, row: dict[str, Any], arguments: argparse.Namespace) -> None:
-    """Attacked and certified returns at every eps."""
-    attacks = [f"{attack}:eps={eps:g}" for eps in game.eps for attack in ("fgsm", "pgd")]
-    attacks = [attack + (",steps=30" if attack.startswith("pgd") else "") for attack in attacks]
+def measured(game: Game, row: dict[str, Any]) -> bool:
+    """Whether an earlier run has measured all of a row."""
+    return all("gwc" in row.get(f"{eps:g}", {}) for eps in game.eps)
+
+
+def measure(
+    game: Game, victim: adv.Victim, row: dict[str, Any], arguments: argparse.Namespace, keep: Callable[[], None]
+) -> None:  # fmt: skip
+    """Attacked and certified returns at every eps; ``keep`` is called as they come, and what is there stays."""
+    budgets = {eps: adv.Linf(eps, game.scale) for eps in game.eps}
+    attacks = [parse_threat(text, within=within) for within in budgets.values() for text in ("fgsm", "pgd:steps=30")]
     episodes = arguments.episodes if game.unit == 1 else arguments.image_episodes
-    report = adv.evaluate(victim, game.env, attacks, episodes=episodes, seed=arguments.seed).to_dict()
-    rows = {entry["threat"]: entry for entry in report["threats"]}
-    clean, *attacked = list(rows.values())
-    row["clean"], row["clean_std"], row["episodes"] = clean["mean_return"], clean["std"], episodes
-    for i, eps in enumerate(game.eps):
-        began = time.monotonic()
-        shown = adv.certify(victim, game.env, eps, episodes, arguments.seed, game.method, 0)
-        row[f"{eps:g}"] = {
-            "fgsm": attacked[2 * i]["mean_return"], "pgd": attacked[2 * i + 1]["mean_return"], "gwc": shown.gwc,
-            "acr": shown.acr, "lower": None, "finished": None,
-        }  # fmt: skip
+    if "clean" not in row:
+        report = adv.evaluate(victim, game.env, attacks, episodes=episodes, seed=arguments.seed).to_dict()
+        clean, *attacked = report["threats"]
+        for i, eps in enumerate(game.eps):
+            row[f"{eps:g}"] = {"fgsm": attacked[2 * i]["mean_return"], "pgd": attacked[2 * i + 1]["mean_return"]}
+        row |= {"clean": clean["mean_return"], "clean_std": clean["std"], "episodes": episodes}
+        keep()
+    for eps in game.eps:
+        at, began = row[f"{eps:g}"], time.monotonic()
+        if "gwc" in at:
+            continue
+        found = None
         if game.searched and arguments.searched:
-            found = adv.certify(
-                victim, game.env, eps, arguments.searched, arguments.seed, game.method, arguments.budget_s
-            )
-            row[f"{eps:g}"] |= {"lower": found.lower, "finished": found.finished}
-        row[f"{eps:g}"]["minutes"] = round((time.monotonic() - began) / 60, 1)
+            found = adv.certify(victim, game.env, eps, arguments.searched, arguments.seed, budget_s=arguments.budget_s)
+        shown = adv.certify(
+            victim, game.env, None, episodes, arguments.seed, game.method, 0, within=budgets[eps]
+        )  # fmt: skip
+        at |= {"lower": found.lower, "finished": found.finished} if found else {"lower": None, "finished": None}
+        at |= {"gwc": shown.gwc, "acr": shown.acr, "minutes": round((time.monotonic() - began) / 60, 1)}
+        keep()
 
 
 def sweep(victim: adv.Victim, arguments: argparse.Namespace) -> dict[str, list[float]]:
@@ -147,14 +199,13 @@ def markdown(data: dict[str, Any]) -> str:
         "(DQN): here PPO trained for minutes (CartPole) or an hour (Pong) of a core. Means over the seeds of a "
         "training, with their range in brackets. GWC is the greedy worst-case return, an estimate; ACR the share of "
         "the steps of the clean path with one possible action; `at least` the certified return, which no attack goes "
-        f"below (searches of {data['budget_s']:g} seconds, {data['searched']} episodes; empty where nothing was "
-        "searched). Other figures are of "
-        f"{data['episodes']} episodes, of Atari {data['image_episodes']}.",
+        f"below (searches of {data['budget_s']:g} seconds by CROWN, {data['searched']} episodes; empty where nothing "
+        f"was searched). Other figures are of {data['episodes']} episodes, of Atari {data['image_episodes']}.",
     ]
     for name, game in GAMES.items():
         lines = []
         for method, seeds in data["games"].get(name, {}).items():
-            rows = [row for row in seeds.values() if "clean" in row]
+            rows = [row for row in seeds.values() if measured(game, row)]
             for eps in game.eps if rows else ():
                 at = [row[f"{eps:g}"] for row in rows]
                 clean = span([row["clean"] for row in rows], 1) if eps == game.eps[0] else ""
@@ -178,19 +229,25 @@ def markdown(data: dict[str, Any]) -> str:
         parts.append(
             "## Over eps\n\n![Mean returns over eps](radial.png)\n\nCartPole, the first seed of every training. At 0.1 "
             "PGD and GWC leave plain PPO of this seed its 500, more than any hardened agent: neither is a bound. What "
-            "is certified of it is less than two fifths of what is certified of the agents of RADIAL."
+            "is certified of it is about a third of what is certified of the agents of RADIAL, or less."
         )
     return "\n\n".join(parts) + "\n"
 
 
 NOTES = {
-    "CartPole": f"Trained from scratch for {STEPS} steps, in raw units, the learning rate falling to zero; at eps "
-    f"{EPS:g} and kappa 0.5 where nothing else is said. The best checkpoint of the second half by the mean of clean "
-    "return and GWC (of plain PPO by clean return).",
+    "CartPole": f"Trained from scratch for {TRAININGS['CartPole'].steps} steps, in raw units, the learning rate "
+    "falling to zero; at eps 0.1 and kappa 0.5 where nothing else is said. The best checkpoint of the second half by "
+    "the mean of clean return and GWC (of plain PPO by clean return).",
+    "MountainCar": f"Trained from scratch for {TRAININGS['MountainCar'].steps} steps with normalised observations, at "
+    f"eps 0.02 in units of {GAMES['MountainCar'].scale}, half of the ranges of positions and speeds. The share of the "
+    "budget that is used rises from two fifths to four fifths of the training. A certified return of -200 says "
+    "nothing.",
     "Pong": "84x84, four frames, no sticky actions; eps in grey levels of the range. The hardened agent is "
     "`zoo:pong-radial-ppo`, which goes on from `zoo:pong-ppo` for 700 000 steps (`examples/train_victim.py`).",
     "RoadRunner": "As Pong. The plain agent, `zoo:roadrunner-ppo`, has had 1.1 of the 3 million steps of its recipe, "
     "the hardened one 500 000 more (`examples/train_victim.py`).",
+    "BankHeist": "As Pong. `zoo:bankheist-ppo` is of 2.4 of the 3 million steps of its recipe, the hardened agent of "
+    "300 000 more (`examples/train_victim.py`).",
 }
 
 
@@ -214,7 +271,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for the trainings")
     parser.add_argument("--agents", nargs="*", default=[], metavar="GAME:NAME=REF", help="agents trained elsewhere")
     parser.add_argument("--record", type=Path, help="folder of examples/train_radial.py pong, for its checkpoints")
-    parser.add_argument("--methods", nargs="*", choices=METHODS | VARIANTS, default=list(METHODS | VARIANTS))
+    parser.add_argument("--games", nargs="*", choices=TRAININGS, default=list(TRAININGS), help="to train from scratch")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the trainings")
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--image-episodes", type=int, default=5)
@@ -232,23 +289,21 @@ def main() -> None:
         data[name] = getattr(arguments, name)
 
     def finish(row: dict[str, Any], game: str, victim: adv.Victim) -> None:
-        measure(GAMES[game], victim, row, arguments)
-        save(path, data)
+        measure(GAMES[game], victim, row, arguments, lambda: save(path, data))
         write(arguments.out / "radial.md", markdown(data))
 
-    for seed in arguments.seeds:
-        for method in arguments.methods:
-            if method in VARIANTS and seed != arguments.seeds[0]:
+    for seed, game in itertools.product(arguments.seeds, arguments.games):
+        first, about = seed == arguments.seeds[0], TRAININGS[game]
+        for method in [*about.methods, *(about.variants if first else ())]:
+            row = data["games"].setdefault(game, {}).setdefault(method, {}).setdefault(str(seed), {})
+            sweeps = arguments.sweep and game == "CartPole" and first and method not in data["sweep"]
+            if measured(GAMES[game], row) and not sweeps:
                 continue
-            row = data["games"].setdefault("CartPole", {}).setdefault(method, {}).setdefault(str(seed), {})
-            sweeps = arguments.sweep and seed == arguments.seeds[0] and method not in data["sweep"]
-            if "clean" in row and not sweeps:
-                continue
-            folder = arguments.work / f"cartpole-{method.replace(', ', '-').replace(' ', '-')}-{seed}"
-            victim, trained = train(method, seed, folder)
-            if "clean" not in row:
+            folder = arguments.work / f"{game.lower()}-{method.replace(', ', '-').replace(' ', '-')}-{seed}"
+            victim, trained = train(game, method, seed, folder)
+            if not measured(GAMES[game], row):
                 row |= trained
-                finish(row, "CartPole", victim)
+                finish(row, game, victim)
             if sweeps:
                 data["sweep"][method] = sweep(victim, arguments)
                 save(path, data)
@@ -256,7 +311,7 @@ def main() -> None:
         place, _, reference = given.partition("=")
         game, _, name = place.partition(":")
         row = data["games"].setdefault(game, {}).setdefault(name, {}).setdefault("0", {})
-        if "clean" not in row:
+        if not measured(GAMES[game], row):
             finish(row, game, adv.load_victim(reference))
     if arguments.record is not None:
         data["checkpoints"] = read_record(arguments.record)
