@@ -173,10 +173,10 @@ class CartPoleDynamics(IntervalDynamics):
 
     def cells(self, scale: float, slopes: Floats) -> Floats:
         # of sides that shrink alike, searches of a given number of boxes get less far; and a victim that hardly looks
-        # at the cart's place is followed as well by few and large cells along it
-        place, turn = math.sqrt(scale), self._turn * scale / 4
+        # at the cart's position is followed as well by few and large cells along it
+        root, turn = math.sqrt(scale), self._turn * scale / 4
         width = np.clip(0.25 * math.sqrt(slopes[2] / max(slopes[0], 1e-9)), 0.25, 4.0) if slopes[2] else 1.0
-        return np.array([width * place, self._push / 2 * place, turn, turn])
+        return np.array([width * root, self._push / 2 * root, turn, turn])
 
     def state(self) -> Floats:
         return np.array(self.env.state, np.float64)

@@ -49,7 +49,7 @@ _LEAST_MORE, _MOST_MORE = 2.0, 32.0  # by how much their number grows from one r
 # the scale of the first cells, by how much that of the next ones is larger, and that of the last
 _FINEST, _COARSER, _COARSEST = 1 / 512, 1.5, 16.0
 _CUTS = 32  # into how many pieces boxes are cut at most, for each that is followed at once
-_NEAR = 1e-3  # around states where slopes are taken
+_SLOPE_RADIUS = 1e-3  # of the boxes in whose middles the slopes of the victim's choice are taken
 _PIECES = 8  # of the box of starts along every axis
 
 
@@ -143,7 +143,8 @@ class StateBoxSearch:
             return np.ones(len(dynamics.coordinates))
         low, high = _start_boxes(dynamics, dynamics.start_low, dynamics.start_high)
         middle = (low + high) / 2
-        found: Floats = self.shown.effects(middle - _NEAR, middle + _NEAR)[0].mean(0) / _NEAR
+        self.shown.possible(middle[:1], middle[:1])  # which refuses weights that are not finite
+        found: Floats = self.shown.effects(middle - _SLOPE_RADIUS, middle + _SLOPE_RADIUS)[0].mean(0) / _SLOPE_RADIUS
         return found
 
     def run(

@@ -254,6 +254,10 @@ def test_refusals():
     sampled = from_module(balance(), env.observation_space, env.action_space, "logits", select="sample")
     with pytest.raises(VictimError, match="plays its mode"):
         certify_all_starts(sampled, env, 0.01)
+    broken = nn.Linear(4, 2)
+    nn.init.constant_(broken.weight, float("nan"))
+    with pytest.raises(VictimError, match="are its weights"):
+        certify_all_starts(from_module(broken, env.observation_space, env.action_space, "q"), env, 0.01)
     with pytest.raises(VictimError, match="expected a victim for"):
         certify_all_starts(victim, gym.make("MountainCar-v0"), 0.01)
     with pytest.raises(BudgetError, match="give either eps"):
