@@ -55,8 +55,8 @@ class CellGrid:
     def pieces(self, low: Floats, high: Floats) -> float:
         """Into how many pieces :meth:`hulls` cuts boxes ``[N, D]``, all together; infinity where it would raise."""
         first, last = self._places(low, high)
-        half, once = 1 << (self._bits - 1), np.isinf(self.periods)
-        if not ((first >= -half) & (last < half))[:, once].all():
+        once = np.isinf(self.periods)
+        if not (self._numbered(first) & self._numbered(last))[:, once].all():
             return math.inf
         return float((last - first + 1.0).prod(1).sum())
 
@@ -92,9 +92,14 @@ class CellGrid:
                 high[:, axis] -= turns * period - room
         return self._number(first), low, high, values
 
+    def _numbered(self, index: Integers) -> NDArray[np.bool_]:
+        """Where indices are within those that a cell's number has room for."""
+        half = 1 << (self._bits - 1)
+        return (index >= -half) & (index < half)
+
     def _number(self, index: Integers) -> Integers:
         half = 1 << (self._bits - 1)
-        if not ((index >= -half) & (index < half)).all():
+        if not self._numbered(index).all():
             raise ValueRangeError(f"expected states within {half} cells of sides {self.sides} around {self.origin}")
         number = np.zeros(len(index), np.int64)
         for axis in range(index.shape[1]):

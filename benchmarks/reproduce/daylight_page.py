@@ -53,8 +53,9 @@ def scores(game: str, agents: dict[str, Any], timed: bool) -> str:
     for attack in ("none", "worst-action", *ATTACKS):
         if timed and attack in ("none", "worst-action"):
             continue
-        paper = [cell(SCORES[game].get(attack), 1), cell(A3C_PONG_SCORES.get(attack), 2)]
-        paper = [] if timed else paper[: len(papers)]
+        paper = [] if timed else [cell(SCORES[game].get(attack), 1)]
+        if game == "Pong" and not timed:
+            paper.append(cell(A3C_PONG_SCORES.get(attack), 2))
         found = [pick(agent["rows"], attack, timed) for agent in agents.values()]
         rows.append(
             [attack, setting(game, attack), *paper, *("" if row is None else str(of_row(row)) for row in found)]
