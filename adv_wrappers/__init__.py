@@ -42,6 +42,7 @@ from adv_wrappers.victims import Victim, from_module, from_onnx, from_sb3, from_
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
+from adv_wrappers.wrappers.dmc import dmc
 from adv_wrappers.wrappers.observation import PerturbObservation
 from adv_wrappers.wrappers.probabilistic_timing import ProbabilisticTiming
 from adv_wrappers.wrappers.stack import wrap
@@ -100,7 +101,7 @@ __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
     "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation",
     "PerturbationCost", "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid",
-    "Victim", "Window", "certify", "evaluate", "fewest_perturbations", "from_module", "from_onnx", "from_sb3",
+    "Victim", "Window", "certify", "dmc", "evaluate", "fewest_perturbations", "from_module", "from_onnx", "from_sb3",
     "from_torchscript", "imitate", "load_victim", "presets", "register", "resilience", "robustness", "save_card",
     "threat", "train_adversary", "train_agent", "train_critic", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),

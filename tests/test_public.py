@@ -22,7 +22,7 @@ THREATS = {"ThreatModel", "presets", "threat", "wrap"}
 WRAPPERS = {"AdversaryEnv", "PerturbAction", "PerturbObservation", "PerturbationCost", "ProbabilisticTiming"}
 VICTIMS = {"Victim", "from_module", "from_onnx", "from_sb3", "from_torchscript", "load_victim", "save_card"}
 RUNS = {
-    "Report", "certify", "evaluate",
+    "Report", "certify", "dmc", "evaluate",
     "fewest_perturbations", "imitate", "register", "resilience", "robustness", "train_adversary", "train_agent",
     "train_critic",
 }  # fmt: skip

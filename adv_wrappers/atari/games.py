@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.wrappers.base import AnyEnv
+from adv_wrappers.wrappers.dmc import register_dmc
 
 Pixels = NDArray[np.uint8]
 Action = int | np.integer[Any]
@@ -68,12 +69,7 @@ def ensure_registered(id: str) -> str:
     Raises:
         SpaceError: for one of them without Shimmy, which registers them.
     """
-    if id.startswith("dm_control/") and id not in gym.registry:
-        try:
-            import shimmy
-        except ImportError as error:
-            raise SpaceError(f"{id} needs Shimmy and dm_control: pip install 'adv_wrappers[dmc]'") from error
-        gym.register_envs(shimmy)
+    register_dmc(id)
     return id
 
 

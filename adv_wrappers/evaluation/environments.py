@@ -16,6 +16,7 @@ from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base import AnyEnv
+from adv_wrappers.wrappers.dmc import PREFIX, dmc
 from adv_wrappers.wrappers.order import check_order
 
 MakeEnv = Callable[..., AnyEnv]
@@ -31,7 +32,8 @@ def environment_factory(
     Args:
         env: an id, or a function that makes one environment.
         victim: the agent; for one that sees uint8 ``[4, 84, 84]`` an Atari id is made by
-            :func:`adv_wrappers.atari.atari`.
+            :func:`adv_wrappers.atari.atari`, and for one that sees a vector an id of the DeepMind Control Suite by
+            :func:`adv_wrappers.dmc`.
         env_kwargs: keyword arguments; None takes those of the victim's card if it names the same id.
         make: a function called as ``make(id, **env_kwargs)`` instead of ``gymnasium.make``.
 
@@ -50,6 +52,8 @@ def environment_factory(
     space = victim.observation_space
     if isinstance(space, spaces.Box) and space.shape == (4, 84, 84) and space.dtype == "uint8" and is_atari(env):
         return lambda: atari(env, **kwargs), env, kwargs
+    if isinstance(space, spaces.Box) and env.startswith(PREFIX):
+        return lambda: dmc(env, **kwargs), env, kwargs
     return lambda: make_environment(env, kwargs), env, kwargs
 
 
