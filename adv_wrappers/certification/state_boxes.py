@@ -49,6 +49,8 @@ _LEAST_MORE, _MOST_MORE = 2.0, 32.0  # by how much their number grows from one r
 # the scale of the first cells, by how much that of the next ones is larger, and that of the last
 _FINEST, _COARSER, _COARSEST = 1 / 512, 1.5, 16.0
 _CUTS = 32  # into how many pieces boxes are cut at most, for each that is followed at once
+# of a search from a set of states: the scale of the cells of its first round, and that below which it has no more
+_OF_MANY, _FINEST_OF_MANY = 2.0, 1 / 16
 _SLOPE_RADIUS = 1e-3  # of the boxes in whose middles the slopes of the victim's choice are taken
 _PIECES = 8  # of the box of starts along every axis
 
@@ -169,16 +171,27 @@ class StateBoxSearch:
         left = None if max_boxes is None else integer("max_boxes", max_boxes, 1)
         best, boxes, rounds = StateBoxCertificate(-math.inf, 0, 0, 0, False, low, high), 0, 0
         first = min(_FIRST, _OF_SECONDS * (budget_s or math.inf), _OF_BOXES * (max_boxes or math.inf), self._most)
-        at_once: int | None = max(int(first), 1)
+        scale = _OF_MANY if (low < high).any() else None
+        at_once: int | None = max(int(first), 1) if scale is None else self._most
         with one_thread():
             while at_once is not None:
                 began, room = time.monotonic(), None if left is None else left - boxes
-                found = SearchRound(self, at_once, low, high, until, room)
+                found = SearchRound(self, at_once, low, high, until, room, scale)
                 found.run()
                 boxes, rounds = boxes + found.stepped, rounds + 1
                 if found.lower > best.lower:
                     best = StateBoxCertificate(found.lower, found.steps, 0, 0, found.finished, low, high)
-                if found.stopped or not found.coarsened or best.lower >= self.dynamics.most:
+                if found.crowded and rounds == 1:  # even the largest cells are too many
+                    scale, at_once = None, max(int(first), 1)
+                    continue
+                if found.stopped or best.lower >= self.dynamics.most:
+                    break
+                if scale is not None:
+                    scale /= 2
+                    if scale < _FINEST_OF_MANY:
+                        break
+                    continue
+                if not found.coarsened:
                     break
                 now = time.monotonic()
                 affordable = _FASTER * (until - now) * found.stepped / max(now - began, 1e-9)
@@ -201,14 +214,18 @@ def _next_at_once(at_once: int, stepped: int, affordable: float, most: int) -> i
 
 
 class SearchRound:
-    """The search with so many boxes at once.
+    """The search with so many boxes at once, or with cells of one size.
+
+    From one state cells begin small and become larger when there are too many boxes. Sets of states are followed for
+    longer with cells of one size: to join boxes again and again costs them more than it does a single path's.
 
     Args:
         search: what is searched.
-        at_once: above how many boxes larger cells are taken.
+        at_once: above how many boxes larger cells are taken; with cells of one size, above which it stops.
         start_low, start_high: the box of start states.
         until: the time at which it stops, of the monotonic clock.
         max_boxes: how many boxes are stepped at most; None for any number.
+        scale: of the cells, where they keep their size; else None.
 
     Attributes:
         lower: the certified return so far.
@@ -216,22 +233,24 @@ class SearchRound:
         stepped: how many boxes were stepped.
         finished: whether episodes were followed to their ends.
         stopped: whether a limit stopped it.
+        crowded: whether that was the limit on boxes at once.
         low, high: the boxes around all states after ``steps`` steps, ``[N, D]``; axes are those of the dynamics.
         values: the least reward so far in each; ``[N]``.
     """
 
     def __init__(
         self, search: StateBoxSearch, at_once: int, start_low: Floats, start_high: Floats, until: float,
-        max_boxes: int | None,
+        max_boxes: int | None, scale: float | None = None,
     ) -> None:  # fmt: skip
         self.search, self.dynamics, self._until, self._max, self._most = (
             search, search.dynamics, until, max_boxes, at_once,
         )  # fmt: skip
+        self._fixed = scale is not None
         low, high = _start_boxes(self.dynamics, start_low, start_high)
         self._middle = (low.min(0) + high.max(0)) / 2
-        self.steps, self.stepped, self.finished, self.stopped = 0, 0, False, False
+        self.steps, self.stepped, self.finished, self.stopped, self.crowded = 0, 0, False, False, False
         self._ended, self._dropped = math.inf, False
-        self._take_cells(_FINEST)
+        self._take_cells(_FINEST if scale is None else scale)
         self._keep(low, high, np.zeros(len(low)))
 
     @property
@@ -249,8 +268,9 @@ class SearchRound:
         """Follow the boxes to the end of the episode, or to a limit."""
         most = self._max or math.inf
         while self.steps < self.dynamics.limit and len(self.values):
-            if self.steps and (time.monotonic() >= self._until or self.stepped >= most):
-                self.stopped = True
+            crowded = self._fixed and len(self.values) > self._most
+            if self.steps and (time.monotonic() >= self._until or self.stepped >= most or crowded):
+                self.stopped, self.crowded = True, crowded
                 return
             self.step()
         self.finished = self.steps == self.dynamics.limit or not self._dropped
@@ -275,16 +295,18 @@ class SearchRound:
         kept = values + self.dynamics.least_rest(self.dynamics.limit - self.steps) < self._ended
         self._dropped |= not kept.all()
         low, high, values = low[kept], high[kept], values[kept]
-        while self._scale < _COARSEST and self.grid.pieces(low, high) > _CUTS * self._most:
+        coarsest = self._scale if self._fixed else _COARSEST
+        while self._scale < coarsest and self.grid.pieces(low, high) > _CUTS * self._most:
             self._take_cells(self._scale * _COARSER)
         self.cells, self.low, self.high, self.values = self.grid.hulls(low, high, values)
-        while len(self.values) > self._most and self._scale < _COARSEST:
+        while len(self.values) > self._most and self._scale < coarsest:
             self._take_cells(self._scale * _COARSER)
             self.cells, self.low, self.high, self.values = self.grid.hulls(self.low, self.high, self.values)
 
     def _take_cells(self, scale: float) -> None:
         """Go on with the cells of this scale."""
-        sides, periods = self.dynamics.cells(scale, self.search.slopes), self.dynamics.periods
+        sides = self.dynamics.cells(scale, None if self._fixed else self.search.slopes)
+        periods = self.dynamics.periods
         self._scale = scale
         self.grid = CellGrid(np.where(np.isinf(periods), self._middle - sides / 2, -np.pi), sides, periods)
         self.actions = CellActions(self.search.shown, self.grid)
