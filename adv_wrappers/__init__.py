@@ -38,7 +38,9 @@ from adv_wrappers.registration import register, register_presets
 from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
 from adv_wrappers.training.imitation import imitate
 from adv_wrappers.training.train_critic import train_critic
+from adv_wrappers.training.train_dynamics import train_dynamics
 from adv_wrappers.victims import Victim, from_module, from_onnx, from_sb3, from_torchscript, load_victim, save_card
+from adv_wrappers.victims.dynamics import load_dynamics
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
@@ -102,7 +104,7 @@ __all__ = [
     "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation",
     "PerturbationCost", "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid",
     "Victim", "Window", "certify", "dmc", "evaluate", "fewest_perturbations", "from_module", "from_onnx", "from_sb3",
-    "from_torchscript", "imitate", "load_victim", "presets", "register", "resilience", "robustness", "save_card",
-    "threat", "train_adversary", "train_agent", "train_critic", "wrap",
+    "from_torchscript", "imitate", "load_dynamics", "load_victim", "presets", "register", "resilience", "robustness",
+    "save_card", "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip

@@ -20,11 +20,20 @@ ATTACKS = {name for name, kind in vars(all_attacks).items() if isinstance(kind, 
 ACTORS = {"PAAD", "SARL", "ActionPAAD", "Hybrid", "Induce", "Timed"}
 THREATS = {"ThreatModel", "presets", "threat", "wrap"}
 WRAPPERS = {"AdversaryEnv", "PerturbAction", "PerturbObservation", "PerturbationCost", "ProbabilisticTiming"}
-VICTIMS = {"Victim", "from_module", "from_onnx", "from_sb3", "from_torchscript", "load_victim", "save_card"}
+VICTIMS = {
+    "Victim",
+    "from_module",
+    "from_onnx",
+    "from_sb3",
+    "from_torchscript",
+    "load_dynamics",
+    "load_victim",
+    "save_card",
+}
 RUNS = {
     "Report", "certify", "dmc", "evaluate",
     "fewest_perturbations", "imitate", "register", "resilience", "robustness", "train_adversary", "train_agent",
-    "train_critic",
+    "train_critic", "train_dynamics",
 }  # fmt: skip
 ERRORS = {"AdvWrappersError"}
 PUBLIC = BUDGETS | TIMING | ATTACKS | ACTORS | THREATS | WRAPPERS | VICTIMS | RUNS | ERRORS

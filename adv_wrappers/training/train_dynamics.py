@@ -1,0 +1,374 @@
+"""train_dynamics: a model of an environment, learned from what a victim and random actions do there.
+
+Algorithm 2 of Weng et al. 2020: transitions of the victim and of random actions, as many of each, and a network trained
+on them by least squares. As there it has four layers of 1000 ReLU units unless told otherwise; ``hidden=()`` is the
+paper's linear model, solved in closed form. Choices made here, which the paper leaves open: the network predicts the
+normalised change of the observation, Adam's learning rate falls to zero along half a cosine, and the last tenth of the
+steps of every row is held out, of which the errors in the card are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from adv_wrappers.core.threat import fits
+from adv_wrappers.errors import CardError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory
+from adv_wrappers.evaluation.provenance import revision, versions
+from adv_wrappers.networks.card import Section
+from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same
+from adv_wrappers.training.trajectories import Trajectories, collect
+from adv_wrappers.utils.files import holding, make_folder, write
+from adv_wrappers.utils.numbers import check_integer, check_number
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims import load_victim
+from adv_wrappers.victims.dynamics import Dynamics, MeanStd, TransitionModel
+from adv_wrappers.victims.victim import Victim
+
+HELD_OUT = 0.1  # share of the steps of every row
+HORIZONS = (1, 5, 10, 20, 50, 100)  # of the errors in the card
+STARTS = 256  # of predictions without correction, on each side
+UNFINISHED, PLAYED = "training.safetensors", "trajectories-{}.safetensors"
+SOURCES = ("victim", "random")
+
+
+@holding
+def train_dynamics(
+    victim: Victim | str, env: str | MakeEnv, transitions: int = 100_000, *, noise: float = 0.3, random: float = 0.5,
+    hidden: Sequence[int] = (1000,) * 4, ensemble: int = 1, epochs: int = 20, batch: int = 512, lr: float = 1e-3,
+    seed: int = 0, num_envs: int = 8, env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None,
+    out: str | Path | None = None, progress: Callable[[str, int, int], None] | None = None,
+) -> Dynamics:  # fmt: skip
+    """Learn a model of an environment for :class:`adv_wrappers.ModelBased`.
+
+    Args:
+        victim: the victim or its reference, with continuous actions and observations ``[n]``.
+        env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
+            :func:`adv_wrappers.evaluate`.
+        transitions: how many are played, in steps of the environment (decisions, where it repeats actions).
+        noise: standard deviation of Gaussian noise on the actions of half of the victim's episodes, as a fraction of
+            half their range.
+        random: share of the transitions whose actions are drawn evenly from the action space, 0 to 1.
+        hidden: widths of the layers; none for a linear model, which has no use for the next four arguments.
+        ensemble: networks that are trained from different weights, and whose predictions are averaged.
+        epochs, batch, lr: of the training: passes over the transitions, transitions a step, and Adam's first learning
+            rate.
+        seed: seeds all randomness.
+        num_envs: the number of environments side by side.
+        out: a folder for the model, and for the transitions, from which the same call goes on where it was interrupted.
+        progress: called as ``progress(part, done, whole)``, with ``part`` one of ``"victim"``, ``"random"``
+            (transitions) and ``"training"`` (epochs of all networks).
+
+    Returns:
+        The model. ``card["errors"]`` holds, for the victim's transitions that were held out and for the random ones:
+        ``one_step``, the mean squared error of the change of every feature as a share of the variance of changes;
+        ``mse``, the mean squared error of the next observation in its own units; and ``open_loop``, by number of steps
+        that are predicted without correction, the mean squared error as a share of the variance of observations,
+        averaged over the features (None where it is not finite). Variances are those of all training transitions.
+
+    Raises:
+        VictimError: for discrete actions, observations of more dimensions, and an environment that does not fit.
+        ValueRangeError: for arguments out of range, values that are not finite, and a folder of another training.
+        CardError: for a folder that holds something else, or files that cannot be read.
+
+    >>> from adv_wrappers import train_dynamics
+    >>> model = train_dynamics("zoo:hopper-ppo", "Hopper-v5", 2000, hidden=())
+    >>> len(model.card["errors"]["victim"]["one_step"])
+    11
+    """
+    check_integer("transitions", transitions, 100)
+    check_number("noise", noise, 0, 1e3)
+    check_number("random, the share of random actions,", random, 0, 1)
+    for name, value in (("ensemble", ensemble), ("epochs", epochs), ("batch", batch), ("num_envs", num_envs)):
+        check_integer(name, value, 1)
+    check_integer("seed", seed, 0)
+    check_number("lr", lr, 0, 1e3, above=True)
+    for width in hidden:
+        check_integer("widths in hidden", width, 1)
+    victim = load_victim(victim)
+    space, seen = victim.action_space, victim.observation_space
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise VictimError(f"a model of the dynamics is for continuous actions, this victim acts in {space}")
+    if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
+        raise VictimError(f"a model of the dynamics takes observations of one dimension, this victim sees {seen}")
+    make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+    linear = not hidden
+    about: Section = {
+        "environment": {"id": name, "kwargs": kwargs}, "victim": {"ref": victim.ref, "sha256": victim.fingerprint()},
+        "training": {
+            "transitions": transitions, "noise": noise, "random": random, "hidden": list(hidden),
+            "ensemble": 1 if linear else ensemble, "epochs": None if linear else epochs,
+            "batch": None if linear else batch, "lr": None if linear else lr, "seed": seed, "num_envs": num_envs,
+        },
+    }  # fmt: skip
+    training = _Training(victim, make_env, about, None if out is None else Path(out), progress)
+    with one_thread():
+        return training.run()
+
+
+@dataclass
+class _Data:
+    """Transitions as tensors, in the order in which they were played.
+
+    Attributes:
+        obs, act: ``[M, n]`` and ``[M, k]``.
+        change: ``[M, n + 1]``, of observations, and the reward.
+    """
+
+    obs: Tensor
+    act: Tensor
+    change: Tensor
+
+    @classmethod
+    def of(cls, parts: Sequence[Trajectories]) -> _Data:
+        def joined(name: str) -> Tensor:
+            arrays = [getattr(part, name) for part in parts]
+            return torch.from_numpy(np.concatenate([array.reshape(-1, *array.shape[2:]) for array in arrays]))
+
+        obs, reward = joined("obs"), joined("reward")
+        return cls(obs, joined("act"), torch.cat([joined("next_obs") - obs, reward[:, None]], -1))
+
+    def statistics(self) -> dict[str, MeanStd]:
+        """Mean and standard deviation of each part; what does not vary has a standard deviation of 1."""
+        found = {}
+        for name in ("obs", "act", "change"):
+            values: Tensor = getattr(self, name)
+            std = values.double().std(0)
+            std = torch.where(std > 1e-8, std, torch.ones_like(std))
+            found[name] = values.double().mean(0).float(), std.float()
+        return found
+
+
+class _Training:
+    """One training with checked arguments.
+
+    Args:
+        victim: the victim.
+        make_env: makes one environment.
+        about: what tells this training from others: environment, victim, and settings.
+        folder: for everything that is computed, or None.
+        progress: as for :func:`train_dynamics`.
+    """
+
+    def __init__(
+        self, victim: Victim, make_env: EnvFactory, about: Section, folder: Path | None,
+        progress: Callable[[str, int, int], None] | None,
+    ) -> None:  # fmt: skip
+        self.victim, self.make_env, self.about, self.folder = victim, make_env, about, folder
+        self.progress = progress
+        self.how: dict[str, int] = about["training"]  # type: ignore[assignment]
+
+    def run(self) -> Dynamics:
+        """What the folder lacks is played and trained."""
+        if self.folder is not None:
+            about = as_json(self.about)
+            if (self.folder / "card.json").exists():
+                check_no_other_card(self.folder, about["training"])
+                found = Dynamics(str(self.folder))
+                check_same(self.folder, {key: found.card.get(key) for key in about}, about, "model")
+                return found
+            make_folder(self.folder)
+        parts = [part for source in SOURCES if (part := self.play(source)) is not None]
+        kept = [part.split(round(len(part.over) * (1 - HELD_OUT))) for part in parts]
+        data = _Data.of([train for train, _ in kept])
+        net = self.fit(data)
+        sources = [source for source in SOURCES if self.count(source)]
+        errors = {source: _errors(net, held_out) for source, (_, held_out) in zip(sources, kept, strict=True)}
+        network: Section = {
+            "kind": "dynamics-mlp", "hidden": self.how["hidden"], "activation": "relu",
+            "features": data.obs.shape[1], "actions": data.act.shape[1], "ensemble": self.how["ensemble"],
+        }  # fmt: skip
+        card: Section = {
+            "name": "dynamics", **self.about, "network": network, "feature_names": self.feature_names(),
+            "errors": errors, "versions": versions(), "git": revision(),
+        }  # fmt: skip
+        made = Dynamics.of(net, card)
+        if self.folder is None:
+            return made
+        made = made.save(self.folder)
+        (self.folder / UNFINISHED).unlink(missing_ok=True)
+        return made
+
+    def count(self, source: str) -> int:
+        """Steps a row that a source plays."""
+        drawn = round(self.how["transitions"] * self.how["random"])
+        return math.ceil((drawn if source == "random" else self.how["transitions"] - drawn) / self.how["num_envs"])
+
+    def play(self, source: str) -> Trajectories | None:
+        """The transitions of a source, from the folder where they are there."""
+        steps, rows = self.count(source), self.how["num_envs"]
+        if not steps:
+            return None
+        path = None if self.folder is None else self.folder / PLAYED.format(source)
+        if path is not None and path.exists():
+            saved, about = Trajectories.read(path)
+            check_same(path, json.loads(about), as_json(self.about))
+            return saved
+        env = self.make_env()
+        try:
+            fits(self.victim, env.observation_space, env.action_space)
+        finally:
+            env.close()
+
+        def tell(done: int) -> None:
+            if self.progress is not None:
+                self.progress(source, done, steps * rows)
+
+        victim = self.victim if source == "victim" else None
+        entropy = (self.how["seed"], SOURCES.index(source))
+        found = collect(self.make_env, victim, steps, rows, entropy, self.how["noise"], tell)
+        if path is not None:
+            write(path, found.to_bytes(json.dumps(as_json(self.about))))
+        return found
+
+    def feature_names(self) -> list[str] | None:
+        """The names that the environment has for the numbers of an observation."""
+        env = self.make_env()
+        try:
+            return list(env.get_wrapper_attr("feature_names")) if env.has_wrapper_attr("feature_names") else None
+        finally:
+            env.close()
+
+    def fit(self, data: _Data) -> TransitionModel:
+        """The model with the least squared error of normalised changes."""
+        statistics = data.statistics()
+        sizes = data.obs.shape[1] + data.act.shape[1], *self.how["hidden"], data.change.shape[1]  # type: ignore[misc]
+        if len(sizes) == 2:
+            layer = nn.Linear(*sizes)
+            model = TransitionModel([nn.Sequential(layer)], **statistics)
+            x, y = model.inputs(data.obs, data.act).double(), _normalised(data.change, statistics["change"]).double()
+            solved = torch.linalg.lstsq(torch.cat([x, torch.ones_like(x[:, :1])], -1), y).solution
+            with torch.no_grad():
+                layer.weight.copy_(solved[:-1].T)
+                layer.bias.copy_(solved[-1])
+            return model
+        nets = []
+        for i in range(self.how["ensemble"]):
+            torch_state = torch.random.get_rng_state()
+            try:
+                torch.manual_seed(int(np.random.SeedSequence((self.how["seed"], 2, i)).generate_state(1)[0]))
+                nets.append(_relu_mlp(sizes))
+            finally:
+                torch.random.set_rng_state(torch_state)
+        model = TransitionModel(nets, **statistics)
+        self.descend(model, data)
+        return model
+
+    def descend(self, model: TransitionModel, data: _Data) -> None:
+        """Train all networks of a model, from the saved state where there is one."""
+        x, y = model.inputs(data.obs, data.act), _normalised(data.change, (model.change_mean, model.change_std))
+        epochs, batch = self.how["epochs"], min(self.how["batch"], len(x))
+        whole, done = epochs * len(model.nets), 0
+        optimizers = [torch.optim.Adam(net.parameters(), lr=self.how["lr"]) for net in model.nets]
+        if self.folder is not None and (self.folder / UNFINISHED).exists():
+            done = self.restore(model, optimizers)
+        each = len(x) // batch
+        for epoch in range(done, whole):
+            number, own = divmod(epoch, epochs)
+            draw = np.random.default_rng((self.how["seed"], 3, epoch))
+            order = torch.from_numpy(draw.permutation(len(x)))
+            for i in range(each):
+                rate = self.how["lr"] * (1 + math.cos(math.pi * (own + i / each) / epochs)) / 2
+                optimizers[number].param_groups[0]["lr"] = rate
+                rows = order[i * batch : (i + 1) * batch]
+                loss = (model.nets[number](x[rows]) - y[rows]).square().mean()
+                optimizers[number].zero_grad()
+                loss.backward()
+                optimizers[number].step()
+            if not math.isfinite(float(loss.detach())):
+                raise ValueRangeError(f"the training of the model left the finite numbers: choose lr below {rate:g}")
+            if self.folder is not None and epoch + 1 < whole:
+                self.save(model, optimizers, epoch + 1)
+            if self.progress is not None:
+                self.progress("training", epoch + 1, whole)
+
+    def save(self, model: TransitionModel, optimizers: list[torch.optim.Adam], done: int) -> None:
+        """Write everything that the training goes on from."""
+        assert self.folder is not None
+        state = dict(model.nets.state_dict())
+        for i, optimizer in enumerate(optimizers):
+            for j, moments in optimizer.state_dict()["state"].items():
+                state |= {f"adam.{i}.{j}.{name}": torch.as_tensor(value) for name, value in moments.items()}
+        whole = {name: value.detach().contiguous().clone() for name, value in state.items()}
+        about = json.dumps({"about": as_json(self.about), "done": done})
+        write(self.folder / UNFINISHED, save(whole, {"about": about}))
+
+    def restore(self, model: TransitionModel, optimizers: list[torch.optim.Adam]) -> int:
+        """Read what :meth:`save` wrote; the number of epochs that are done."""
+        assert self.folder is not None
+        path = self.folder / UNFINISHED
+        try:
+            with safe_open(path, "pt") as file:
+                stated = json.loads(file.metadata()["about"])
+                # copies: what is read is memory of the file itself, which the next epoch replaces
+                state = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no dictionary
+            check_same(self.folder, stated["about"], self.about)
+            model.nets.load_state_dict({name: value for name, value in state.items() if not name.startswith("adam.")})
+            for i, optimizer in enumerate(optimizers):
+                own = optimizer.state_dict()
+                for name, value in state.items():
+                    if name.startswith(f"adam.{i}."):
+                        j, key = name.split(".")[2:]
+                        own["state"].setdefault(int(j), {})[key] = value
+                optimizer.load_state_dict(own)
+            return int(stated["done"])
+        except (OSError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+            raise CardError(f"cannot read {path}: {error}") from error
+
+
+def _relu_mlp(sizes: Sequence[int]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def _normalised(values: Tensor, statistics: MeanStd) -> Tensor:
+    mean, std = statistics
+    return (values - mean) / std
+
+
+@torch.no_grad()
+def _errors(model: TransitionModel, held_out: Trajectories) -> Section:
+    """What :func:`train_dynamics` says of the errors on trajectories that were held out."""
+    data = _Data.of([held_out])
+    found = torch.cat([model(*rows)[0] for rows in zip(data.obs.split(4096), data.act.split(4096), strict=True)])
+    change = data.change[:, :-1]
+    error = (found - data.obs - change).double()
+    share = error.square().mean(0) / model.change_std[:-1].double().square()
+    loops = {}
+    for steps in HORIZONS:
+        if (loop := _open_loop(model, held_out, steps)) is not None:
+            loops[str(steps)] = loop if math.isfinite(loop) else None
+    return {"one_step": share.tolist(), "mse": float(error.square().mean()), "open_loop": loops}
+
+
+def _open_loop(model: TransitionModel, played: Trajectories, steps: int) -> float | None:
+    """The error after some steps that are predicted from the actions alone; None where no episode is as long."""
+    # starts whose next steps are of one episode: none of them but the last may end it
+    ends = np.cumsum(np.vstack([np.zeros_like(played.over[:1]), played.over]), axis=0)
+    last = len(played.over) - steps
+    if last < 0:
+        return None
+    t, row = np.nonzero(ends[steps - 1 : steps + last] == ends[: last + 1])
+    if not len(t):
+        return None
+    chosen = np.linspace(0, len(t) - 1, min(STARTS, len(t))).astype(int)
+    t, row = t[chosen], row[chosen]
+    obs = torch.from_numpy(played.obs[t, row])
+    for i in range(steps):
+        obs, _ = model(obs, torch.from_numpy(played.act[t + i, row]))
+    truth = torch.from_numpy(played.next_obs[t + steps - 1, row])
+    return float(((obs - truth) / model.obs_std).double().square().mean())

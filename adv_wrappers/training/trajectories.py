@@ -1,0 +1,142 @@
+"""Trajectories of a victim and of random actions: what a model of an environment is learned from.
+
+Algorithm 1 of Weng et al. 2020 plays one policy; their algorithm 2 plays two, the victim and random actions, for as
+many transitions each. A victim under attack visits states that neither of them does, so every second row of the
+victim's plays with noise on its actions here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from adv_wrappers.core.types import Action, Array, Observation
+from adv_wrappers.errors import CardError, ValueRangeError
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
+from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.victim import Victim
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """What N environments returned over T steps, arrays ``[T, N, ...]`` in float32; ``over`` ends an episode.
+
+    Attributes:
+        obs, act: observations ``[T, N, n]``, and the actions ``[T, N, k]`` that the environments received there.
+        next_obs: what they returned, ``[T, N, n]``: the last observation of an episode, not the first of the next.
+        reward: ``[T, N]``.
+        over: bool ``[T, N]``, whether the episode ended by this step.
+    """
+
+    obs: Array
+    act: Array
+    next_obs: Array
+    reward: Array
+    over: Array
+
+    def __len__(self) -> int:
+        """The number of transitions."""
+        return int(self.over.size)
+
+    def split(self, steps: int) -> tuple[Trajectories, Trajectories]:
+        """The first ``steps`` steps of every environment, and the others."""
+        parts = (
+            Trajectories(*(getattr(self, each.name)[where] for each in fields(self)))
+            for where in (slice(None, steps), slice(steps, None))
+        )
+        first, second = parts
+        return first, second
+
+    def to_bytes(self, about: str) -> bytes:
+        """As a file of safetensors, with a text that says what they are of."""
+        return save({each.name: np.ascontiguousarray(getattr(self, each.name)) for each in fields(self)}, {"of": about})
+
+    @classmethod
+    def read(cls, path: Path) -> tuple[Trajectories, str]:
+        """The trajectories of a file and its text; :class:`CardError` for a file of something else."""
+        try:
+            with safe_open(path, "np") as file:
+                arrays = {each.name: file.get_tensor(each.name) for each in fields(cls)}
+                return cls(**arrays), str(file.metadata()["of"])
+        except (OSError, SafetensorError, KeyError, TypeError) as error:
+            raise CardError(f"{path} holds no trajectories: {error}") from error
+
+
+def collect(
+    make_env: Callable[[], gym.Env[Observation, Action]], victim: Victim | None, steps: int, rows: int,
+    entropy: tuple[int, ...], noise: float = 0.0, progress: Callable[[int], None] | None = None,
+) -> Trajectories:  # fmt: skip
+    """Play ``steps`` steps in each of ``rows`` environments.
+
+    Args:
+        make_env: makes one environment.
+        victim: who acts, as it plays in an evaluation; None for actions drawn evenly from the action space.
+        steps, rows: how many of either.
+        entropy: integers that all seeds and draws are derived from.
+        noise: standard deviation of Gaussian noise on the victim's actions in every second row, as a fraction of half
+            their range (of 1 where they are unbounded).
+        progress: called with the number of transitions after every step of all rows.
+
+    Raises:
+        ValueRangeError: for observations or rewards that are not finite.
+    """
+    draw = np.random.default_rng(entropy)
+    envs = EpisodesVectorEnv(make_env, rows)
+    try:
+        space = envs.single_action_space
+        assert isinstance(space, spaces.Box)
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        bounded = np.isfinite(high - low)
+        half, least = np.where(bounded, (high - low) / 2, 1.0), np.where(bounded, low, -1.0)
+        runner = None if victim is None else PolicyRunner(victim, rows)
+        spread = noise * half * (np.arange(rows) % 2)[:, None]  # of rows 1, 3, ...
+        seeds = _seeds(draw, rows)
+        obs, _ = envs.reset(seed=seeds)
+        if runner is not None:
+            runner.reset(None, seeds)
+        n, k = obs.shape[1], len(half)
+        whole = (steps, rows)
+        seen, acted, then, reward = (np.zeros((*whole, *size), np.float32) for size in ((n,), (k,), (n,), ()))
+        found = Trajectories(seen, acted, then, reward, np.zeros(whole, bool))
+        for t in range(steps):
+            if runner is not None:
+                act = runner.act(obs) + spread * draw.standard_normal((rows, k))
+                act = np.clip(act, low, high).astype(space.dtype)
+            else:
+                act = (least + draw.random((rows, k)) * 2 * half).astype(space.dtype)
+            found.obs[t], found.act[t] = obs, act
+            obs, reward, ended, cut, _ = envs.step(act)
+            over = ended | cut
+            found.next_obs[t], found.reward[t], found.over[t] = obs, reward, over
+            if not (np.isfinite(found.next_obs[t]).all() and np.isfinite(found.reward[t]).all()):
+                raise ValueRangeError(f"the environment returned what is not finite: {obs}, rewards {reward}")
+            if over.any():
+                obs = _reset(envs, runner, over, draw)
+            if progress is not None:
+                progress((t + 1) * rows)
+        return found
+    finally:
+        envs.close()
+
+
+def _seeds(draw: np.random.Generator, rows: int) -> list[int | None]:
+    return [int(seed) for seed in draw.integers(2**31, size=rows)]
+
+
+def _reset(
+    envs: EpisodesVectorEnv, runner: PolicyRunner | None, over: NDArray[np.bool_], draw: np.random.Generator
+) -> Array:
+    """The observations after the rows of ``over`` have begun new episodes."""
+    seeds = [seed if ended else None for seed, ended in zip(_seeds(draw, len(over)), over, strict=True)]
+    obs, _ = envs.reset(seed=seeds, options={"reset_mask": over})
+    if runner is not None:
+        runner.reset(over, seeds)
+    return np.asarray(obs)
