@@ -7,6 +7,7 @@ made from this list; the daylight transforms are listed in :mod:`adv_wrappers.da
 # ruff: noqa: I001
 
 from adv_wrappers.attacks.noise import Noise as Noise
+from adv_wrappers.attacks.noise import Flip as Flip
 from adv_wrappers.attacks.min_best import MinBest as MinBest
 from adv_wrappers.attacks.apgd import APGD as APGD
 from adv_wrappers.attacks.multi_targeted import MultiTargeted as MultiTargeted
@@ -19,7 +20,9 @@ from adv_wrappers.attacks.robust_sarsa import RobustSarsa as RobustSarsa
 from adv_wrappers.attacks.carlini_wagner import CarliniWagner as CarliniWagner
 from adv_wrappers.attacks.square import Square as Square
 from adv_wrappers.attacks.boundary import HopSkipJump as HopSkipJump
+from adv_wrappers.attacks.model_based import ModelBased as ModelBased
 from adv_wrappers.adversaries.learned import Learned as Learned
 from adv_wrappers.actions.noise import ActionNoise as ActionNoise
 from adv_wrappers.actions.flip import ActionFlip as ActionFlip
 from adv_wrappers.actions.worst import WorstAction as WorstAction
+from adv_wrappers.attacks.model_based import ActionModelBased as ActionModelBased

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.attacks.critic import Critic
+from adv_wrappers.attacks.targets import Target, target_text
 from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
 from adv_wrappers.core.newest import Newest, frame_budget
 from adv_wrappers.core.perturbation import Perturbation
@@ -27,6 +28,7 @@ from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.parsing import norm_of, parse_value, parse_when, split, split_arguments, unquote
 from adv_wrappers.presets import TEXTS, Preset, presets
 from adv_wrappers.timing import Timing
+from adv_wrappers.victims.dynamics import Dynamics
 from adv_wrappers.victims.victim import Victim
 
 _MOST = 256  # numbers of a scale that a text holds; an image has tens of thousands
@@ -155,6 +157,10 @@ def _argument_text(key: str, value: object) -> str:
     """A value as ``parse_threat`` reads it, or ``<...>``."""
     if isinstance(value, Critic):
         value = value.folder
+    if isinstance(value, Dynamics) and value.folder is not None:
+        value = f"card:{value.folder}"
+    if isinstance(value, Target):
+        value = target_text(value) or value
     if isinstance(value, Path):
         value = str(value)
     found = _value_text(value, key in TEXTS)

@@ -73,7 +73,7 @@ def _classes(module: ModuleType) -> list[type[Perturbation]]:
 
 presets = presets_of([*_classes(all_attacks), *_classes(daylight)])
 
-TEXTS = ("when", "victim", "card", "critic")  # values that are never numbers
+TEXTS = ("when", "victim", "card", "critic", "dynamics")  # values that are never numbers
 _COMMON = ("eps", "norm", "scale", "newest", "victim", "when", "p", "at")
 
 

@@ -138,13 +138,15 @@ def markdown(text: str) -> str:
 
 def reference(package: str) -> list[str]:
     """Sections on the classes of a package that have presets, in the order of the table: the file's head, the class."""
-    out = []
+    out, heads = [], set()
     for kind in dict.fromkeys(preset.kind for preset in presets.values()):
         if kind.__module__.startswith(package):
             public = getattr(adv_wrappers, kind.__name__, None) is kind
             path = f"adv_wrappers.{kind.__name__}" if public else f"{kind.__module__}.{kind.__name__}"
-            title = [kind.__name__, "-" * len(kind.__name__), ""]
-            out += [*title, f".. automodule:: {kind.__module__}", "   :no-members:", "", f".. autoclass:: {path}", ""]
+            head = [f".. automodule:: {kind.__module__}", "   :no-members:", ""]
+            out += [kind.__name__, "-" * len(kind.__name__), "", *([] if kind.__module__ in heads else head)]
+            out += [f".. autoclass:: {path}", ""]
+            heads.add(kind.__module__)  # which two classes of one file share
     return out
 
 

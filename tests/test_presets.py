@@ -7,7 +7,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError, ThreatError, VictimError
 from adv_wrappers.presets import as_threat, names, parse_threat
-from tests.laws.checks import adversary_of
+from tests.laws.checks import adversary_of, model_of
 from tests.rigs import RIGS, vector
 
 
@@ -16,10 +16,12 @@ def test_the_same_arguments_mean_the_same_everywhere():
     for name in names("observation"):
         own = {"game": "Pong", "transform": "jpeg"} if name == "daylight" else {}
         own |= {"card": adversary_of("q")} if name == "learned" else {}
+        if name == "model-based":
+            own |= {"dynamics": model_of(RIGS["mean"].space, RIGS["mean"].actions), "target": "0=1"}
         try:
             made = adv.threat(name, victim, eps=0.25, when="every(2)", p=0.5, at="a", **own)
         except VictimError:
-            made = adv.threat(name, RIGS["mean"].victim(), eps=0.25, when="every(2)", p=0.5, at="a")
+            made = adv.threat(name, RIGS["mean"].victim(), eps=0.25, when="every(2)", p=0.5, at="a", **own)
         assert made.within == adv.Linf(0.25) and made.at == "a"
         assert made.when == adv.Bernoulli(0.5) & adv.Every(2)
     assert adv.threat("noise", eps=2, norm="l2").within == adv.L2(2.0)

@@ -1,4 +1,4 @@
-"""Noise: the baseline that every attack has to beat."""
+"""Noise and flips: the baselines that every attack has to beat."""
 
 from __future__ import annotations
 
@@ -36,3 +36,19 @@ class Noise(Perturbation):
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         return context.noise(self.kind)
+
+
+@dataclass(frozen=True)
+class Flip(Perturbation):
+    """Move every feature by the full radius towards its opposite, ``x - eps sign(x)`` (Weng et al. 2020, section 4).
+
+    The paper says no more than that observations are flipped within the budget. Under l2 it is a step of one radius
+    against the observation.
+    """
+
+    name: ClassVar[str] = "flip"
+    search: ClassVar[bool] = True
+    capturable: ClassVar[bool] = True
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        return context.ascend(x, -x, 1.0)

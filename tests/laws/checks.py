@@ -30,6 +30,7 @@ from adv_wrappers.errors import AdvWrappersError, VictimError
 from adv_wrappers.formatting import text_of
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.timing import Timing
+from adv_wrappers.victims.dynamics import Dynamics, TransitionModel
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.rigs import RIGS, Episode, ReplayEnv, Rig, make_victim, recorded, run, same, same_bytes, tensors, vector
 
@@ -67,6 +68,9 @@ class Case:
         """Arguments that a preset needs, and those that make a slow search short: fewer and longer steps."""
         if self.preset == "learned":
             return {"card": adversary_of(self.rig.name)}
+        if self.preset in PLANNED:
+            model = model_of(self.rig.space, self.rig.actions)
+            return {"dynamics": model, "target": "0=1&2=-1", "steps": 3, "iterations": 3}
         if self.preset == "daylight":
             return {"game": "Pong", "transform": "brightness"}
         takes = {field.name: field.default for field in dataclasses.fields(adv.presets[self.preset].kind)}
@@ -114,6 +118,9 @@ class Case:
         return made
 
 
+PLANNED = ("model-based", "action-model-based")
+
+
 @dataclass(frozen=True)
 class Remembering(Case):
     """The preset ``learned``, by a director that has an LSTM."""
@@ -130,6 +137,27 @@ def adversary_of(rig: str, recurrent: bool = False) -> str:
     victim = make_victim(rig, torch.float32, False)
     flat = len(space.shape) == 1 and RIGS[rig].at is None
     return adversary_for(space, PAAD(victim, steps=3) if flat else SARL(), recurrent)
+
+
+def model_of(space: Any, actions: Any) -> str:
+    """The reference of a random model of an environment with these spaces, which need not be a good one."""
+    sizes = tuple(len(side.low) if isinstance(side, gym.spaces.Box) else 1 for side in (space, actions))
+    if sizes not in _models:
+        n, k = sizes
+        state = torch.random.get_rng_state()
+        torch.manual_seed(12)
+        net = torch.nn.Sequential(torch.nn.Linear(n + k, 8), torch.nn.ReLU(), torch.nn.Linear(8, n + 1))
+        torch.random.set_rng_state(state)
+        widths = {"obs": n, "act": k, "change": n + 1}
+        statistics = {name: (torch.zeros(width), torch.ones(width)) for name, width in widths.items()}
+        network = {"kind": "dynamics-mlp", "activation": "relu", "features": n, "actions": k, "ensemble": 1}
+        _models[sizes] = tempfile.mkdtemp(prefix="dynamics-")
+        atexit.register(shutil.rmtree, _models[sizes], True)
+        Dynamics.of(TransitionModel([net], **statistics), {"network": network}).save(_models[sizes])
+    return f"card:{_models[sizes]}"
+
+
+_models: dict[tuple[int, ...], str] = {}
 
 
 def adversary_for(space: Any, actor: Any, recurrent: bool = False) -> str:

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
-from tests.laws.checks import adversary_for, cases, check_round_trip, check_spec, check_text
+from tests.laws.checks import PLANNED, adversary_for, cases, check_round_trip, check_spec, check_text, model_of
 from tests.rigs import same_bytes
 
 
@@ -68,6 +68,10 @@ def _arguments(preset, refs):
         kwargs = {"game": "Pong", "transform": "jpeg"} if preset == "daylight" else {}
         if preset == "learned" and ref:
             kwargs = {"card": adversary_for(gym.make(env).observation_space, adv.PAAD(adv.load_victim(ref)))}
+        if preset in PLANNED:
+            made = gym.make(env)
+            model = model_of(made.observation_space, made.action_space)
+            kwargs = {"dynamics": model, "target": "0=1", "steps": 3, "iterations": 3}
         kwargs |= {"victim": ref} if ref else {}
         if adv.presets[preset].on == "observation" and ref:
             kwargs["eps"] = 0.05
