@@ -21,6 +21,7 @@ import argparse
 import functools
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +32,7 @@ import numpy as np
 import torch
 from ppo_atari import Agent, ppo
 from safetensors.torch import save_file
-from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
@@ -64,6 +65,11 @@ RADIAL_ATARI: dict[str, Any] = {
         "n_steps": 128, "n_epochs": 4, "batch_size": 128, "clip_range": 0.1, "ent_coef": 0.0,
         "learning_rate": LinearSchedule(1e-4, 5e-4),  # of the share of the training that is left
     },
+}  # fmt: skip
+
+CONTROL: dict[str, Any] = {  # of the DeepMind Control Suite; steps are decisions, of action_repeat control steps each
+    "algorithm": SAC, "num_envs": 1, "learning_rate": 3e-4, "batch_size": 256, "buffer_size": 300_000,
+    "learning_starts": 2000, "gamma": 0.99, "tau": 0.005, "policy_kwargs": {"net_arch": [256, 256]},
 }  # fmt: skip
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -102,6 +108,21 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "hopper-ppo": {"env": "Hopper-v5", "steps": 2_000_000} | MUJOCO,
     "walker2d-ppo": {"env": "Walker2d-v5", "steps": 3_000_000} | MUJOCO,
+    "cartpole-balance-sac": {
+        "env": "dm_control/cartpole-balance-v0", "env_kwargs": {"action_repeat": 4}, "steps": 20_000,
+    } | CONTROL,
+    "cartpole-swingup-sac": {
+        "env": "dm_control/cartpole-swingup-v0", "env_kwargs": {"action_repeat": 4}, "steps": 60_000,
+    } | CONTROL,
+    "fish-upright-sac": {
+        "env": "dm_control/fish-upright-v0", "env_kwargs": {"action_repeat": 4}, "steps": 60_000,
+    } | CONTROL,
+    "walker-stand-sac": {
+        "env": "dm_control/walker-stand-v0", "env_kwargs": {"action_repeat": 2}, "steps": 100_000,
+    } | CONTROL,
+    "walker-walk-sac": {
+        "env": "dm_control/walker-walk-v0", "env_kwargs": {"action_repeat": 2}, "steps": 200_000,
+    } | CONTROL,
     "pong-ppo": {
         "env": "PongNoFrameskip-v4", "rom": "pong", "steps": 2_700_000, "checks": 9, "num_envs": 16, "horizon": 128,
         "minibatches": 8, "epochs": 4, "rate": 4e-4, "entropy": 0.01,
@@ -124,9 +145,16 @@ CHOOSE, SCORE = 1_000_000, 2_000_000  # disjoint blocks of evaluation seeds
 Act = Callable[[np.ndarray], Any]
 
 
-def play(act: Act, env_id: str, episodes: int, seed: int) -> np.ndarray:
+def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
+    """The environment of a recipe."""
+    if "NoFrameskip" in env_id:
+        return adv.atari.atari(env_id, **kwargs)
+    return adv.dmc(env_id, **kwargs) if env_id.startswith("dm_control/") else gym.make(env_id, **kwargs)
+
+
+def play(act: Act, recipe: dict[str, Any], episodes: int, seed: int) -> np.ndarray:
     """Return of each of ``episodes`` episodes of the agent ``act(observation)``, as a float64 array ``[episodes]``."""
-    env, returns = adv.atari.atari(env_id) if "NoFrameskip" in env_id else gym.make(env_id), np.zeros(episodes)
+    env, returns = make_env(recipe["env"], **recipe.get("env_kwargs", {})), np.zeros(episodes)
     for episode in range(episodes):
         obs, _ = env.reset(seed=seed + episode)
         done = False
@@ -152,7 +180,9 @@ def write_card(folder: Path, name: str, parts: dict[str, Any], scores: dict[str,
     parts = dict(parts)
     weights = parts.pop("weights")
     card = {
-        "name": name, "environment": {"id": RECIPES[name]["env"], "kwargs": {}}, **parts, "measured": [scores],
+        "name": name,
+        "environment": {"id": RECIPES[name]["env"], "kwargs": RECIPES[name].get("env_kwargs", {})},
+        **parts, "measured": [scores],
         "source": {"script": "examples/train_victim.py", "recipe": name}, "licence": "MIT",
     }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
@@ -193,20 +223,23 @@ class KeepBest:
 
     def check(self, step: int, score: float = np.nan) -> None:
         """Play, compare and, on a new best, score on the other seeds and write."""
-        env_id = RECIPES[self.name]["env"]
-        chosen = play(self.act, env_id, self.episodes, CHOOSE)
+        chosen = play(self.act, RECIPES[self.name], self.episodes, CHOOSE)
         minutes, best = self.notes["minutes"] + (time.monotonic() - self.clock) / 60, self.notes["best"]
         training = "" if np.isnan(score) else f", {score:.1f} in training"
         print(f"{self.name} {step} {chosen.mean():.1f} +- {chosen.std():.1f}{training} ({minutes:.1f} min)", flush=True)
         if best is None or chosen.mean() >= best:  # of equals, the longest trained
             self.notes["best"] = float(chosen.mean())
-            returns = play(self.act, env_id, self.scored, SCORE)
+            parts = self.parts()
+            with tempfile.TemporaryDirectory() as folder:  # played as it is stored, which may be rounded
+                write_card(Path(folder), self.name, parts, {})
+                victim = adv.load_victim(f"card:{folder}")
+            returns = play(lambda obs: victim.act_on(obs[None])[0], RECIPES[self.name], self.scored, SCORE)
             scores = {
                 "attack": "none", "eps": 0.0, "episodes": len(returns), "mean": round(float(returns.mean()), 1),
                 "std": round(float(returns.std()), 1), "steps": step, "seed": self.seed,
             }  # fmt: skip
             print(f"  best so far; on the scoring seeds {scores['mean']} +- {scores['std']}", flush=True)
-            write_card(self.folder / self.name, self.name, self.parts(), scores)
+            write_card(self.folder / self.name, self.name, parts, scores)
 
 
 class Teller(BaseCallback):
@@ -236,6 +269,11 @@ def sb3_parts(model: BaseAlgorithm, normalizer: VecNormalize | None, hidden: lis
         }
     if isinstance(model, DQN):
         kind, activation, weights = "q-mlp", "relu", layers("policy", policy.q_net.q_net)
+    elif isinstance(model, SAC):  # the mean's path; of the two critics the first
+        kind, activation = "tanh-mlp", "relu"
+        weights = layers("policy", policy.actor.latent_pi, policy.actor.mu)
+        weights |= layers("critic", policy.critic.q_networks[0])
+        weights = {key: value.half() for key, value in weights.items()}
     else:
         extractor = policy.mlp_extractor
         kind, activation = "categorical-mlp", "tanh"
@@ -312,7 +350,7 @@ def train_robust(arguments: argparse.Namespace, recipe: dict[str, Any]) -> None:
         with torch.no_grad():
             for parameter in (parameter for module in victim.modules() for parameter in module.parameters()):
                 parameter.copy_(parameter.half())
-    returns = play(lambda obs: victim.act_on(obs[None])[0], recipe["env"], arguments.scored, SCORE)
+    returns = play(lambda obs: victim.act_on(obs[None])[0], recipe, arguments.scored, SCORE)
     scores = {
         "attack": "none", "eps": 0.0, "episodes": len(returns), "mean": round(float(returns.mean()), 1),
         "std": round(float(returns.std()), 1), "steps": hardened.record[hardened.best]["steps"], "seed": seed,
@@ -346,7 +384,8 @@ def train_atari(
 def train_sb3(recipe: dict[str, Any], steps: int, seed: int, best: Callable[..., KeepBest]) -> KeepBest:
     """Train with Stable-Baselines3."""
     algorithm, hidden = recipe.pop("algorithm"), recipe["policy_kwargs"]["net_arch"]
-    env: Any = make_vec_env(recipe.pop("env"), n_envs=recipe.pop("num_envs"), seed=seed)
+    made = functools.partial(make_env, recipe.pop("env"), **recipe.pop("env_kwargs", {}))
+    env: Any = make_vec_env(made, n_envs=recipe.pop("num_envs"), seed=seed)
     normalizer = VecNormalize(env, gamma=recipe["gamma"]) if recipe.pop("normalize", False) else None
     if recipe.pop("anneal", False):
         rate = recipe["learning_rate"]
