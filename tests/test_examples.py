@@ -90,7 +90,7 @@ def test_a_hardened_agent_is_a_card_that_loads(recipes, monkeypatch, tmp_path):
     victim = adv.load_victim(f"card:{tmp_path / 'cartpole-radial-dqn'}")
     (row,) = victim.card["measured"]
     assert victim.kind == "q" and victim.card["name"] == "cartpole-radial-dqn" and row["steps"] == 64
-    returns = recipes.play(lambda obs: victim.act_on(obs[None])[0], "CartPole-v1", 2, recipes.SCORE)
+    returns = recipes.play(lambda obs: victim.act_on(obs[None])[0], recipe, 2, recipes.SCORE)
     assert row["mean"] == round(float(returns.mean()), 1) and row["episodes"] == 2
 
 

@@ -198,6 +198,20 @@ def test_plans_are_renewed_when_they_are_used_up(monkeypatch):
         torch.testing.assert_close(shown[t], plan[:, t] * found.radius, rtol=1e-5, atol=1e-7)
 
 
+@torch.no_grad()  # as the engine does
+def test_weights_get_no_gradients_and_inputs_stay():
+    net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).double()
+    victim = adv.from_module(
+        net, spaces.Box(-LARGE, LARGE, (2,), np.float64), spaces.Box(-LARGE, LARGE, (1,), np.float64), "mean",
+        dtype=torch.float64, live=True,
+    )  # fmt: skip
+    x = torch.randn(3, 2, dtype=torch.float64)
+    kept = x.clone()
+    y = planned(victim)(x, context_of(x, adv.Linf(0.3)))
+    assert not y.requires_grad and torch.equal(x, kept) and not torch.equal(y, x)
+    assert all(weight.requires_grad and weight.grad is None for weight in net.parameters())
+
+
 def test_a_plan_is_shifted_by_the_steps_that_have_passed():
     attack, x = planned(apply=4), torch.zeros(2, 2, dtype=torch.float64)
     plan = torch.arange(16, dtype=torch.float64).view(2, 4, 2) / 16
