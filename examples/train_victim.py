@@ -10,7 +10,8 @@ A card is a folder with ``card.json`` (environment, network, observation rule, a
 set of evaluation seeds and scored on another, so that the figure in the card is not the luckiest of many.
 
 Atari takes hours. Its training is saved in ``OUT/NAME.checkpoint.safetensors`` after every update (that of a hardened
-agent in the folder ``OUT/NAME.training``), and the same command with ``--resume`` goes on from there however it ended:
+agent, and of SAC after every evaluation, in the folder ``OUT/NAME.training``), and the same command with ``--resume``
+goes on from there however it ended; SAC with its replay buffer, and with new episodes:
 
     python examples/train_victim.py bankheist-ppo --out zoo --resume
 """
@@ -243,15 +244,31 @@ class KeepBest:
 
 
 class Teller(BaseCallback):
-    """Tells :class:`KeepBest` of SB3's steps."""
+    """Tells :class:`KeepBest` of SB3's steps, and saves the training after each of its checks if there is a folder."""
 
-    def __init__(self, keep: KeepBest) -> None:
+    def __init__(self, keep: KeepBest, folder: Path | None = None) -> None:
         super().__init__()
-        self.keep = keep
+        self.keep, self.folder = keep, folder
 
     def _on_step(self) -> bool:
+        before = self.keep.notes["checks"]
         self.keep.tell(self.num_timesteps)
+        if self.folder is not None and self.keep.notes["checks"] > before:
+            save_off_policy(self.model, self.keep.notes, self.folder)
         return True
+
+
+def save_off_policy(model: Any, notes: dict[str, Any], folder: Path) -> None:
+    """Save an agent with its replay buffer; ``notes.json``, which names both, is written last and all at once."""
+    names = {"model": f"model-{model.num_timesteps}.zip", "replay": f"replay-{model.num_timesteps}.pkl"}
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save(folder / names["model"])
+    model.save_replay_buffer(folder / names["replay"])
+    (folder / "notes.tmp").write_text(json.dumps({**names, "notes": notes}))
+    os.replace(folder / "notes.tmp", folder / "notes.json")
+    for path in folder.iterdir():
+        if path.name not in (*names.values(), "notes.json"):
+            path.unlink()
 
 
 def sb3_parts(model: BaseAlgorithm, normalizer: VecNormalize | None, hidden: list[int]) -> dict[str, Any]:
@@ -310,15 +327,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="override the recipe's number of environment steps")
     parser.add_argument("--episodes", type=int, help="episodes of each choosing evaluation, 10 unless a recipe has it")
     parser.add_argument("--scored", type=int, default=30, help="episodes behind the score in the card")
-    parser.add_argument("--resume", action="store_true", help="Atari: go on from the last checkpoint, if any")
+    parser.add_argument("--resume", action="store_true", help="Atari, SAC: go on from the last checkpoint, if any")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     name, recipe = arguments.name, dict(RECIPES[arguments.name])
     atari = "NoFrameskip" in recipe["env"]
-    checkpoint = arguments.out / f"{name}.{'training' if 'robust' in recipe else 'checkpoint.safetensors'}"
-    if arguments.resume and not atari:
-        parser.error(f"--resume is for Atari, and {name} is trained in minutes")
-    if atari and checkpoint.exists() and not arguments.resume:
+    checkpoint = arguments.out / f"{name}.{'checkpoint.safetensors' if 'rom' in recipe else 'training'}"
+    resumable = atari or recipe.get("algorithm") is SAC
+    if arguments.resume and not resumable:
+        parser.error(f"--resume is for Atari and SAC, and {name} is trained in minutes")
+    if resumable and checkpoint.exists() and not arguments.resume:
         parser.error(f"{checkpoint} holds an earlier training: give --resume to go on from it, or remove it")
     steps = arguments.steps or recipe["steps"]
     episodes = arguments.episodes or recipe.get("episodes", 10)
@@ -333,7 +351,7 @@ def main() -> None:
     if "rom" in recipe:
         keep = train_atari(recipe, steps, arguments.seed, best, checkpoint)
     else:
-        keep = train_sb3(recipe, steps, arguments.seed, best)
+        keep = train_sb3(recipe, steps, arguments.seed, best, checkpoint if resumable else None)
     keep.check(steps)
 
 
@@ -381,8 +399,10 @@ def train_atari(
     return keep
 
 
-def train_sb3(recipe: dict[str, Any], steps: int, seed: int, best: Callable[..., KeepBest]) -> KeepBest:
-    """Train with Stable-Baselines3."""
+def train_sb3(
+    recipe: dict[str, Any], steps: int, seed: int, best: Callable[..., KeepBest], checkpoint: Path | None = None
+) -> KeepBest:
+    """Train with Stable-Baselines3, SAC from the folder ``checkpoint`` if there is a training in it."""
     algorithm, hidden = recipe.pop("algorithm"), recipe["policy_kwargs"]["net_arch"]
     made = functools.partial(make_env, recipe.pop("env"), **recipe.pop("env_kwargs", {}))
     env: Any = make_vec_env(made, n_envs=recipe.pop("num_envs"), seed=seed)
@@ -390,13 +410,23 @@ def train_sb3(recipe: dict[str, Any], steps: int, seed: int, best: Callable[...,
     if recipe.pop("anneal", False):
         rate = recipe["learning_rate"]
         recipe["learning_rate"] = lambda remaining: remaining * rate
-    model = algorithm("MlpPolicy", normalizer or env, seed=seed, device="cpu", **recipe)
+    saved = None
+    if checkpoint is not None and (checkpoint / "notes.json").exists():
+        saved = json.loads((checkpoint / "notes.json").read_text())
+        model = algorithm.load(checkpoint / saved["model"], env, device="cpu")
+        model.load_replay_buffer(checkpoint / saved["replay"])
+    else:
+        model = algorithm("MlpPolicy", normalizer or env, seed=seed, device="cpu", **recipe)
 
     def act(obs: np.ndarray) -> Any:
         return model.predict(normalizer.normalize_obs(obs) if normalizer else obs, deterministic=True)[0]
 
     keep = best(act=act, parts=lambda: sb3_parts(model, normalizer, hidden))
-    model.learn(steps, callback=Teller(keep))
+    if saved is not None:
+        keep.notes.update(saved["notes"])
+    left = steps - model.num_timesteps
+    if left > 0:
+        model.learn(left, callback=Teller(keep, checkpoint), reset_num_timesteps=saved is None)
     return keep
 
 

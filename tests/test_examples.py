@@ -171,8 +171,8 @@ class Killed(Exception):
 def killed_after(steps, tell):
     """What ``tell`` does, until so many steps are done."""
 
-    def dying(step, score):
-        tell(step, score)
+    def dying(step, *score):
+        tell(step, *score)
         if step >= steps:
             raise Killed
 
@@ -267,3 +267,44 @@ def test_rewards_are_learned_by_their_sign_and_told_whole(recipes, monkeypatch):
     assert set(scores) == {80.0}  # eight steps of 10
     with torch.no_grad():  # 2 steps before a life is lost and 1 in turns; 4.5 up to the end of the game
         assert agent(torch.zeros(1, 4, 84, 84, dtype=torch.uint8))[1].item() == pytest.approx(1.5, abs=0.3)
+
+
+def test_a_killed_sac_recipe_goes_on_with_its_replay_buffer(recipes, monkeypatch, tmp_path):
+    pytest.importorskip("dm_control")
+    name = "cartpole-balance-sac"
+    short = {
+        "env_kwargs": {"action_repeat": 100}, "checks": 3, "learning_starts": 8, "batch_size": 16,
+        "policy_kwargs": {"net_arch": [8, 8]}, "buffer_size": 200,
+    }  # fmt: skip
+    monkeypatch.setitem(recipes.RECIPES, name, recipes.RECIPES[name] | short)
+
+    def train(*options):
+        command = ["train_victim.py", name, "--steps", "60", "--episodes", "1", "--scored", "2", "--out", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", [*command, *options])
+        seen, learn = [], recipes.SAC.learn
+
+        def learned(model, left, **more):
+            seen.append((left, model.num_timesteps, model.replay_buffer.size()))
+            return learn(model, left, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(recipes.SAC, "learn", learned)
+            recipes.main()
+        return seen
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        tell = recipes.KeepBest.tell
+        patch.setattr(recipes.KeepBest, "tell", lambda self, *a: killed_after(30, partial(tell, self))(*a))
+        train()
+    folder = tmp_path / f"{name}.training"
+    assert sorted(path.name for path in folder.iterdir()) == ["model-20.zip", "notes.json", "replay-20.pkl"]
+    with pytest.raises(SystemExit):
+        train()  # would begin anew over the earlier training
+    assert train("--resume") == [(40, 20, 19)]  # SB3 tells of a step before it stores it
+    saved = json.loads((folder / "notes.json").read_text())
+    assert saved["model"] == "model-60.zip" and saved["notes"]["checks"] == 3
+    assert train("--resume") == []  # nothing is left
+    card = adv.load_victim(f"card:{tmp_path / name}")
+    assert card.card["environment"]["kwargs"] == {"action_repeat": 100} and card.kind == "mean" and card.has_q
+    returns = recipes.play(lambda obs: card.act_on(obs[None])[0], recipes.RECIPES[name], 2, recipes.SCORE)
+    assert card.card["measured"][0]["mean"] == round(float(returns.mean()), 1)
