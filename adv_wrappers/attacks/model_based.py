@@ -141,20 +141,20 @@ class Planned(Perturbation):
         }
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        memory = context.memory or self.initial_memory(len(x))
-        now = torch.as_tensor(context.t, device=memory["made"].device).expand(len(x))
-        age = torch.where(memory["made"] < 0, self.steps, now - memory["made"]).clamp(max=self.steps)
+        memory, problem = context.memory or self.initial_memory(len(x)), self.problem(x, context)
+        made = memory["made"]
+        now = torch.as_tensor(context.t, device=made.device).expand(len(x))
+        age = torch.where(made < 0, self.steps, now - made).clamp(max=self.steps)
         plan = shifted(memory["plan"].to(x), age.to(x.device))
         old = age >= self.apply
         if bool(old.any()):
-            problem = self.problem(x, context)
             context.bind(self.victim).params(problem.obs)  # which are checked
-            plan = torch.where(old[:, None, None].to(x.device), self.planned(problem, context, plan), plan)
+            new = self.planned(problem, context, plan)
+            plan = torch.where(old[:, None, None].to(x.device), new, plan)
             memory["plan"] = torch.where(old[:, None, None], plan.to(memory["plan"]), memory["plan"])
-            memory["made"] = torch.where(old, now, memory["made"])
+            memory["made"] = torch.where(old, now, made)
         context.memory = memory
-        radius = self.problem(x, context).radius
-        return x + plan[:, 0] * radius
+        return x + plan[:, 0] * problem.radius
 
     def problem(self, x: Tensor, context: Context) -> PlanningProblem:
         """What is planned at this step."""
