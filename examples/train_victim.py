@@ -148,9 +148,12 @@ Act = Callable[[np.ndarray], Any]
 
 def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     """The environment of a recipe."""
+    make: Callable[..., gym.Env[Any, Any]] = gym.make
     if "NoFrameskip" in env_id:
-        return adv.atari.atari(env_id, **kwargs)
-    return adv.dmc(env_id, **kwargs) if env_id.startswith("dm_control/") else gym.make(env_id, **kwargs)
+        make = adv.atari.atari
+    elif env_id.startswith("dm_control/"):
+        make = adv.dmc
+    return make(env_id, **kwargs)
 
 
 def play(act: Act, recipe: dict[str, Any], episodes: int, seed: int) -> np.ndarray:
