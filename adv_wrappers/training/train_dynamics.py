@@ -23,9 +23,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from adv_wrappers.core.threat import fits
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory
+from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory, spaces_of
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.networks.card import Section
 from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same
@@ -180,6 +179,7 @@ class _Training:
                 check_same(self.folder, {key: found.card.get(key) for key in about}, about, "model")
                 return found
             make_folder(self.folder)
+        spaces_of(self.make_env, self.victim)  # which checks them
         parts = [part for source in SOURCES if (part := self.play(source)) is not None]
         kept = [part.split(round(len(part.over) * (1 - HELD_OUT))) for part in parts]
         data = _Data.of([train for train, _ in kept])
@@ -216,11 +216,6 @@ class _Training:
             saved, about = Trajectories.read(path)
             check_same(path, json.loads(about), as_json(self.about))
             return saved
-        env = self.make_env()
-        try:
-            fits(self.victim, env.observation_space, env.action_space)
-        finally:
-            env.close()
 
         def tell(done: int) -> None:
             if self.progress is not None:
