@@ -68,10 +68,15 @@ RADIAL_ATARI: dict[str, Any] = {
     },
 }  # fmt: skip
 
-CONTROL: dict[str, Any] = {  # of the DeepMind Control Suite; steps are decisions, of action_repeat control steps each
-    "algorithm": SAC, "num_envs": 1, "learning_rate": 3e-4, "batch_size": 256, "buffer_size": 300_000,
-    "learning_starts": 2000, "gamma": 0.99, "tau": 0.005, "policy_kwargs": {"net_arch": [256, 256]},
-}  # fmt: skip
+
+def control(task: str, action_repeat: int, steps: int) -> dict[str, Any]:
+    """The recipe of a task of the DeepMind Control Suite; a step is a decision of ``action_repeat`` control steps."""
+    return {
+        "env": f"dm_control/{task}-v0", "env_kwargs": {"action_repeat": action_repeat}, "steps": steps,
+        "algorithm": SAC, "num_envs": 1, "learning_rate": 3e-4, "batch_size": 256, "buffer_size": 300_000,
+        "learning_starts": 2000, "gamma": 0.99, "tau": 0.005, "policy_kwargs": {"net_arch": [256, 256]},
+    }  # fmt: skip
+
 
 RECIPES: dict[str, dict[str, Any]] = {
     "cartpole-dqn": {
@@ -109,21 +114,11 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "hopper-ppo": {"env": "Hopper-v5", "steps": 2_000_000} | MUJOCO,
     "walker2d-ppo": {"env": "Walker2d-v5", "steps": 3_000_000} | MUJOCO,
-    "cartpole-balance-sac": {
-        "env": "dm_control/cartpole-balance-v0", "env_kwargs": {"action_repeat": 4}, "steps": 20_000,
-    } | CONTROL,
-    "cartpole-swingup-sac": {
-        "env": "dm_control/cartpole-swingup-v0", "env_kwargs": {"action_repeat": 4}, "steps": 60_000,
-    } | CONTROL,
-    "fish-upright-sac": {
-        "env": "dm_control/fish-upright-v0", "env_kwargs": {"action_repeat": 4}, "steps": 60_000,
-    } | CONTROL,
-    "walker-stand-sac": {
-        "env": "dm_control/walker-stand-v0", "env_kwargs": {"action_repeat": 2}, "steps": 100_000,
-    } | CONTROL,
-    "walker-walk-sac": {
-        "env": "dm_control/walker-walk-v0", "env_kwargs": {"action_repeat": 2}, "steps": 200_000,
-    } | CONTROL,
+    "cartpole-balance-sac": control("cartpole-balance", 4, 20_000),
+    "cartpole-swingup-sac": control("cartpole-swingup", 4, 60_000),
+    "fish-upright-sac": control("fish-upright", 4, 60_000),
+    "walker-stand-sac": control("walker-stand", 2, 100_000),
+    "walker-walk-sac": control("walker-walk", 2, 200_000),
     "pong-ppo": {
         "env": "PongNoFrameskip-v4", "rom": "pong", "steps": 2_700_000, "checks": 9, "num_envs": 16, "horizon": 128,
         "minibatches": 8, "epochs": 4, "rate": 4e-4, "entropy": 0.01,
