@@ -44,6 +44,16 @@ def test_evaluate_writes_a_table_a_report_and_a_figure(tmp_path: Path) -> None:
     assert (tmp_path / "o" / "returns.png").read_bytes()[1:4] == b"PNG"
 
 
+def test_evaluate_measures_the_loss_of_states_and_the_best_of_several_draws(tmp_path: Path) -> None:
+    words = "evaluate CartPole-v1 --victim zoo:cartpole-dqn --threat noise:eps=0.3 --episodes 2 --best-of 3 --by loss"
+    done = CliRunner().invoke(main, [*words.split(), "--measure", "2=0.2", "--out", str(tmp_path)])
+    assert done.exit_code == 0 and "noise:eps=0.3 (best of 3)" in done.output, done.output
+    report = Report.from_json(tmp_path / "report.json")
+    assert (report.measure, report.by) == ("2=0.2", "loss") and report.threats[1]["best_of"] == 3
+    done = CliRunner().invoke(main, [*words.split(), "--measure", "own"])
+    assert done.exit_code == 1 and "CartPole-v1 has no target of its own" in done.output
+
+
 @pytest.mark.parametrize(("given", "kind"), [("worst-action", "argmin-Q agent"), ("3", "fixed"), (None, "fixed")])
 def test_what_impact_counts_from(tmp_path: Path, given: str | None, kind: str) -> None:
     words = ["evaluate", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--episodes", "1", "--out", str(tmp_path)]

@@ -23,6 +23,7 @@ from adv_wrappers.cli.main import (
     print_if_unwritten,
     stats_option,
 )
+from adv_wrappers.evaluation.best_of import BY
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.utils.files import held
@@ -81,6 +82,11 @@ def _show(report: Report) -> None:
 @click.option(
     "--minimum", metavar="RETURN", help="what impact counts from: a number, or worst-action  [default: the game's own]"
 )
+@click.option("--measure", metavar="TARGET", help="a loss of states beside the return: height=0, or own for the task's")
+@click.option("--best-of", default=1, show_default=True, type=POSITIVE, help="draws of every attacked episode")
+@click.option(
+    "--by", default="return", show_default=True, type=click.Choice(BY), help="what the best draw is chosen by"
+)
 @click.option("--num-envs", type=POSITIVE, help="side by side  [default: 32, or 8 for images]")
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
@@ -89,7 +95,8 @@ def _show(report: Report) -> None:
 def evaluate_(
     env: str, victim: str, stats: str | None,
     threats: tuple[str, ...], select: Select | None, episodes: int, seed: int, minimum: str | None,
-    num_envs: int | None, device: str | None, no_quantize: bool, out: Path | None, resume: bool,
+    measure: str | None, best_of: int, by: str, num_envs: int | None, device: str | None, no_quantize: bool,
+    out: Path | None, resume: bool,
 ) -> None:  # fmt: skip
     """Play ENV clean and under each threat, on the same episodes."""
     agent = load_victim(victim, select=select, device=device or "cpu", stats=stats)
@@ -99,7 +106,8 @@ def evaluate_(
     with print_if_unwritten(_show):
         report = _run(
             agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs,
-            quantize=not no_quantize, out=out, resume=resume,
+            quantize=not no_quantize, out=out, resume=resume, measure=True if measure == "own" else measure,
+            best_of=best_of, by=by,
         )  # fmt: skip
     _show(report)
     if out is not None:

@@ -61,7 +61,13 @@ class Clock:
         rows: number of rows, or None.
         device: where the counters live; None for the host.
         roots: keys of the rows that no reset has given a seed; None draws them.
+
+    Attributes:
+        first_episode: the number of the episode that begins with a seed, one for all rows or ``[B]``: other numbers
+            give the same episode of the environment other random numbers of the attack.
     """
+
+    first_episode: int | NDArray[np.int64] = 0
 
     def __init__(self, rows: int | None, device: torch.device | None = None, roots: list[int] | None = None) -> None:
         self.rows, self.device = rows, device
@@ -85,14 +91,14 @@ class Clock:
     def reset(self, seed: Seeds = None, mask: Flags | None = None) -> None:
         """Begin a new episode in every row, or in the rows of ``mask`` (bool ``[B]``).
 
-        Rows that are given a seed, as :func:`row_seeds` reads them, start again at episode 0 under that seed.
+        Rows that are given a seed, as :func:`row_seeds` reads them, start again at ``first_episode`` under that seed.
         """
         seeds = row_seeds(seed, self.rows, mask)
         if self.rows is None:
             if seeds[0] is None:
                 self.episode += 1
             else:
-                self.root, self.episode = rng.root(seeds[0]), 0
+                self.root, self.episode = rng.root(seeds[0]), int(self.first_episode)
             self.t = self.spent = 0
             self._step_key = self._episode_key = None
             return
@@ -101,11 +107,12 @@ class Clock:
             self._step_key = self._episode_key = None
         else:
             self.next_episode(mask)
+        first = np.broadcast_to(self.first_episode, self.rows)
         for row, value in enumerate(seeds):
             if value is not None and (mask is None or mask[row]):
                 key = rng.root(value)
                 self.root[row] = key if self.device is None else rng.signed(key)
-                self.episode[row] = 0
+                self.episode[row] = int(first[row])
 
     def next_episode(self, mask: Flags) -> None:
         """A new episode, without a seed, in the rows of ``mask``; the other rows stay."""

@@ -152,6 +152,10 @@ class Engine:
         if root is not None:
             self.clock.root = root
 
+    def remove_gate(self, gate: When) -> None:
+        """Undo :meth:`add_gate`."""
+        self.gates.remove(gate)
+
     # the four calls of a wrapper
 
     def begin_episode(self, seeds: Seeds = None, mask: Flags | None = None) -> None:

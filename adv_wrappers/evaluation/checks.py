@@ -58,6 +58,7 @@ class Outcome:
         zero_gradients: those of them at which it is zero or not finite.
         integers: whether the observation is made of integers.
         flipped: the share of observations at which the victim acts differently in the precision of the attack.
+        alike: whether every episode was played twice, with other random numbers of the attack, and came out the same.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Outcome:
     zero_gradients: int = 0
     integers: bool = False
     flipped: float = 0.0
+    alike: bool = False
 
 
 def find_warnings(
@@ -181,7 +183,7 @@ def mode_of_stochastic_policy(victim: Victim) -> list[str]:
 
 
 def without_effect(outcome: Outcome) -> list[str]:
-    """Zero gradients, and attacks that change nothing."""
+    """Zero gradients, attacks that change nothing, and draws that are all the same."""
     found = []
     if outcome.gradients and outcome.zero_gradients > _MAX_SHARE * outcome.gradients:
         found.append(
@@ -194,6 +196,11 @@ def without_effect(outcome: Outcome) -> list[str]:
             found.append(f"{outcome.name}: {where}: lost by rounding to integers; raise eps or use quantize=False")
         else:
             found.append(f"{outcome.name}: {where}")
+    if outcome.alike:
+        found.append(
+            f"{outcome.name}: two draws of every episode are alike, so nothing in it is random and no others were "
+            f"played: best_of is for random attacks"
+        )
     if outcome.flipped > MAX_FLIPPED:
         found.append(
             f"{outcome.name}: in the precision of the attack the victim acts otherwise at {outcome.flipped:.1%} of the "

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from adv_wrappers.attacks.targets import Target
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import (
@@ -19,8 +20,11 @@ from adv_wrappers.errors import (
     ValueRangeError,
     VictimError,
 )
+from adv_wrappers.evaluation.best_of import BestOf, Play, check_by, draws_of, play_draws
 from adv_wrappers.evaluation.checks import find_warnings
 from adv_wrappers.evaluation.environments import EnvFactory, EnvKwargs, MakeEnv, environment_factory, minimum_of
+from adv_wrappers.evaluation.losses import EpisodeLosses, Measure, measure_text, measured_target
+from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import (
     COLUMNS,
@@ -51,6 +55,7 @@ from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.references import device_of
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base import AnyVectorEnv
+from adv_wrappers.wrappers.dmc import feature_names
 from adv_wrappers.wrappers.order import check_order
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 from adv_wrappers.wrappers.stack import wrap
@@ -65,7 +70,8 @@ def evaluate(
     num_envs: int | None = None, device: torch.device | str | None = None, *, env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None, minimum: float | str | None = None,
     distances: Sequence[str | Distance] | str | Distance | None = None, progress: Progress | None = None,
-    out: str | Path | None = None, quantize: bool = True, resume: bool = False,
+    out: str | Path | None = None, quantize: bool = True, resume: bool = False, measure: Measure = None,
+    best_of: BestOf = 1, by: str = "return",
 ) -> Report:  # fmt: skip
     """Evaluate an agent without an attack and under each threat, on the same episodes.
 
@@ -95,7 +101,7 @@ def evaluate(
             ``"psnr"``, and functions of two batches with a ``name`` such as
             :class:`adv_wrappers.evaluation.lpips.Lpips`, computed on at most 256 attacked steps of a run. None takes
             ssim and psnr where observations are images of uint8.
-        progress: called as ``progress(threat, episodes finished, episodes)``.
+        progress: called as ``progress(threat, episodes finished, episodes)``, which counts every draw of an episode.
         quantize: whether integer observations stay integers; False makes them float32, so that budgets below one grey
             level have room.
         out: a folder; after every run ``report.json`` in it holds all rows so far. No other process gets it meanwhile.
@@ -104,6 +110,13 @@ def evaluate(
             critics by their hashes), distances (by name), ``num_envs``, ``quantize``, device and versions; never where
             the victim has no weights or a layer no JSON form. No row is lost: a ``report.json`` with rows of other
             runs becomes ``report-1.json``, ..., from which rows are taken over as well.
+        measure: a loss of states whose total over an episode is reported beside the return, over every control step
+            where actions are held for several: what :func:`adv_wrappers.attacks.targets.as_target` takes, such as
+            ``"height=0"``, or True for the environment's own.
+        best_of: play every episode so many times with other random numbers of the attack, and report the best of them
+            (Weng et al. 2020, rand-U and rand-B): one number for all threats, or a dictionary by the text of a threat.
+            A threat without any randomness is played twice, and a warning says so.
+        by: what the best is chosen by: the lowest ``"return"``, or the lowest ``"loss"``, which needs ``measure``.
 
     Raises:
         AdvWrappersError: one of its kinds, before any episode is played, for arguments that cannot work: a victim that
@@ -129,6 +142,8 @@ def evaluate(
     if isinstance(minimum, str) and not any(is_worst_action(stack, victim) for stack in stacks):
         stacks.insert(1, worst_action(victim))
     stacks = with_unique_names(stacks)
+    counts = draws_of(best_of, stacks)
+    check_by(by, measure is not None and measure is not False)
     make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     images = len(victim.observation_space.shape or ()) > 1
     venv = _vector(make_env, min(num_envs or (8 if images else 32), episodes))
@@ -137,6 +152,7 @@ def evaluate(
         fits(victim, venv.single_observation_space, venv.single_action_space)
         if not quantize and distances is None:  # those of images compare whole grey levels
             distances = ()
+        target = measured_target(measure, victim, name, feature_names(venv.envs[0]))
         sampled = sampled_distances(distances, venv.single_observation_space, COLUMNS)
         under = threats_of_environment(venv, victim)
         if under:
@@ -154,18 +170,21 @@ def evaluate(
             "device": str(victim.device), "env": {"id": name, "kwargs": kwargs}, "episodes": episodes,
             "num_envs": venv.num_envs, "quantize": bool(quantize),
             "victim": {"ref": victim.ref, "fingerprint": victim.fingerprint(), "select": victim.select},
+            "measure": measure_text(target), "by": by,
         }  # fmt: skip
-        stored = StoredRows(Path(out), about, victim, stacks, sampled) if resume and out is not None else None
+        stored = StoredRows(Path(out), about, victim, stacks, sampled, counts) if resume and out is not None else None
         unwritten: OutputError | None = None
         rows: list[Row | None] = [None] * len(stacks) if stored is None else stored.rows
         for i, (stack, recorder, wrapped) in enumerate(runs):
-            on_episode = None if progress is None else _on_episode(progress, stack.name, episodes)
+            on_episode = None if progress is None else _on_episode(progress, stack.name, episodes * counts[i])
             if rows[i] is None:
-                sample = ObservationSample(seeds) if sampled else None
-                run = play_episodes(wrapped, recorder, victim, seeds, on_episode, sample)
-                rows[i] = measured_row(stack, run, sample, sampled)
+                sample = ObservationSample(seeds * min(counts[i], 2)) if sampled else None
+                draws = play_draws(
+                    _player(wrapped, recorder, victim, seeds, target, on_episode, sample), counts[i], episodes, by
+                )
+                rows[i] = measured_row(stack, draws, sample, sampled)
             elif on_episode is not None:
-                on_episode(episodes)
+                on_episode(episodes * counts[i])
             played = [(stack, row) for stack, row in zip(stacks, rows, strict=True) if row is not None]
             if isinstance(minimum, str):
                 lowest = next((row["mean_return"] for stack, row in played if is_worst_action(stack, victim)), None)
@@ -218,6 +237,27 @@ def _vector(make_env: EnvFactory, rows: int) -> EpisodesVectorEnv:
         raise
     except Exception as error:  # whatever a user's function, or the environment that it makes, may raise
         raise SpaceError(f"cannot make {rows} environments side by side: {error}") from error
+
+
+def _player(
+    env: AnyVectorEnv, recorder: VectorActionRecorder, victim: Victim, seeds: list[int], target: Target | None,
+    on_episode: Callable[[int], None] | None, sample: ObservationSample | None,
+) -> Play:  # fmt: skip
+    """A function that plays draws of all episodes of one run; the first call has a sample of observations."""
+    before = 0
+
+    def play(numbers: Sequence[int]) -> RunMeasurements:
+        nonlocal before
+        done, count = before, len(numbers)
+        before += count
+        return play_episodes(
+            env, recorder, victim, seeds * (count // len(seeds)),
+            None if on_episode is None else lambda finished: on_episode(done + finished),
+            None if done else sample, draws=numbers,
+            losses=None if target is None else EpisodeLosses(target, count, env.num_envs),
+        )  # fmt: skip
+
+    return play
 
 
 def _on_episode(progress: Progress, name: str, episodes: int) -> Callable[[int], None]:

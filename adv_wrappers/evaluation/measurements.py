@@ -48,6 +48,7 @@ class RunMeasurements:
         flipped: those of them at which the agent acts differently in that precision.
         seconds: wall clock of the run.
         integers: whether a perturbed observation is made of integers.
+        losses: the total loss of the states of every episode, ``[episodes]``, or None where it was not measured.
     """
 
     returns: NDArray[np.float64]
@@ -65,6 +66,7 @@ class RunMeasurements:
     flipped: int = 0
     seconds: float = 0.0
     integers: bool = False
+    losses: NDArray[np.float64] | None = None
 
     @property
     def attacked(self) -> int:

@@ -22,8 +22,8 @@ from rich.table import Table
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation import statistics
+from adv_wrappers.evaluation.best_of import EpisodeDraws
 from adv_wrappers.evaluation.checks import Outcome
-from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.sampled_distances import Distance, ObservationSample
 from adv_wrappers.evaluation.statistics import ReportRow, footnotes, marked
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
@@ -37,17 +37,20 @@ COLUMNS = (
     "threat", "mean_return", "low", "high", "caveat", "std", "median", "min", "max", "regret", "impact",
     "general_impact", "attacked_fraction", "e_adv", "e_adv_std", "action_change", "flipped_actions", "l2", "linf",
     "distances", "distance_images", "ms_per_step", "episodes", "mean_length", "transfer", "layers", "returns",
-    "lengths", "attacked_fractions", "checks",
+    "lengths", "attacked_fractions", "loss", "loss_std", "losses", "best_of", "checks",
 )  # fmt: skip
 
 
 def measured_row(
-    stack: ThreatStack, run: RunMeasurements, sample: ObservationSample | None, distances: Mapping[str, Distance]
+    stack: ThreatStack, draws: EpisodeDraws, sample: ObservationSample | None, distances: Mapping[str, Distance]
 ) -> Row:
     """The columns that one run decides; those that depend on other runs are None (see :func:`compared`)."""
-    fractions = run.attacked_steps / run.lengths
+    run, best = draws.run, draws.best
+    returns, lengths = run.returns[best], run.lengths[best]
+    fractions = run.attacked_steps[best] / lengths
+    losses = None if run.losses is None else run.losses[best]
     return {
-        "threat": stack.name, **statistics.summary(run.returns), "caveat": statistics.caveat(run.returns),
+        "threat": stack.name, **statistics.summary(returns), "caveat": statistics.caveat(returns),
         "regret": None, "impact": None, "general_impact": None,
         "attacked_fraction": run.attacked / run.steps, "e_adv": float(fractions.mean()),
         "e_adv_std": float(fractions.std(ddof=1)) if len(fractions) > 1 else 0.0,
@@ -57,14 +60,17 @@ def measured_row(
         "linf": run.linf / run.compared if run.compared else None,
         "distances": sample.means(distances) if sample is not None else {},
         "distance_images": len(sample) if sample is not None else 0,
-        "ms_per_step": 1000 * run.seconds / run.steps, "episodes": len(run.returns),
-        "mean_length": float(run.lengths.mean()), "transfer": stack.transfer,
+        "ms_per_step": 1000 * run.seconds / run.steps, "episodes": len(returns),
+        "mean_length": float(lengths.mean()), "transfer": stack.transfer,
         "layers": [json_form(threat) for threat in stack.layers],
-        "returns": run.returns.tolist(), "lengths": run.lengths.tolist(), "attacked_fractions": fractions.tolist(),
+        "returns": returns.tolist(), "lengths": lengths.tolist(), "attacked_fractions": fractions.tolist(),
+        "loss": None if losses is None else float(losses.mean()),
+        "loss_std": None if losses is None else float(losses.std(ddof=1)) if len(losses) > 1 else 0.0,
+        "losses": None if losses is None else losses.tolist(), "best_of": draws.count,
         "checks": {
             "attacked": run.compared, "unchanged": run.unchanged, "gradients": run.gradients,
             "zero_gradients": run.zero_gradients, "integers": run.integers,
-            "flipped": run.flipped / max(run.lower_precision, 1),
+            "flipped": run.flipped / max(run.lower_precision, 1), "alike": draws.alike,
         },
     }  # fmt: skip
 
@@ -139,12 +145,17 @@ class Report:
             attacked, in the units of the environment), ``distances`` (by name, the mean of every other distance over
             a sample of ``distance_images`` attacked steps, where it is finite; None where there is none),
             ``ms_per_step`` (wall clock, of one environment), ``episodes``, ``mean_length``, per episode ``returns``,
-            ``lengths`` and ``attacked_fractions``, and ``checks`` (the counts of observations that warnings are made
-            of: ``attacked``, ``unchanged``, ``gradients``, ``zero_gradients``, ``integers``, ``flipped``).
+            ``lengths`` and ``attacked_fractions``, where the loss of states was measured ``losses`` with their mean
+            ``loss`` and deviation ``loss_std`` (else None), ``best_of`` (draws of every episode, of which the best
+            counts; what is averaged over attacked steps is of all draws), and ``checks`` (the counts of observations
+            that warnings are made of: ``attacked``, ``unchanged``, ``gradients``, ``zero_gradients``, ``integers``,
+            ``flipped``; and ``alike``, whether two draws of every episode were).
         minimum: the return that ``impact`` counts from: its ``value``, or None, and its ``kind``: ``"fixed"`` (given,
             or that of the game's rules), ``"argmin-Q agent"`` or ``"least likely action"`` (the mean return of the
             run ``worst-action``, of an agent with or without Q), or ``"unknown"``.
         quantize: whether integer observations stayed integers; None in reports of older releases.
+        measure: the text of the target whose loss was measured, or None.
+        by: what the best of several draws was chosen by, ``"return"`` or ``"loss"``.
     """
 
     versions: dict[str, str]
@@ -160,6 +171,8 @@ class Report:
     threats: tuple[Row, ...]
     minimum: dict[str, JSON] = field(default_factory=lambda: {"kind": "unknown", "value": None})
     quantize: bool | None = None
+    measure: str | None = None
+    by: str = "return"
 
     def to_dict(self) -> dict[str, JSON]:
         """Everything, as values that JSON knows."""
@@ -222,15 +235,17 @@ class Report:
         table.add_column("threat", overflow="fold", min_width=12)
         sampled = list(dict.fromkeys(k for row in self.threats for k, v in _sampled(row).items() if v is not None))[:2]
         names = ["return", "95% interval", "median", "regret", "impact", "attacked", "changed", "linf"]
+        names += ["loss"] if self.measure is not None else []
         for name in [*names, *sampled, "ms/step"]:
             table.add_column(escape(name), justify="right", no_wrap=True)
         for row in self.threats:
             table.add_row(
-                escape(str(row["threat"])) + (" (transfer)" if row.get("transfer") else ""),
+                escape(_label(row)),
                 number(row["mean_return"]), bounds(row),
                 *(number(row.get(key)) for key in ("median", "regret")),
                 *(share(row.get(key)) for key in ("impact", "attacked_fraction", "action_change")),
-                number(row.get("linf")), *(number(_sampled(row).get(key)) for key in sampled),
+                number(row.get("linf")), *([number(row.get("loss"))] if self.measure is not None else []),
+                *(number(_sampled(row).get(key)) for key in sampled),
                 number(row.get("ms_per_step")),
             )  # fmt: skip
         return table
@@ -256,7 +271,7 @@ class Report:
         rows = []
         for row in self.threats:
             clean = row["threat"] == "none"
-            label = marked("no attack" if clean else str(row["threat"]), row)
+            label = marked("no attack" if clean else _label(row), row)
             returns = row.get("returns") or []
             rows.append(ReturnsRow(label, row["mean_return"], row["low"], row["high"], returns, clean))
         title = f"{self.victim.get('ref') or 'victim'} on {self.env['id']}"
@@ -275,6 +290,12 @@ def _with_present_names(row: ReportRow) -> Row:
     if "checks" not in row:
         return dict(row)
     return {**row, "checks": {_EARLIER.get(name, name): value for name, value in row["checks"].items()}}
+
+
+def _label(row: ReportRow) -> str:
+    """The threat of a row, and what else tells it from others."""
+    draws = f" (best of {row['best_of']})" if row.get("best_of", 1) > 1 else ""
+    return str(row["threat"]) + draws + (" (transfer)" if row.get("transfer") else "")
 
 
 def _sampled(row: ReportRow) -> Mapping[str, float | None]:

@@ -14,7 +14,19 @@ from adv_wrappers.utils.files import move
 from adv_wrappers.victims.victim import Victim
 
 # What a report says of all its rows; but for git, which moves with every commit of a checkout.
-_SAME = ("victim", "env", "seed", "episode_seeds", "episodes", "num_envs", "quantize", "device", "versions")
+_SAME = (
+    "victim",
+    "env",
+    "seed",
+    "episode_seeds",
+    "episodes",
+    "num_envs",
+    "quantize",
+    "device",
+    "versions",
+    "measure",
+    "by",
+)
 
 
 class StoredRows:
@@ -30,6 +42,7 @@ class StoredRows:
         victim: the agent.
         stacks: the runs.
         distances: names of the distances that are sampled.
+        draws: of every run how many draws of an episode there are, of which the best counts.
 
     Attributes:
         rows: the row of every run, or None where it has to be played.
@@ -40,7 +53,7 @@ class StoredRows:
 
     def __init__(
         self, folder: Path, about: Mapping[str, object], victim: Victim, stacks: Sequence[ThreatStack],
-        distances: Collection[str],
+        distances: Collection[str], draws: Sequence[int],
     ) -> None:  # fmt: skip
         self.folder, self.rows = folder, list[Row | None]([None] * len(stacks))
         self._others = False  # whether report.json holds rows of other runs
@@ -54,9 +67,10 @@ class StoredRows:
             if _plain(theirs) != mine or not victim.modules():
                 found = []
             known = [row for row in found if {*row} == {*COLUMNS} and {*row["distances"]} == {*distances}]
-            taken = [row for row in known if None not in row["layers"] and row["layers"] in runs]
-            for i, (stack, layers) in enumerate(zip(stacks, runs, strict=True)):
-                row = next((row for row in taken if row["layers"] == layers), None)
+            wanted = list(zip(runs, draws, strict=True))
+            taken = [row for row in known if None not in row["layers"] and (row["layers"], row["best_of"]) in wanted]
+            for i, (stack, want) in enumerate(zip(stacks, wanted, strict=True)):
+                row = next((row for row in taken if (row["layers"], row["best_of"]) == want), None)
                 if self.rows[i] is None and row is not None:
                     self.rows[i] = {**row, "threat": stack.name, "transfer": stack.transfer}
             if path.name == "report.json":

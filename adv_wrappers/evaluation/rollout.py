@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import gymnasium as gym
@@ -16,15 +16,18 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
+from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.core.types import Action, Info, Observation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import EnvFactory
+from adv_wrappers.evaluation.losses import EpisodeLosses
 from adv_wrappers.evaluation.measurements import Mask, RunMeasurements, RunMonitor
 from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base import AnyVectorEnv
+from adv_wrappers.wrappers.dmc import CONTROL_OBSERVATIONS
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 
 
@@ -50,8 +53,8 @@ class UnfinishedRows(When):
 class EpisodesVectorEnv(SyncVectorEnv):
     """Environments side by side, in DISABLED autoreset mode, for :func:`play_episodes`.
 
-    Of their infos it keeps ``action_mask``, which layers read, and nothing else: nobody sees them, and to arrange them
-    by key takes a twentieth of a step of Hopper.
+    Of their infos it keeps ``action_mask``, which layers read, and ``control_observations``, as a list of arrays or
+    None, and nothing else: nobody sees them, and to arrange them by key takes a twentieth of a step of Hopper.
 
     Args:
         make_env: makes one environment.
@@ -62,6 +65,9 @@ class EpisodesVectorEnv(SyncVectorEnv):
         super().__init__([make_env] * rows, autoreset_mode=AutoresetMode.DISABLED)
 
     def _add_info(self, vector_infos: Info, env_info: Info, env_num: int) -> Info:
+        if CONTROL_OBSERVATIONS in env_info:
+            states = vector_infos.setdefault(CONTROL_OBSERVATIONS, [None] * self.num_envs)
+            states[env_num] = env_info[CONTROL_OBSERVATIONS]
         if "action_mask" not in env_info:
             return vector_infos
         kept: Info = super()._add_info(vector_infos, {"action_mask": env_info["action_mask"]}, env_num)
@@ -108,10 +114,25 @@ def _standing(recorder: VectorActionRecorder) -> Iterator[Callable[[NDArray[np.b
         envs[:] = playing
 
 
+@contextmanager
+def _gated(engines: Sequence[Engine], gate: When, draws: NDArray[np.int64]) -> Iterator[None]:
+    """Layers attack where a gate allows it, and begin with the random numbers of these draws, int ``[B]``."""
+    for engine in engines:
+        engine.add_gate(gate)
+        engine.clock.first_episode = draws
+    try:
+        yield
+    finally:
+        for engine in engines:
+            engine.remove_gate(gate)
+            engine.clock.first_episode = 0
+
+
 def play_episodes(
     env: AnyVectorEnv, recorder: VectorActionRecorder, victim: Victim, seeds: list[int],
     on_episode: Callable[[int], None] | None = None, sample: ObservationSample | None = None,
-    attacked_at: Counter[int] | None = None,
+    attacked_at: Counter[int] | None = None, *, losses: EpisodeLosses | None = None,
+    draws: Sequence[int] | None = None,
 ) -> RunMeasurements:  # fmt: skip
     """Play one episode for each seed, and measure.
 
@@ -124,6 +145,9 @@ def play_episodes(
         on_episode: called with the number of finished episodes, whenever one finishes.
         sample: considers the attacked observations, or None.
         attacked_at: counts the episodes that were attacked at step t, from 0, or None.
+        losses: adds up the losses of states, or None.
+        draws: of every episode the number of its draw: the random numbers of the attacks differ between draws, the
+            episode does not; None for the first.
 
     Raises:
         ValueRangeError: for observations or returns that are not finite.
@@ -132,12 +156,12 @@ def play_episodes(
     run = RunMeasurements(np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes, np.int64))
     runner, gate = PolicyRunner(victim, rows), UnfinishedRows()
     monitor = RunMonitor(run, env, recorder, runner, sample)
-    for wrapper in (*monitor.on_observations, *monitor.on_actions):
-        wrapper.engine.add_gate(gate)
+    engines = [wrapper.engine for wrapper in (*monitor.on_observations, *monitor.on_actions)]
+    numbers = np.zeros(episodes, np.int64) if draws is None else np.asarray(draws, np.int64)
     current, busy, everyone = np.arange(rows), np.ones(rows, bool), True
     score, length, finished = np.zeros(rows), np.zeros(rows, np.int64), 0
     started = time.perf_counter()
-    with _standing(recorder) as stand:
+    with _standing(recorder) as stand, _gated(engines, gate, numbers[:rows]):
         obs, _ = env.reset(seed=seeds[:rows])  # type: ignore[arg-type]  # list is invariant
         runner.reset(None, seeds[:rows])
         monitor.new_observation()
@@ -145,7 +169,9 @@ def play_episodes(
             attacked = monitor.attacked
             attacked_rows, on_true = monitor.before_step(obs, busy, everyone, current, length)
             actions = runner.act(obs)
-            obs, rewards, terminated, truncated, _ = env.step(actions)
+            obs, rewards, terminated, truncated, info = env.step(actions)
+            if losses is not None:
+                losses.add(recorder.observation, info.get(CONTROL_OBSERVATIONS), rewards)
             before = None if attacked_at is None else monitor.attacked_steps.copy()
             monitor.after_step(attacked_rows, on_true, actions, busy, attacked)
             if attacked_at is not None:
@@ -162,6 +188,9 @@ def play_episodes(
             run.attacked_steps[which] = monitor.attacked_steps[over]
             if not np.isfinite(score[over]).all():
                 raise ValueRangeError(f"the environment returned a reward that is not finite: return {score[over]}")
+            if losses is not None:
+                losses.finish(which, over)
+                losses.begin(done)
             finished += len(which)
             if on_episode is not None and len(which):
                 on_episode(finished)
@@ -173,9 +202,12 @@ def play_episodes(
             everyone = bool(busy.all())
             gate.rows = True if everyone else busy
             score[done], length[done], monitor.attacked_steps[done] = 0.0, 0, 0
+            for engine in engines:
+                engine.clock.first_episode = numbers[np.minimum(current, episodes - 1)]
             new_seeds = [seeds[e] if e < episodes else None for e in current]
             obs, _ = env.reset(seed=new_seeds, options={"reset_mask": done})  # type: ignore[arg-type]
             runner.reset(done, new_seeds)
             monitor.new_observation(done)
+    run.losses = None if losses is None else losses.totals
     run.seconds, run.steps = time.perf_counter() - started, int(run.lengths.sum())
     return run

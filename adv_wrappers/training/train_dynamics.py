@@ -35,6 +35,7 @@ from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.dynamics import Dynamics, MeanStd, TransitionModel
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.dmc import feature_names
 
 HELD_OUT = 0.1  # share of the steps of every row
 HORIZONS = (1, 5, 10, 20, 50, 100)  # of the errors in the card
@@ -191,7 +192,7 @@ class _Training:
             "features": data.obs.shape[1], "actions": data.act.shape[1], "ensemble": self.how["ensemble"],
         }  # fmt: skip
         card: Section = {
-            "name": "dynamics", **self.about, "network": network, "feature_names": self.feature_names(),
+            "name": "dynamics", **self.about, "network": network, "feature_names": self.names(),
             "errors": errors, "versions": versions(), "git": revision(),
         }  # fmt: skip
         made = Dynamics.of(net, card)
@@ -228,11 +229,11 @@ class _Training:
             write(path, found.to_bytes(json.dumps(as_json(self.about))))
         return found
 
-    def feature_names(self) -> list[str] | None:
+    def names(self) -> list[str] | None:
         """The names that the environment has for the numbers of an observation."""
         env = self.make_env()
         try:
-            return list(env.get_wrapper_attr("feature_names")) if env.has_wrapper_attr("feature_names") else None
+            return list(feature_names(env)) or None
         finally:
             env.close()
 

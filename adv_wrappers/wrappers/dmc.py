@@ -116,6 +116,11 @@ def dmc(id: str, action_repeat: int = 1, **kwargs: object) -> gym.Env[Vector, Ve
     return ActionRepeat(gym.wrappers.TransformAction(env, np.asarray, single), action_repeat)
 
 
+def feature_names(env: gym.Env[Vector, Vector]) -> tuple[str, ...]:
+    """The names that an environment has for the numbers of an observation; none where it has none."""
+    return tuple(env.get_wrapper_attr("feature_names")) if env.has_wrapper_attr("feature_names") else ()
+
+
 def register_dmc(id: str) -> None:
     """Register the ids of the suite, if this is one of them that is not registered yet.
 

@@ -27,7 +27,9 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """One item a run that is played."""
     runs: list[Any] = []
     play = evaluate.play_episodes
-    monkeypatch.setattr(evaluate, "play_episodes", lambda *given: (runs.append(given), play(*given))[1])
+    monkeypatch.setattr(
+        evaluate, "play_episodes", lambda *given, **named: (runs.append(given), play(*given, **named))[1]
+    )
     return runs
 
 
