@@ -51,7 +51,7 @@ def test_evaluate_measures_the_loss_of_states_and_the_best_of_several_draws(tmp_
     report = Report.from_json(tmp_path / "report.json")
     assert (report.measure, report.by) == ("2=0.2", "loss") and report.threats[1]["best_of"] == 3
     done = CliRunner().invoke(main, [*words.split(), "--measure", "own"])
-    assert done.exit_code == 1 and "CartPole-v1 has no target of its own" in done.output
+    assert done.exit_code == 2 and "CartPole-v1 has no target of its own" in done.output
 
 
 @pytest.mark.parametrize(("given", "kind"), [("worst-action", "argmin-Q agent"), ("3", "fixed"), (None, "fixed")])

@@ -14,15 +14,13 @@ from adv_wrappers.attacks.targets import Target
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import (
-    AdvWrappersError,
     OutputError,
-    SpaceError,
     ValueRangeError,
     VictimError,
 )
 from adv_wrappers.evaluation.best_of import BestOf, Play, check_by, draws_of, play_draws
 from adv_wrappers.evaluation.checks import find_warnings
-from adv_wrappers.evaluation.environments import EnvFactory, EnvKwargs, MakeEnv, environment_factory, minimum_of
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, environment_factory, minimum_of
 from adv_wrappers.evaluation.losses import EpisodeLosses, Measure, measure_text, measured_target
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.provenance import revision, versions
@@ -37,7 +35,7 @@ from adv_wrappers.evaluation.report import (
     outcome_of,
 )
 from adv_wrappers.evaluation.resume import StoredRows
-from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, draw_seeds, play_episodes
+from adv_wrappers.evaluation.rollout import draw_seeds, play_episodes, side_by_side
 from adv_wrappers.evaluation.sampled_distances import Distance, ObservationSample, sampled_distances
 from adv_wrappers.evaluation.threat_stacks import (
     ThreatStack,
@@ -89,7 +87,8 @@ def evaluate(
         episodes: the number of episodes of every run, at most a million.
         seed: seeds all randomness; at least 0.
         num_envs: the number of environments that are stepped at once; None takes 32, or 8 for images, and never more
-            than ``episodes``.
+            than ``episodes`` (and their draws). Tasks of the DeepMind Control Suite that
+            :class:`~adv_wrappers.wrappers.dmc_vector.DmcVectorEnv` knows step MuJoCo directly.
         device: the device that a reference is loaded onto.
         env_kwargs: keyword arguments of the environment; None takes those of the victim's card, if it names the same
             id.
@@ -146,13 +145,14 @@ def evaluate(
     check_by(by, measure is not None and measure is not False)
     make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     images = len(victim.observation_space.shape or ()) > 1
-    venv = _vector(make_env, min(num_envs or (8 if images else 32), episodes))
+    width = min(num_envs or (8 if images else 32), max(counts) * episodes)
+    venv = side_by_side(make_env, width, name if make is None and isinstance(env, str) else None, kwargs)
     with closing(venv), one_thread():
         check_order(venv)
         fits(victim, venv.single_observation_space, venv.single_action_space)
         if not quantize and distances is None:  # those of images compare whole grey levels
             distances = ()
-        target = measured_target(measure, victim, name, feature_names(venv.envs[0]))
+        target = measured_target(measure, victim, name, feature_names(venv))
         sampled = sampled_distances(distances, venv.single_observation_space, COLUMNS)
         under = threats_of_environment(venv, victim)
         if under:
@@ -224,19 +224,10 @@ def _load(victim: Victim | str, device: torch.device | str | None) -> Victim:
     return victim
 
 
-def _listed(threats: Any) -> list[Any]:
+def _listed(threats: object) -> list[object]:
     if isinstance(threats, (list, tuple)):
         return list(threats)
     return [threats]
-
-
-def _vector(make_env: EnvFactory, rows: int) -> EpisodesVectorEnv:
-    try:
-        return EpisodesVectorEnv(make_env, rows)
-    except AdvWrappersError:
-        raise
-    except Exception as error:  # whatever a user's function, or the environment that it makes, may raise
-        raise SpaceError(f"cannot make {rows} environments side by side: {error}") from error
 
 
 def _player(

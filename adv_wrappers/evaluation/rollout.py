@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.core.types import Action, Info, Observation
-from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.environments import EnvFactory
 from adv_wrappers.evaluation.losses import EpisodeLosses
 from adv_wrappers.evaluation.measurements import Mask, RunMeasurements, RunMonitor
@@ -27,7 +27,8 @@ from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base import AnyVectorEnv
-from adv_wrappers.wrappers.dmc import CONTROL_OBSERVATIONS
+from adv_wrappers.wrappers.dmc import CONTROL_OBSERVATIONS, PREFIX
+from adv_wrappers.wrappers.dmc_vector import DmcVectorEnv, dmc_vector
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 
 
@@ -72,6 +73,30 @@ class EpisodesVectorEnv(SyncVectorEnv):
             return vector_infos
         kept: Info = super()._add_info(vector_infos, {"action_mask": env_info["action_mask"]}, env_num)
         return kept
+
+
+def side_by_side(
+    make_env: EnvFactory, rows: int, id: str | None = None, kwargs: Info | None = None
+) -> EpisodesVectorEnv | DmcVectorEnv:
+    """Environments side by side, in DISABLED autoreset mode.
+
+    Args:
+        make_env: makes one environment.
+        rows: the number of environments.
+        id: where the environment is made from an id, that id: tasks of the DeepMind Control Suite that are known step
+            MuJoCo directly.
+        kwargs: keyword arguments that the id is made with.
+
+    Raises:
+        SpaceError: for environments that cannot be made.
+    """
+    try:
+        direct = dmc_vector(id, rows, kwargs or {}) if id is not None and id.startswith(PREFIX) else None
+        return direct or EpisodesVectorEnv(make_env, rows)
+    except AdvWrappersError:
+        raise
+    except Exception as error:  # whatever a user's function, or the environment that it makes, may raise
+        raise SpaceError(f"cannot make {rows} environments side by side: {error}") from error
 
 
 class StandingEnv:
@@ -141,7 +166,7 @@ def play_episodes(
             ``recorder``.
         recorder: the wrapper beneath all that perturb.
         victim: the agent.
-        seeds: the seeds of the episodes, at least as many as there are rows.
+        seeds: the seeds of the episodes.
         on_episode: called with the number of finished episodes, whenever one finishes.
         sample: considers the attacked observations, or None.
         attacked_at: counts the episodes that were attacked at step t, from 0, or None.
@@ -158,12 +183,17 @@ def play_episodes(
     monitor = RunMonitor(run, env, recorder, runner, sample)
     engines = [wrapper.engine for wrapper in (*monitor.on_observations, *monitor.on_actions)]
     numbers = np.zeros(episodes, np.int64) if draws is None else np.asarray(draws, np.int64)
-    current, busy, everyone = np.arange(rows), np.ones(rows, bool), True
+    current = np.arange(rows)
+    busy = current < episodes
+    everyone = bool(busy.all())
+    gate.rows = True if everyone else busy
     score, length, finished = np.zeros(rows), np.zeros(rows, np.int64), 0
     started = time.perf_counter()
-    with _standing(recorder) as stand, _gated(engines, gate, numbers[:rows]):
-        obs, _ = env.reset(seed=seeds[:rows])  # type: ignore[arg-type]  # list is invariant
-        runner.reset(None, seeds[:rows])
+    with _standing(recorder) as stand, _gated(engines, gate, numbers[np.minimum(current, episodes - 1)]):
+        stand(~busy)
+        first = [seeds[e] if e < episodes else None for e in range(rows)]
+        obs, _ = env.reset(seed=first)  # type: ignore[arg-type]  # list is invariant
+        runner.reset(None, first)
         monitor.new_observation()
         while True:
             attacked = monitor.attacked

@@ -17,7 +17,7 @@ from adv_wrappers.parsing import split_stack
 from adv_wrappers.presets import as_threat, layers_of, preset_in_errors
 from adv_wrappers.timing import Always
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base import layers
+from adv_wrappers.wrappers.base import AnyVectorEnv, layers
 
 WORST = WorstAction.name
 
@@ -61,9 +61,10 @@ def as_threat_stack(item: object, victim: Victim) -> ThreatStack:
     return ThreatStack(" + ".join(texts), tuple(aimed), transfer)
 
 
-def threats_of_environment(venv: SyncVectorEnv, victim: Victim) -> list[str]:
+def threats_of_environment(venv: AnyVectorEnv, victim: Victim) -> list[str]:
     """The threats that an environment has itself, innermost first, as texts that are aimed at ``victim``."""
-    return [text_of(layer.threat, victim) for layer in layers(venv.envs[0])]
+    envs = venv.envs if isinstance(venv, SyncVectorEnv) else ()
+    return [text_of(layer.threat, victim) for env in envs[:1] for layer in layers(env)]
 
 
 def with_unique_names(stacks: Sequence[ThreatStack]) -> list[ThreatStack]:

@@ -9,6 +9,7 @@ steps of every row is held out, of which the errors in the card are.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -26,9 +27,10 @@ from torch import Tensor, nn
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory, spaces_of
 from adv_wrappers.evaluation.provenance import revision, versions
+from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.networks.card import Section
 from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same
-from adv_wrappers.training.trajectories import Trajectories, collect
+from adv_wrappers.training.trajectories import MakeEnvs, Trajectories, collect
 from adv_wrappers.utils.files import holding, make_folder, write
 from adv_wrappers.utils.numbers import check_integer, check_number
 from adv_wrappers.utils.threads import one_thread
@@ -113,7 +115,9 @@ def train_dynamics(
             "batch": None if linear else batch, "lr": None if linear else lr, "seed": seed, "num_envs": num_envs,
         },
     }  # fmt: skip
-    training = _Training(victim, make_env, about, None if out is None else Path(out), progress)
+    id = env if isinstance(env, str) and make is None else None
+    make_envs = functools.partial(side_by_side, make_env, id=id, kwargs=kwargs)
+    training = _Training(victim, make_env, make_envs, about, None if out is None else Path(out), progress)
     with one_thread():
         return training.run()
 
@@ -157,16 +161,18 @@ class _Training:
     Args:
         victim: the victim.
         make_env: makes one environment.
+        make_envs: makes several, side by side.
         about: what tells this training from others: environment, victim, and settings.
         folder: for everything that is computed, or None.
         progress: as for :func:`train_dynamics`.
     """
 
     def __init__(
-        self, victim: Victim, make_env: EnvFactory, about: Section, folder: Path | None,
+        self, victim: Victim, make_env: EnvFactory, make_envs: MakeEnvs, about: Section, folder: Path | None,
         progress: Callable[[str, int, int], None] | None,
     ) -> None:  # fmt: skip
         self.victim, self.make_env, self.about, self.folder = victim, make_env, about, folder
+        self.make_envs = make_envs
         self.progress = progress
         self.how: dict[str, int] = about["training"]  # type: ignore[assignment]
 
@@ -224,7 +230,7 @@ class _Training:
 
         victim = self.victim if source == "victim" else None
         entropy = (self.how["seed"], SOURCES.index(source))
-        found = collect(self.make_env, victim, steps, rows, entropy, self.how["noise"], tell)
+        found = collect(self.make_envs, victim, steps, rows, entropy, self.how["noise"], tell)
         if path is not None:
             write(path, found.to_bytes(json.dumps(as_json(self.about))))
         return found

@@ -11,18 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from adv_wrappers.core.types import Action, Array, Observation
+from adv_wrappers.core.types import Array
 from adv_wrappers.errors import CardError, ValueRangeError
-from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.base import AnyVectorEnv
 
 
 @dataclass(frozen=True)
@@ -70,14 +69,17 @@ class Trajectories:
             raise CardError(f"{path} holds no trajectories: {error}") from error
 
 
+MakeEnvs = Callable[[int], AnyVectorEnv]
+
+
 def collect(
-    make_env: Callable[[], gym.Env[Observation, Action]], victim: Victim | None, steps: int, rows: int,
+    make_envs: MakeEnvs, victim: Victim | None, steps: int, rows: int,
     entropy: tuple[int, ...], noise: float = 0.0, progress: Callable[[int], None] | None = None,
 ) -> Trajectories:  # fmt: skip
     """Play ``steps`` steps in each of ``rows`` environments.
 
     Args:
-        make_env: makes one environment.
+        make_envs: makes as many environments side by side, in DISABLED autoreset mode.
         victim: who acts, as it plays in an evaluation; None for actions drawn evenly from the action space.
         steps, rows: how many of either.
         entropy: integers that all seeds and draws are derived from.
@@ -89,7 +91,7 @@ def collect(
         ValueRangeError: for observations or rewards that are not finite.
     """
     draw = np.random.default_rng(entropy)
-    envs = EpisodesVectorEnv(make_env, rows)
+    envs = make_envs(rows)
     try:
         space = envs.single_action_space
         assert isinstance(space, spaces.Box)
@@ -99,7 +101,7 @@ def collect(
         runner = None if victim is None else PolicyRunner(victim, rows)
         spread = noise * half * (np.arange(rows) % 2)[:, None]  # of rows 1, 3, ...
         seeds = _seeds(draw, rows)
-        obs, _ = envs.reset(seed=seeds)
+        obs, _ = envs.reset(seed=seeds)  # type: ignore[arg-type]  # None: no seed
         if runner is not None:
             runner.reset(None, seeds)
         n, k = obs.shape[1], len(half)
@@ -132,11 +134,11 @@ def _seeds(draw: np.random.Generator, rows: int) -> list[int | None]:
 
 
 def _reset(
-    envs: EpisodesVectorEnv, runner: PolicyRunner | None, over: NDArray[np.bool_], draw: np.random.Generator
+    envs: AnyVectorEnv, runner: PolicyRunner | None, over: NDArray[np.bool_], draw: np.random.Generator
 ) -> Array:
     """The observations after the rows of ``over`` have begun new episodes."""
     seeds = [seed if ended else None for seed, ended in zip(_seeds(draw, len(over)), over, strict=True)]
-    obs, _ = envs.reset(seed=seeds, options={"reset_mask": over})
+    obs, _ = envs.reset(seed=seeds, options={"reset_mask": over})  # type: ignore[arg-type]  # None: no seed
     if runner is not None:
         runner.reset(over, seeds)
     return np.asarray(obs)

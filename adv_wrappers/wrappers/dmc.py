@@ -13,9 +13,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
-from adv_wrappers.core.types import Info
+from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.numbers import check_integer
 
@@ -116,8 +117,12 @@ def dmc(id: str, action_repeat: int = 1, **kwargs: object) -> gym.Env[Vector, Ve
     return ActionRepeat(gym.wrappers.TransformAction(env, np.asarray, single), action_repeat)
 
 
-def feature_names(env: gym.Env[Vector, Vector]) -> tuple[str, ...]:
-    """The names that an environment has for the numbers of an observation; none where it has none."""
+def feature_names(env: gym.Env[Vector, Vector] | VectorEnv[Vector, Vector, Array]) -> tuple[str, ...]:
+    """The names that an environment, single or a vector, has for the numbers of an observation; none without any."""
+    if isinstance(env, SyncVectorEnv):
+        env = env.envs[0]
+    if isinstance(env, VectorEnv):
+        return tuple(getattr(env, "feature_names", ()))
     return tuple(env.get_wrapper_attr("feature_names")) if env.has_wrapper_attr("feature_names") else ()
 
 

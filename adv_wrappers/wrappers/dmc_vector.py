@@ -1,0 +1,216 @@
+"""Tasks of the DeepMind Control Suite side by side, MuJoCo being stepped directly.
+
+A row returns what :func:`adv_wrappers.dmc` returns, and costs a tenth of it in cartpole: observations and rewards are
+computed of all rows at once. Rows are reset by dm_control itself. From the present states others can branch off, which
+is how a planner tries what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import mujoco
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from adv_wrappers.core.types import Array, Info, Rows
+from adv_wrappers.errors import SpaceError
+from adv_wrappers.utils.numbers import check_integer
+from adv_wrappers.wrappers.dmc import CONTROL_OBSERVATIONS, Vector, dmc, feature_names
+from adv_wrappers.wrappers.dmc_tasks import Formulas, Simulations, Untyped, formulas_of
+
+MOST_COPIES = 4096  # simulations that a planner branches off at once
+Stepped = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_]]
+
+
+class DmcVectorEnv(VectorEnv[Vector, Vector, Array]):
+    """Tasks of the suite side by side, in DISABLED autoreset mode: a finished row stands still until it is reset.
+
+    ``info["control_observations"]`` is a list of arrays ``[k, n]``, as :class:`.ActionRepeat` has them, None for a row
+    that stands still.
+
+    Args:
+        id: of a cartpole, walker or fish-upright task, such as ``"dm_control/walker-walk-v0"``.
+        num_envs: the number of rows.
+        action_repeat: how many control steps an action is held for.
+
+    Raises:
+        SpaceError: for other ids, and without Shimmy and dm_control.
+        ValueRangeError: for numbers below 1.
+    """
+
+    metadata: Info = {"autoreset_mode": AutoresetMode.DISABLED, "render_modes": []}  # noqa: RUF012
+
+    def __init__(self, id: str, num_envs: int = 1, action_repeat: int = 1) -> None:
+        check_integer("num_envs", num_envs, 1)
+        self._env = dmc(id, action_repeat)
+        control = self._env.unwrapped._env  # type: ignore[attr-defined]  # Shimmy's name for dm_control's environment
+        formulas = formulas_of(id, control)
+        if formulas is None:
+            raise SpaceError(f"the formulas of {id} are not known: use SyncVectorEnv([lambda: adv.dmc({id!r})] * n)")
+        self.id, self.num_envs, self.action_repeat = id, num_envs, action_repeat
+        self.feature_names = feature_names(self._env)
+        self.single_observation_space, self.single_action_space = self._env.observation_space, self._env.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.spec = None
+        self._physics, self._limit = control.physics, control._step_limit
+        self._formulas, self._substeps = formulas, control._n_sub_steps
+        self._rows = Branch(self, num_envs)
+        self._branches: dict[int, Branch] = {}
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: Info | None = None
+    ) -> tuple[Vector, Info]:
+        """Reset all rows, or those of ``options["reset_mask"]``, bool ``[N]``."""
+        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        single = seed is None or isinstance(seed, (int, np.integer))
+        seeds = [None if seed is None else int(seed) + i for i in range(self.num_envs)] if single else list(seed)  # type: ignore[arg-type]
+        for row in np.flatnonzero(mask).tolist():
+            self._env.reset(seed=seeds[row])
+            self._rows.set(row, self._physics.data.ptr, 0)
+        self._rows.look(mask)
+        return self._rows.obs.copy(), {}
+
+    def step(self, actions: Vector) -> tuple[Vector, Array, Array, Array, Info]:
+        """One decision of every row."""
+        seen: list[Vector | None] = [None] * self.num_envs
+        obs, rewards, over = self._rows.step(np.asarray(actions), seen)
+        return obs, rewards, np.zeros(self.num_envs, bool), over, {CONTROL_OBSERVATIONS: seen}
+
+    def simulator(self, rows: Rows = None) -> DmcSimulator:
+        """Tries actions in some rows from their present states; None for all."""
+        return DmcSimulator(self, np.arange(self.num_envs) if rows is None else np.asarray(rows))
+
+    def branch(self, rows: NDArray[np.intp], copies: int) -> Branch:
+        """Simulations that go on from the present states of rows: all rows, then all again, ``copies`` times."""
+        count = len(rows) * copies
+        branch = self._branches.get(count)
+        if branch is None:
+            branch = self._branches[count] = Branch(self, count)
+        for i, row in enumerate(np.tile(rows, copies).tolist()):
+            branch.set(i, self._rows.datas[row], int(self._rows.steps[row]))
+        branch.obs[:] = self._rows.obs[np.tile(rows, copies)]
+        return branch
+
+    def close_extras(self, **kwargs: object) -> None:
+        """Close the environment that rows are reset by."""
+        self._env.close()
+
+
+class Branch:
+    """Simulations of one task side by side.
+
+    Args:
+        env: of the task.
+        count: N.
+
+    Attributes:
+        datas: MuJoCo's data of each.
+        steps: control steps since the reset, int ``[N]``.
+        obs: the newest observations, float32 ``[N, n]``.
+    """
+
+    def __init__(self, env: DmcVectorEnv, count: int) -> None:
+        self._limit, self._substeps, self._repeat = env._limit, env._substeps, env.action_repeat
+        self._formulas: Formulas = env._formulas
+        self._model = env._physics.model.ptr
+        self._half_steps = self._model.opt.integrator != mujoco.mjtIntegrator.mjINT_RK4
+        self.datas = [mujoco.MjData(self._model) for _ in range(count)]
+        self._sims = Simulations(env._physics, self.datas)
+        self._parts: dict[int, Simulations] = {}
+        self.steps = np.zeros(count, np.int64)
+        self.obs = np.zeros((count, len(env.feature_names)), np.float32)
+        self._physics = env._physics
+
+    def set(self, i: int, data: Untyped, steps: int) -> None:
+        """Simulation i goes on from another's data."""
+        mujoco.mj_copyData(self.datas[i], self._model, data)
+        self.steps[i] = steps
+
+    def look(self, mask: NDArray[np.bool_]) -> None:
+        """Observe anew the simulations of a mask, bool ``[N]``."""
+        self.obs[mask] = self._formulas.observe(self._sims)[mask]
+
+    def step(
+        self, actions: NDArray[np.float32], seen: list[Vector | None] | None = None
+    ) -> Stepped:  # fmt: skip
+        """One decision of all that are not over.
+
+        Args:
+            actions: ``[N, k]``.
+            seen: gets the observations after every control step, ``[k, n]`` of each simulation.
+
+        Returns:
+            Observations float32 ``[N, n]``, the sums of rewards ``[N]``, and whether the episode is over, bool ``[N]``.
+        """
+        count, total = len(self.datas), np.zeros(len(self.datas))
+        control = self._sims.views["ctrl"]
+        for i in range(count):
+            control[i][:] = actions[i]
+        left = np.minimum(self._repeat, self._limit - self.steps).astype(np.int64)
+        history = []
+        for k in range(int(left.max(initial=0))):
+            moving = left > k
+            for i in range(count) if moving.all() else np.flatnonzero(moving).tolist():
+                self._advance(self.datas[i])
+            obs = self._formulas.observe(self._sims)
+            rewards = self._formulas.reward(self._sims, obs)
+            total += np.where(moving, rewards, 0.0)
+            self.obs = np.where(moving[:, None], obs, self.obs).astype(np.float32)
+            if seen is not None:
+                history.append(self.obs)
+        self.steps += left
+        if seen is not None:
+            whole = np.stack(history, 1) if history else np.zeros((count, 0, self.obs.shape[1]), np.float32)
+            for i in np.flatnonzero(left).tolist():
+                seen[i] = whole[i, : left[i]]
+        return self.obs.copy(), total, self.steps >= self._limit
+
+    def _advance(self, data: Untyped) -> None:
+        """One control step, as dm_control's ``Physics.step`` makes it."""
+        if self._half_steps:
+            mujoco.mj_step2(self._model, data)
+            if self._substeps > 1:
+                mujoco.mj_step(self._model, data, self._substeps - 1)
+        else:
+            mujoco.mj_step(self._model, data, self._substeps)
+        mujoco.mj_step1(self._model, data)
+
+
+class DmcSimulator:
+    """Tries actions in some rows of a :class:`DmcVectorEnv` (:class:`adv_wrappers.snapshots.Simulator`).
+
+    Args:
+        env: the environment.
+        rows: numbers of the rows, int ``[B]``.
+    """
+
+    at_once = MOST_COPIES
+
+    def __init__(self, env: DmcVectorEnv, rows: NDArray[np.intp]) -> None:
+        self._env, self._rows = env, rows
+
+    def step(self, actions: NDArray[np.float32]) -> Stepped:
+        """One step of every row, which stays where it is."""
+        return self._env.branch(self._rows, 1).step(np.asarray(actions))
+
+    @contextmanager
+    def rollout(self, copies: int = 1) -> Iterator[Branch]:
+        """Simulations of every row, ``copies`` times, that step on together."""
+        yield self._env.branch(self._rows, copies)
+
+
+def dmc_vector(id: str, num_envs: int, kwargs: Info) -> DmcVectorEnv | None:
+    """A task's rows side by side, or None for a task or keyword arguments that :class:`DmcVectorEnv` does not know."""
+    if {*kwargs} - {"action_repeat"}:
+        return None
+    env = dmc(id)
+    try:
+        known = formulas_of(id, env.unwrapped._env) is not None  # type: ignore[attr-defined]
+    finally:
+        env.close()
+    return DmcVectorEnv(id, num_envs, **kwargs) if known else None
