@@ -21,6 +21,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from adv_wrappers.attacks.cem import cem, mppi
+from adv_wrappers.attacks.lqr import lqr
 from adv_wrappers.attacks.planning import PlanningProblem, best_of, descend, starts
 from adv_wrappers.attacks.targets import Target, TargetLike, VictimValue, as_target, target_of
 from adv_wrappers.core.budgets import Budget, Valid
@@ -28,11 +30,15 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import On, Perturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.errors import ThreatError, VictimError
+from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
 from adv_wrappers.utils.numbers import check_integer, check_number
 from adv_wrappers.victims.dynamics import Dynamics, load_dynamics
 
 MOST_STEPS = 10_000
+SIMULATOR = "simulator"  # instead of a model
+GRADIENT_PLANNERS = ("adam", "lqr")
+SAMPLING_PLANNERS = {"cem": cem, "mppi": mppi}
+PLANNERS = (*GRADIENT_PLANNERS, *SAMPLING_PLANNERS)
 
 
 @dataclass(frozen=True)
@@ -40,15 +46,19 @@ class Planned(Perturbation):
     """Base of the attacks that plan through a model.
 
     Args:
-        victim: with continuous actions and observations ``[n]``, feed-forward, with gradients.
-        dynamics: a :class:`.Dynamics`, or ``card:FOLDER``.
+        victim: with continuous actions and observations ``[n]``, feed-forward.
+        dynamics: a :class:`.Dynamics`, or ``card:FOLDER``; or ``"simulator"``, which plans in the environment itself:
+            a reference that tells the error of a model from that of the planner, no attacker can have it.
         target: the loss of a state: a :class:`.targets.Target`, its text such as ``"height=0"``, or a function of
             observations ``[..., n]``; None takes the model's environment's own (:data:`.targets.TARGETS`).
         steps: length T of a plan.
         apply: how many perturbations of a plan are applied before the next one is made, at most ``steps``.
-        iterations: gradient steps of a descent.
+        planner: ``adam`` (the paper's), ``lqr`` (iterative LQR), or without gradients ``cem`` (the cross-entropy
+            method) or ``mppi``; None takes ``adam`` where there are gradients, else ``cem``.
+        iterations: steps of Adam, linearisations of LQR, or how often is sampled.
         lr: Adam's learning rate, in the budget's radius.
-        restarts: descents, from the best starts of every row.
+        restarts: descents of Adam or LQR, from the best starts of every row.
+        samples: plans that ``cem`` and ``mppi`` draw each time.
         every: of the steps of a plan only every so many are attacked, as where the timing is ``Every(k)``.
 
     Raises:
@@ -69,6 +79,8 @@ class Planned(Perturbation):
     lr: float = field(default=0.25, kw_only=True)
     restarts: int = field(default=1, kw_only=True)
     every: int = field(default=1, kw_only=True)
+    planner: str | None = field(default=None, kw_only=True)
+    samples: int = field(default=64, kw_only=True)
 
     def __post_init__(self) -> None:
         check_integer("steps", self.steps, 1, MOST_STEPS)
@@ -76,14 +88,25 @@ class Planned(Perturbation):
         check_integer("iterations", self.iterations, 0, MOST_STEPS)
         check_integer("restarts", self.restarts, 1, MOST_STEPS)
         check_integer("every", self.every, 1, MOST_STEPS)
+        check_integer("samples", self.samples, 2, MOST_STEPS)
+        if self.planner not in (None, *PLANNERS):
+            raise ValueRangeError(f"planner must be one of {', '.join(PLANNERS)}, got {self.planner!r}")
         check_number("lr", self.lr, 0, 1e3, above=True)
         expect_victim(self.name, self.victim)
         if self.dynamics is None:
             raise ThreatError(f"{self.name} needs a model: dynamics=card:FOLDER, which adv.train_dynamics makes")
-        if isinstance(self.dynamics, str):
+        if self.in_simulator:
+            object.__setattr__(self, "simulates", True)
+            if self.planner in GRADIENT_PLANNERS:
+                raise ThreatError(
+                    f"planner={self.planner} follows gradients, and a simulator has none: use cem or mppi"
+                )
+        elif isinstance(self.dynamics, str):
             object.__setattr__(self, "dynamics", load_dynamics(self.dynamics))
-        if not hasattr(self.dynamics, "predict"):
-            raise ThreatError(f"dynamics must be a model of the dynamics or card:FOLDER, got {self.dynamics!r:.80}")
+        if not self.in_simulator and not hasattr(self.dynamics, "predict"):
+            raise ThreatError(
+                f"dynamics must be a model of the dynamics, card:FOLDER or simulator, got {self.dynamics!r:.80}"
+            )
         if self.target is not None:
             object.__setattr__(self, "target", as_target(self.target))
         _ = self.aim
@@ -91,6 +114,11 @@ class Planned(Perturbation):
             _check_errors(self.dynamics)
         if self.victim is not None:
             self._check_victim()
+
+    @property
+    def in_simulator(self) -> bool:
+        """Whether plans are made in the environment itself."""
+        return isinstance(self.dynamics, str) and self.dynamics == SIMULATOR
 
     @cached_property
     def aim(self) -> Target:
@@ -112,6 +140,8 @@ class Planned(Perturbation):
             found = VictimValue(self.victim)
         if isinstance(self.dynamics, Dynamics):
             found = found.named(self.dynamics.feature_names, self.dynamics.features)
+        elif self.in_simulator and self.victim is not None:
+            found = found.named((), *self.victim.observation_space.shape)
         return found
 
     def _check_victim(self) -> None:
@@ -122,8 +152,8 @@ class Planned(Perturbation):
             raise VictimError(f"{self.name} takes observations [n], this victim sees {victim.observation_space}")
         if victim.recurrent:
             raise VictimError(f"{self.name} plans through a policy without a hidden state, and this victim has one")
-        if not victim.differentiable:
-            raise VictimError(f"{self.name} follows the victim's gradient, and this one has none")
+        if self.planner in GRADIENT_PLANNERS and not victim.differentiable:
+            raise VictimError(f"planner={self.planner} follows the victim's gradient, and this one has none")
         if isinstance(self.dynamics, Dynamics):
             self.dynamics.check(victim)
 
@@ -161,18 +191,23 @@ class Planned(Perturbation):
         acting = self.on == "action"
         obs = context.observation if acting else x
         attacked = torch.arange(self.steps, device=x.device) % self.every == 0
+        model, simulator = (None, context.simulator) if self.in_simulator else (self.dynamics, None)
         return PlanningProblem(
-            self.dynamics, self.victim, self.aim, self.on, obs.to(x), x if acting else None, context.budget,
-            context.space, self.steps, attacked.to(x.dtype),
+            model, self.victim, self.aim, self.on, obs.to(x), x if acting else None, context.budget,
+            context.space, self.steps, attacked.to(x.dtype), simulator,
         )  # fmt: skip
 
     def planned(self, problem: PlanningProblem, context: Context, previous: Tensor) -> Tensor:
         """The best plan that was found in every row, ``[B, T, d]``."""
         tried = starts(problem, context, previous)
-        losses = problem.losses(tried)
-        _, chosen = best_of(losses, tried, self.restarts)
+        differentiable = problem.model is not None and self.victim.differentiable
+        planner = self.planner or ("adam" if differentiable else "cem")
+        if planner in SAMPLING_PLANNERS:
+            return SAMPLING_PLANNERS[planner](problem, tried, self.iterations, self.samples, context)
+        _, chosen = best_of(problem.losses(tried), tried, self.restarts)
         if self.iterations:
-            losses, chosen = descend(problem, chosen, self.iterations, self.lr)
+            descended = descend(problem, chosen, self.iterations, self.lr) if planner == "adam" else None
+            losses, chosen = descended or lqr(problem, chosen, self.iterations)
             _, chosen = best_of(losses, chosen)
         return chosen[0]
 

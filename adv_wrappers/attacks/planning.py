@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,6 +24,7 @@ from adv_wrappers.attacks.targets import Target
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import On
+from adv_wrappers.core.simulating import SimulatorLike
 from adv_wrappers.victims.victim import Victim
 
 MOST_CORNERS = 64  # constant corners of the budget that a search begins at
@@ -42,7 +42,7 @@ class PlanningProblem:
     """What a plan is for, at one step of a layer: B rows, plans of T perturbations of d numbers.
 
     Attributes:
-        model: predicts observations and rewards.
+        model: predicts observations and rewards; None where a simulator is there.
         victim: who acts on what it is shown.
         target: the loss of a state.
         on: what is perturbed.
@@ -52,9 +52,10 @@ class PlanningProblem:
         space: bounds of what is perturbed, ``[d]`` twice.
         steps: T.
         attacked: whether a step of the plan is attacked at all, bool ``[T]``.
+        simulator: plays plans in the environment itself, from the present state; it has no gradient.
     """
 
-    model: StepModel
+    model: StepModel | None
     victim: Victim
     target: Target
     on: On
@@ -64,6 +65,7 @@ class PlanningProblem:
     space: tuple[Tensor, Tensor]
     steps: int
     attacked: Tensor
+    simulator: SimulatorLike | None = None
 
     def __post_init__(self) -> None:
         self.value = self.obs if self.action is None else self.action
@@ -96,7 +98,9 @@ class PlanningProblem:
         return ((y - x) / radius.clamp(min=torch.finfo(x.dtype).tiny)).view(plans.shape)
 
     def losses(self, plans: Tensor) -> Tensor:
-        """The summed loss of plans ``[..., B, T, d]``, as ``[..., B]``; differentiable."""
+        """The summed loss of plans ``[..., B, T, d]``, as ``[..., B]``; differentiable, but in a simulator."""
+        if self.model is None:
+            return self.simulated(plans)
         copies = plans.shape[:-2]
         moves = (plans * self.radius[:, None]).reshape(-1, *plans.shape[-2:])
         obs = self.obs.expand(*copies, -1).reshape(-1, self.obs.shape[1])
@@ -105,6 +109,26 @@ class PlanningProblem:
             obs, reward = self.model.predict(obs, self.acted(obs, moves[:, t], t, copies))
             total = total + self.target(obs, reward)
         return total.view(copies)
+
+    @torch.no_grad()
+    def simulated(self, plans: Tensor) -> Tensor:
+        """The summed loss of plans, each of which is played; a row whose episode ends stays at its last state."""
+        assert self.simulator is not None
+        rows, dtype = len(self.obs), self.victim.action_space.dtype
+        whole, found = plans.reshape(-1, *plans.shape[-3:]), []
+        for part in whole.split(max(self.simulator.at_once // rows, 1)):
+            copies = part.shape[:-2]
+            moves = (part * self.radius[:, None]).reshape(-1, *part.shape[-2:])
+            obs = self.obs.expand(*copies, -1).reshape(-1, self.obs.shape[1])
+            total = torch.zeros(len(obs), dtype=obs.dtype)
+            with self.simulator.rollout(len(part)) as rollout:
+                for t in range(self.steps):
+                    actions = self.acted(obs, moves[:, t], t, copies).numpy().astype(dtype)
+                    then, reward, _ = rollout.step(actions)
+                    obs = torch.from_numpy(then).to(obs)
+                    total = total + self.target(obs, torch.from_numpy(reward).to(obs))
+            found.append(total.view(copies))
+        return torch.cat(found).view(plans.shape[:-2])
 
     def acted(self, obs: Tensor, move: Tensor, t: int, copies: torch.Size) -> Tensor:
         """The actions that the environment receives at step t, where the agent sees ``obs [C, n]``."""
@@ -156,9 +180,6 @@ def best_of(losses: Tensor, plans: Tensor, count: int = 1) -> tuple[Tensor, Tens
     least = losses.nan_to_num(nan=math.inf).argsort(dim=0, stable=True)[:count]
     rows = torch.arange(losses.shape[1], device=losses.device)
     return losses[least, rows], plans[least, rows]
-
-
-Planner = Callable[[PlanningProblem, Tensor], tuple[Tensor, Tensor]]
 
 
 def descend(problem: PlanningProblem, plans: Tensor, iterations: int, lr: float) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import numpy as np
@@ -11,11 +12,26 @@ from numpy.typing import NDArray
 from adv_wrappers.core.types import Action, EngineLike, Observation, Rows
 from adv_wrappers.errors import SnapshotError
 
+Stepped = tuple[Observation, NDArray[np.float64], NDArray[np.bool_]]
+
+
+class RolloutLike(Protocol):
+    """Steps on from the present states of some rows, which it does not change."""
+
+    def step(self, actions: Action) -> Stepped: ...
+
 
 class SimulatorLike(Protocol):
-    """Tries actions in the attacked rows of one step (:class:`adv_wrappers.snapshots.Simulator`)."""
+    """Tries actions in the attacked rows of one step (:class:`adv_wrappers.snapshots.Simulator`).
 
-    def step(self, actions: Action) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_]]: ...
+    Attributes:
+        at_once: how many simulations step side by side: ``rollout(copies)`` takes ``at_once // rows`` copies, or one.
+    """
+
+    at_once: int
+
+    def step(self, actions: Action) -> Stepped: ...
+    def rollout(self, copies: int = 1) -> AbstractContextManager[RolloutLike]: ...
 
 
 class MakesSimulators(Protocol):

@@ -8,14 +8,16 @@ the layer that changes what the rows return.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
-from numpy.typing import NDArray
 from torch import Tensor
 
+from adv_wrappers.core.simulating import SimulatorLike, Stepped
 from adv_wrappers.core.types import Action, Observation, Rows
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.snapshots.contents import Part
@@ -43,11 +45,13 @@ class Simulator:
         rows: numbers of the rows that are attacked; None for all.
     """
 
+    at_once = 1
+
     def __init__(self, beneath: EnvironmentBeneath, rows: Rows = None) -> None:
         self._beneath, self._rows = beneath, rows
         self._before: list[Snapshot] = []
 
-    def step(self, actions: Action) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_]]:
+    def step(self, actions: Action) -> Stepped:
         """One step of every attacked row from its present state, undone afterwards.
 
         Args:
@@ -63,24 +67,65 @@ class Simulator:
             SnapshotError: for an environment that cannot be saved, and, at its first use, for one that does not
                 repeat (:func:`adv_wrappers.snapshots.check_repeats`).
         """
-        beneath = self._beneath
-        envs = beneath.environments()
+        with self.rollout() as rollout:
+            return rollout.step(actions)
+
+    @contextmanager
+    def rollout(self, copies: int = 1) -> Iterator[Rollout]:
+        """Several steps of every attacked row from its present state, undone at the end.
+
+        Args:
+            copies: 1; simulators that step many side by side take more.
+
+        Raises:
+            SnapshotError: as :meth:`step`.
+        """
+        if copies != 1:
+            raise SnapshotError(f"this simulator steps one copy of a row at a time, asked for {copies}")
+        envs = self._beneath.environments()
         numbers = range(len(envs)) if self._rows is None else self._rows.tolist()
+        rollout = Rollout(self._beneath, [(number, envs[number]) for number in numbers], self._before)
+        try:
+            yield rollout
+        finally:
+            for before, (_, env) in zip(self._before[: rollout.entered], rollout.rows, strict=False):
+                before.restore(env)
+
+
+class Rollout:
+    """Steps the environments of some rows themselves, which a simulator brings back afterwards.
+
+    Args:
+        beneath: the environments of the layer.
+        rows: numbers and environments of the rows.
+        before: snapshots of the rows; where there is none yet, they are made at the first step.
+
+    Attributes:
+        entered: how many rows have been stepped.
+    """
+
+    def __init__(self, beneath: EnvironmentBeneath, rows: list[tuple[int, Part]], before: list[Snapshot]) -> None:
+        self._beneath, self.rows, self._before = beneath, rows, before
+        self.entered = 0
+        self._last: list[Observation] = [None] * len(rows)
+        self._over = np.zeros(len(rows), bool)
+
+    def step(self, actions: Action) -> Stepped:
+        """One step of every row, as :meth:`Simulator.step`; one whose episode is over stays where it is."""
         actions = trees.map_leaves(lambda leaf: leaf.cpu().numpy() if isinstance(leaf, Tensor) else leaf, actions)
         if not self._before:
-            for i, number in enumerate(numbers):
-                beneath.check(number, envs[number], trees.row(actions, i))
-            self._before = [beneath.save(number, envs[number]) for number in numbers]
-        observations, rewards, done = list[Observation](), np.zeros(len(numbers)), np.zeros(len(numbers), bool)
-        for i, (number, before) in enumerate(zip(numbers, self._before, strict=True)):
-            env = envs[number]
-            try:
-                observation, reward, terminated, truncated, _ = env.step(trees.row(actions, i))
-                observations.append(copy.deepcopy(observation))  # which may be the environment's own memory
-                rewards[i], done[i] = float(reward), bool(terminated or truncated)
-            finally:
-                before.restore(env)
-        return beneath.batch(observations), rewards, done
+            for i, (number, env) in enumerate(self.rows):
+                self._beneath.check(number, env, trees.row(actions, i))
+            self._before += [self._beneath.save(number, env) for number, env in self.rows]
+        rewards = np.zeros(len(self.rows))
+        for i, (_, env) in enumerate(self.rows):
+            if self._over[i]:
+                continue
+            self.entered = max(self.entered, i + 1)
+            observation, reward, terminated, truncated, _ = env.step(trees.row(actions, i))
+            self._last[i] = copy.deepcopy(observation)  # which may be the environment's own memory
+            rewards[i], self._over[i] = float(reward), bool(terminated or truncated)
+        return self._beneath.batch(self._last), rewards, self._over.copy()
 
 
 class EnvironmentBeneath:
@@ -95,9 +140,10 @@ class EnvironmentBeneath:
         self._checked: dict[int, Part] = {}
         self._saved: dict[int, Snapshot] = {}
 
-    def __call__(self, rows: Rows) -> Simulator:
-        """The simulator of one step, for the rows of these numbers; None for all."""
-        return Simulator(self, rows)
+    def __call__(self, rows: Rows) -> SimulatorLike:
+        """The simulator of one step, for the rows of these numbers; None for all. A vector may have one of its own."""
+        own = getattr(None if self.single else self._vector(), "simulator", None)
+        return Simulator(self, rows) if own is None else own(rows)
 
     def environments(self) -> list[Part]:
         """The environments of the rows, those of a single environment itself.
@@ -108,9 +154,9 @@ class EnvironmentBeneath:
         """
         if self.single:
             return [self.env]
-        env = self.env
-        while type(env).__name__ in _HAND_ON:
-            env = env.__dict__.get("env") or env.__dict__.get("venv")
+        env = self._vector()
+        if hasattr(env, "simulator"):
+            return [env]
         name = type(env).__name__
         if isinstance(env, SyncVectorEnv) or name == "DummyVecEnv":
             return list(env.envs)
@@ -120,6 +166,13 @@ class EnvironmentBeneath:
                 f"this layer directly around the vector, or {name} around each of its environments"
             )
         raise SnapshotError(f"{name} has no simulator: {_OTHERS.get(name, 'use SyncVectorEnv, or DummyVecEnv of SB3')}")
+
+    def _vector(self) -> Part:
+        """The vector beneath the wrappers that hand on what it returns."""
+        env = self.env
+        while type(env).__name__ in _HAND_ON:
+            env = env.__dict__.get("env") or env.__dict__.get("venv")
+        return env
 
     def check(self, number: int, env: Part, action: Action) -> None:
         """Replay a few steps at the first use of a row's environment, beginning with an action."""

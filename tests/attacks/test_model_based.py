@@ -83,16 +83,13 @@ def test_the_loss_of_a_plan_is_that_of_equations_3_and_4(on):
     torch.testing.assert_close(found.losses(plans), torch.stack([simulated(found, part) for part in plans]))
 
 
-@pytest.mark.parametrize("on", ["observation", "action"])
-def test_descent_reaches_the_least_loss_of_a_linear_system(on):
-    """Where the box does not bind the problem is one of least squares, solved here in closed form."""
-    found = problem(on)
+def least_losses(found):
+    """The least summed loss of every row where the budget does not bind: least squares, in closed form."""
     rows, steps, size = found.size
-    least, plans = descend(found, torch.zeros(1, rows, steps, size, dtype=torch.float64), 1500, 2e-3)
     exact = []
     for row in range(rows):
         one = PlanningProblem(
-            found.model, found.victim, found.target, on, found.obs[row : row + 1],
+            found.model, found.victim, found.target, found.on, found.obs[row : row + 1],
             None if found.action is None else found.action[row : row + 1], found.budget, found.space, steps,
             found.attacked,
         )  # fmt: skip
@@ -104,6 +101,14 @@ def test_descent_reaches_the_least_loss_of_a_linear_system(on):
         slope = torch.autograd.functional.jacobian(loss, zero)
         curvature = torch.autograd.functional.hessian(loss, zero)
         exact.append(float(loss(-torch.linalg.pinv(curvature, rtol=1e-9, hermitian=True) @ slope)))
+    return exact
+
+
+@pytest.mark.parametrize("on", ["observation", "action"])
+def test_descent_reaches_the_least_loss_of_a_linear_system(on):
+    found = problem(on)
+    exact = least_losses(found)
+    least, plans = descend(found, torch.zeros(1, *found.size, dtype=torch.float64), 1500, 2e-3)
     np.testing.assert_allclose(least[0].numpy(), exact, rtol=1e-3)
     np.testing.assert_allclose(simulated(found, plans[0]).numpy(), exact, rtol=1e-3)
 
@@ -292,6 +297,10 @@ def test_features_are_called_by_name():
         ({"lr": 0.0}, ValueRangeError, "lr must be"),
         ({"restarts": 0}, ValueRangeError, "restarts must be"),
         ({"every": 0}, ValueRangeError, "every must be"),
+        ({"planner": "sgd"}, ValueRangeError, "planner must be one of adam, lqr, cem, mppi, got 'sgd'"),
+        ({"samples": 1}, ValueRangeError, "samples must be"),
+        ({"dynamics": "simulator", "planner": "adam"}, ThreatError, "a simulator has none: use cem or mppi"),
+        ({"dynamics": "simulator", "target": "height=0"}, ValueRangeError, "no feature 'height'; it has 2 numbers"),
     ],
 )  # fmt: skip
 def test_bad_settings(settings, error, words):
@@ -311,8 +320,9 @@ def test_victims_that_cannot_be_planned_through():
         planned(image)
     blind = agent()
     blind.differentiable = False
-    with pytest.raises(VictimError, match="follows the victim's gradient"):
-        planned(blind)
+    for planner in ("adam", "lqr"):
+        with pytest.raises(VictimError, match="follows the victim's gradient"):
+            planned(blind, planner=planner)
     with pytest.raises(VictimError, match=r"shapes \(\(2,\), \(1,\)\), this victim has \(\(11,\), \(3,\)\)"):
         adv.ModelBased(adv.load_victim("zoo:hopper-ppo"), saved_model({}), "x=1")
 
