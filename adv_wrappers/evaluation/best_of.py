@@ -67,6 +67,14 @@ class EpisodeDraws:
     count: int
     alike: bool
 
+    def all_of_them(self) -> dict[str, list[list[float]] | None] | None:
+        """Returns and losses of every draw of every episode, None where there is one draw."""
+        if self.count == 1:
+            return None
+        shape, run = (-1, len(self.best)), self.run
+        losses = None if run.losses is None else run.losses.reshape(shape).tolist()
+        return {"returns": run.returns.reshape(shape).tolist(), "losses": losses}
+
 
 def play_draws(play: Play, count: int, episodes: int, by: str) -> EpisodeDraws:
     """Play every episode several times.

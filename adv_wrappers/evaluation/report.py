@@ -37,7 +37,7 @@ COLUMNS = (
     "threat", "mean_return", "low", "high", "caveat", "std", "median", "min", "max", "regret", "impact",
     "general_impact", "attacked_fraction", "e_adv", "e_adv_std", "action_change", "flipped_actions", "l2", "linf",
     "distances", "distance_images", "ms_per_step", "episodes", "mean_length", "transfer", "layers", "returns",
-    "lengths", "attacked_fractions", "loss", "loss_std", "losses", "best_of", "checks",
+    "lengths", "attacked_fractions", "loss", "loss_std", "losses", "best_of", "draws", "checks",
 )  # fmt: skip
 
 
@@ -67,6 +67,7 @@ def measured_row(
         "loss": None if losses is None else float(losses.mean()),
         "loss_std": None if losses is None else float(losses.std(ddof=1)) if len(losses) > 1 else 0.0,
         "losses": None if losses is None else losses.tolist(), "best_of": draws.count,
+        "draws": draws.all_of_them(),
         "checks": {
             "attacked": run.compared, "unchanged": run.unchanged, "gradients": run.gradients,
             "zero_gradients": run.zero_gradients, "integers": run.integers,
@@ -147,8 +148,9 @@ class Report:
             ``ms_per_step`` (wall clock, of one environment), ``episodes``, ``mean_length``, per episode ``returns``,
             ``lengths`` and ``attacked_fractions``, where the loss of states was measured ``losses`` with their mean
             ``loss`` and deviation ``loss_std`` (else None), ``best_of`` (draws of every episode, of which the best
-            counts; what is averaged over attacked steps is of all draws), and ``checks`` (the counts of observations
-            that warnings are made of: ``attacked``, ``unchanged``, ``gradients``, ``zero_gradients``, ``integers``,
+            counts; what is averaged over attacked steps is of all draws), ``draws`` (the ``returns`` and ``losses`` of
+            every draw of every episode, where there are several), and ``checks`` (the counts of observations that
+            warnings are made of: ``attacked``, ``unchanged``, ``gradients``, ``zero_gradients``, ``integers``,
             ``flipped``; and ``alike``, whether two draws of every episode were).
         minimum: the return that ``impact`` counts from: its ``value``, or None, and its ``kind``: ``"fixed"`` (given,
             or that of the game's rules), ``"argmin-Q agent"`` or ``"least likely action"`` (the mean return of the

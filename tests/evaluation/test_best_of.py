@@ -29,6 +29,8 @@ def test_the_best_draw_of_every_episode_counts(num_envs: int) -> None:
     again = adv.evaluate(agent, short, [NOISE], best_of=6, **{**how, "num_envs": 2})
     assert (returns(again) == drawn[2]).all()  # however many are played side by side
     row = again.threats[1]
+    assert np.array_equal(np.min(row["draws"]["returns"], 0), row["returns"]) and len(row["draws"]["returns"]) == 6
+    assert row["draws"]["losses"] is None and again.threats[0]["draws"] is None
     assert row["best_of"] == 6 and again.threats[0]["best_of"] == 1 and row["episodes"] == 4
     assert "(best of 6)" in str(again) and again.threats[0]["returns"] == [40.0] * 4
 
