@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
-from adv_wrappers.campaign.select_attacks import LEARNED, import_train_adversary
+from adv_wrappers.campaign.select_attacks import LEARNED, MODEL, import_train_adversary, model_based
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import MakeEnv
@@ -19,6 +19,7 @@ from adv_wrappers.evaluation.untrained_attacks import UNTRAINED, untrained_threa
 from adv_wrappers.training.pa_ad_forms import FORMS
 from adv_wrappers.training.train_critic import scan_critics
 from adv_wrappers.training.training_folder import read_record
+from adv_wrappers.victims.dynamics import Dynamics
 from adv_wrappers.victims.victim import Victim
 
 SuiteProgress = Callable[[str, int, int], None]
@@ -34,6 +35,7 @@ class AttackTrainer:
         seed: seeds all trainings.
         out: a folder, in which every training gets a folder of its own; or None.
         progress: called as ``progress(what, done, total)``.
+        dynamics: the model that ``model-based`` plans through, or None.
         **env_arguments: ``env_kwargs`` and ``make``.
 
     Attributes:
@@ -43,10 +45,10 @@ class AttackTrainer:
 
     def __init__(
         self, victim: Victim, env: str | MakeEnv, budget: Budget, seed: int, out: Path | None,
-        progress: SuiteProgress | None, **env_arguments: Any,
+        progress: SuiteProgress | None, dynamics: Dynamics | None = None, **env_arguments: Any,
     ) -> None:  # fmt: skip
         self.victim, self.env, self.budget, self.seed, self.out = victim, env, budget, seed, out
-        self.progress, self.env_arguments = progress, env_arguments
+        self.progress, self.env_arguments, self.dynamics = progress, env_arguments, dynamics
         self.protocol: dict[str, str] = {}
         self.warnings: list[str] = []
 
@@ -57,6 +59,10 @@ class AttackTrainer:
         if name in UNTRAINED:
             self.protocol[name] = "one setting, one run"
             return untrained_threat(name, self.budget)
+        if name == MODEL:
+            assert self.dynamics is not None
+            self.protocol[name] = "one setting, one run, through the model that was given"
+            return ThreatModel("observation", model_based(self.victim, self.dynamics), self.budget)
         how = self._learned(name, steps, training) if name in LEARNED else self._sarsa(name, critics)
         return ThreatModel("observation", how, self.budget)
 

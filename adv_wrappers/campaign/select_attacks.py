@@ -9,7 +9,9 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.attacks.model_based import ModelBased
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
+from adv_wrappers.attacks.targets import target_of
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.types import Action, Observation, Space
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, VictimError
@@ -23,13 +25,15 @@ from adv_wrappers.evaluation.untrained_attacks import (
 )
 from adv_wrappers.presets import threat
 from adv_wrappers.training.sarsa import exploring_victim
+from adv_wrappers.victims.dynamics import Dynamics
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.base import as_float
 
 SARSA = "robust-sarsa"
 LEARNED = ("sa-rl", "pa-ad")
-ATTACKS = (*UNTRAINED, BEAM, SARSA, *LEARNED)
+MODEL = ModelBased.name
+ATTACKS = (*UNTRAINED, BEAM, MODEL, SARSA, *LEARNED)
 # arguments of train_adversary that the suite sets itself
 _SUITE_ARGUMENTS = {"env", "victim", "eps", "scale", "within", "kind", "form", "steps", "seed", "num_envs", "when"}
 _SUITE_ARGUMENTS |= {"out", "progress", "env_kwargs", "make", "quantize"}
@@ -52,6 +56,7 @@ def exclusions(
     make_env: Callable[[], gym.Env[Observation, Action]],
     budget: Budget,
     quantize: bool,
+    dynamics: Dynamics | None = None,
 ) -> dict[str, str]:
     """The reasons why attacks are left out, by name.
 
@@ -61,14 +66,21 @@ def exclusions(
         make_env: makes one environment.
         budget: the budget of the attacks.
         quantize: as for :func:`adv_wrappers.evaluate`.
+        dynamics: the model that ``model-based`` plans through, or None.
 
     Raises:
-        AdvWrappersError: for a victim or a budget that does not fit, and where no attack is left.
+        AdvWrappersError: for a victim, a budget or a model that does not fit, and where no attack is left.
     """
     seen, acted = spaces_of(make_env, victim)
     seen = seen if quantize else as_float(seen, threat("noise", within=budget))
+    if dynamics is not None:
+        model_based(victim, dynamics)
     found = {
-        name: why_no_beam(victim, make_env, budget) if name == BEAM else why_excluded(name, victim, budget, seen, acted)
+        name: why_no_beam(victim, make_env, budget)
+        if name == BEAM
+        else why_no_model(dynamics)
+        if name == MODEL
+        else why_excluded(name, victim, budget, seen, acted)
         for name in names
     }
     if all(found.values()):
@@ -77,11 +89,27 @@ def exclusions(
     return {name: reason for name, reason in whole.items() if reason is not None}
 
 
+def why_no_model(dynamics: Dynamics | None) -> str | None:
+    """The reason why a model-based attack is left out, or None where there is a model."""
+    return "it needs a model of the environment: dynamics=" if dynamics is None else None
+
+
+def model_based(victim: Victim, dynamics: Dynamics) -> ModelBased:
+    """The attack that plans through a model, to the environment's unsafe state, or else to the least reward.
+
+    Raises:
+        AdvWrappersError: one of its kinds, for a victim that the model does not fit.
+    """
+    about = dynamics.card.get("environment")
+    known = isinstance(about, dict) and target_of(about.get("id")) is not None
+    return ModelBased(victim, dynamics, None if known else "reward", 5, restarts=8)
+
+
 def why_excluded(name: str, victim: Victim, budget: Budget, seen: Space, acted: Space) -> str | None:
     """The reason why an attack does not apply to a victim, or None where it does.
 
     Args:
-        name: a name of ``ATTACKS``, other than ``beam`` (:func:`why_no_beam`).
+        name: a name of ``ATTACKS``, other than ``beam`` (:func:`why_no_beam`) and ``model-based``.
         victim: the victim under attack.
         budget: the budget of the attack.
         seen, acted: the environment's spaces of observations and actions.

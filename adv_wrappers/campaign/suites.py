@@ -35,6 +35,7 @@ from adv_wrappers.training.training_folder import check_same
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import load_victim
+from adv_wrappers.victims.dynamics import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
 
 # settings that a suite shares with the one in its folder
@@ -48,17 +49,17 @@ def standard(
     critics: Sequence[Mapping[str, Any]] = SMALL, num_envs: int | None = None,
     training: Mapping[str, Any] | None = None, attacks: Sequence[str] | None = None,
     env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None, quantize: bool = True,
-    out: str | Path | None = None, progress: SuiteProgress | None = None,
+    out: str | Path | None = None, progress: SuiteProgress | None = None, dynamics: Dynamics | str | None = None,
 ) -> SuiteReport:  # fmt: skip
     """Attack an agent's observations with everything that applies, and report the worst case.
 
     The attacks are ``noise``, ``min-best``, ``pgd``, ``apgd``, ``multi-targeted``, ``momentum``, ``min-q`` and
     ``max-diff`` with the numbers of the presets, ``strong-max-diff``, which searches for the largest divergence,
-    ``beam``, which searches the scored episodes where a simulator can be saved,
-    ``robust-sarsa`` with the critic of the victim's card or else the strongest of a scan, and ``sa-rl`` and ``pa-ad``,
-    trained here. What is trained, and what chooses between critics and checkpoints, are episodes apart from
-    those that are scored. All attacks are scored on the same episodes, which choose the strongest; its own figure is
-    that of fresh ones, on which nothing was chosen.
+    ``beam``, which searches the scored episodes where a simulator can be saved, ``model-based`` where a model of the
+    environment is given, ``robust-sarsa`` with the critic of the victim's card or else the strongest of a scan, and
+    ``sa-rl`` and ``pa-ad``, trained here. What is trained, and what chooses between critics and checkpoints, are
+    episodes apart from those that are scored. All attacks are scored on the same episodes, which choose the strongest;
+    its own figure is that of fresh ones, on which nothing was chosen.
 
     Args:
         victim, env, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`.
@@ -77,6 +78,8 @@ def standard(
             trains nothing anew but scores all attacks on them. Rows that this leaves behind are kept in
             ``evaluation/report-1.json``, ... No other process gets it meanwhile.
         progress: called as ``progress(what, done, total)``.
+        dynamics: a model of the environment or its reference (:func:`adv_wrappers.train_dynamics`), through which
+            ``model-based`` plans; None leaves that attack out.
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work;
@@ -94,7 +97,8 @@ def standard(
     if any(name in LEARNED for name in names):
         check_training(training)
     make_env, kind, kwargs = environment_factory(env, victim, env_kwargs, make)
-    left_out = exclusions(names, victim, make_env, budget.resolve(victim), quantize)
+    model = None if dynamics is None else load_dynamics(dynamics)
+    left_out = exclusions(names, victim, make_env, budget.resolve(victim), quantize, model)
     names = tuple(name for name in names if name not in left_out)
     scan = SARSA in names and victim.robust_sarsa is None
     if scan:
@@ -105,6 +109,7 @@ def standard(
         "budget": as_threat_stack(threat("noise", within=budget), victim).name.partition(":")[2] or budget.name,
         "seed": int(seed), "episodes": int(episodes), "steps": int(steps), "critics": critics if scan else None,
         "num_envs": num_envs, "training": training, "attacks": list(names), "quantize": bool(quantize),
+        "dynamics": None if model is None else model.sha256,
     }  # fmt: skip
     settings = json.loads(json.dumps(settings, default=repr))
     folder = None if out is None else Path(out)
@@ -112,7 +117,7 @@ def standard(
     if finished is not None:
         return finished
     env_arguments: dict[str, Any] = {"env_kwargs": env_kwargs, "make": make}
-    trainer = AttackTrainer(victim, env, budget, int(seed) + 1, folder, progress, **env_arguments)
+    trainer = AttackTrainer(victim, env, budget, int(seed) + 1, folder, progress, model, **env_arguments)
     training |= {"num_envs": num_envs, "quantize": quantize}
     threats = {name: trainer.make(name, int(steps), critics, training) for name in names if name != BEAM}
     if BEAM in names:

@@ -63,6 +63,7 @@ def test_what_applies_is_scored_and_what_does_not_is_listed(suite):
     assert report.left_out == {
         "min-q": f"min-q needs Q-values, and this victim has none: {instead}",
         "robust-sarsa": "robust-sarsa is for continuous actions, this victim acts in Discrete(2)",
+        "model-based": "it needs a model of the environment: dynamics=",
     }
     assert {*report.attacks, *report.left_out} == {*ATTACKS}
     clean, *rows = report.report.threats
@@ -514,3 +515,18 @@ def test_a_place_without_sb3_is_told_what_to_install(monkeypatch):
 @pytest.fixture
 def victim():
     return balancing("q")
+
+
+def test_a_model_of_the_environment_is_planned_through(tmp_path):
+    """In the suite where it is given, and said to be missing where not."""
+    hopper, how = "zoo:hopper-ppo", {"episodes": 2, "attacks": ["noise", "model-based"], "out": tmp_path / "suite"}
+    model = adv.train_dynamics(hopper, "Hopper-v5", 400, hidden=(), num_envs=2, out=tmp_path / "model")
+    without = standard(hopper, "Hopper-v5", 0.05, **how)
+    assert without.attacks == ("noise",) and "dynamics=" in without.left_out["model-based"]
+    report = standard(hopper, "Hopper-v5", 0.05, dynamics=f"card:{tmp_path / 'model'}", **how)
+    assert report.attacks == ("noise", "model-based") and report.settings["dynamics"] == model.sha256
+    assert "through the model" in report.protocol["model-based"]
+    assert report.report.threats[2]["layers"][0]["how"].get("target") is None  # Hopper has its own
+    pendulum = adv.train_dynamics(toy_victim(), Toy, 200, hidden=(), num_envs=2)
+    with pytest.raises(VictimError, match="the model takes observations"):
+        standard(hopper, "Hopper-v5", 0.05, dynamics=pendulum, attacks=["model-based"])

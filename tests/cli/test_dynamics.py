@@ -10,20 +10,8 @@ from click.testing import CliRunner
 from adv_wrappers.cli import main
 from adv_wrappers.victims.dynamics import load_dynamics
 
-WORDS = [
-    "train-dynamics",
-    "Hopper-v5",
-    "--victim",
-    "zoo:hopper-ppo",
-    "--transitions",
-    "400",
-    "--layers",
-    "0",
-    "--num-envs",
-    "2",
-    "--seed",
-    "3",
-]
+SETTINGS = "--transitions 400 --layers 0 --num-envs 2 --seed 3"
+WORDS = ["train-dynamics", "Hopper-v5", "--victim", "zoo:hopper-ppo", *SETTINGS.split()]
 
 
 def test_a_model_is_learned_and_the_command_that_attacks_through_it_works(tmp_path: Path) -> None:
