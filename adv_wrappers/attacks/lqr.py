@@ -17,7 +17,7 @@ from torch import Tensor
 from adv_wrappers.attacks.planning import PlanningProblem, best_of
 
 STEPS = (1.0, 0.5, 0.25, 0.1, 0.03)  # of the line search
-_RIDGE = 1e-8  # of the largest curvature: smaller ones are raised to it
+_RIDGE = 1e-8  # of the largest entry of a curvature: smaller eigenvalues are raised to it
 
 
 def lqr(problem: PlanningProblem, plans: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
@@ -58,18 +58,19 @@ def _improved(problem: PlanningProblem, plans: Tensor) -> Tensor:
         first = gradient + (jacobian.mT @ slope[..., None])[..., 0]
         second = hessian + jacobian.mT @ curve @ jacobian
         inverse = _inverse(second[:, n:, n:])
-        open_loop, feedback = -(inverse @ first[:, n:, None])[..., 0], -inverse @ second[:, n:, :n]
+        open_loop = -(inverse @ first[:, n:, None])[..., 0].nan_to_num(0.0)
+        feedback = (-inverse @ second[:, n:, :n]).nan_to_num(0.0)
         gains.append((open_loop, feedback))
         slope = first[:, :n] + (second[:, :n, n:] @ open_loop[..., None])[..., 0]
         curve = second[:, :n, :n] + second[:, :n, n:] @ feedback
-        curve = (curve + curve.mT) / 2
+        slope, curve = (part.nan_to_num(0.0, 0.0, 0.0) for part in (slope, (curve + curve.mT) / 2))
     gains.reverse()
     scale = torch.tensor(STEPS, dtype=plan.dtype, device=plan.device)[:, None, None]
     now = obs.expand(len(STEPS), -1, -1)
     found = []
     many = torch.Size((len(STEPS), *copies))
     for t, (open_loop, feedback) in enumerate(gains):
-        correction = (feedback @ (now - states[t])[..., None])[..., 0]
+        correction = (feedback @ (now - states[t])[..., None])[..., 0].nan_to_num(0.0)
         move = (plan[:, t] + scale * open_loop + correction).clamp(-1, 1) * problem.attacked[t]
         found.append(move)
         with torch.no_grad():
@@ -113,8 +114,13 @@ def _or_zero(value: Tensor, z: Tensor) -> Tensor:
 
 
 def _inverse(curve: Tensor) -> Tensor:
-    """The inverse of symmetric matrices ``[C, d, d]``, whose eigenvalues are raised above zero before."""
-    values, vectors = torch.linalg.eigh((curve + curve.mT) / 2)
-    floor = (values.abs().amax(-1, keepdim=True) * _RIDGE).clamp(min=torch.finfo(curve.dtype).tiny ** 0.5)
-    inverse: Tensor = vectors @ torch.diag_embed(1 / values.clamp(min=floor)) @ vectors.mT
-    return inverse
+    """The inverse of symmetric matrices ``[C, d, d]``, whose eigenvalues are raised above zero before.
+
+    Zero for matrices that are not finite: a model that runs away over a plan has no second order there.
+    """
+    known = curve.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
+    size = curve.abs().amax((-2, -1), keepdim=True).clamp(min=torch.finfo(curve.dtype).tiny ** 0.5)
+    scaled = torch.where(known, (curve + curve.mT) / 2 / size, torch.eye(curve.shape[-1]).to(curve))
+    values, vectors = torch.linalg.eigh(scaled)
+    inverse = vectors @ torch.diag_embed(1 / values.clamp(min=_RIDGE)) @ vectors.mT / size
+    return torch.where(known, inverse, 0.0)

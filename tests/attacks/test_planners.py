@@ -76,6 +76,17 @@ def test_lqr_takes_losses_without_curvature_and_steps_without_attack():
     assert bool((least < found.losses(zero)).all()) and bool((plans[0, :, 1::2] == 0).all())
 
 
+def test_lqr_survives_a_model_that_runs_away():
+    class Explodes:
+        def predict(self, obs, act):
+            return obs * 1e20 + act, obs.new_zeros(obs.shape[:-1])
+
+    found = problem(budget=adv.Linf(0.3), steps=40)
+    found.model = Explodes()
+    _, plans = lqr(found, torch.zeros(1, *found.size, dtype=torch.float64), 2)
+    assert bool(plans.isfinite().all()) and bool((plans.abs() <= 1).all())
+
+
 @pytest.mark.parametrize("method", [cem, mppi])
 @pytest.mark.parametrize("budget", [adv.Linf(0.3), adv.L2(0.4)])
 def test_planners_that_sample_come_near_descent(method, budget):

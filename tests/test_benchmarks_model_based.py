@@ -1,0 +1,76 @@
+"""The script of the model-based paper's tables: what counts as a win, what is halfway, and cells nobody measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import adv_wrappers as adv
+from adv_wrappers.presets import parse_threat
+from tests.result_scripts import result_script
+
+
+@pytest.fixture(scope="module")
+def script():
+    with result_script("model_based") as module:
+        yield module
+
+
+@pytest.fixture(scope="module")
+def page():
+    with result_script("model_based_page") as module:
+        yield module
+
+
+def cell(*losses):
+    return {"losses": list(losses), "returns": [loss / 10 for loss in losses], "seconds": 1.0, "best_of": 1}
+
+
+def found(**more):
+    table = {"none": cell(90, 90), "rand-U": cell(80, 70), "rand-B": cell(70, 60), "flip": cell(60, 80)}
+    return {"eps": 0.2, "sweep": {}, "errors": {}, "table": {**table, "attack": cell(50, 61)}, **more}
+
+
+def test_a_win_is_below_all_baselines_of_that_run(page):
+    assert page.wins([50, 61], found()["table"]) == 1 and page.wins([59, 59], found()["table"]) == 2
+    assert page.wins(None, found()["table"]) is None and page.wins([1, 1], {"flip": cell(2, 2)}) is None
+
+
+def test_halfway_lies_between_the_best_baseline_and_the_planner_in_the_simulator(page):
+    assert page.halfway(found(truth=cell(41, 41))) == "no"  # 65 and 41: 53, the attack leaves 55.5
+    assert page.halfway(found(truth=cell(50, 50))) == "yes" and page.halfway(found()) == ""
+
+
+def test_cells_that_nobody_measured_stay_empty(script, page):
+    rows = script.ROWS[:2]
+    text = page.markdown({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: found()}}, rows)
+    lines = [line for line in text.splitlines() if line.startswith(f"| {rows[0].name} | 0.2")]
+    assert lines == [
+        "| walker-stand, observations | 0.2 | 90 (0) | 75 (7) | 65 (7) | 70 (14) | 56 (8) | 1/2 |  |  |  |  |",
+        "| walker-stand, observations | 0.2 | 9 (0) | 8 (1) | 6 (1) | 7 (1) | 6 (1) | 1/2 |  |  |  |",
+    ]
+    assert f"| {rows[1].name} |" not in text and "| paper |" in text
+    full = found(grid={"a": cell(40, 90), "b": cell(90, 40)}, truth=cell(10, 10))
+    text = page.markdown({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: full}}, rows)
+    assert "| 1/2 | 40 (0) | 2 of 2 | 10 (0) | no |" in text
+
+
+def test_eps_is_where_the_attack_is_farthest_ahead(script):
+    row = script.ROWS[0]
+    cells = {
+        f"{eps:g}": {"flip": cell(90), "noise": cell(80), "attack": cell(80 - gain)}
+        for eps, gain in zip(row.radii, (5, 40, 30, 10), strict=True)
+    }
+    assert script.chosen(row, cells) == row.radii[1]
+
+
+def test_all_threats_can_be_read_and_cells_hold_every_run(script):
+    pytest.importorskip("dm_control")
+    for row in script.ROWS:
+        assert row.name in script.NAMES and adv.load_victim(row.victim)
+        threat = parse_threat(script.truth(row, 0.1))
+        assert threat.on == row.on
+    row = script.ROWS[2]
+    one = script.cell(row, "noise:kind=sign,eps=0.1", runs=2, best_of=3, num_envs=6)
+    assert len(one["losses"]) == len(one["returns"]) == 2 and one["best_of"] == 3
+    assert np.max(one["losses"]) <= 4000 and one["seconds"] > 0
