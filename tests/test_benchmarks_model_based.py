@@ -68,8 +68,8 @@ def test_all_threats_can_be_read_and_cells_hold_every_run(script):
     pytest.importorskip("dm_control")
     for row in script.ROWS:
         assert row.name in script.NAMES and adv.load_victim(row.victim)
-        threat = parse_threat(script.truth(row, 0.1))
-        assert threat.on == row.on
+        texts = (script.truth(row, 0.1), f"{row.prefix}noise:kind={row.signs},eps=0.1", f"{row.prefix}flip:eps=0.1")
+        assert all(parse_threat(text).on == row.on for text in texts)
     row = script.ROWS[2]
     one = script.cell(row, "noise:kind=sign,eps=0.1", runs=2, best_of=3, num_envs=6)
     assert len(one["losses"]) == len(one["returns"]) == 2 and one["best_of"] == 3

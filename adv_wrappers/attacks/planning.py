@@ -27,7 +27,8 @@ from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.simulating import SimulatorLike
 from adv_wrappers.victims.victim import Victim
 
-MOST_CORNERS = 64  # constant corners of the budget that a search begins at
+MOST_CORNERS = 64  # constant corners of the budget, where a search begins at all of them
+DRAWN_CORNERS = 32  # where there are more, so many are drawn: 64 would cost as much as thirty steps of a descent
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # of Adam
 
 
@@ -156,7 +157,7 @@ def starts(problem: PlanningProblem, context: Context, previous: Tensor | None) 
 
     Where the agent is doing well the loss may have no slope (the cosine of a pole that stands upright): a search that
     begins with no perturbation would never leave it. Of the corners of the budget all are tried where there are no more
-    than 64, else a random 64.
+    than 64, else a random 32.
 
     Args:
         problem: the problem.
@@ -168,7 +169,7 @@ def starts(problem: PlanningProblem, context: Context, previous: Tensor | None) 
     if 2**size <= MOST_CORNERS:
         signs = like.new_tensor(list(itertools.product((-1.0, 1.0), repeat=size)))[:, None].expand(-1, rows, -1)
     else:
-        signs = context.numbers(MOST_CORNERS * size).view(rows, MOST_CORNERS, size).sub(0.5).sign().transpose(0, 1)
+        signs = context.numbers(DRAWN_CORNERS * size).view(rows, DRAWN_CORNERS, size).sub(0.5).sign().transpose(0, 1)
     corners = signs[:, :, None].expand(-1, -1, steps, -1)
     nothing = like.new_zeros(1, rows, steps, size)
     first = [nothing] if previous is None else [previous[None], nothing]

@@ -29,6 +29,7 @@ RUNS, SEED = 10, 0
 OTHER_RUNS, OTHER_SEED = 4, 1  # that eps is chosen on
 LRS, APPLIES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0), (1, 2)  # of the paper's grid: six learning rates, and n
 PARTS = ("sweep", "table", "truth", "grid")
+OBS, ACT = "observation", "action"
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,13 @@ class Row:
 
     @property
     def prefix(self) -> str:
-        return "action-" if self.on == "action" else ""
+        return "action-" if self.on == ACT else ""
+
+    @property
+    def signs(self) -> str:
+        return "bernoulli" if self.on == ACT else "sign"
 
 
-OBS, ACT = "observation", "action"
 SMALL, LARGE = (0.05, 0.1, 0.2, 0.3), (0.1, 0.2, 0.3, 0.5, 0.7)
 ROWS = (
     Row("walker-stand", OBS, "0=0", 200_000, (0.1, 0.15, 0.2, 0.3), 3, (1, 5), 100,
@@ -134,7 +138,7 @@ def sweep(row: Row, model: str, found: dict[str, Any], keep: Callable[[], None])
         cells = found.setdefault(f"{eps:g}", {})
         wanted = {
             "flip": (f"{row.prefix}flip:eps={eps}", 1),
-            "noise": (f"{row.prefix}noise:kind=sign,eps={eps}", 10),
+            "noise": (f"{row.prefix}noise:kind={row.signs},eps={eps}", 10),
             "attack": (attack(row, model, eps, row.steps), 1),
         }
         for name, (threat, draws) in wanted.items():
@@ -160,7 +164,7 @@ def table(row: Row, model: str, eps: float, found: dict[str, Any], keep: Callabl
         "flip": (f"{row.prefix}flip:eps={eps}", 1),
         "attack": (attack(row, model, eps, row.steps), 1),
         "rand-U": (f"{row.prefix}noise:kind=uniform,eps={eps}", row.draws),
-        "rand-B": (f"{row.prefix}noise:kind=sign,eps={eps}", row.draws),
+        "rand-B": (f"{row.prefix}noise:kind={row.signs},eps={eps}", row.draws),
     }
     for name, (threat, draws) in wanted.items():
         if name not in found:

@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.attacks.planning import MOST_CORNERS, PlanningProblem, descend, starts
+from adv_wrappers.attacks.planning import DRAWN_CORNERS, PlanningProblem, descend, starts
 from adv_wrappers.attacks.targets import Reach
 from adv_wrappers.core import rng
 from adv_wrappers.core.context import Context
@@ -159,7 +159,7 @@ def test_of_many_corners_some_are_drawn():
         torch.ones(2, dtype=torch.float64),
     )  # fmt: skip
     tried = starts(found, context_of(wide, found.budget), None)
-    assert tried.shape == (1 + MOST_CORNERS, 2, 2, 10) and set(tried[1:].unique().tolist()) == {-1.0, 1.0}
+    assert tried.shape == (1 + DRAWN_CORNERS, 2, 2, 10) and set(tried[1:].unique().tolist()) == {-1.0, 1.0}
     assert not torch.equal(tried[1:, 0], tried[1:, 1])  # every row has its own
 
 

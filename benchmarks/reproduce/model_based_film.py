@@ -1,0 +1,75 @@
+"""Frames of the walker without an attack, under flipped observations and under a model-based attack.
+
+    MUJOCO_GL=egl python benchmarks/reproduce/model_based_film.py --models FOLDER
+
+As Figure 2 of Weng et al. 2020, on zoo:walker-walk-sac and one episode: what the environment itself looks like at the
+same times, and the height of the torso beside it. FOLDER has the model that ``model_based.py`` learned. Writes
+``model_based_film.png``; a machine without a display needs EGL.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from model_based import ROWS, attack, model_of
+
+import adv_wrappers as adv
+from adv_wrappers.rendering.figures import new_figure, save_png
+from adv_wrappers.rendering.pixels import INK
+from adv_wrappers.victims.runner import PolicyRunner
+
+EPS, SEED, TIMES = 0.2, 7, (0, 25, 50, 100, 200, 300, 400, 499)  # decisions; each is 0.05 seconds
+
+
+def film(threat: Any, row: Any) -> list[tuple[Any, float]]:
+    """Frames and heights of one episode at ``TIMES``."""
+    victim = adv.load_victim(row.victim)
+    env: Any = adv.dmc(row.env, 2)
+    physics = env.unwrapped._env.physics
+    if threat is not None:
+        env = adv.wrap(env, threat, victim=victim)
+    runner = PolicyRunner(victim, 1)
+    obs, _ = env.reset(seed=SEED)
+    runner.reset(None, [SEED])
+    frames = []
+    for t in range(TIMES[-1] + 1):
+        if t in TIMES:
+            frames.append((physics.render(240, 320, camera_id="side"), float(physics.torso_height())))
+        obs, *_ = env.step(runner.act(obs[None])[0])
+    return frames
+
+
+def main() -> None:
+    """Play three episodes and draw them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    arguments = parser.parse_args()
+    row = next(row for row in ROWS if row.task == "walker-walk")
+    model = model_of(row, arguments.models)
+    films = {
+        "no attack": film(None, row),
+        "flip": film(f"flip:eps={EPS}", row),
+        "model-based": film(attack(row, model, EPS, row.steps), row),
+    }
+    figure = new_figure(1.35 * len(TIMES), 1.25 * len(films) + 0.35, 110)
+    grid = figure.add_gridspec(
+        len(films), len(TIMES), left=0.07, right=0.995, top=0.93, bottom=0.01, wspace=0.03, hspace=0.16
+    )
+    for i, (name, frames) in enumerate(films.items()):
+        for j, (picture, height) in enumerate(frames):
+            axes = figure.add_subplot(grid[i, j])
+            axes.imshow(picture)
+            axes.set_xticks([])
+            axes.set_yticks([])
+            above = f"{TIMES[j] * 0.05:g} s, " if i == 0 else ""
+            axes.set_title(f"{above}{height:.2f} m", fontsize=7, color=INK, pad=2)
+            if j == 0:
+                axes.set_ylabel(name, fontsize=8, color=INK)
+    save_png(figure, arguments.out / "model_based_film.png")
+
+
+if __name__ == "__main__":
+    main()
