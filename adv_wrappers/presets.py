@@ -99,7 +99,11 @@ def threat(
         ThreatError: for an unknown name or argument.
         BudgetError: where a budget is needed and none is given.
     """
-    preset = presets.get(name) if isinstance(name, str) else None
+    if not isinstance(name, str):
+        raise ThreatError(
+            f"expected the name of a preset, got {name!r:.80}: a perturbation is made a threat by ThreatModel"
+        )
+    preset = presets.get(name)
     if preset is None:
         raise ThreatError(f"unknown preset {name!r:.80}{_hint(name)}; known: {', '.join(sorted(presets))}")
     victim = load_victim(victim) if isinstance(victim, str) else victim

@@ -173,3 +173,8 @@ def test_layers_take_a_budget_in_words(kind: str) -> None:
     layer = adv.PerturbObservation(env, adv.Noise(), eps=0.1, scale=2)
     assert layer.threat.within == adv.Linf(0.1, 2.0)
     assert adv.PerturbAction(layer, adv.ActionNoise(), eps=0.2, norm="l2").threat.within == adv.L2(0.2)
+
+
+def test_a_perturbation_is_no_name_of_a_preset() -> None:
+    with pytest.raises(ThreatError, match="expected the name of a preset, got Noise"):
+        adv.threat(adv.Noise())

@@ -17,7 +17,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from adv_wrappers.core.types import Array, Info, Rows
-from adv_wrappers.errors import SpaceError
+from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.wrappers.dmc import CONTROL_OBSERVATIONS, Vector, dmc, feature_names
 from adv_wrappers.wrappers.dmc_tasks import Formulas, Simulations, Untyped, formulas_of
@@ -118,6 +118,8 @@ class Branch:
         self._limit, self._substeps, self._repeat = env._limit, env._substeps, env.action_repeat
         self._formulas: Formulas = env._formulas
         self._model = env._physics.model.ptr
+        # else a simulation that diverges would begin anew, unnoticed
+        self._model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         self._half_steps = self._model.opt.integrator != mujoco.mjtIntegrator.mjINT_RK4
         self.datas = [mujoco.MjData(self._model) for _ in range(count)]
         self._sims = Simulations(env._physics, self.datas)
@@ -146,7 +148,12 @@ class Branch:
 
         Returns:
             Observations float32 ``[N, n]``, the sums of rewards ``[N]``, and whether the episode is over, bool ``[N]``.
+
+        Raises:
+            ValueRangeError: for actions, and for states, that are not finite.
         """
+        if not np.isfinite(actions).all():  # which MuJoCo would take for zeros
+            raise ValueRangeError(f"actions must be finite, got {actions}")
         count, total = len(self.datas), np.zeros(len(self.datas))
         control = self._sims.views["ctrl"]
         for i in range(count):
@@ -164,6 +171,8 @@ class Branch:
             if seen is not None:
                 history.append(self.obs)
         self.steps += left
+        if not np.isfinite(self.obs).all():
+            raise ValueRangeError(f"the simulation of {np.flatnonzero(~np.isfinite(self.obs).all(1))} is not finite")
         if seen is not None:
             whole = np.stack(history, 1) if history else np.zeros((count, 0, self.obs.shape[1]), np.float32)
             for i in np.flatnonzero(left).tolist():

@@ -74,6 +74,17 @@ def test_branches_go_on_from_the_present_and_leave_it():
     assert np.array_equal(once[0], played[0][0])
 
 
+def test_a_simulation_that_is_not_finite_is_refused():
+    many = DmcVectorEnv("dm_control/cartpole-balance-v0", 2)
+    many.reset(seed=0)
+    many.step(np.zeros((2, 1), np.float32))
+    with pytest.raises(ValueRangeError, match="actions must be finite"):
+        many.step(np.array([[0.0], [np.nan]], np.float32))
+    many._rows.datas[1].qvel[0] = np.nan
+    with pytest.raises(ValueRangeError, match=r"\[1\] is not finite"):
+        many.step(np.zeros((2, 1), np.float32))
+
+
 def test_seeds_are_counted_up_and_every_reset_without_one_differs():
     many = DmcVectorEnv("dm_control/fish-upright-v0", 2)
     both, _ = many.reset(seed=3)
