@@ -1,8 +1,8 @@
 """Planners that sample: for models, victims and simulators without gradients.
 
-The cross-entropy method (Rubinstein 1999; De Boer et al. 2005, algorithm 2.2) draws plans around a mean, and moves mean
-and deviation to the best of them. Model predictive path integral control (Williams et al. 2017, algorithm 2) moves the
-mean to all of them, weighted by ``exp(-loss / temperature)``. Both keep the best plan that was ever drawn.
+The cross-entropy method (Rubinstein and Kroese 2004) draws plans around a mean, and moves mean and deviation to the
+best of them. Model predictive path integral control (Williams et al. 2017) moves the mean to all of them, weighted by
+``exp(-loss / temperature)``. Both keep the best plan that was ever drawn.
 """
 
 from __future__ import annotations

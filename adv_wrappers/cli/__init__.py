@@ -4,7 +4,7 @@
 train-adversary | train-critic | train-dynamics | victims``
 """
 
-from adv_wrappers.cli import certify, dynamics, evaluation, imitate, listing, look, measure, suite, train
+from adv_wrappers.cli import certify, evaluation, imitate, listing, look, measure, suite, train
 from adv_wrappers.cli.main import main
 
-__all__ = ["certify", "dynamics", "evaluation", "imitate", "listing", "look", "main", "measure", "suite", "train"]
+__all__ = ["certify", "evaluation", "imitate", "listing", "look", "main", "measure", "suite", "train"]

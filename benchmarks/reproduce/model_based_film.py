@@ -4,7 +4,7 @@
 
 As Figure 2 of Weng et al. 2020, on zoo:walker-walk-sac and one episode: what the environment itself looks like at the
 same times, and the height of the torso beside it. FOLDER has the model that ``model_based.py`` learned. Writes
-``model_based_film.png``; a machine without a display needs EGL.
+``walker.png``; a machine without a display needs EGL.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
     """Play three episodes and draw them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument("--out", type=Path, default=Path("docs/_static/model_based"))
     arguments = parser.parse_args()
     row = next(row for row in ROWS if row.task == "walker-walk")
     model = model_of(row, arguments.models)
@@ -68,7 +68,7 @@ def main() -> None:
             axes.set_title(f"{above}{height:.2f} m", fontsize=7, color=INK, pad=2)
             if j == 0:
                 axes.set_ylabel(name, fontsize=8, color=INK)
-    save_png(figure, arguments.out / "model_based_film.png")
+    save_png(figure, arguments.out / "walker.png")
 
 
 if __name__ == "__main__":
