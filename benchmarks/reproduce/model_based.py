@@ -205,7 +205,10 @@ def main() -> None:
         found["errors"] = adv.load_dynamics(model).card["errors"]
         if "sweep" in arguments.part:
             sweep(row, model, found.setdefault("sweep", {}), keep)
-        eps = found["eps"] = chosen(row, found["sweep"])
+        eps = chosen(row, found["sweep"])
+        if found.get("eps", eps) != eps:  # cells of another eps are of another table
+            found = results["rows"][row.name] = {key: found[key] for key in ("sweep", "errors")}
+        found["eps"] = eps
         if "table" in arguments.part:
             table(row, model, eps, found.setdefault("table", {}), keep)
         if "truth" in arguments.part and "truth" not in found:

@@ -93,7 +93,7 @@ def errors_table(results: Mapping[str, Any], rows: Sequence[Any]) -> str:
 
 def markdown(results: Mapping[str, Any], rows: Sequence[Any]) -> str:
     """The page."""
-    return f"""# Model-based attacks
+    return f"""# Model-based attacks on the control suite
 
 Made by `python benchmarks/reproduce/model_based.py --models FOLDER` on {results["machine"]}. Weng et al. 2020 compare
 attacks by the total loss of a run of 1000 control steps, the squared distance to an unsafe state, and by its return.
