@@ -1,9 +1,9 @@
 """The linear quadratic regulator as a planner, iterated where the system is not linear.
 
-Weng et al. 2020 (footnote 1) name LQR and i-LQR as other ways to solve equations 3 and 4. Where the model and the victim
-are linear and the loss is quadratic, these are a linear quadratic control problem, and a Riccati recursion solves it.
-Elsewhere the system is linearised and the loss expanded to second order around a plan, again and again: the iterative
-LQR of Li and Todorov (2004), with the line search of Tassa et al. (2012). The budget is no part of the
+Weng et al. 2020 (footnote 1) name LQR and i-LQR as other ways to solve equations 3 and 4. Where the model and the
+victim are linear and the loss is quadratic, these are a linear quadratic control problem, and a Riccati recursion
+solves it. Elsewhere the system is linearised and the loss expanded to second order around a plan, again and again: the
+iterative LQR of Li and Todorov (2004), with the line search of Tassa et al. (2012). The budget is no part of the
 recursion: plans are drawn back into it, so that where it binds a descent may do better.
 """
 
