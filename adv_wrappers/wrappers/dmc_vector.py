@@ -22,7 +22,7 @@ from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.wrappers.dmc import CONTROL_OBSERVATIONS, Vector, dmc, feature_names
 from adv_wrappers.wrappers.dmc_tasks import Formulas, Simulations, Untyped, formulas_of
 
-MOST_COPIES = 4096  # simulations that a planner branches off at once
+MOST_COPIES = 1024  # simulations that a planner branches off at once
 Stepped = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_]]
 
 
@@ -50,6 +50,7 @@ class DmcVectorEnv(VectorEnv[Vector, Vector, Array]):
         control = self._env.unwrapped._env  # type: ignore[attr-defined]  # Shimmy's name for dm_control's environment
         formulas = formulas_of(id, control)
         if formulas is None:
+            self._env.close()
             raise SpaceError(f"the formulas of {id} are not known: use SyncVectorEnv([lambda: adv.dmc({id!r})] * n)")
         self.id, self.num_envs, self.action_repeat = id, num_envs, action_repeat
         self.feature_names = feature_names(self._env)
@@ -59,7 +60,8 @@ class DmcVectorEnv(VectorEnv[Vector, Vector, Array]):
         self.spec = None
         self._physics, self._limit = control.physics, control._step_limit
         self._formulas, self._substeps = formulas, control._n_sub_steps
-        self._rows = Branch(self, num_envs)
+        self._rows = Branch(self, self._simulations(num_envs))
+        self._spare: list[Untyped] = []  # of branches, which share them
         self._branches: dict[int, Branch] = {}
 
     def reset(
@@ -86,15 +88,22 @@ class DmcVectorEnv(VectorEnv[Vector, Vector, Array]):
         return DmcSimulator(self, np.arange(self.num_envs) if rows is None else np.asarray(rows))
 
     def branch(self, rows: NDArray[np.intp], copies: int) -> Branch:
-        """Simulations that go on from the present states of rows: all rows, then all again, ``copies`` times."""
+        """Simulations that go on from the present states of rows: all rows, then all again, ``copies`` times.
+
+        They end where another branch begins, whose memory is the same.
+        """
         count = len(rows) * copies
+        self._spare += self._simulations(max(count - len(self._spare), 0))
         branch = self._branches.get(count)
         if branch is None:
-            branch = self._branches[count] = Branch(self, count)
+            branch = self._branches[count] = Branch(self, self._spare[:count])
         for i, row in enumerate(np.tile(rows, copies).tolist()):
             branch.set(i, self._rows.datas[row], int(self._rows.steps[row]))
         branch.obs[:] = self._rows.obs[np.tile(rows, copies)]
         return branch
+
+    def _simulations(self, count: int) -> list[Untyped]:
+        return [mujoco.MjData(self._physics.model.ptr) for _ in range(count)]
 
     def close_extras(self, **kwargs: object) -> None:
         """Close the environment that rows are reset by."""
@@ -106,7 +115,7 @@ class Branch:
 
     Args:
         env: of the task.
-        count: N.
+        datas: MuJoCo's data of each, N of them.
 
     Attributes:
         datas: MuJoCo's data of each.
@@ -114,19 +123,17 @@ class Branch:
         obs: the newest observations, float32 ``[N, n]``.
     """
 
-    def __init__(self, env: DmcVectorEnv, count: int) -> None:
+    def __init__(self, env: DmcVectorEnv, datas: list[Untyped]) -> None:
         self._limit, self._substeps, self._repeat = env._limit, env._substeps, env.action_repeat
         self._formulas: Formulas = env._formulas
         self._model = env._physics.model.ptr
         # else a simulation that diverges would begin anew, unnoticed
         self._model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         self._half_steps = self._model.opt.integrator != mujoco.mjtIntegrator.mjINT_RK4
-        self.datas = [mujoco.MjData(self._model) for _ in range(count)]
+        self.datas, count = datas, len(datas)
         self._sims = Simulations(env._physics, self.datas)
-        self._parts: dict[int, Simulations] = {}
         self.steps = np.zeros(count, np.int64)
         self.obs = np.zeros((count, len(env.feature_names)), np.float32)
-        self._physics = env._physics
 
     def set(self, i: int, data: Untyped, steps: int) -> None:
         """Simulation i goes on from another's data."""
@@ -137,9 +144,7 @@ class Branch:
         """Observe anew the simulations of a mask, bool ``[N]``."""
         self.obs[mask] = self._formulas.observe(self._sims)[mask]
 
-    def step(
-        self, actions: NDArray[np.float32], seen: list[Vector | None] | None = None
-    ) -> Stepped:  # fmt: skip
+    def step(self, actions: NDArray[np.float32], seen: list[Vector | None] | None = None) -> Stepped:
         """One decision of all that are not over.
 
         Args:
@@ -217,9 +222,7 @@ def dmc_vector(id: str, num_envs: int, kwargs: Info) -> DmcVectorEnv | None:
     """A task's rows side by side, or None for a task or keyword arguments that :class:`DmcVectorEnv` does not know."""
     if {*kwargs} - {"action_repeat"}:
         return None
-    env = dmc(id)
     try:
-        known = formulas_of(id, env.unwrapped._env) is not None  # type: ignore[attr-defined]
-    finally:
-        env.close()
-    return DmcVectorEnv(id, num_envs, **kwargs) if known else None
+        return DmcVectorEnv(id, num_envs, **kwargs)
+    except SpaceError:  # another task, or nothing is installed, of which the task itself tells
+        return None

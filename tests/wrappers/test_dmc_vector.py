@@ -74,6 +74,15 @@ def test_branches_go_on_from_the_present_and_leave_it():
     assert np.array_equal(once[0], played[0][0])
 
 
+def test_branches_of_any_size_share_their_memory():
+    many = DmcVectorEnv("dm_control/cartpole-balance-v0", 4)
+    many.reset(seed=0)
+    for rows in ([0], [0, 1, 3], [2, 3], [0, 1, 2, 3]):
+        once = many.simulator(np.array(rows)).step(np.ones((len(rows), 1), np.float32))
+        assert len(once[0]) == len(rows)
+    assert len(many._spare) == 4
+
+
 def test_a_simulation_that_is_not_finite_is_refused():
     many = DmcVectorEnv("dm_control/cartpole-balance-v0", 2)
     many.reset(seed=0)
