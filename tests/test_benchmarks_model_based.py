@@ -50,7 +50,12 @@ def test_cells_that_nobody_measured_stay_empty(script, page):
         "| walker-stand, observations | 0.2 | 9 (0) | 8 (1) | 6 (1) | 7 (1) | 6 (1) | 1/2 |  |  |  |",
     ]
     assert f"| {rows[1].name} |" not in text and "| paper |" in text
-    full = found(grid={"a": cell(40, 90), "b": cell(90, 40)}, truth=cell(10, 10))
+    settings = {str(setting): cell(90, 40) for setting in rows[0].settings[1:]}
+    assert len(settings) == 6 * (1 + 2) - 1  # of T = 1 and 5, n is at most 1 and 2
+    part = found(grid=settings, truth=cell(10, 10))
+    text = page.markdown({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: part}}, rows)
+    assert "| 1/2 |  |  | 10 (0) | no |" in text  # the best of a part of the grid is nothing
+    full = found(grid={**settings, "first": cell(40, 90)}, truth=cell(10, 10))
     text = page.markdown({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: full}}, rows)
     assert "| 1/2 | 40 (0) | 2 of 2 | 10 (0) | no |" in text
 

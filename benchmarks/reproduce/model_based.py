@@ -71,6 +71,11 @@ class Row:
         return f"dm_control/{self.task}-v0"
 
     @property
+    def settings(self) -> list[tuple[float, int, int]]:
+        """The paper's grid: learning rate, T and n, which is at most T."""
+        return [(lr, steps, n) for lr, steps, n in itertools.product(LRS, self.grid, APPLIES) if n <= steps]
+
+    @property
     def prefix(self) -> str:
         return "action-" if self.on == ACT else ""
 
@@ -174,9 +179,9 @@ def table(row: Row, model: str, eps: float, found: dict[str, Any], keep: Callabl
 
 def grid(row: Row, model: str, eps: float, found: dict[str, Any], keep: Callable[[], None]) -> None:
     """Every setting of the paper's grid, of which the best of each run counts."""
-    for lr, steps, apply in itertools.product(LRS, row.grid, APPLIES):
+    for lr, steps, apply in row.settings:
         name = f"lr={lr:g}, T={steps}, n={apply}"
-        if name not in found and apply <= steps:
+        if name not in found:
             found[name] = cell(row, attack(row, model, eps, steps, lr=lr, apply=apply, iterations=30, restarts=1))
             keep()
 

@@ -19,9 +19,9 @@ def mean(cell: Mapping[str, Any] | None, what: str = "losses") -> str:
     return f"{values.mean():.0f} ({values.std(ddof=1):.0f})" if len(values) > 1 else f"{values.mean():.0f}"
 
 
-def best_of_grid(found: Mapping[str, Any], what: str = "losses") -> np.ndarray[Any, Any] | None:
-    """The least of every run over the settings of the grid; None where none was played."""
-    return np.min([cell[what] for cell in found.values()], 0) if found else None
+def best_of_grid(row: Any, found: Mapping[str, Any], what: str = "losses") -> np.ndarray[Any, Any] | None:
+    """The least of every run over the settings of a row's grid; None until all were played."""
+    return np.min([cell[what] for cell in found.values()], 0) if len(found) == len(row.settings) else None
 
 
 def wins(ours: Sequence[float] | None, cells: Mapping[str, Any], what: str = "losses") -> int | None:
@@ -52,7 +52,7 @@ def main_table(results: Mapping[str, Any], rows: Sequence[Any], what: str) -> st
         if found is not None and found.get("table"):
             cells, own = found["table"], found["table"].get("attack")
             won = wins(own and own[what], cells, what)
-            offered = best_of_grid(found.get("grid", {}), what)
+            offered = best_of_grid(row, found.get("grid", {}), what)
             of_grid = wins(None if offered is None else offered.tolist(), cells, what)
             grid = "" if offered is None else f"{offered.mean():.0f} ({offered.std(ddof=1):.0f})"
             line = [row.name, f"{found['eps']:g}", mean(cells.get("none"), what)]
