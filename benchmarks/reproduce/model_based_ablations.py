@@ -132,7 +132,7 @@ def markdown(results: Mapping[str, Any]) -> str:
     return f"""# Model-based attacks: what they depend on
 
 Made by `python benchmarks/reproduce/model_based_ablations.py --models FOLDER` on {results["machine"]}. Ten runs of 1000
-control steps each, at the eps of [the tables](results/model_based.md), one setting; T counts decisions, of which one is
+control steps each, at the eps of `model_based.md`, one setting; T counts decisions, of which one is
 two control steps of walker and four of cartpole. The paper's own agents, models and eps are other ones.
 
 ## Length of plans (Tables 3 and 5)
