@@ -109,6 +109,11 @@ def five(values: list[float]) -> list[str]:
     return [f"{number:.0f}" for number in (given.mean(), given.std(ddof=1), np.median(given), given.min(), given.max())]
 
 
+def shown(header: list[str], lines: list[list[Any]]) -> str:
+    """A table, or that there is none yet."""
+    return table(header, lines) if lines else "Not measured yet."
+
+
 def markdown(results: Mapping[str, Any]) -> str:
     """The page."""
     of_runs = [f"{what} {how}" for what in ("loss", "reward") for how in ("mean", "std", "median", "least", "most")]
@@ -137,17 +142,17 @@ two control steps of walker and four of cartpole. The paper's own agents, models
 
 ## Length of plans (Tables 3 and 5)
 
-{table(["row", "T", *of_runs, "paper's loss"], plans)}
+{shown(["row", "T", *of_runs, "paper's loss"], plans)}
 
 ## Every second step (Table 4, walker-stand)
 
-{table(["threat", *of_runs, "paper's loss"], rare)}
+{shown(["threat", *of_runs, "paper's loss"], rare)}
 
 ## Transitions (Figure 3, walker-stand)
 
-{table(["transitions", "mean", "std", "median", "least", "most"], sizes)}
+{shown(["transitions", "mean", "std", "median", "least", "most"], sizes)}
 
-![loss of every run by the number of transitions](model_based_samples.png)
+{"![loss of every run by the number of transitions](model_based_samples.png)" if sizes else ""}
 
 ## Models of cartpole-balance
 
@@ -155,7 +160,7 @@ Squared errors on steps that were held out: of one step's change, as shares of t
 units of the environment; and after 20 and 100 decisions without correction, as shares of the variance of observations.
 The paper has a mean squared error of 1e-5 (its section 4) and 1e-6 (4.2) on cartpole, and of 0.089 and 0.447 on walker.
 
-{table(["model", "transitions of", *features, "mean squared", "20 steps", "100 steps"], models)}
+{shown(["model", "transitions of", *features, "mean squared", "20 steps", "100 steps"], models)}
 """
 
 
