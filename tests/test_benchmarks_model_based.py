@@ -7,7 +7,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.presets import parse_threat
-from tests.result_scripts import result_script
+from tests.result_scripts import result_script, runs
 
 
 @pytest.fixture(scope="module")
@@ -22,23 +22,19 @@ def page():
         yield module
 
 
-def cell(*losses):
-    return {"losses": list(losses), "returns": [loss / 10 for loss in losses], "seconds": 1.0, "best_of": 1}
-
-
 def found(**more):
-    table = {"none": cell(90, 90), "rand-U": cell(80, 70), "rand-B": cell(70, 60), "flip": cell(60, 80)}
-    return {"eps": 0.2, "sweep": {}, "errors": {}, "table": {**table, "attack": cell(50, 61)}, **more}
+    table = {"none": runs(90, 90), "rand-U": runs(80, 70), "rand-B": runs(70, 60), "flip": runs(60, 80)}
+    return {"eps": 0.2, "sweep": {}, "errors": {}, "table": {**table, "attack": runs(50, 61)}, **more}
 
 
 def test_a_win_is_below_all_baselines_of_that_run(page):
     assert page.wins([50, 61], found()["table"]) == 1 and page.wins([59, 59], found()["table"]) == 2
-    assert page.wins(None, found()["table"]) is None and page.wins([1, 1], {"flip": cell(2, 2)}) is None
+    assert page.wins(None, found()["table"]) is None and page.wins([1, 1], {"flip": runs(2, 2)}) is None
 
 
 def test_halfway_lies_between_the_best_baseline_and_the_planner_in_the_simulator(page):
-    assert page.halfway(found(truth=cell(41, 41))) == "no"  # 65 and 41: 53, the attack leaves 55.5
-    assert page.halfway(found(truth=cell(50, 50))) == "yes" and page.halfway(found()) == ""
+    assert page.halfway(found(truth=runs(41, 41))) == "no"  # 65 and 41: 53, the attack leaves 55.5
+    assert page.halfway(found(truth=runs(50, 50))) == "yes" and page.halfway(found()) == ""
 
 
 def test_cells_that_nobody_measured_stay_empty(script, page):
@@ -50,12 +46,12 @@ def test_cells_that_nobody_measured_stay_empty(script, page):
         "| walker-stand, observations | 0.2 | 9 (0) | 8 (1) | 6 (1) | 7 (1) | 6 (1) | 1/2 |  |  |  |",
     ]
     assert f"| {rows[1].name} |" not in text and "| paper |" in text
-    settings = {str(setting): cell(90, 40) for setting in rows[0].settings[1:]}
+    settings = {str(setting): runs(90, 40) for setting in rows[0].settings[1:]}
     assert len(settings) == 6 * (1 + 2) - 1  # of T = 1 and 5, n is at most 1 and 2
-    part = found(grid=settings, truth=cell(10, 10))
+    part = found(grid=settings, truth=runs(10, 10))
     text = page.markdown({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: part}}, rows)
     assert "| 1/2 |  |  | 10 (0) | no |" in text  # the best of a part of the grid is nothing
-    full = found(grid={**settings, "first": cell(40, 90)}, truth=cell(10, 10))
+    full = found(grid={**settings, "first": runs(40, 90)}, truth=runs(10, 10))
     text = page.markdown({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: full}}, rows)
     assert "| 1/2 | 40 (0) | 2 of 2 | 10 (0) | no |" in text
 
@@ -63,7 +59,7 @@ def test_cells_that_nobody_measured_stay_empty(script, page):
 def test_eps_is_where_the_attack_is_farthest_ahead(script):
     row = script.ROWS[0]
     cells = {
-        f"{eps:g}": {"flip": cell(90), "noise": cell(80), "attack": cell(80 - gain)}
+        f"{eps:g}": {"flip": runs(90), "noise": runs(80), "attack": runs(80 - gain)}
         for eps, gain in zip(row.radii, (5, 40, 30, 10), strict=True)
     }
     assert script.chosen(row, cells) == row.radii[1]

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.result_scripts import result_script
+from tests.result_scripts import result_script, runs
 
 
 @pytest.fixture(scope="module")
 def script():
     with result_script("model_based_ablations") as module:
         yield module
-
-
-def cell(*losses):
-    return {"losses": list(losses), "returns": [loss / 10 for loss in losses], "seconds": 1.0, "best_of": 1}
 
 
 def test_rows_are_those_that_the_paper_varies(script):
@@ -29,9 +25,9 @@ def test_the_page_has_what_was_measured_and_nothing_else(script, tmp_path):
     results = {
         "machine": "a machine",
         "models": {"26000 linear": {"victim": errors}},
-        "lengths": {script.STAND.name: {"5": cell(10, 20, 60)}},
-        "seldom": {"flip": cell(100, 140)},
-        "samples": {"50000": cell(4, 6)},
+        "lengths": {script.STAND.name: {"5": runs(10, 20, 60)}},
+        "seldom": {"flip": runs(100, 140)},
+        "samples": {"50000": runs(4, 6)},
     }
     text = script.markdown(results)
     assert "| walker-stand, observations | 5 | 30 | 26 | 20 | 10 | 60 | 3 | 3 | 2 | 1 | 6 | 163 |" in text

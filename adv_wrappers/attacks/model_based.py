@@ -206,8 +206,10 @@ class Planned(Perturbation):
             return SAMPLING_PLANNERS[planner](problem, tried, self.iterations, self.samples, context)
         _, chosen = best_of(problem.losses(tried), tried, self.restarts)
         if self.iterations:
-            descended = descend(problem, chosen, self.iterations, self.lr) if planner == "adam" else None
-            losses, chosen = descended or lqr(problem, chosen, self.iterations)
+            if planner == "adam":
+                losses, chosen = descend(problem, chosen, self.iterations, self.lr)
+            else:
+                losses, chosen = lqr(problem, chosen, self.iterations)
             _, chosen = best_of(losses, chosen)
         return chosen[0]
 

@@ -75,14 +75,13 @@ def exclusions(
     seen = seen if quantize else as_float(seen, threat("noise", within=budget))
     if dynamics is not None:
         model_based(victim, dynamics)
-    found = {
-        name: why_no_beam(victim, make_env, budget)
-        if name == BEAM
-        else why_no_model(dynamics)
-        if name == MODEL
-        else why_excluded(name, victim, budget, seen, acted)
-        for name in names
-    }
+
+    def why(name: str) -> str | None:
+        if name == BEAM:
+            return why_no_beam(victim, make_env, budget)
+        return why_no_model(dynamics) if name == MODEL else why_excluded(name, victim, budget, seen, acted)
+
+    found = {name: why(name) for name in names}
     if all(found.values()):
         raise ThreatError("no attack applies: " + "; ".join(f"{name}: {reason}" for name, reason in found.items()))
     whole = {name: found.get(name, "not asked for") for name in ATTACKS}

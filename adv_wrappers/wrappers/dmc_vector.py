@@ -7,7 +7,7 @@ is how a planner tries what follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import mujoco
@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from adv_wrappers.core.clock import Seeds, row_seeds
 from adv_wrappers.core.types import Array, Info, Rows
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.numbers import check_integer
@@ -64,13 +65,10 @@ class DmcVectorEnv(VectorEnv[Vector, Vector, Array]):
         self._spare: list[Untyped] = []  # of branches, which share them
         self._branches: dict[int, Branch] = {}
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: Info | None = None
-    ) -> tuple[Vector, Info]:
+    def reset(self, *, seed: Seeds = None, options: Info | None = None) -> tuple[Vector, Info]:
         """Reset all rows, or those of ``options["reset_mask"]``, bool ``[N]``."""
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
-        single = seed is None or isinstance(seed, (int, np.integer))
-        seeds = [None if seed is None else int(seed) + i for i in range(self.num_envs)] if single else list(seed)  # type: ignore[arg-type]
+        seeds = row_seeds(seed, self.num_envs, mask)
         for row in np.flatnonzero(mask).tolist():
             self._env.reset(seed=seeds[row])
             self._rows.set(row, self._physics.data.ptr, 0)
@@ -92,14 +90,15 @@ class DmcVectorEnv(VectorEnv[Vector, Vector, Array]):
 
         They end where another branch begins, whose memory is the same.
         """
-        count = len(rows) * copies
+        sources = np.tile(rows, copies)
+        count = len(sources)
         self._spare += self._simulations(max(count - len(self._spare), 0))
         branch = self._branches.get(count)
         if branch is None:
             branch = self._branches[count] = Branch(self, self._spare[:count])
-        for i, row in enumerate(np.tile(rows, copies).tolist()):
+        for i, row in enumerate(sources.tolist()):
             branch.set(i, self._rows.datas[row], int(self._rows.steps[row]))
-        branch.obs[:] = self._rows.obs[np.tile(rows, copies)]
+        branch.obs[:] = self._rows.obs[sources]
         return branch
 
     def _simulations(self, count: int) -> list[Untyped]:
