@@ -7,6 +7,8 @@ agents of the suite are trained.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from typing import SupportsFloat
 
 import gymnasium as gym
@@ -134,11 +136,15 @@ def register_dmc(id: str) -> None:
     """
     if not id.startswith(PREFIX) or id in gym.registry:
         return
+    # with EGL dm_control loads the system's LLVM, after which Triton, which torch's optimizers import, crashes
+    with contextlib.suppress(ImportError):
+        importlib.import_module("triton")
     try:
         import mujoco
+
+        if int(mujoco.__version__.partition(".")[0]) >= 4:
+            raise SpaceError(f"dm_control works with mujoco >=3.17,<4, this is {mujoco.__version__}")
         import shimmy
     except ImportError as error:
         raise SpaceError(f"{id} needs Shimmy and dm_control: pip install 'adv_wrappers[dmc]'") from error
-    if int(mujoco.__version__.partition(".")[0]) >= 4:
-        raise SpaceError(f"dm_control works with mujoco >=3.17,<4, this is {mujoco.__version__}")
     gym.register_envs(shimmy)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import types
 
@@ -113,3 +115,12 @@ def test_held_actions_are_for_any_environment():
     env = ActionRepeat(gym.make("MountainCarContinuous-v0"), 2)
     env.reset(seed=0)
     assert env.step(np.array([1.0], np.float32))[4]["control_observations"].shape == (2, 2)
+
+
+def test_an_optimizer_can_be_made_after_a_task_with_egl():
+    code = "import torch, adv_wrappers as adv; adv.dmc('{}'); torch.optim.Adam([torch.zeros(1, requires_grad=True)])"
+    environment = {**os.environ, "MUJOCO_GL": "egl"}
+    made = subprocess.run([sys.executable, "-c", code.format(CARTPOLE)], env=environment, capture_output=True)
+    if b"SpaceError" in made.stderr:
+        pytest.skip("dm_control cannot be imported with EGL here")
+    assert made.returncode == 0, made.stderr.decode()
