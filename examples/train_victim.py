@@ -69,12 +69,12 @@ RADIAL_ATARI: dict[str, Any] = {
 }  # fmt: skip
 
 
-def control(task: str, action_repeat: int, steps: int) -> dict[str, Any]:
+def control(task: str, action_repeat: int, steps: int, width: int = 256) -> dict[str, Any]:
     """The recipe of a task of the DeepMind Control Suite; a step is a decision of ``action_repeat`` control steps."""
     return {
         "env": f"dm_control/{task}-v0", "env_kwargs": {"action_repeat": action_repeat}, "steps": steps,
         "algorithm": SAC, "num_envs": 1, "learning_rate": 3e-4, "batch_size": 256, "buffer_size": 300_000,
-        "learning_starts": 2000, "gamma": 0.99, "tau": 0.005, "policy_kwargs": {"net_arch": [256, 256]},
+        "learning_starts": 2000, "gamma": 0.99, "tau": 0.005, "policy_kwargs": {"net_arch": [width, width]},
     }  # fmt: skip
 
 
@@ -119,6 +119,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     "fish-upright-sac": control("fish-upright", 4, 60_000),
     "walker-stand-sac": control("walker-stand", 2, 100_000),
     "walker-walk-sac": control("walker-walk", 2, 200_000),
+    "humanoid-stand-sac": control("humanoid-stand", 2, 3_000_000, 1024),
+    "humanoid-walk-sac": control("humanoid-walk", 2, 3_000_000, 1024),
     "pong-ppo": {
         "env": "PongNoFrameskip-v4", "rom": "pong", "steps": 2_700_000, "checks": 9, "num_envs": 16, "horizon": 128,
         "minibatches": 8, "epochs": 4, "rate": 4e-4, "entropy": 0.01,

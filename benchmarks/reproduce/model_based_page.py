@@ -19,9 +19,11 @@ def mean(cell: Mapping[str, Any] | None, what: str = "losses") -> str:
     return f"{values.mean():.0f} ({values.std(ddof=1):.0f})" if len(values) > 1 else f"{values.mean():.0f}"
 
 
-def best_of_grid(row: Any, found: Mapping[str, Any], what: str = "losses") -> np.ndarray[Any, Any] | None:
+def best_of_grid(row: Any, found: Mapping[str, Any], what: str = "losses") -> list[float] | None:
     """The least of every run over the settings of a row's grid; None until all were played."""
-    return np.min([cell[what] for cell in found.values()], 0) if len(found) == len(row.settings) else None
+    if len(found) < len(row.settings):
+        return None
+    return [float(least) for least in np.min([cell[what] for cell in found.values()], 0)]
 
 
 def wins(ours: Sequence[float] | None, cells: Mapping[str, Any], what: str = "losses") -> int | None:
@@ -29,6 +31,14 @@ def wins(ours: Sequence[float] | None, cells: Mapping[str, Any], what: str = "lo
     if ours is None or not all(name in cells for name in BASELINES):
         return None
     return int((np.array(ours) < np.min([cells[name][what] for name in BASELINES], 0)).sum())
+
+
+def ratio(ours: Sequence[float] | None, cells: Mapping[str, Any], what: str = "losses") -> str:
+    """The mean over the runs of what an attack leaves as a share of what the best baseline does; least mean is best."""
+    if ours is None or not all(name in cells for name in BASELINES):
+        return ""
+    best = min((cells[name][what] for name in BASELINES), key=np.mean)
+    return f"{np.mean(np.array(ours) / best):.2f}"
 
 
 def halfway(found: Mapping[str, Any]) -> str:
@@ -43,27 +53,28 @@ def halfway(found: Mapping[str, Any]) -> str:
 
 def main_table(results: Mapping[str, Any], rows: Sequence[Any], what: str) -> str:
     """Table 1 (losses) or 2 (rewards) of the paper: every row, and beneath it the paper's."""
-    header = ["row", "eps", "no attack", *BASELINES, "one setting", "wins", "best of the grid", "wins", "simulator"]
-    if what == "losses":
-        header.append("halfway")
+    header = ["row", "eps", "no attack", *BASELINES, "one setting", "ratio", "wins", "best of the grid", "ratio"]
+    header += ["wins", "simulator", "halfway"] if what == "losses" else ["wins", "simulator"]
     lines = []
     for row in rows:
-        found = results["rows"].get(row.name)
-        if found is not None and found.get("table"):
-            cells, own = found["table"], found["table"].get("attack")
-            won = wins(own and own[what], cells, what)
-            offered = best_of_grid(row, found.get("grid", {}), what)
-            of_grid = wins(None if offered is None else offered.tolist(), cells, what)
-            grid = "" if offered is None else f"{offered.mean():.0f} ({offered.std(ddof=1):.0f})"
-            line = [row.name, f"{found['eps']:g}", mean(cells.get("none"), what)]
-            line += [mean(cells.get(name), what) for name in BASELINES]
-            line += [mean(own, what), "" if won is None else f"{won}/{len(own[what])}"]
-            line += [grid, "" if of_grid is None else f"{of_grid} of {len(own[what])}", mean(found.get("truth"), what)]
-            lines.append(line + ([halfway(found)] if what == "losses" else []))
+        found = results["rows"].get(row.name, {})
+        cells = found.get("table", {})
+        own = cells["attack"][what] if "attack" in cells else None
+        grid = best_of_grid(row, found.get("grid", {}), what)
+        line = [row.name, f"{found['eps']:g}" if "eps" in found else "", mean(cells.get("none"), what)]
+        line += [mean(cells.get(name), what) for name in BASELINES]
+        for values, of in ((own, "/"), (grid, " of ")):
+            won = wins(values, cells, what)
+            line += [mean(None if values is None else {what: values}, what), ratio(values, cells, what)]
+            line.append("" if values is None or won is None else f"{won}{of}{len(values)}")
+        line.append(mean(found.get("truth"), what))
+        lines.append(line + ([halfway(found)] if what == "losses" else []))
         theirs = row.paper[0 if what == "losses" else 1]
         if theirs is not None:
             *others, ours = map(str, theirs)
-            lines.append(["paper", "", "", *others, "", "", ours, "", ""] + ([""] if what == "losses" else []))
+            best = min(map(int, others))
+            paper = ["paper", "", "", *others, "", "", "", ours, f"{int(ours) / best:.2f}", ""]
+            lines.append(paper + [""] * (len(header) - len(paper)))
     return table(header, lines)
 
 
@@ -100,8 +111,10 @@ attacks by the total loss of a run of 1000 control steps, the squared distance t
 The agents are the zoo's. Cells are means over ten runs, deviations in parentheses; the simulator's column is over fewer
 (the first {results.get("truth_runs", 4)} runs), as it is slow. Noise is the best of 100 draws of every run (1000 on
 cartpole), chosen by the true loss, in the table of returns by the return. The attack at one setting has no such choice;
-its wins are counted as `8/10`, those of the best of the grid for every run as `8 of 10`. *halfway*: whether the loss of
-the attack is at most halfway between the best baseline and the planner in the simulator, a reference and no bound.
+its wins over all baselines are counted as `8/10`, those of the best of the grid for every run as `8 of 10`. *ratio*:
+to the baseline of the least mean, averaged over the runs; of the paper's rows, of its means. *halfway*: whether the
+loss of the attack is at most halfway between the best baseline and the planner in the simulator, a reference and no
+bound. Rows without figures have no agent in the zoo.
 
 ## Total loss (Table 1)
 
