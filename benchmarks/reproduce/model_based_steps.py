@@ -45,18 +45,19 @@ def model_of(agent: str, count: int, work: Path) -> str:
 
 
 def threat_of(agent: str, kind: str, count: int, work: Path) -> Any:
-    """An adversary that has seen so many steps of the environment."""
+    """An adversary that has seen so many steps of the environment; PA-AD as it is after the last of them."""
     victim, env, eps, scale, steps = AGENTS[agent]
     within = {"eps": eps, "scale": scale}
     if kind == "PA-AD":
         learned = adv.train_adversary(
-            "pa-ad", env, victim, steps=count, checks=3, episodes=10, num_envs=8, out=work / f"pa-ad-{agent}-{count}",
+            "pa-ad", env, victim, steps=count, checks=1, episodes=1, num_envs=8, out=work / f"pa-ad-{agent}-{count}",
             **within,
         )  # fmt: skip
         return adv.ThreatModel("observation", learned, adv.Linf(eps, scale))
     target = "reward" if kind == "least reward" else None
     model = model_of(agent, count, work)
-    return adv.threat("model-based", dynamics=model, target=target, steps=steps, iterations=10, restarts=8, **within)
+    settings = {"steps": steps, "iterations": 10, "restarts": 8, "lr": 1.0}
+    return adv.threat("model-based", dynamics=model, target=target, **settings, **within)
 
 
 def scored(agent: str, threat: Any) -> dict[str, Any]:
@@ -88,15 +89,15 @@ def measure(results: dict[str, Any], keep: Any, work: Path) -> None:
 
 def draw(results: Mapping[str, Any], path: Path) -> None:
     """Returns by the number of steps, with their intervals."""
-    figure = new_figure(9.0, 3.6, 110, layout="constrained")
+    figure = new_figure(9.0, 3.9, 110, layout="constrained")
     for i, agent in enumerate(name for name in AGENTS if name in results):
         axes, found = figure.add_subplot(1, len(AGENTS), i + 1), results[agent]
         for name in FIXED:
             if name in found:
                 axes.axhline(found[name]["mean_return"], color=MUTED, linewidth=1, linestyle="--")
                 axes.annotate(
-                    {"none": "no attack"}.get(name, name), (BUDGETS[0], found[name]["mean_return"]), color=MUTED,
-                    fontsize=8, xytext=(0, 3), textcoords="offset points",
+                    {"none": "no attack"}.get(name, name), (BUDGETS[-1], found[name]["mean_return"]), color=MUTED,
+                    fontsize=8, xytext=(0, 3), textcoords="offset points", ha="right",
                 )  # fmt: skip
         for kind, colour in LEARNED.items():
             cells = {int(count): cell for count, cell in found.get(kind, {}).items()}
@@ -112,8 +113,9 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
         axes.set_ylabel("return under attack", color=INK)
         axes.grid(axis="y", color=GRID)
         axes.set_axisbelow(True)
-        axes.legend(frameon=False, fontsize=8)
         bottom_spine_only(axes)
+        if i == 0:
+            figure.legend(loc="outside lower center", ncols=len(LEARNED), frameon=False, fontsize=9)
     save_png(figure, path)
 
 
@@ -138,7 +140,8 @@ def markdown(results: Mapping[str, Any]) -> str:
 
 Made by `python benchmarks/reproduce/model_based_steps.py` on {results["machine"]}. Means over {EPISODES} episodes,
 deviations in parentheses, by the number of steps of the environment that an adversary has seen: transitions of its
-model, or steps of PA-AD's training (its checkpoints are compared on episodes beyond them). One training each.
+model, or steps of PA-AD's training. One training each, and PA-AD as it is at its end: to compare checkpoints, as
+`train_adversary` does, takes further steps.
 
 ![returns by the number of steps](model_based_steps.png)
 
@@ -162,6 +165,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as temporary:
         measure(results, keep, arguments.work or Path(temporary))
+    keep()
 
 
 if __name__ == "__main__":
