@@ -186,6 +186,7 @@ def main() -> None:
     for name, measure in (("lengths", lengths), ("seldom", seldom), ("samples", samples)):
         if name in arguments.part:
             measure(eps, arguments.models, results.setdefault(name, {}), keep)
+    keep()
 
 
 if __name__ == "__main__":
