@@ -12,13 +12,14 @@ Writes ``model_based_ablations.json`` as results come (a killed run goes on wher
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from figures import load, machine, save, table, write
-from model_based import NAMES, ROWS, Row, attack, cell, model_of
+from model_based import NAMES, ROWS, attack, cell, model_of
 
 import adv_wrappers as adv
 from adv_wrappers.rendering.figures import bottom_spine_only, new_figure, save_png
@@ -67,7 +68,7 @@ def samples(eps: Mapping[str, float], models: Path, found: dict[str, Any], keep:
     """The attack of walker-stand through models of more and more transitions."""
     for count, epochs in SAMPLES.items():
         if str(count) not in found:
-            row = Row(STAND.task, STAND.on, STAND.target, count, (), STAND.steps, STAND.grid, STAND.draws, STAND.paper)
+            row = dataclasses.replace(STAND, transitions=count)
             threat = attack(row, model_of(row, models, epochs=epochs), eps[STAND.name], row.steps)
             found[str(count)] = cell(row, threat)
             keep()
