@@ -245,7 +245,7 @@ def main() -> None:
         print(
             row.name,
             f"eps {eps:g}",
-            {name: round(float(np.mean(one["losses"]))) for name, one in found["table"].items()},
+            {name: round(float(np.mean(one["losses"]))) for name, one in found.get("table", {}).items()},
         )
 
 

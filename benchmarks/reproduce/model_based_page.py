@@ -26,16 +26,21 @@ def best_of_grid(row: Any, found: Mapping[str, Any], what: str = "losses") -> li
     return [float(least) for least in np.min([cell[what] for cell in found.values()], 0)]
 
 
+def complete(cells: Mapping[str, Any]) -> bool:
+    """Whether all baselines were measured."""
+    return all(name in cells for name in BASELINES)
+
+
 def wins(ours: Sequence[float] | None, cells: Mapping[str, Any], what: str = "losses") -> int | None:
     """The runs at which an attack is below all baselines; None where one is missing."""
-    if ours is None or not all(name in cells for name in BASELINES):
+    if ours is None or not complete(cells):
         return None
     return int((np.array(ours) < np.min([cells[name][what] for name in BASELINES], 0)).sum())
 
 
 def ratio(ours: Sequence[float] | None, cells: Mapping[str, Any], what: str = "losses") -> str:
     """The mean over the runs of what an attack leaves as a share of what the best baseline does; least mean is best."""
-    if ours is None or not all(name in cells for name in BASELINES):
+    if ours is None or not complete(cells):
         return ""
     best = min((cells[name][what] for name in BASELINES), key=np.mean)
     return f"{np.mean(np.array(ours) / best):.2f}"
@@ -44,7 +49,7 @@ def ratio(ours: Sequence[float] | None, cells: Mapping[str, Any], what: str = "l
 def halfway(found: Mapping[str, Any]) -> str:
     """Whether the attack is at least halfway from the best baseline to the planner in the simulator."""
     cells = found.get("table", {})
-    if "truth" not in found or "attack" not in cells or not all(name in cells for name in BASELINES):
+    if "truth" not in found or "attack" not in cells or not complete(cells):
         return ""
     best = min(np.mean(cells[name]["losses"]) for name in BASELINES)
     bound = (best + np.mean(found["truth"]["losses"])) / 2
