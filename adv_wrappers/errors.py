@@ -51,6 +51,10 @@ class OutputError(AdvWrappersError, OSError):
     report: Any = None
 
 
+class WorkerError(AdvWrappersError, RuntimeError):
+    """A worker process that died, or something that cannot be sent to one."""
+
+
 class CertificateError(AdvWrappersError, RuntimeError):
     """An attacked episode whose return is below its certified return.
 

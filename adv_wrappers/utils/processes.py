@@ -1,0 +1,130 @@
+"""Warm worker processes: spawned once, kept for the calls that follow, each with one thread of torch.
+
+Importing torch and Gymnasium costs a new process seconds, and forking copies torch's thread pool without its threads,
+so workers are spawned and stay. They ignore an interruption, which their parent deals with, and end when it does,
+whatever ends it. As everywhere with spawned processes, a script that uses them has its calls under
+``if __name__ == "__main__":``, and the functions that it hands over are defined at the top of a module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from pathlib import Path
+
+import torch
+
+from adv_wrappers.errors import ValueRangeError, WorkerError
+from adv_wrappers.utils.numbers import integer
+
+WORKER_BYTES = 320 << 20  # of a worker with one victim and its environments, beside what processes share
+MOST_WORKERS = 1024
+_pools: dict[int, ProcessPoolExecutor] = {}
+_lock = threading.Lock()
+
+
+def check_workers(workers: object, name: str = "workers") -> int:
+    """A number of worker processes.
+
+    Raises:
+        ValueRangeError: for one that is no whole number from 1 to 1024, and for more than memory holds.
+    """
+    count = integer(name, workers, 1, MOST_WORKERS)
+    free = _free_bytes()
+    if count > 1 and free is not None and count * WORKER_BYTES > free:
+        raise ValueRangeError(
+            f"{name}={count} need about {count * WORKER_BYTES / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB are "
+            f"free: at most {max(free // WORKER_BYTES, 1)}"
+        )
+    return count
+
+
+def pickled(what: str, value: object) -> bytes:
+    """A value as it is sent to a worker.
+
+    Args:
+        what: what it is, for the message.
+        value: the value.
+
+    Raises:
+        WorkerError: for one that cannot be pickled, such as a lambda, or what a script defines inside of a function.
+    """
+    try:
+        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # a user's class may raise whatever it likes
+        raise WorkerError(
+            f"{what} cannot be sent to another process: {type(error).__name__}: {error}. Define functions and classes "
+            f"at the top of a module, or use one process"
+        ) from error
+
+
+@contextlib.contextmanager
+def warm_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """The processes of this number of workers, which are kept; after an interruption, or a death, new ones.
+
+    Raises:
+        WorkerError: where a worker died, as by a lack of memory.
+    """
+    with _lock:
+        if workers not in _pools:
+            _pools[workers] = ProcessPoolExecutor(
+                workers, multiprocessing.get_context("spawn"), _begin, (torch.get_default_dtype(),)
+            )
+        pool = _pools[workers]
+    try:
+        yield pool
+    except BrokenExecutor as error:
+        _discard(workers, pool)
+        raise WorkerError(
+            f"one of {workers} worker processes died: out of memory, killed, or, where none ever began, a script whose "
+            f'calls are not under `if __name__ == "__main__":`'
+        ) from error
+    except BaseException:
+        _discard(workers, pool)
+        raise
+
+
+def _discard(workers: int, pool: ProcessPoolExecutor) -> None:
+    """End the processes of a pool now, whatever they are doing."""
+    with _lock:
+        if _pools.get(workers) is pool:
+            del _pools[workers]
+    processes = list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+
+
+def _begin(dtype: torch.dtype) -> None:
+    """What a worker does first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    torch.set_default_dtype(dtype)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _free_bytes() -> int | None:
+    """Memory that new processes may take, of the machine and of the control group; None where neither says."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        found.append(next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")))
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        limit, used = (int((group / f"memory.{name}").read_text(encoding="utf-8")) for name in ("max", "current"))
+        found.append(limit - used)
+    return min(found, default=None)

@@ -1,0 +1,92 @@
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from adv_wrappers.errors import ValueRangeError, WorkerError
+from adv_wrappers.utils import processes
+from adv_wrappers.utils.processes import check_workers, pickled, warm_pool
+
+
+def about_worker(_: int) -> tuple[int, int, torch.dtype]:
+    return os.getpid(), torch.get_num_threads(), torch.get_default_dtype()
+
+
+def die(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_workers_stay_and_have_one_thread():
+    with warm_pool(1) as pool:
+        first = pool.submit(about_worker, 0).result()
+    with warm_pool(1) as pool:
+        second = pool.submit(about_worker, 0).result()
+    assert first == second
+    assert first[0] != os.getpid()
+    assert first[1:] == (1, torch.float32)
+
+
+def test_a_death_is_named_and_the_next_call_has_new_workers():
+    with pytest.raises(WorkerError, match="one of 1 worker processes died"), warm_pool(1) as pool:
+        pool.submit(die, 0).result()
+    with warm_pool(1) as pool:
+        assert pool.submit(about_worker, 0).result()[0] != os.getpid()
+
+
+def test_an_error_leaves_no_process_behind():
+    with pytest.raises(KeyboardInterrupt), warm_pool(1) as pool:
+        pid = pool.submit(about_worker, 0).result()[0]
+        worker = next(child for child in multiprocessing.active_children() if child.pid == pid)
+        raise KeyboardInterrupt
+    worker.join(60)
+    assert worker.exitcode is not None
+    assert 1 not in processes._pools
+
+
+SCRIPT = """
+import os, signal, sys
+from adv_wrappers.utils.processes import warm_pool
+if __name__ == "__main__":
+    with warm_pool(1) as pool:
+        print(pool.submit(os.getpid).result(), flush=True)
+        sys.stdin.read()
+"""
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    with subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        pid = int(parent.stdout.readline())
+        descriptor = os.pidfd_open(pid)
+        parent.kill()
+        with multiprocessing.connection.Connection(descriptor, writable=False) as ended:
+            assert multiprocessing.connection.wait([ended], 60)  # readable once the process has ended
+
+
+def test_what_cannot_be_pickled_is_named():
+    with pytest.raises(WorkerError, match=r"the environment cannot be sent to another process.*top of a module"):
+        pickled("the environment", lambda: None)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, "2", True, 1025])
+def test_numbers_of_workers(wrong):
+    with pytest.raises(ValueRangeError, match="workers"):
+        check_workers(wrong)
+    assert check_workers(1) == 1
+
+
+def test_more_workers_than_memory_holds(monkeypatch):
+    monkeypatch.setattr(processes, "_free_bytes", lambda: 3 * processes.WORKER_BYTES)
+    assert check_workers(3) == 3
+    with pytest.raises(ValueRangeError, match=r"workers=4 need about .* GiB are free: at most 3"):
+        check_workers(4)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/meminfo"), reason="it is Linux that says how much memory is free")
+def test_free_memory_is_known():
+    assert 0 < processes._free_bytes() < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
