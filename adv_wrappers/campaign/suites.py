@@ -34,6 +34,7 @@ from adv_wrappers.training.train_critic import SMALL, check_settings
 from adv_wrappers.training.training_folder import check_same
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.numbers import integer
+from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.dynamics import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
@@ -50,6 +51,7 @@ def standard(
     training: Mapping[str, Any] | None = None, attacks: Sequence[str] | None = None,
     env_kwargs: Mapping[str, Any] | None = None, make: MakeEnv | None = None, quantize: bool = True,
     out: str | Path | None = None, progress: SuiteProgress | None = None, dynamics: Dynamics | str | None = None,
+    workers: int = 1,
 ) -> SuiteReport:  # fmt: skip
     """Attack an agent's observations with everything that applies, and report the worst case.
 
@@ -80,6 +82,7 @@ def standard(
         progress: called as ``progress(what, done, total)``.
         dynamics: a model of the environment or its reference (:func:`adv_wrappers.train_dynamics`), through which
             ``model-based`` plans; None leaves that attack out.
+        workers: the number of processes that score attacks, as for :func:`adv_wrappers.evaluate`.
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work;
@@ -91,6 +94,7 @@ def standard(
     integer("episodes", episodes, 1, MOST_EPISODES)
     for what, value, least in (("seed", seed, 0), ("steps", steps, 1), ("num_envs", rows, 1)):
         integer(what, value, least)
+    check_workers(workers)
     budget = needed_budget("the suite", eps, scale, within)
     names, training, critics = select_attacks(attacks), dict(training or {}), [*critics]
     victim = load_victim(victim)
@@ -134,7 +138,7 @@ def standard(
         return evaluate(
             victim, env, made, int(episodes), seed, num_envs, distances=(), quantize=quantize,
             progress=None if progress is None else _report_scores(progress, attacks, on),
-            out=None if folder is None else folder / name, resume=folder is not None, **env_arguments,
+            out=None if folder is None else folder / name, resume=folder is not None, workers=workers, **env_arguments,
         )  # fmt: skip
 
     report = evaluate_all(names, int(seed), "evaluation", "")
@@ -203,12 +207,12 @@ def _check_no_less(folder: Path, found: Mapping[str, Any], mine: Mapping[str, An
 
 def _report_scores(progress: SuiteProgress, names: Sequence[str], on: str) -> SuiteProgress:
     """Progress by the names of the suite, as :func:`_named`; ``on`` says on which episodes."""
-    coming, now = iter(("none", *names)), ["none"]
+    coming, known = iter(("none", *names)), dict[str, str]()
 
     def report(what: str, done: int, total: int) -> None:
-        if done == 0:
-            now[0] = next(coming, what)
-        progress(f"scoring {now[0]}{on}", done, total)
+        if what not in known:
+            known[what] = next(coming, what)
+        progress(f"scoring {known[what]}{on}", done, total)
 
     return report
 

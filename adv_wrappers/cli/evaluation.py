@@ -16,6 +16,7 @@ from adv_wrappers.cli.main import (
     SEED,
     SELECT,
     VICTIM,
+    WORKERS,
     Select,
     main,
     make_console,
@@ -44,12 +45,12 @@ _DEMO: tuple[tuple[str, str, str, tuple[str, ...], int], ...] = (
 def _run(victim: Victim | str, env: str, threats: tuple[str, ...], **options: Any) -> Report:
     """Evaluate with progress bars on a terminal, and silently elsewhere."""
     with make_progress() as bars:
-        tasks: list[TaskID] = []
+        tasks: dict[str, TaskID] = {}
 
         def move(threat: str, done: int, total: int) -> None:
-            if done == 0:
-                tasks.append(bars.add_task(escape(threat), total=total))
-            bars.update(tasks[-1], completed=done)
+            if threat not in tasks:
+                tasks[threat] = bars.add_task(escape(threat), total=total)
+            bars.update(tasks[threat], completed=done)
 
         return evaluate(victim, env, list(threats), progress=move, **options)
 
@@ -88,6 +89,7 @@ def _show(report: Report) -> None:
     "--by", default="return", show_default=True, type=click.Choice(BY), help="what the best draw is chosen by"
 )
 @click.option("--num-envs", type=POSITIVE, help="side by side  [default: 32, or 8 for images]")
+@WORKERS
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @click.option("--out", type=FOLDER, help="for report.json and returns.png")
@@ -95,8 +97,8 @@ def _show(report: Report) -> None:
 def evaluate_(
     env: str, victim: str, stats: str | None,
     threats: tuple[str, ...], select: Select | None, episodes: int, seed: int, minimum: str | None,
-    measure: str | None, best_of: int, by: str, num_envs: int | None, device: str | None, no_quantize: bool,
-    out: Path | None, resume: bool,
+    measure: str | None, best_of: int, by: str, num_envs: int | None, workers: int, device: str | None,
+    no_quantize: bool, out: Path | None, resume: bool,
 ) -> None:  # fmt: skip
     """Play ENV clean and under each threat, on the same episodes."""
     agent = load_victim(victim, select=select, device=device or "cpu", stats=stats)
@@ -107,7 +109,7 @@ def evaluate_(
         report = _run(
             agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs,
             quantize=not no_quantize, out=out, resume=resume, measure=True if measure == "own" else measure,
-            best_of=best_of, by=by,
+            best_of=best_of, by=by, workers=workers,
         )  # fmt: skip
     _show(report)
     if out is not None:

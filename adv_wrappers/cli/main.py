@@ -31,6 +31,7 @@ SELECT = click.option(
 SCALE = click.option("--scale", metavar="UNIT", help="of eps: victim, a number, or a;b;... a feature  [default: 1]")
 SEED = click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
 POSITIVE = click.IntRange(min=1)
+WORKERS = click.option("--workers", default=1, show_default=True, type=POSITIVE, help="processes that play episodes")
 
 
 class _OneLineError(click.ClickException):

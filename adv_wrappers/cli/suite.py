@@ -15,6 +15,7 @@ from adv_wrappers.cli.main import (
     SEED,
     SELECT,
     VICTIM,
+    WORKERS,
     Select,
     main,
     make_console,
@@ -46,6 +47,7 @@ from adv_wrappers.victims import load_victim
 @click.option("--steps", default=100_000, show_default=True, type=POSITIVE, help="of each adversary that learns")
 @click.option("--dynamics", metavar="REF", help="card:FOLDER of a model of ENV, for model-based")
 @click.option("--num-envs", type=POSITIVE, help="side by side  [default: 32, or 8 for images]")
+@WORKERS
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @SELECT
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
@@ -53,7 +55,7 @@ from adv_wrappers.victims import load_victim
 def suite_(
     env: str, victim: str, stats: str | None,
     eps: float, scale: str | None, attacks: tuple[str, ...], episodes: int, seed: int,
-    steps: int, dynamics: str | None, num_envs: int | None, no_quantize: bool, select: Select | None,
+    steps: int, dynamics: str | None, num_envs: int | None, workers: int, no_quantize: bool, select: Select | None,
     device: str | None, out: Path | None,
 ) -> None:  # fmt: skip
     """Attack a victim in ENV with everything that applies, and report the strongest on fresh episodes."""
@@ -62,7 +64,7 @@ def suite_(
         report = standard(
             agent, env, eps, scale=parse_scale(scale), attacks=attacks or None, episodes=episodes, seed=seed,
             steps=steps, num_envs=num_envs, quantize=not no_quantize, out=out, progress=progress,
-            dynamics=dynamics,
+            dynamics=dynamics, workers=workers,
         )  # fmt: skip
     _show(report)
     if out is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -10,19 +11,25 @@ from typing import Any
 
 import torch
 
-from adv_wrappers.attacks.targets import Target
-from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import (
     OutputError,
     ValueRangeError,
     VictimError,
 )
-from adv_wrappers.evaluation.best_of import BestOf, Play, check_by, draws_of, play_draws
+from adv_wrappers.evaluation.best_of import BestOf, check_by, draws_of
 from adv_wrappers.evaluation.checks import find_warnings
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, environment_factory, minimum_of
-from adv_wrappers.evaluation.losses import EpisodeLosses, Measure, measure_text, measured_target
-from adv_wrappers.evaluation.measurements import RunMeasurements
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, minimum_of
+from adv_wrappers.evaluation.losses import Measure, measure_text, measured_target
+from adv_wrappers.evaluation.pool import (
+    EpisodePlayer,
+    OnEpisode,
+    PlayBlocks,
+    PlayerSetup,
+    blocks_of,
+    play_run,
+    play_runs,
+)
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import (
     COLUMNS,
@@ -35,8 +42,8 @@ from adv_wrappers.evaluation.report import (
     outcome_of,
 )
 from adv_wrappers.evaluation.resume import StoredRows
-from adv_wrappers.evaluation.rollout import draw_seeds, play_episodes, side_by_side
-from adv_wrappers.evaluation.sampled_distances import Distance, ObservationSample, sampled_distances
+from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.evaluation.sampled_distances import Distance, sampled_distances
 from adv_wrappers.evaluation.threat_stacks import (
     ThreatStack,
     as_threat_stack,
@@ -45,18 +52,14 @@ from adv_wrappers.evaluation.threat_stacks import (
     with_unique_names,
     worst_action,
 )
-from adv_wrappers.presets import preset_in_errors
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import integer
+from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.references import device_of
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base import AnyVectorEnv
 from adv_wrappers.wrappers.dmc import feature_names
-from adv_wrappers.wrappers.order import check_order
-from adv_wrappers.wrappers.recorder import VectorActionRecorder
-from adv_wrappers.wrappers.stack import wrap
 
 MOST_EPISODES = 10**6
 Progress = Callable[[str, int, int], None]
@@ -69,13 +72,13 @@ def evaluate(
     make: MakeEnv | None = None, minimum: float | str | None = None,
     distances: Sequence[str | Distance] | str | Distance | None = None, progress: Progress | None = None,
     out: str | Path | None = None, quantize: bool = True, resume: bool = False, measure: Measure = None,
-    best_of: BestOf = 1, by: str = "return",
+    best_of: BestOf = 1, by: str = "return", workers: int = 1,
 ) -> Report:  # fmt: skip
     """Evaluate an agent without an attack and under each threat, on the same episodes.
 
     Episode e has a seed of its own, drawn from ``seed``, and a row that plays it whatever happens, so runs are paired
     and the results do not depend on ``num_envs`` beyond the rounding of floats. Torch computes on one thread meanwhile,
-    whatever ``torch.set_num_threads`` has set: more cores are used by evaluations in processes of their own.
+    whatever ``torch.set_num_threads`` has set: more cores are for ``workers``.
 
     Args:
         victim: the agent, or a reference such as ``"zoo:hopper-ppo"``.
@@ -116,11 +119,18 @@ def evaluate(
             (Weng et al. 2020, rand-U and rand-B): one number for all threats, or a dictionary by the text of a threat.
             A threat without any randomness is played twice, and a warning says so.
         by: what the best is chosen by: the lowest ``"return"``, or the lowest ``"loss"``, which needs ``measure``.
+        workers: the number of processes that play; 1 is this one alone. Rows are the same to the last digit, whatever
+            it is: every run is cut into blocks of about ``num_envs`` episodes (at most 16 of them), which are played
+            by whoever is free. So one run of no more than ``num_envs`` episodes is played by one process; a smaller
+            ``num_envs`` makes more blocks. The processes are spawned (a script needs its
+            ``if __name__ == "__main__":``) and stay for the next call.
 
     Raises:
         AdvWrappersError: one of its kinds, before any episode is played, for arguments that cannot work: a victim that
             does not fit the environment, a threat or a distance that does not fit either, an unknown id.
             :class:`ValueRangeError` for observations, rewards or distances that are not finite.
+        :class:`WorkerError` for a victim, an environment or a threat that cannot be sent to another process, and for
+            a process that dies.
         :class:`OutputError`, before any episode is played, for a folder that cannot be written to or that another
         process holds; and at the end, with the report as its ``report``, where the last one could not be written.
 
@@ -133,6 +143,7 @@ def evaluate(
     if num_envs is not None:
         num_envs = integer("num_envs", num_envs, 1)
     check_minimum(minimum)
+    workers = check_workers(workers)
     if resume and out is None:
         raise ValueRangeError("resume=True goes on with the report of a folder: give out=")
     victim = _load(victim, device)
@@ -143,13 +154,13 @@ def evaluate(
     stacks = with_unique_names(stacks)
     counts = draws_of(best_of, stacks)
     check_by(by, measure is not None and measure is not False)
-    make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     images = len(victim.observation_space.shape or ()) > 1
-    width = min(num_envs or (8 if images else 32), max(counts) * episodes)
-    venv = side_by_side(make_env, width, name if make is None and isinstance(env, str) else None, kwargs)
-    with closing(venv), one_thread():
-        check_order(venv)
-        fits(victim, venv.single_observation_space, venv.single_action_space)
+    asked = num_envs or (8 if images else 32)
+    stages = {part * episodes for count in counts for part in (min(count, 2), count - 2) if part > 0}
+    width = max(len(block) for plays in stages for block in blocks_of(plays, asked))
+    setup = PlayerSetup(victim, env, env_kwargs, make, tuple(stacks), min(asked, width), quantize)
+    with closing(EpisodePlayer(setup)) as player, one_thread():
+        venv, name, kwargs = player.venv, player.name, player.kwargs
         if not quantize and distances is None:  # those of images compare whole grey levels
             distances = ()
         target = measured_target(measure, victim, name, feature_names(venv))
@@ -159,12 +170,6 @@ def evaluate(
             stacks[0] = replace(stacks[0], name=f"none (on an environment already perturbed by {' + '.join(under)})")
         fixed = minimum_of(name) if minimum is None or isinstance(minimum, str) else float(minimum)
         lowest = None if isinstance(minimum, str) else fixed
-        runs: list[tuple[ThreatStack, VectorActionRecorder, AnyVectorEnv]] = []
-        for stack in stacks:  # all of them are wrapped before anything is played
-            recorder = VectorActionRecorder(venv)
-            with preset_in_errors(stack.name):
-                wrapped = wrap(recorder, *stack.layers, victim=victim, quantize=quantize) if stack.layers else recorder
-            runs.append((stack, recorder, wrapped))
         about: dict[str, JSON] = {
             "versions": versions(), "seed": seed, "episode_seeds": tuple(seeds), "git": revision(),
             "device": str(victim.device), "env": {"id": name, "kwargs": kwargs}, "episodes": episodes,
@@ -175,29 +180,52 @@ def evaluate(
         stored = StoredRows(Path(out), about, victim, stacks, sampled, counts) if resume and out is not None else None
         unwritten: OutputError | None = None
         rows: list[Row | None] = [None] * len(stacks) if stored is None else stored.rows
-        for i, (stack, recorder, wrapped) in enumerate(runs):
-            on_episode = None if progress is None else _on_episode(progress, stack.name, episodes * counts[i])
-            if rows[i] is None:
-                sample = ObservationSample(seeds * min(counts[i], 2)) if sampled else None
-                draws = play_draws(
-                    _player(wrapped, recorder, victim, seeds, target, on_episode, sample), counts[i], episodes, by
-                )
-                rows[i] = measured_row(stack, draws, sample, sampled)
-            elif on_episode is not None:
-                on_episode(episodes * counts[i])
+
+        def play(i: int, play_blocks: PlayBlocks, on_episode: OnEpisode | None) -> Row:
+            found = play_run(play_blocks, i, seeds, asked, counts[i], by, bool(sampled), target, on_episode)
+            return measured_row(stacks[i], *found, sampled)
+
+        def report() -> Report:
+            """The rows so far, of which the first is there; it is written where there is a folder."""
+            nonlocal unwritten, lowest
             played = [(stack, row) for stack, row in zip(stacks, rows, strict=True) if row is not None]
             if isinstance(minimum, str):
                 lowest = next((row["mean_return"] for stack, row in played if is_worst_action(stack, victim)), None)
             warnings = find_warnings([outcome_of(stack, row) for stack, row in played], victim, name, under)
-            report = Report(
+            made = Report(
                 **about, warnings=tuple(warnings), minimum=describe_minimum(minimum, victim, lowest),
                 threats=compared([row for _, row in played], *((None, None) if under else (lowest, fixed))),
             )  # fmt: skip
             if out is not None:
-                unwritten = _write(report, Path(out), stored)
+                unwritten = _write(made, Path(out), stored)
+            return made
+
+        def add(i: int, row: Row) -> None:
+            rows[i] = row
+            if rows[0] is not None:
+                report()
+
+        def move(i: int, finished: int) -> None:
+            if progress is not None:
+                progress(stacks[i].name, finished, episodes * counts[i])
+
+        missing = [i for i, row in enumerate(rows) if row is None]
+        if rows[0] is not None:
+            report()  # the rows that were taken over, in the order of this call
+        for i in [*range(len(stacks))] if workers == 1 or not missing else []:
+            move(i, 0)
+            if i in missing:
+                add(i, play(i, player.play_all, functools.partial(move, i)))
+            else:
+                move(i, episodes * counts[i])
+        if workers > 1 and missing:
+            for i in range(len(stacks)):
+                move(i, 0 if i in missing else episodes * counts[i])
+            play_runs({i: functools.partial(play, i) for i in missing}, setup, workers, move, add)
+        made = report()
         if unwritten is not None:
             raise unwritten
-        return report
+        return made
 
 
 def _write(report: Report, folder: Path, stored: StoredRows | None) -> OutputError | None:
@@ -228,29 +256,3 @@ def _listed(threats: object) -> list[object]:
     if isinstance(threats, (list, tuple)):
         return list(threats)
     return [threats]
-
-
-def _player(
-    env: AnyVectorEnv, recorder: VectorActionRecorder, victim: Victim, seeds: list[int], target: Target | None,
-    on_episode: Callable[[int], None] | None, sample: ObservationSample | None,
-) -> Play:  # fmt: skip
-    """A function that plays draws of all episodes of one run; the first call has a sample of observations."""
-    before = 0
-
-    def play(numbers: Sequence[int]) -> RunMeasurements:
-        nonlocal before
-        done, count = before, len(numbers)
-        before += count
-        return play_episodes(
-            env, recorder, victim, seeds * (count // len(seeds)),
-            None if on_episode is None else lambda finished: on_episode(done + finished),
-            None if done else sample, draws=numbers,
-            losses=None if target is None else EpisodeLosses(target, count, env.num_envs),
-        )  # fmt: skip
-
-    return play
-
-
-def _on_episode(progress: Progress, name: str, episodes: int) -> Callable[[int], None]:
-    progress(name, 0, episodes)
-    return lambda done: progress(name, done, episodes)

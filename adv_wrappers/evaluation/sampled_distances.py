@@ -141,6 +141,16 @@ class ObservationSample:
             if len(self._pairs) == self._most:
                 self._largest = np.uint64(-self._pairs[0][0])
 
+    @staticmethod
+    def joined(samples: Sequence[ObservationSample]) -> ObservationSample:
+        """The sample of several runs together, each of its own episodes; ties go to the earlier run."""
+        found = ObservationSample((), max(sample._most for sample in samples))
+        pairs = [(-pair[0], i, pair) for i, part in enumerate(samples) for pair in part._pairs]
+        chosen = sorted(pairs, key=lambda item: (item[0], item[1], item[2][1]))[: found._most]
+        found._pairs = [(key, place, x, true) for place, (_, _, (key, _, x, true)) in enumerate(chosen)]
+        heapq.heapify(found._pairs)
+        return found
+
     def means(self, distances: Mapping[str, Distance]) -> dict[str, float | None]:
         """By name, the mean of every distance over the pairs where it is finite, or None where there are none."""
         pairs = [(perturbed, true) for _, _, perturbed, true in sorted(self._pairs, key=lambda item: -item[0])]

@@ -15,15 +15,18 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import torch
 
 from adv_wrappers.errors import ValueRangeError, WorkerError
 from adv_wrappers.utils.numbers import integer
 
+P = ParamSpec("P")
+R = TypeVar("R")
 WORKER_BYTES = 320 << 20  # of a worker with one victim and its environments, beside what processes share
 MOST_WORKERS = 1024
 _pools: dict[int, ProcessPoolExecutor] = {}
@@ -88,6 +91,22 @@ def warm_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         ) from error
     except BaseException:
         _discard(workers, pool)
+        raise
+
+
+def call_in_worker(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """What a function returns, called in a worker: ``pool.submit(call_in_worker, function, ...)``.
+
+    Raises:
+        WorkerError: with the text of an error that cannot be sent to another process; others as they are.
+    """
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            raise WorkerError(f"{type(error).__name__}: {error}") from None
         raise
 
 

@@ -26,10 +26,8 @@ NOISE, PGD, WORST = "noise:eps=0.4", "pgd:eps=0.3", "worst-action"
 def played(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """One item a run that is played."""
     runs: list[Any] = []
-    play = evaluate.play_episodes
-    monkeypatch.setattr(
-        evaluate, "play_episodes", lambda *given, **named: (runs.append(given), play(*given, **named))[1]
-    )
+    play = evaluate.play_run
+    monkeypatch.setattr(evaluate, "play_run", lambda *given, **named: (runs.append(given), play(*given, **named))[1])
     return runs
 
 

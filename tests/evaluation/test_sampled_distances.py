@@ -60,7 +60,7 @@ def test_they_are_means_over_the_attacked_steps(monkeypatch: pytest.MonkeyPatch)
     lpips = Lpips(lambda images: [images])
     threat = adv.ThreatModel("observation", DARKER.how, adv.Linf(20), adv.Every(2))
     kinds = ("psnr", average, lpips, "ssim")
-    row = adv.evaluate(FILM, Film, threat, episodes=3, num_envs=2, distances=kinds).threats[1]
+    row = adv.evaluate(FILM, Film, threat, episodes=3, num_envs=3, distances=kinds).threats[1]
     assert [*row["distances"]] == ["psnr", "average", "lpips-baseline", "ssim"]
     assert row["distance_images"] == len(pairs) == sum((n + 1) // 2 for n in row["lengths"])
     assert sorted(places) == [(e, t) for e, n in enumerate(row["lengths"]) for t in range(0, n, 2)]
@@ -129,7 +129,7 @@ def test_floats_are_compared_within_the_bounds_of_their_space() -> None:
     ],
 )  # fmt: skip
 def test_what_is_refused_before_anything_is_spent(monkeypatch: pytest.MonkeyPatch, given: Any, message: str) -> None:
-    monkeypatch.setattr("adv_wrappers.evaluation.evaluate.play_episodes", None)
+    monkeypatch.setattr("adv_wrappers.evaluation.pool.play_episodes", None)
     with pytest.raises(AdvWrappersError, match=message):
         adv.evaluate(FILM, Film, ["noise:eps=8"], distances=given)
 
