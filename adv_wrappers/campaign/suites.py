@@ -24,7 +24,8 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.errors import OutputError, ValueRangeError
 from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
-from adv_wrappers.evaluation.evaluate import MOST_EPISODES, evaluate
+from adv_wrappers.evaluation.evaluate import evaluate
+from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.report import Report, number
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack

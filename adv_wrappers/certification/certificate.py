@@ -32,7 +32,7 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
 from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
-from adv_wrappers.evaluation.evaluate import MOST_EPISODES
+from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.threads import one_thread

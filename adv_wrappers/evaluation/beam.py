@@ -34,8 +34,8 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState
 from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
-from adv_wrappers.evaluation.evaluate import MOST_EPISODES
 from adv_wrappers.evaluation.forced_actions import ForcedActions
+from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.recorded_perturbations import RecordedPerturbations, RecordedStep, digest_of
 from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.utils.files import holding, write

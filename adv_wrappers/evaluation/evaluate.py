@@ -3,65 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from adv_wrappers.core.types import JSON
-from adv_wrappers.errors import (
-    OutputError,
-    ValueRangeError,
-    VictimError,
-)
-from adv_wrappers.evaluation.best_of import BestOf, check_by, draws_of
-from adv_wrappers.evaluation.checks import find_warnings
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, minimum_of
-from adv_wrappers.evaluation.losses import Measure, measure_text, measured_target
-from adv_wrappers.evaluation.pool import (
-    EpisodePlayer,
-    OnEpisode,
-    PlayBlocks,
-    PlayerSetup,
-    blocks_of,
-    play_run,
-    play_runs,
-)
-from adv_wrappers.evaluation.provenance import revision, versions
-from adv_wrappers.evaluation.report import (
-    COLUMNS,
-    Report,
-    Row,
-    check_minimum,
-    compared,
-    describe_minimum,
-    measured_row,
-    outcome_of,
-)
+from adv_wrappers.errors import OutputError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.best_of import BestOf
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.losses import Measure
+from adv_wrappers.evaluation.pool import play_runs
+from adv_wrappers.evaluation.prepared import Distances, PreparedEvaluation
+from adv_wrappers.evaluation.report import Report, Row, check_minimum
 from adv_wrappers.evaluation.resume import StoredRows
-from adv_wrappers.evaluation.rollout import draw_seeds
-from adv_wrappers.evaluation.sampled_distances import Distance, sampled_distances
-from adv_wrappers.evaluation.threat_stacks import (
-    ThreatStack,
-    as_threat_stack,
-    is_worst_action,
-    threats_of_environment,
-    with_unique_names,
-    worst_action,
-)
+from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack, is_worst_action, worst_action
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.numbers import integer
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.references import device_of
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.dmc import feature_names
 
-MOST_EPISODES = 10**6
 Progress = Callable[[str, int, int], None]
 
 
@@ -70,7 +34,7 @@ def evaluate(
     victim: Victim | str, env: str | MakeEnv, threats: Any = (), episodes: int = 10, seed: int = 0,
     num_envs: int | None = None, device: torch.device | str | None = None, *, env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None, minimum: float | str | None = None,
-    distances: Sequence[str | Distance] | str | Distance | None = None, progress: Progress | None = None,
+    distances: Distances = None, progress: Progress | None = None,
     out: str | Path | None = None, quantize: bool = True, resume: bool = False, measure: Measure = None,
     best_of: BestOf = 1, by: str = "return", workers: int = 1,
 ) -> Report:  # fmt: skip
@@ -139,89 +103,55 @@ def evaluate(
     >>> [row["threat"] for row in report.threats]
     ['none', 'max-diff:eps=0.1']
     """
-    episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
-    if num_envs is not None:
-        num_envs = integer("num_envs", num_envs, 1)
     check_minimum(minimum)
     workers = check_workers(workers)
     if resume and out is None:
         raise ValueRangeError("resume=True goes on with the report of a folder: give out=")
     victim = _load(victim, device)
-    seeds = draw_seeds(seed, episodes)
     stacks = [ThreatStack("none", (), False), *(as_threat_stack(item, victim) for item in _listed(threats))]
     if isinstance(minimum, str) and not any(is_worst_action(stack, victim) for stack in stacks):
         stacks.insert(1, worst_action(victim))
-    stacks = with_unique_names(stacks)
-    counts = draws_of(best_of, stacks)
-    check_by(by, measure is not None and measure is not False)
-    images = len(victim.observation_space.shape or ()) > 1
-    asked = num_envs or (8 if images else 32)
-    stages = {part * episodes for count in counts for part in (min(count, 2), count - 2) if part > 0}
-    width = max(len(block) for plays in stages for block in blocks_of(plays, asked))
-    setup = PlayerSetup(victim, env, env_kwargs, make, tuple(stacks), min(asked, width), quantize)
-    with closing(EpisodePlayer(setup)) as player, one_thread():
-        venv, name, kwargs = player.venv, player.name, player.kwargs
-        if not quantize and distances is None:  # those of images compare whole grey levels
-            distances = ()
-        target = measured_target(measure, victim, name, feature_names(venv))
-        sampled = sampled_distances(distances, venv.single_observation_space, COLUMNS)
-        under = threats_of_environment(venv, victim)
-        if under:
-            stacks[0] = replace(stacks[0], name=f"none (on an environment already perturbed by {' + '.join(under)})")
-        fixed = minimum_of(name) if minimum is None or isinstance(minimum, str) else float(minimum)
-        lowest = None if isinstance(minimum, str) else fixed
-        about: dict[str, JSON] = {
-            "versions": versions(), "seed": seed, "episode_seeds": tuple(seeds), "git": revision(),
-            "device": str(victim.device), "env": {"id": name, "kwargs": kwargs}, "episodes": episodes,
-            "num_envs": venv.num_envs, "quantize": bool(quantize),
-            "victim": {"ref": victim.ref, "fingerprint": victim.fingerprint(), "select": victim.select},
-            "measure": measure_text(target), "by": by,
-        }  # fmt: skip
-        stored = StoredRows(Path(out), about, victim, stacks, sampled, counts) if resume and out is not None else None
+    prepared = PreparedEvaluation(
+        victim, env, stacks, episodes, seed, num_envs, env_kwargs=env_kwargs, make=make, distances=distances,
+        quantize=quantize, measure=measure, best_of=best_of, by=by,
+    )  # fmt: skip
+    with closing(prepared), one_thread():
+        stacks, totals = prepared.stacks, [count * prepared.episodes for count in prepared.counts]
+        keys = [prepared.key(i) for i in range(len(stacks))]
+        stored = StoredRows(Path(out), stacks, keys) if resume and out is not None else None
+        rows: dict[int, Row] = {} if stored is None else stored.rows
         unwritten: OutputError | None = None
-        rows: list[Row | None] = [None] * len(stacks) if stored is None else stored.rows
-
-        def play(i: int, play_blocks: PlayBlocks, on_episode: OnEpisode | None) -> Row:
-            found = play_run(play_blocks, i, seeds, asked, counts[i], by, bool(sampled), target, on_episode)
-            return measured_row(stacks[i], *found, sampled)
 
         def report() -> Report:
-            """The rows so far, of which the first is there; it is written where there is a folder."""
-            nonlocal unwritten, lowest
-            played = [(stack, row) for stack, row in zip(stacks, rows, strict=True) if row is not None]
-            if isinstance(minimum, str):
-                lowest = next((row["mean_return"] for stack, row in played if is_worst_action(stack, victim)), None)
-            warnings = find_warnings([outcome_of(stack, row) for stack, row in played], victim, name, under)
-            made = Report(
-                **about, warnings=tuple(warnings), minimum=describe_minimum(minimum, victim, lowest),
-                threats=compared([row for _, row in played], *((None, None) if under else (lowest, fixed))),
-            )  # fmt: skip
+            """Of the rows so far; it is written where there is a folder."""
+            nonlocal unwritten
+            made = prepared.report(rows, minimum)
             if out is not None:
                 unwritten = _write(made, Path(out), stored)
             return made
 
         def add(i: int, row: Row) -> None:
             rows[i] = row
-            if rows[0] is not None:
+            if 0 in rows:
                 report()
 
         def move(i: int, finished: int) -> None:
             if progress is not None:
-                progress(stacks[i].name, finished, episodes * counts[i])
+                progress(stacks[i].name, finished, totals[i])
 
-        missing = [i for i, row in enumerate(rows) if row is None]
-        if rows[0] is not None:
+        if 0 in rows:
             report()  # the rows that were taken over, in the order of this call
+        missing = [i for i in range(len(stacks)) if i not in rows]
         for i in [*range(len(stacks))] if workers == 1 or not missing else []:
             move(i, 0)
             if i in missing:
-                add(i, play(i, player.play_all, functools.partial(move, i)))
+                add(i, prepared.play(i, None, functools.partial(move, i)))
             else:
-                move(i, episodes * counts[i])
+                move(i, totals[i])
         if workers > 1 and missing:
             for i in range(len(stacks)):
-                move(i, 0 if i in missing else episodes * counts[i])
-            play_runs({i: functools.partial(play, i) for i in missing}, setup, workers, move, add)
+                move(i, 0 if i in missing else totals[i])
+            play_runs({i: functools.partial(prepared.play, i) for i in missing}, prepared.setup, workers, move, add)
         made = report()
         if unwritten is not None:
             raise unwritten

@@ -136,15 +136,21 @@ class EpisodePlayer:
         make_env, self.name, self.kwargs = environment_factory(env, self.victim, setup.env_kwargs, setup.make)
         known = self.name if setup.make is None and isinstance(env, str) else None
         self.venv = side_by_side(make_env, setup.num_envs, known, self.kwargs)
-        self._runs: list[tuple[VectorActionRecorder, AnyVectorEnv]] = []
         try:
             check_order(self.venv)
             fits(self.victim, self.venv.single_observation_space, self.venv.single_action_space)
-            for stack in setup.stacks:
-                self._runs.append(self._wrapped(stack, setup.quantize))
+            self.prepare(setup.stacks, setup.quantize)
         except BaseException:
             self.close()
             raise
+
+    def prepare(self, stacks: Sequence[ThreatStack], quantize: bool) -> None:
+        """Wrap the environments for these runs instead of those before.
+
+        Raises:
+            AdvWrappersError: one of its kinds, for a threat that does not fit.
+        """
+        self._runs = [self._wrapped(stack, quantize) for stack in stacks]
 
     def _wrapped(self, stack: ThreatStack, quantize: bool) -> tuple[VectorActionRecorder, AnyVectorEnv]:
         recorder = VectorActionRecorder(self.venv)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -9,9 +10,8 @@ from pathlib import Path
 
 from adv_wrappers.core.types import JSON
 from adv_wrappers.evaluation.report import COLUMNS, Report, Row
-from adv_wrappers.evaluation.threat_stacks import ThreatStack, json_form
+from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.utils.files import move
-from adv_wrappers.victims.victim import Victim
 
 # What a report says of all its rows; but for git, which moves with every commit of a checkout.
 _SAME = (
@@ -29,6 +29,36 @@ _SAME = (
 )
 
 
+def row_key(about: Mapping[str, object], layers: Sequence[JSON], draws: int, distances: Collection[str]) -> str | None:
+    """What a row is known by among those of all evaluations: the sha256 of everything that it depends on.
+
+    Args:
+        about: of the attributes of a report at least those that all its rows share.
+        layers: the dictionaries of its threats, in which trained adversaries and critics have their hashes.
+        draws: how often every episode was drawn.
+        distances: names of the distances that were sampled.
+
+    Returns:
+        64 hexadecimal digits; None where a threat has no dictionary.
+    """
+    if None in layers:
+        return None
+    shared = {key: about[key] for key in _SAME}
+    text = json.dumps(_plain([shared, list(layers), draws, sorted(distances)]), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def rows_by_key(report: Report) -> dict[str | None, Row]:
+    """The rows of a report by :func:`row_key`; None has one of those that nothing is known by, if there are any."""
+    data = report.to_dict()
+    found: dict[str | None, Row] = {}
+    for row in data["threats"]:
+        whole = {*row} == {*COLUMNS}  # not one of an older release
+        key = row_key(data, row["layers"], row["best_of"], [*row["distances"]]) if whole else None
+        found.setdefault(key, row)
+    return found
+
+
 class StoredRows:
     """The rows in a folder that can be taken over; writing a new report there loses no row of another.
 
@@ -38,43 +68,28 @@ class StoredRows:
 
     Args:
         folder: the folder of ``report.json``, and of ``report-1.json``, ..., which hold rows of other runs.
-        about: the attributes of the new report, without its rows.
-        victim: the agent.
+        keys: of every run, what its row is known by (:func:`row_key`); None for one that is always played.
         stacks: the runs.
-        distances: names of the distances that are sampled.
-        draws: of every run how many draws of an episode there are, of which the best counts.
 
     Attributes:
-        rows: the row of every run, or None where it has to be played.
+        rows: by index of the run, the rows that were found.
 
     Raises:
         ValueRangeError: for a file of these names that is no report.
     """
 
-    def __init__(
-        self, folder: Path, about: Mapping[str, object], victim: Victim, stacks: Sequence[ThreatStack],
-        distances: Collection[str], draws: Sequence[int],
-    ) -> None:  # fmt: skip
-        self.folder, self.rows = folder, list[Row | None]([None] * len(stacks))
+    def __init__(self, folder: Path, stacks: Sequence[ThreatStack], keys: Sequence[str | None]) -> None:
+        self.folder, self.rows = folder, dict[int, Row]()
         self._others = False  # whether report.json holds rows of other runs
-        mine = _plain({key: about[key] for key in _SAME})
-        runs = [_plain([json_form(layer) for layer in stack.layers]) for stack in stacks]
         for path in (folder / "report.json", *sorted(folder.glob("report-[0-9]*.json"))):
             if not path.exists():
                 continue
-            report = Report.from_json(path)
-            found, theirs = report.to_dict()["threats"], {key: getattr(report, key) for key in _SAME}
-            if _plain(theirs) != mine or not victim.modules():
-                found = []
-            known = [row for row in found if {*row} == {*COLUMNS} and {*row["distances"]} == {*distances}]
-            wanted = list(zip(runs, draws, strict=True))
-            taken = [row for row in known if None not in row["layers"] and (row["layers"], row["best_of"]) in wanted]
-            for i, (stack, want) in enumerate(zip(stacks, wanted, strict=True)):
-                row = next((row for row in taken if (row["layers"], row["best_of"]) == want), None)
-                if self.rows[i] is None and row is not None:
-                    self.rows[i] = {**row, "threat": stack.name, "transfer": stack.transfer}
+            found = rows_by_key(Report.from_json(path))
+            for i, (stack, key) in enumerate(zip(stacks, keys, strict=True)):
+                if key is not None and key in found:
+                    self.rows.setdefault(i, {**found[key], "threat": stack.name, "transfer": stack.transfer})
             if path.name == "report.json":
-                self._others = len(taken) < len(report.threats)
+                self._others = any(key not in keys for key in found) or None in found
 
     def write(self, report: Report) -> None:
         """Write ``report.json``; one with rows of other runs gets a name of its own before."""

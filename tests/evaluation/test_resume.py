@@ -14,7 +14,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation import evaluate
+from adv_wrappers.evaluation import prepared
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import Film, balancing, short, watcher
@@ -26,8 +26,8 @@ NOISE, PGD, WORST = "noise:eps=0.4", "pgd:eps=0.3", "worst-action"
 def played(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """One item a run that is played."""
     runs: list[Any] = []
-    play = evaluate.play_run
-    monkeypatch.setattr(evaluate, "play_run", lambda *given, **named: (runs.append(given), play(*given, **named))[1])
+    play = prepared.play_run
+    monkeypatch.setattr(prepared, "play_run", lambda *given, **named: (runs.append(given), play(*given, **named))[1])
     return runs
 
 
