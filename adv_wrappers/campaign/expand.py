@@ -1,0 +1,238 @@
+"""The cells of a plan: what is played, each one row, and what is left out because it does not apply.
+
+A cell has the key of :func:`adv_wrappers.evaluation.resume.row_key`, so a row that a store or a folder holds already is
+the same row. Everything is checked here, before anything is played.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+
+from adv_wrappers.campaign.plan import Grid, Plan, Threat
+from adv_wrappers.core.types import JSON
+from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.environments import MakeEnv
+from adv_wrappers.evaluation.prepared import PreparedEvaluation, default_num_envs, used_num_envs
+from adv_wrappers.evaluation.resume import row_key
+from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack, json_form
+from adv_wrappers.utils.numbers import integer
+from adv_wrappers.victims import Victim, environment_of, load_victim
+
+CLEAN = ThreatStack("none", (), False)
+
+
+@dataclass(frozen=True)
+class PlanCell:
+    """One row of an evaluation that is to be played, as values that JSON knows.
+
+    Attributes:
+        key: what the row is known by.
+        victim, select, device: the agent.
+        env, env_kwargs, make: the environment.
+        threat: None for the run without one; else a text, a dictionary or a list of these.
+        name: the text of the threat.
+        seed, episodes, num_envs, quantize, measure, best_of, by: as for :func:`adv_wrappers.evaluate`.
+    """
+
+    key: str
+    victim: str
+    select: str | None
+    device: str
+    env: str
+    env_kwargs: Mapping[str, JSON] | None
+    make: str | None
+    threat: Threat | None
+    name: str
+    seed: int
+    episodes: int
+    num_envs: int
+    quantize: bool
+    measure: str | None
+    best_of: int
+    by: str
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """Cells of one kind cost about the same: they differ in their seeds, and in the radius of a budget."""
+        drop = {"key", "seed", "threat", "name"}
+        given = {name: value for name, value in asdict(self).items() if name not in drop}
+        return self.name.partition(":")[0], json.dumps(given, sort_keys=True)
+
+    def __str__(self) -> str:
+        return f"{self.victim} on {self.env}, {self.name}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The cells of a plan.
+
+    Attributes:
+        cells: in the order in which they are played.
+        left_out: by cell that does not apply, as ``victim on environment, threat``, the reason.
+    """
+
+    cells: tuple[PlanCell, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def expand(plan: Plan, victims: Mapping[str, Victim] | None = None) -> Expansion:
+    """All cells, after checking every threat against every victim and environment; nothing is played.
+
+    Args:
+        plan: the plan.
+        victims: victims that the plan calls by these names.
+
+    Raises:
+        AdvWrappersError: one of its kinds, for an unknown victim or environment, a budget below one grey level, and
+            whatever else cannot work.
+        ValueRangeError: for two cells of one key.
+        ThreatError: where no cell with a threat applies.
+
+    >>> from adv_wrappers.campaign import Plan, expand
+    >>> plan = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise", "pgd"], budgets=["eps=0.1"], seeds=[0, 1])
+    >>> [str(cell) for cell in expand(plan).cells][:2]
+    ['zoo:cartpole-dqn on CartPole-v1, none, seed 0', 'zoo:cartpole-dqn on CartPole-v1, noise:eps=0.1, seed 0']
+    """
+    cells, left_out = list[PlanCell](), dict[str, str]()
+    for grid in plan.grids:
+        found, reasons = _GridExpansion(grid, victims or {}).cells()
+        cells += found
+        left_out |= reasons
+    known: dict[str, PlanCell] = {}
+    for cell in cells:
+        if cell.key in known:
+            raise ValueRangeError(f"two cells of one key: {known[cell.key]} and {cell}")
+        known[cell.key] = cell
+    if not any(cell.threat is not None for cell in cells) and any(grid.threats for grid in plan.grids):
+        reasons_ = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise ThreatError(f"no cell of the plan applies: {reasons_}")
+    return Expansion(tuple(cells), left_out)
+
+
+class _GridExpansion:
+    """The cells of one grid, and why others are left out."""
+
+    def __init__(self, grid: Grid, victims: Mapping[str, Victim]) -> None:
+        self.grid, self.given = grid, victims
+        self.stacks: list[Threat | None] = [None, *grid.stacks()]
+        self.left_out: dict[str, str] = {}
+
+    def cells(self) -> tuple[list[PlanCell], dict[str, str]]:
+        found: list[PlanCell] = []
+        for name in self.grid.victims:
+            victim = self.given[name] if name in self.given else load_of_plan(name, self.grid.select, self.grid.device)
+            fitting = 0
+            for environment in self.grid.environments or [_own_environment(name, victim)]:
+                try:
+                    found += self._of_pair(name, victim, environment)
+                    fitting += 1
+                except VictimError as error:  # of a victim for another environment of the same grid
+                    if len(self.grid.environments) < 2:
+                        raise
+                    self.left_out[f"{name} on {environment_parts(environment)[0]}"] = str(error)
+            if not fitting:
+                raise VictimError(f"{name} fits none of the plan's environments: {[*self.left_out.values()][-1]}")
+        return found, self.left_out
+
+    def _of_pair(self, name: str, victim: Victim, environment: str | Mapping[str, JSON]) -> list[PlanCell]:
+        grid = self.grid
+        env, kwargs, make = environment_parts(environment)
+        prepared = PreparedEvaluation(
+            victim, env, [CLEAN], grid.episodes, 0, 1, env_kwargs=kwargs,
+            make=function_of(make), quantize=grid.quantize, measure=grid.measure, by=grid.by,
+        )  # fmt: skip
+        if not victim.modules():
+            raise VictimError(f"{name} has no weights that its rows could be known by: evaluate it by itself")
+        made: list[PlanCell] = []
+        with closing(prepared):
+            asked = grid.num_envs or default_num_envs(victim)
+            width = used_num_envs(asked, grid.episodes, [1, integer("best_of", grid.best_of, 1)])
+            for threat in self.stacks:
+                try:
+                    stack = prepared.stacks[0] if threat is None else as_threat_stack(threat, victim)
+                    prepared.player.prepare([stack], grid.quantize)
+                except (SpaceError, VictimError) as error:
+                    self.left_out[f"{name} on {env}, {threat}"] = str(error)
+                    continue
+                layers = [json_form(layer) for layer in stack.layers]
+                draws = grid.best_of if stack.layers else 1
+                for seed in grid.seeds:
+                    about = {**prepared.about, "seed": seed, "num_envs": width}
+                    about["episode_seeds"] = draw_seeds(seed, grid.episodes)
+                    key = row_key(about, layers, draws, prepared.sampled)
+                    if key is None:
+                        raise ThreatError(f"{stack.name} has no JSON form, which a plan needs")
+                    made.append(
+                        PlanCell(
+                            key=key,
+                            victim=name,
+                            select=grid.select,
+                            device=grid.device,
+                            env=env,
+                            env_kwargs=kwargs,
+                            make=make,
+                            threat=threat,
+                            name=stack.name,
+                            seed=seed,
+                            episodes=grid.episodes,
+                            num_envs=asked,
+                            quantize=grid.quantize,
+                            measure=grid.measure,
+                            best_of=draws,
+                            by=grid.by,
+                        )
+                    )
+        return sorted(made, key=lambda cell: grid.seeds.index(cell.seed))
+
+
+def load_of_plan(name: str, select: str | None, device: str) -> Victim:
+    """The victim of a plan; raises :class:`VictimError` for an unknown one."""
+    return load_victim(name, select=select, device=device)  # type: ignore[arg-type]  # it says what select must be
+
+
+def _own_environment(name: str, victim: Victim) -> str:
+    if victim.card is None:
+        raise VictimError(f"{name} has no card that names its environment: give the plan environments")
+    return environment_of(victim.card)[0]
+
+
+def environment_parts(given: str | Mapping[str, JSON]) -> tuple[str, dict[str, JSON] | None, str | None]:
+    """The id, the keyword arguments (None for those of the card) and the function of an environment in a plan.
+
+    Raises:
+        SpaceError: for a dictionary of another form.
+    """
+    if isinstance(given, str):
+        return given, None, None
+    kwargs = given.get("kwargs")
+    named = isinstance(given.get("id"), str) and {*given} <= {"id", "kwargs", "make"}
+    if not named or not isinstance(kwargs, (Mapping, type(None))):
+        raise SpaceError(f"an environment of a plan is an id, or a dictionary with id, kwargs and make, got {given!r}")
+    return given["id"], None if kwargs is None else dict(kwargs), given.get("make")
+
+
+def function_of(text: str | None) -> MakeEnv | None:
+    """The function that ``module:function`` names; None for None.
+
+    Raises:
+        SpaceError: for a text of another form, and where there is no such function.
+    """
+    if text is None:
+        return None
+    module, colon, name = text.partition(":")
+    if not (module and colon and name):
+        raise SpaceError(f"expected module:function, got {text!r:.80}")
+    try:
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SpaceError(f"cannot import {text}: {error}") from error
+    if not callable(found):
+        raise SpaceError(f"{text} is no function that makes an environment, but a {type(found).__name__}")
+    return found

@@ -1,0 +1,204 @@
+"""A plan: victims x environments x threats x budgets x timings x seeds, as a value with a JSON and a TOML form.
+
+A plan is a sum of grids, each the product of its lists. It expands to cells, each one row of an evaluation
+(:mod:`adv_wrappers.campaign.expand`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+
+from adv_wrappers.core.types import JSON
+from adv_wrappers.errors import BudgetError, ValueRangeError
+from adv_wrappers.parsing import split_arguments, split_stack
+from adv_wrappers.presets import as_threat, parse_threat
+from adv_wrappers.utils.files import write
+from adv_wrappers.utils.numbers import integer
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib  # type: ignore[import-not-found,no-redef]
+
+Threat = str | Mapping[str, JSON] | Sequence[str | Mapping[str, JSON]]
+_LISTS = ("victims", "environments", "threats", "budgets", "timings", "seeds")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The product of some lists. The run without a threat is a cell of every victim, environment and seed.
+
+    Attributes:
+        victims: references such as ``"zoo:hopper-ppo"``, or names of victims that are handed over with the plan.
+        environments: ids, or dictionaries with ``id``, ``kwargs`` and ``make`` (a function as ``module:function``);
+            without any, that of each victim's card.
+        threats: texts, dictionaries, or lists of these for stacks, innermost first.
+        budgets: arguments such as ``"eps=0.1,scale=victim"``, each given to every threat that has no budget of its own.
+        timings: texts such as ``"bernoulli(0.5)"``, each given to every threat that has no timing of its own; none is
+            at every step.
+        seeds: of the evaluations.
+        episodes, num_envs, quantize, measure, best_of, by: as for :func:`adv_wrappers.evaluate`.
+        select, device: as for :func:`adv_wrappers.load_victim`.
+    """
+
+    victims: tuple[str, ...]
+    environments: tuple[str | Mapping[str, JSON], ...] = ()
+    threats: tuple[Threat, ...] = ()
+    budgets: tuple[str, ...] = ()
+    timings: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    episodes: int = 10
+    num_envs: int | None = None
+    quantize: bool = True
+    measure: str | None = None
+    best_of: int = 1
+    by: str = "return"
+    select: str | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in _LISTS:
+            given = getattr(self, name)
+            if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+                raise ValueRangeError(f"{name} of a plan must be a list, got {given!r:.80}")
+            object.__setattr__(self, name, tuple(given))
+        if not self.victims or not self.seeds:
+            raise ValueRangeError("a plan needs at least one victim and one seed")
+        for name in ("victims", "budgets", "timings"):
+            if wrong := [item for item in getattr(self, name) if not isinstance(item, str)]:
+                raise ValueRangeError(f"{name} of a plan are texts, got {wrong[0]!r:.80}")
+        object.__setattr__(self, "seeds", tuple(integer("seed of a plan", seed, 0) for seed in self.seeds))
+        integer("episodes of a plan", self.episodes, 1)
+        for name in _LISTS:
+            texts = [json.dumps(item, sort_keys=True, default=repr) for item in getattr(self, name)]
+            if double := [text for text in texts if texts.count(text) > 1]:
+                raise ValueRangeError(f"{name} of a plan name {double[0]} twice")
+
+    def stacks(self) -> Iterator[Threat]:
+        """Every threat under every budget and timing that it takes."""
+        for threat in self.threats:
+            parts = split_stack(threat) if isinstance(threat, str) else threat
+            parts = [parts] if isinstance(parts, Mapping) else list(parts)
+            open_, untimed = any(_needs_budget(part) for part in parts), any(_takes_timing(part) for part in parts)
+            if open_ and not self.budgets:
+                raise BudgetError(f"{threat!r:.80} needs a budget: eps=... in its text, or budgets in the plan")
+            budgets, timings = self.budgets if open_ else ("",), self.timings if untimed and self.timings else ("",)
+            for budget, timing in itertools.product(budgets, timings):
+                made = [_completed(part, budget, timing) for part in parts]
+                yield " + ".join(made) if all(isinstance(part, str) for part in made) else made  # type: ignore[arg-type]
+
+
+def _needs_budget(part: str | Mapping[str, JSON]) -> bool:
+    if not isinstance(part, str):
+        return False
+    try:
+        parse_threat(part)
+    except BudgetError:
+        return True
+    return False
+
+
+def _takes_timing(part: str | Mapping[str, JSON]) -> bool:
+    if not isinstance(part, str):
+        return part.get("when") is None
+    given = [piece.partition("=")[0].strip() for piece in split_arguments(part.partition(":")[2])]
+    return not {"when", "p"} & {*given}
+
+
+def _completed(part: str | Mapping[str, JSON], budget: str, timing: str) -> str | dict[str, JSON]:
+    """A threat with a budget and a timing, where it has none of its own."""
+    timing = timing if _takes_timing(part) else ""
+    if not isinstance(part, str):
+        return dict(as_threat(part, when=timing or None).to_dict())
+    more = [budget] * (bool(budget) and _needs_budget(part)) + [f"when={timing}"] * bool(timing)
+    return part.strip() + (":" if ":" not in part else ",") * bool(more) + ",".join(more)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Grids of cells.
+
+    >>> from adv_wrappers.campaign import Plan
+    >>> plan = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise", "pgd"], budgets=["eps=0.1", "eps=0.2"])
+    >>> list(plan.grids[0].stacks())
+    ['noise:eps=0.1', 'noise:eps=0.2', 'pgd:eps=0.1', 'pgd:eps=0.2']
+    """
+
+    grids: tuple[Grid, ...]
+
+    @staticmethod
+    def of(**given: object) -> Plan:
+        """A plan of one grid, with the attributes of :class:`Grid`."""
+        return Plan.from_dict(given)
+
+    def __add__(self, other: Plan) -> Plan:
+        return Plan((*self.grids, *other.grids))
+
+    def to_dict(self) -> dict[str, JSON]:
+        """Values that JSON knows, without those that are the defaults."""
+        grids = []
+        for grid in self.grids:
+            values = {f.name: getattr(grid, f.name) for f in fields(Grid)}
+            chosen = [f.name for f in fields(Grid) if f.default is MISSING or values[f.name] != f.default]
+            grids.append(json.loads(json.dumps({name: values[name] for name in chosen})))
+        return {"grids": grids}
+
+    @staticmethod
+    def from_dict(data: object) -> Plan:
+        """A plan from a dictionary with ``grids``, a list; what stands beside it holds for every grid.
+
+        Raises:
+            ValueRangeError: for names that a grid does not have, and values that it cannot.
+        """
+        if not isinstance(data, Mapping):
+            raise ValueRangeError(f"expected a plan, a dictionary with victims and threats, got {data!r:.80}")
+        shared = {name: value for name, value in data.items() if name != "grids"}
+        grids = data.get("grids", [{}])
+        if not isinstance(grids, (list, tuple)) or not grids or not all(isinstance(grid, Mapping) for grid in grids):
+            raise ValueRangeError(f"grids of a plan are a list of dictionaries, got {grids!r:.80}")
+        known = {f.name for f in fields(Grid)}
+        made = []
+        for grid in ({**shared, **grid} for grid in grids):
+            if unknown := sorted({*grid} - known):
+                raise ValueRangeError(f"a plan has {', '.join(sorted(known))} and grids, not {', '.join(unknown)}")
+            if "victims" not in grid:
+                raise ValueRangeError("a plan needs victims, a list of references such as zoo:hopper-ppo")
+            made.append(Grid(**grid))
+        return Plan(tuple(made))
+
+    @staticmethod
+    def load(path: str | Path) -> Plan:
+        """Read a plan from a ``.json`` or ``.toml`` file.
+
+        Raises:
+            ValueRangeError: for a file that cannot be read, or holds no plan.
+        """
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+            data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        except (OSError, ValueError) as error:
+            raise ValueRangeError(f"cannot read a plan from {path}: {error}") from error
+        return Plan.from_dict(data)
+
+    def save(self, path: str | Path) -> None:
+        """Write :meth:`to_dict` as JSON or TOML, by the ending of the file's name; all of it, or nothing."""
+        path, data = Path(path), self.to_dict()
+        if path.suffix != ".toml":
+            write(path, (json.dumps(data, indent=1) + "\n").encode())
+            return
+        tables = ["\n".join(["[[grids]]", *(f"{k} = {_toml(v)}" for k, v in grid.items())]) for grid in data["grids"]]
+        write(path, ("\n\n".join(tables) + "\n").encode())
+
+
+def _toml(value: JSON) -> str:
+    """A value as TOML writes it; its texts, numbers and lists are those of JSON."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,83 @@
+"""Plans: their products, their files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from adv_wrappers.campaign import Grid, Plan
+from adv_wrappers.errors import BudgetError, OutputError, ValueRangeError
+
+VICTIM = "zoo:cartpole-dqn"
+WHOLE = {
+    "victims": [VICTIM, "zoo:hopper-ppo"],
+    "environments": ["CartPole-v1", {"id": "Hopper-v5", "kwargs": {"reset_noise_scale": 0.1}, "make": "os:getcwd"}],
+    "threats": ["noise", "pgd:eps=0.1 + action-flip:p=0.5", {"type": "threat"}, ["max-diff", "action-noise:eps=0.1"]],
+    "budgets": ["eps=0.1", "eps=0.2,scale=victim"], "timings": ["bernoulli(0.5)", "every(2)"], "seeds": [0, 3],
+    "episodes": 7, "num_envs": 3, "quantize": False, "measure": "0=1", "best_of": 2, "by": "loss", "select": "sample",
+}  # fmt: skip
+
+
+def test_a_plan_is_the_same_after_a_file(tmp_path):
+    plan = Plan.of(**WHOLE) + Plan.of(victims=["zoo:pong-ppo"])
+    for name in ("plan.json", "plan.toml"):
+        plan.save(tmp_path / name)
+        assert Plan.load(tmp_path / name) == plan
+    assert json.loads((tmp_path / "plan.json").read_text())["grids"][1] == {"victims": ["zoo:pong-ppo"]}
+    assert Plan.from_dict(plan.to_dict()) == plan
+
+
+def test_what_stands_beside_grids_holds_for_all(tmp_path):
+    (tmp_path / "plan.toml").write_text(
+        f'victims = ["{VICTIM}"]\nseeds = [0, 1]\n[[grids]]\nthreats = ["noise:eps=0.1"]\n[[grids]]\nseeds = [2]\n'
+    )
+    assert Plan.load(tmp_path / "plan.toml").grids == (
+        Grid((VICTIM,), threats=("noise:eps=0.1",), seeds=(0, 1)), Grid((VICTIM,), seeds=(2,)),
+    )  # fmt: skip
+
+
+def test_budgets_and_timings_are_given_to_threats_that_have_none():
+    grid = Grid(
+        (VICTIM,),
+        threats=("noise", "pgd:eps=0.3", "max-diff:steps=2,when=every(3)", "rotation:degrees=3", "action-flip"),
+        budgets=("eps=0.1", "eps=0.2"), timings=("every(2)",),
+    )  # fmt: skip
+    assert list(grid.stacks()) == [
+        "noise:eps=0.1,when=every(2)", "noise:eps=0.2,when=every(2)", "pgd:eps=0.3,when=every(2)",
+        "max-diff:steps=2,when=every(3),eps=0.1", "max-diff:steps=2,when=every(3),eps=0.2",
+        "rotation:degrees=3,when=every(2)", "action-flip:when=every(2)",
+    ]  # fmt: skip
+    stack = Grid((VICTIM,), threats=("noise + action-noise:eps=0.3",), budgets=("eps=0.1",))
+    assert list(stack.stacks()) == ["noise:eps=0.1 + action-noise:eps=0.3"]
+    with pytest.raises(BudgetError, match=r"noise' needs a budget: .* or budgets in the plan"):
+        list(Grid((VICTIM,), threats=("noise",)).stacks())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"victims": []}, "at least one victim"), ({"victims": VICTIM}, "victims of a plan must be a list"),
+        ({"seeds": []}, "one seed"), ({"seeds": [-1]}, "seed of a plan"),
+        ({"seeds": [0, 0]}, "seeds of a plan name 0 twice"),
+        ({"threats": ["noise:eps=1"] * 2}, "name \"noise:eps=1\" twice"),
+        ({"victims": [3]}, "victims of a plan are texts"),
+        ({"episodes": 0}, "episodes of a plan"), ({"eps": 0.1}, "a plan has .* not eps"),
+        ({"grids": []}, "grids of a plan"),
+        ({"grids": [3]}, "grids of a plan"), ({"budgets": [0.1]}, "budgets of a plan are texts"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(change, message):
+    with pytest.raises(ValueRangeError, match=message):
+        Plan.from_dict({"victims": [VICTIM]} | change)
+
+
+def test_files_that_hold_no_plan(tmp_path):
+    for name, text in (("a.toml", "victims = ["), ("b.json", "{"), ("c.json", "[]"), ("d.json", "{}")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueRangeError, match="plan"):
+            Plan.load(tmp_path / name)
+    with pytest.raises(ValueRangeError, match="cannot read a plan"):
+        Plan.load(tmp_path / "none.toml")
+    with pytest.raises(OutputError):
+        Plan.of(victims=[VICTIM]).save(tmp_path / "a.toml" / "plan.toml")
