@@ -51,6 +51,10 @@ class OutputError(AdvWrappersError, OSError):
     report: Any = None
 
 
+class StoreError(AdvWrappersError, RuntimeError):
+    """A store of rows that is damaged, of another form, or something else."""
+
+
 class WorkerError(AdvWrappersError, RuntimeError):
     """A worker process that died, or something that cannot be sent to one."""
 

@@ -1,0 +1,348 @@
+"""A store of rows: one SQLite file, which may be shared by several runs and survives their deaths.
+
+Every cell has one row, written in one transaction as soon as it is played. The journal is a write-ahead log with
+``synchronous=NORMAL``: a process that is killed loses nothing that was committed, and a machine that loses its power at
+most the last rows. The file lies on a local disk: a write-ahead log does not work on network file systems.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import JSON
+from adv_wrappers.errors import AdvWrappersError, OutputError, StoreError
+from adv_wrappers.evaluation.checks import find_warnings
+from adv_wrappers.evaluation.environments import minimum_of
+from adv_wrappers.evaluation.report import Report, Row, compared, outcome_of
+from adv_wrappers.evaluation.resume import rows_by_key
+from adv_wrappers.evaluation.threat_stacks import ThreatStack
+from adv_wrappers.formatting import unique
+from adv_wrappers.victims import load_victim
+
+SCHEMA = 1  # the user_version of the file
+_APPLICATION = 0x61647657  # "advW", by which the file is known as a store
+_TABLES = """
+CREATE TABLE runs (id TEXT PRIMARY KEY, about TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE cells (
+    key TEXT PRIMARY KEY, name TEXT NOT NULL, run TEXT, row TEXT, error TEXT, seconds REAL, worker TEXT, finished REAL
+);
+CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, heartbeat REAL NOT NULL) WITHOUT ROWID;
+"""
+_HEARTBEAT = 5.0  # seconds between two signs of life of a run
+_STALE = 60.0  # seconds without one, after which the claims of a run on another machine are free
+_BUSY = 60.0  # seconds to wait for another writer
+_SHARED_BY_ROWS = (
+    "versions", "seed", "episode_seeds", "git", "device", "victim", "env", "episodes", "num_envs", "quantize",
+    "measure", "by",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PlayedCell:
+    """What became of a cell.
+
+    Attributes:
+        key: its key.
+        name: its text.
+        about: what a report says of all its rows; None where there is an error.
+        row: its row, or None.
+        error: kind and text of the error that it ended with, or None.
+        seconds: wall clock of the playing.
+        worker: the process that played it, as ``host:pid``.
+    """
+
+    key: str
+    name: str
+    about: Mapping[str, JSON] | None
+    row: Row | None
+    error: str | None
+    seconds: float
+    worker: str
+
+
+def process_name() -> str:
+    """This process, as ``host:pid:start``; the start tells it from an earlier one with its number."""
+    return f"{socket.gethostname()}:{os.getpid()}:{_start_of(os.getpid())}"
+
+
+def _start_of(pid: int) -> str:
+    """When a process began, in ticks of the machine; 0 where that is not known."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+    return "0"
+
+
+def _is_gone(owner: str) -> bool:
+    """Whether a process of this machine is known to be no longer there."""
+    host, pid, start = owner.rsplit(":", 2)
+    if host != socket.gethostname() or not Path("/proc/self/stat").exists():
+        return False
+    return _start_of(int(pid)) != start
+
+
+class Store:
+    """The rows of one file. One thread writes; a second connection keeps the claims of this process alive.
+
+    Args:
+        path: the file, which is made where it is missing.
+
+    Raises:
+        StoreError: for a file that is damaged, no store, or of a newer release.
+        OutputError: for one that cannot be written to.
+
+    >>> from adv_wrappers.campaign import Plan, Store, run
+    >>> plan = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise:eps=0.1"], seeds=[0, 1], episodes=2)
+    >>> with Store(":memory:") as store:
+    ...     summary = run(plan, store)
+    ...     reports = store.reports()
+    >>> summary.played, [report.seed for report in reports]
+    (4, [0, 1])
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path, self.owner = Path(path), process_name()
+        self._own_memory = str(path) == ":memory:"
+        self._about: dict[str, str] = {}  # ids of runs that the file has, by their text
+        self._claimed: set[str] = set()
+        self._ended = threading.Event()
+        if not self._own_memory:
+            with _named_errors(self.path), contextlib.suppress(FileExistsError):
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+        with _named_errors(self.path):
+            self._connection = self._connect()
+            self._open()
+        if not self._own_memory:
+            threading.Thread(target=self._keep_alive, daemon=True).start()
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None)
+
+    def _open(self) -> None:
+        """Check the file, or make its tables: in one transaction, as another run may do so at the same moment."""
+        execute = self._connection.execute
+        try:
+            with self._transaction():  # raises for a file that cannot be written to
+                tables = {name for (name,) in execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+                (form,), (version,) = (
+                    execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+                )
+                if not tables:
+                    for statement in _TABLES.split(";")[:-1]:
+                        execute(statement)
+                    execute(f"PRAGMA application_id = {_APPLICATION}")
+                    execute(f"PRAGMA user_version = {SCHEMA}")
+                elif form != _APPLICATION:
+                    raise StoreError(f"{self.path} is a database of something else, with {', '.join(sorted(tables))}")
+                elif version != SCHEMA:
+                    newer = (
+                        "a newer release of adv_wrappers wrote it" if version > SCHEMA else "an older release wrote it"
+                    )
+                    raise StoreError(f"{self.path} has form {version} and not {SCHEMA}: {newer}")
+                else:
+                    execute("DELETE FROM claims WHERE owner = ?", (self.owner,))
+            execute("PRAGMA journal_mode = WAL")
+            execute("PRAGMA synchronous = NORMAL")
+        except BaseException:
+            self._connection.close()
+            raise
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with _named_errors(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def _keep_alive(self) -> None:
+        """Renew the claims of this process until the store is closed."""
+        with contextlib.closing(self._connect()) as connection:
+            while not self._ended.wait(_HEARTBEAT):
+                with contextlib.suppress(sqlite3.Error):  # the next one may succeed, and a claim outlives a few
+                    connection.execute(
+                        "UPDATE claims SET heartbeat = ? WHERE owner = ?", (time.time(), self.owner)
+                    )  # fmt: skip
+
+    def claim(self, keys: Sequence[str]) -> list[str]:
+        """Those of the keys that have no row, and that no other living process has claimed; they are claimed now."""
+        now, found = time.time(), []
+        with self._transaction():
+            for key in keys:
+                if self._connection.execute("SELECT 1 FROM cells WHERE key = ? AND error IS NULL", (key,)).fetchone():
+                    continue
+                held = self._connection.execute("SELECT owner, heartbeat FROM claims WHERE key = ?", (key,)).fetchone()
+                if held and held[0] != self.owner and now - held[1] < _STALE and not _is_gone(held[0]):
+                    continue
+                self._connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", (key, self.owner, now))
+                found.append(key)
+        return found
+
+    def release(self, keys: Iterable[str]) -> None:
+        """Give up claims of this process."""
+        with self._transaction():
+            pairs = [(key, self.owner) for key in keys]
+            self._connection.executemany("DELETE FROM claims WHERE key = ? AND owner = ?", pairs)
+
+    def add(self, played: Sequence[PlayedCell]) -> None:
+        """Write what became of some cells, all or none, and give up their claims; a row is never replaced by an error.
+
+        Raises:
+            OutputError: where that cannot be written, with the cells as its ``report``.
+        """
+        try:
+            with self._transaction():
+                for cell in played:
+                    self._add(cell)
+        except OutputError as error:
+            error.report = list(played)
+            raise
+
+    def _add(self, cell: PlayedCell) -> None:
+        execute = self._connection.execute
+        run = None if cell.about is None else self._run(cell.about)
+        row = None if cell.row is None else json.dumps(cell.row, allow_nan=False)
+        values = (cell.key, cell.name, run, row, cell.error, cell.seconds, cell.worker, time.time())
+        execute(
+            "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET run = excluded.run, "
+            "row = excluded.row, error = excluded.error, seconds = excluded.seconds, worker = excluded.worker, "
+            "finished = excluded.finished WHERE cells.error IS NOT NULL", values,
+        )  # fmt: skip
+        execute("DELETE FROM claims WHERE key = ?", (cell.key,))
+
+    def _run(self, about: Mapping[str, JSON]) -> str:
+        """The id of what a report says of all its rows, which is written where it is new."""
+        text = json.dumps({key: about[key] for key in _SHARED_BY_ROWS}, sort_keys=True, default=repr)
+        if text not in self._about:
+            id = sha256(text.encode()).hexdigest()[:16]
+            self._connection.execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", (id, text))
+            if len(self._about) >= 64:  # cells come in the order of their runs
+                self._about.clear()
+            self._about[text] = id
+        return self._about[text]
+
+    def done(self, keys: Iterable[str]) -> set[str]:
+        """Those of the keys that have a row."""
+        with _named_errors(self.path):
+            find = "SELECT 1 FROM cells WHERE key = ? AND error IS NULL"
+            return {key for key in keys if self._connection.execute(find, (key,)).fetchone()}
+
+    def errors(self) -> dict[str, str]:
+        """By the name of a cell that failed, kind and text of its error."""
+        with _named_errors(self.path):
+            return dict(
+                self._connection.execute("SELECT name, error FROM cells WHERE error IS NOT NULL ORDER BY rowid")
+            )
+
+    def rows(self) -> Iterator[tuple[dict[str, JSON], Row]]:
+        """Of every row what a report says of all its rows, and the row, as :func:`measured_row` made it."""
+        find = "SELECT runs.about, cells.row FROM cells JOIN runs ON runs.id = cells.run ORDER BY cells.rowid"
+        with _named_errors(self.path):
+            for about, row in self._connection.execute(find):
+                yield json.loads(about), json.loads(row)
+
+    def reports(self) -> list[Report]:
+        """A report of every victim, environment and seed, with the warnings of :mod:`adv_wrappers.evaluation.checks`.
+
+        Rows whose run without a threat is not there (yet) have nothing to be compared with, and are in none.
+        """
+        groups: dict[str, tuple[dict[str, JSON], list[Row]]] = {}
+        for about, row in self.rows():
+            groups.setdefault(json.dumps(about, sort_keys=True), (about, []))[1].append(row)
+        found = []
+        for about, rows in groups.values():
+            clean = [row for row in rows if not row["layers"]]
+            if clean:
+                found.append(_report(about, [*clean, *(row for row in rows if row["layers"])]))
+        return found
+
+    def add_folder(self, folder: str | Path) -> int:
+        """Take over the rows that ``evaluate(out=...)`` left in a folder; returns how many are new.
+
+        Raises:
+            ValueRangeError: for a file of its name that is no report.
+        """
+        found: dict[str, PlayedCell] = {}
+        for path in sorted(Path(folder).glob("report*.json")):
+            report = Report.from_json(path)
+            about = report.to_dict()
+            for key, row in rows_by_key(report).items():
+                if key is not None:
+                    seconds = row["ms_per_step"] * row["mean_length"] * row["episodes"] / 1000
+                    found[key] = PlayedCell(key, row["threat"], about, row, None, seconds, str(path))
+        new = [cell for key, cell in found.items() if key not in self.done([key])]
+        self.add(new)
+        return len(new)
+
+    def __len__(self) -> int:
+        with _named_errors(self.path):
+            return int(self._connection.execute("SELECT COUNT(*) FROM cells WHERE error IS NULL").fetchone()[0])
+
+    def close(self) -> None:
+        """Give up what this process has claimed, and close the file."""
+        if not self._ended.is_set():
+            self._ended.set()
+            with contextlib.suppress(AdvWrappersError), self._transaction():
+                self._connection.execute("DELETE FROM claims WHERE owner = ?", (self.owner,))
+            self._connection.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _report(about: Mapping[str, JSON], rows: Sequence[Row]) -> Report:
+    """The report of some rows, the clean one first."""
+    names = unique(row["threat"] for row in rows)
+    rows = [{**row, "threat": name} for row, name in zip(rows, names, strict=True)]
+    lowest = minimum_of(about["env"]["id"])
+    minimum = {"kind": "unknown" if lowest is None else "fixed", "value": lowest}
+    made = Report(**{**about, "episode_seeds": tuple(about["episode_seeds"])}, warnings=(), minimum=minimum,
+                  threats=compared(rows, lowest, lowest))  # fmt: skip
+    return replace(made, warnings=tuple(_warnings(made)))
+
+
+def _warnings(report: Report) -> list[str]:
+    """The warnings of a report, for which its victim and threats are loaded again."""
+    ref = report.victim["ref"]
+    try:
+        victim = load_victim(ref, select=report.victim["select"])
+        stacks = [
+            ThreatStack(row["threat"], tuple(map(ThreatModel.from_dict, row["layers"])), row["transfer"])
+            for row in report.threats
+        ]
+        outcomes = [outcome_of(stack, row) for stack, row in zip(stacks, report.threats, strict=True)]
+        return find_warnings(outcomes, victim, report.env["id"])
+    except AdvWrappersError as error:
+        return [f"nothing was checked, as {ref} or a threat cannot be loaded: {error}"]
+
+
+@contextlib.contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    """Errors of SQLite as those of this package."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise OutputError(f"cannot write the store {path}: {error}") from error
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"{path} is damaged, or no store: {error}") from error
+    except OSError as error:
+        if isinstance(error, AdvWrappersError):
+            raise
+        raise OutputError(f"cannot write the store {path}: {(error.strerror or str(error)).lower()}") from error

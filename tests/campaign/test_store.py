@@ -1,0 +1,159 @@
+"""The store: rows are written once, claims end with their process, and files that are none are named."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+import adv_wrappers as adv
+from adv_wrappers.campaign import Plan, Store, run
+from adv_wrappers.campaign.store import PlayedCell, process_name
+from adv_wrappers.errors import OutputError, StoreError, ValueRangeError
+
+DQN = "zoo:cartpole-dqn"
+PLAN = Plan.of(victims=[DQN], threats=["noise:eps=0.2", "pgd:eps=0.2"], seeds=[0, 1], episodes=2)
+ERROR = PlayedCell("b", "cell b", None, None, "ValueError: no", 1.0, "here:1")
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    path = tmp_path_factory.mktemp("store") / "rows.db"
+    with Store(path) as store:
+        run(PLAN, store)
+    return path
+
+
+def test_reports_are_those_of_evaluations(filled):
+    with Store(filled) as store:
+        found = store.reports()
+        assert len(store) == 6 and [report.seed for report in found] == [0, 1]
+    for report in found:
+        own = adv.evaluate(DQN, "CartPole-v1", ["noise:eps=0.2", "pgd:eps=0.2"], episodes=2, seed=report.seed)
+        untimed = [[{**row, "ms_per_step": 0} for row in which.threats] for which in (report, own)]
+        assert untimed[0] == untimed[1] and report.warnings == own.warnings and report.minimum == own.minimum
+        assert report.episode_seeds == own.episode_seeds and report.num_envs == own.num_envs
+
+
+def test_rows_of_folders_are_taken_over(tmp_path):
+    adv.evaluate(DQN, "CartPole-v1", ["noise:eps=0.2"], episodes=2, out=tmp_path / "old")
+    adv.evaluate(DQN, "CartPole-v1", ["pgd:eps=0.2"], episodes=2, out=tmp_path / "old", resume=True)
+    with Store(tmp_path / "rows.db") as store:
+        assert store.add_folder(tmp_path / "old") == 3 and store.add_folder(tmp_path / "old") == 0
+        assert run(PLAN, store).known == 3
+        (tmp_path / "old" / "report-9.json").write_text("{}")
+        with pytest.raises(ValueRangeError):
+            store.add_folder(tmp_path / "old")
+
+
+def test_a_row_is_written_once_and_an_error_gives_way_to_it(filled, tmp_path):
+    with Store(filled) as store:
+        (about, row), *_ = store.rows()
+    with Store(tmp_path / "rows.db") as store:
+        store.add([ERROR, PlayedCell("a", "cell a", about, row, None, 1.0, "here:1")])
+        assert store.errors() == {"cell b": "ValueError: no"} and len(store) == 1 and store.done("ab") == {"a"}
+        store.add([PlayedCell("b", "cell b", about, row, None, 1.0, "here:2")])
+        store.add([PlayedCell("a", "cell a", None, None, "ValueError: later", 1.0, "here:2")])
+        assert store.errors() == {} and len(store) == 2
+
+
+def test_claims_keep_others_out_until_their_process_is_gone(tmp_path):
+    path = tmp_path / "rows.db"
+    with Store(path) as first, Store(path) as second:
+        second.owner = "elsewhere:1:1"
+        assert first.claim(["a", "b"]) == ["a", "b"] and second.claim(["a", "b", "c"]) == ["c"]
+        first.release(["a"])
+        assert second.claim(["a", "b"]) == ["a"]
+        first.add([ERROR])
+        assert second.claim(["b"]) == ["b"]  # a cell that failed is tried again
+    script = f"""
+from adv_wrappers.campaign import Store
+import os, signal
+store = Store({str(path)!r})
+print(store.claim(["d"]), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "['d']\n"
+    with Store(path) as store:
+        held = store._connection.execute("SELECT key FROM claims").fetchall()
+        assert ("d",) in held and store.claim(["d"]) == ["d"]
+        store._connection.execute("UPDATE claims SET owner = 'elsewhere:1:1', heartbeat = heartbeat - 30")
+        assert store.claim(["d"]) == []  # on another machine, heard of half a minute ago
+        store._connection.execute("UPDATE claims SET heartbeat = heartbeat - 60")
+        assert store.claim(["d"]) == ["d"]
+
+
+def test_a_process_is_known_by_its_start():
+    host, pid, start = process_name().rsplit(":", 2)
+    assert int(pid) == os.getpid() and int(start) >= 0 and host
+
+
+def write_database(path, *statements):
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+def test_files_that_are_no_stores_are_named(tmp_path, filled):
+    (tmp_path / "text.db").write_text("rows " * 1000)
+    with pytest.raises(StoreError, match=r"text.db is damaged, or no store"):
+        Store(tmp_path / "text.db")
+    write_database(tmp_path / "other.db", "CREATE TABLE songs (name TEXT)")
+    with pytest.raises(StoreError, match=r"database of something else, with songs"):
+        Store(tmp_path / "other.db")
+    Store(tmp_path / "newer.db").close()
+    write_database(tmp_path / "newer.db", "PRAGMA user_version = 2")
+    with pytest.raises(StoreError, match=r"form 2 and not 1: a newer release"):
+        Store(tmp_path / "newer.db")
+    with pytest.raises(OutputError, match="cannot write the store"):
+        Store(tmp_path / "text.db" / "rows.db")
+
+
+def test_a_damaged_page_is_named(filled, tmp_path):
+    data = bytearray(filled.read_bytes())
+    data[4096:] = os.urandom(len(data) - 4096)
+    (tmp_path / "rows.db").write_bytes(data)
+    with pytest.raises(StoreError, match="damaged"), Store(tmp_path / "rows.db") as store:
+        store.reports()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes to read-only files")
+def test_a_file_without_permission(filled, tmp_path):
+    (tmp_path / "rows.db").write_bytes(filled.read_bytes())
+    os.chmod(tmp_path / "rows.db", 0o444)
+    with pytest.raises(OutputError, match="cannot write the store"):
+        Store(tmp_path / "rows.db")
+
+
+def test_a_full_disk_hands_the_rows_back(filled, tmp_path):
+    with Store(filled) as store:
+        rows = list(store.rows())
+    with Store(tmp_path / "rows.db") as store:
+        pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+        store._connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+        played = [PlayedCell(str(i), "", about, row, None, 1.0, "") for i, (about, row) in enumerate(rows * 5)]
+        with pytest.raises(OutputError, match="full") as raised:
+            store.add(played)
+        assert raised.value.report == played and len(store) == 0
+
+
+def test_rows_without_a_clean_run_are_in_no_report(filled, tmp_path):
+    with Store(filled) as store:
+        rows = [(about, row) for about, row in store.rows() if row["layers"]]
+    with Store(tmp_path / "rows.db") as store:
+        store.add([PlayedCell(str(i), "", about, row, None, 1.0, "") for i, (about, row) in enumerate(rows)])
+        assert len(store) == 4 and store.reports() == []
+
+
+def test_a_victim_that_is_not_there_any_more_is_said(tmp_path):
+    agent = adv.load_victim(DQN)
+    agent.ref = "card:/nowhere"
+    plan = Plan.of(victims=["mine"], environments=["CartPole-v1"], threats=["noise:eps=0.2"], episodes=2)
+    with Store(tmp_path / "rows.db") as store:
+        run(plan, store, victims={"mine": agent})
+        assert "nothing was checked, as card:/nowhere" in store.reports()[0].warnings[0]
