@@ -68,6 +68,16 @@ def pickled(what: str, value: object) -> bytes:
         ) from error
 
 
+def pool_of(workers: int) -> ProcessPoolExecutor:
+    """The processes of this number of workers, which are kept until :func:`discard`; :func:`warm_pool` sees to that."""
+    with _lock:
+        if workers not in _pools:
+            _pools[workers] = ProcessPoolExecutor(
+                workers, multiprocessing.get_context("spawn"), _begin, (torch.get_default_dtype(),)
+            )
+        return _pools[workers]
+
+
 @contextlib.contextmanager
 def warm_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """The processes of this number of workers, which are kept; after an interruption, or a death, new ones.
@@ -75,22 +85,17 @@ def warm_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     Raises:
         WorkerError: where a worker died, as by a lack of memory.
     """
-    with _lock:
-        if workers not in _pools:
-            _pools[workers] = ProcessPoolExecutor(
-                workers, multiprocessing.get_context("spawn"), _begin, (torch.get_default_dtype(),)
-            )
-        pool = _pools[workers]
+    pool = pool_of(workers)
     try:
         yield pool
     except BrokenExecutor as error:
-        _discard(workers, pool)
+        discard(workers, pool)
         raise WorkerError(
             f"one of {workers} worker processes died: out of memory, killed, or, where none ever began, a script whose "
             f'calls are not under `if __name__ == "__main__":`'
         ) from error
     except BaseException:
-        _discard(workers, pool)
+        discard(workers, pool)
         raise
 
 
@@ -110,7 +115,7 @@ def call_in_worker(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) 
         raise
 
 
-def _discard(workers: int, pool: ProcessPoolExecutor) -> None:
+def discard(workers: int, pool: ProcessPoolExecutor) -> None:
     """End the processes of a pool now, whatever they are doing."""
     with _lock:
         if _pools.get(workers) is pool:

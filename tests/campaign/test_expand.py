@@ -1,0 +1,87 @@
+"""The cells of a plan: their keys, what does not apply, and what is refused before anything is played."""
+
+from __future__ import annotations
+
+import pytest
+
+import adv_wrappers as adv
+from adv_wrappers.campaign import Plan, expand
+from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.resume import rows_by_key
+from tests.evaluation.agents import balancing
+
+DQN, HOPPER = "zoo:cartpole-dqn", "zoo:hopper-ppo"
+
+
+def cells(**given):
+    return expand(Plan.of(**given)).cells
+
+
+def test_keys_are_those_of_the_rows_of_an_evaluation(tmp_path):
+    how = {"episodes": 3, "num_envs": 2}
+    threats = ["pgd:eps=0.1", "noise:eps=0.1,when=every(2) + action-flip:p=0.5"]
+    mine = {cell.key: cell.name for cell in cells(victims=[DQN], threats=threats, seeds=[4], **how)}
+    report = adv.evaluate(DQN, "CartPole-v1", threats, seed=4, **how)
+    assert {key: row["threat"] for key, row in rows_by_key(report).items()} == mine
+    more = {"best_of": 2, "measure": "height=1.4", "episodes": 1}
+    walker = {cell.key for cell in cells(victims=["zoo:walker-stand-sac"], threats=["noise:eps=0.1"], **more)}
+    report = adv.evaluate(
+        "zoo:walker-stand-sac", "dm_control/walker-stand-v0", ["noise:eps=0.1"], **more
+    )  # fmt: skip
+    assert {*rows_by_key(report)} == walker
+
+
+def test_the_product_and_its_order():
+    found = cells(victims=[DQN, HOPPER], threats=["noise", "max-diff"], budgets=["eps=0.1"], seeds=[3, 1], episodes=1)
+    assert [(cell.victim, cell.seed, cell.name) for cell in found] == [
+        (victim, seed, name) for victim in (DQN, HOPPER) for seed in (3, 1)
+        for name in ("none", "noise:eps=0.1", "max-diff:eps=0.1")
+    ]  # fmt: skip
+    assert [cell.env for cell in found] == ["CartPole-v1"] * 6 + ["Hopper-v5"] * 6  # those of their cards
+
+
+def test_what_does_not_apply_is_left_out_with_the_reason():
+    found = expand(Plan.of(victims=[DQN, HOPPER], threats=["pgd:eps=0.1"], environments=["CartPole-v1", "Hopper-v5"]))
+    assert [(cell.victim, cell.env, cell.name) for cell in found.cells] == [
+        (DQN, "CartPole-v1", "none"), (DQN, "CartPole-v1", "pgd:eps=0.1"), (HOPPER, "Hopper-v5", "none"),
+    ]  # fmt: skip
+    assert {*found.left_out} == {
+        f"{DQN} on Hopper-v5",
+        f"{HOPPER} on CartPole-v1",
+        f"{HOPPER} on Hopper-v5, pgd:eps=0.1",
+    }
+    assert "use max-diff" in found.left_out[f"{HOPPER} on Hopper-v5, pgd:eps=0.1"]
+
+
+def test_cells_of_one_kind_differ_in_seed_and_budget():
+    found = cells(victims=[DQN], threats=["noise", "pgd"], budgets=["eps=0.1", "eps=0.2"], seeds=[0, 1])
+    assert len(found) == 10 and len({cell.kind for cell in found}) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"victims": ["zoo:nobody"]}, VictimError, "no agent 'nobody' in the zoo"),
+        ({"environments": ["Nowhere-v0"]}, SpaceError, "Nowhere"),
+        ({"environments": ["Hopper-v5"]}, VictimError, "is for observation space"),
+        ({"environments": [{"kwargs": {}}]}, SpaceError, "an environment of a plan is"),
+        ({"environments": [{"id": "CartPole-v1", "make": "os"}]}, SpaceError, "expected module:function"),
+        ({"environments": [{"id": "CartPole-v1", "make": "nowhere:f"}]}, SpaceError, "cannot import nowhere:f"),
+        ({"environments": [{"id": "CartPole-v1", "make": "os:sep"}]}, SpaceError, "is no function"),
+        ({"threats": ["noise:eps=-1"]}, BudgetError, "-1"), ({"threats": ["nonsense:eps=1"]}, ThreatError, "nonsense"),
+        ({"victims": ["zoo:pong-ppo"], "threats": ["noise:eps=0.5"]}, BudgetError, "grey level"),
+        ({"threats": ["noise:eps=0.1", "noise: eps=0.1"]}, ValueRangeError, "two cells of one key: zoo:cart"),
+        ({"victims": [HOPPER], "threats": ["pgd:eps=0.1"]}, ThreatError, "no cell of the plan applies: .* max-diff"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused(change, error, message):
+    with pytest.raises(error, match=message):
+        cells(**({"victims": [DQN]} | change))
+
+
+def test_victims_that_are_handed_over():
+    plan = Plan.of(victims=["mine"], environments=["CartPole-v1"], threats=["noise:eps=0.1"])
+    first, second = (expand(plan, {"mine": balancing(sharpness=sharp)}).cells for sharp in (4.0, 2.0))
+    assert len(first) == 2 and not {cell.key for cell in first} & {cell.key for cell in second}
+    with pytest.raises(VictimError, match="has no card that names its environment"):
+        expand(Plan.of(victims=["mine"]), {"mine": balancing()})

@@ -1,0 +1,187 @@
+"""run: equal rows whoever plays, several runs on one store, deaths, failures and interruptions."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import closing
+
+import gymnasium as gym
+import pytest
+
+from adv_wrappers.campaign import Plan, Store, expand, run
+from adv_wrappers.campaign.play_cell import CellPlayer, Processes
+from adv_wrappers.errors import OutputError, ValueRangeError, WorkerError
+from tests.evaluation.agents import balancing
+
+DQN, HOPPER = "zoo:cartpole-dqn", "zoo:hopper-ppo"
+PLAN = Plan.of(
+    victims=[DQN, HOPPER], threats=["noise", "max-diff:steps=2"], budgets=["eps=0.1"], seeds=[0, 1], episodes=2
+)
+SHORT = {"id": "CartPole-v1", "kwargs": {"max_episode_steps": 20}}
+MANY = Plan.of(victims=[DQN], environments=[SHORT], threats=["noise:eps=0.1"], seeds=range(60), episodes=1)
+
+
+def rows(store):
+    """Every row without its time, by what it is."""
+    found = {}
+    for about, row in store.rows():
+        what = (about["victim"]["ref"], about["seed"], row["threat"])
+        assert what not in found
+        found[what] = {**row, "ms_per_step": 0}
+    return found
+
+
+class Failing(gym.Wrapper):
+    """CartPole of 20 steps that raises, or kills its process, at a step."""
+
+    def __init__(self, how, at):
+        super().__init__(gym.make("CartPole-v1", max_episode_steps=20))
+        self.how, self.at, self.steps = how, at, 0
+
+    def reset(self, **given):
+        self.steps = 0
+        return super().reset(**given)
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == self.at and self.how == "raises":
+            raise RuntimeError("no more")
+        if self.steps == self.at and self.how == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+def failing(how):
+    environment = {"id": "CartPole-v1", "kwargs": {"how": how}, "make": f"{__name__}:make_failing"}
+    return Plan.of(victims=[DQN], environments=[environment], episodes=1)
+
+
+def make_failing(id, how):
+    return Failing(how, 3)
+
+
+def test_processes_play_the_same_rows(tmp_path):
+    seen = []
+    with Store(tmp_path / "one.db") as one, Store(tmp_path / "two.db") as two:
+        first = run(PLAN, one, progress=lambda *at: seen.append(at))
+        second = run(PLAN, two, workers=2)
+        assert rows(one) == rows(two) and len(rows(one)) == 12
+        assert first.played == second.played == 12 and not first.failed and first.known == 0
+        assert run(PLAN, two, workers=2).known == 12 and seen[0] == (0, 0, 12) and seen[-1] == (12, 0, 12)
+    assert "12 cells played" in str(first)
+
+
+def test_two_runs_share_a_store(tmp_path):
+    script = f"""
+from adv_wrappers.campaign import Plan, Store, run
+from tests.campaign.test_run import MANY
+with Store({str(tmp_path / "rows.db")!r}) as store:
+    print(run(MANY, store).played)
+"""
+    given = {"stdout": subprocess.PIPE, "text": True, "cwd": os.getcwd(), "env": {**os.environ, "PYTHONPATH": "."}}
+    both = [subprocess.Popen([sys.executable, "-c", script], **given) for _ in range(2)]
+    played = [int(process.communicate(timeout=300)[0]) for process in both]
+    with Store(tmp_path / "rows.db") as store, Store(":memory:") as alone:
+        run(MANY, alone)
+        assert sum(played) == 120 and rows(store) == rows(alone)
+
+
+def test_a_run_that_is_killed_goes_on(tmp_path):
+    script = f"""
+import os, signal
+from adv_wrappers.campaign import Store, run
+from tests.campaign.test_run import MANY
+with Store({str(tmp_path / "rows.db")!r}) as store:
+    run(MANY, store, progress=lambda done, *_: done >= 40 and os.kill(os.getpid(), signal.SIGKILL))
+"""
+    killed = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": "."}, timeout=300)
+    assert killed.returncode == -signal.SIGKILL
+    with Store(tmp_path / "rows.db") as store, Store(":memory:") as alone:
+        again = run(MANY, store)
+        run(MANY, alone)
+        assert 40 <= again.known < 120 and again.known + again.played == 120 and rows(store) == rows(alone)
+
+
+def test_a_cell_that_fails_is_kept_with_its_error_and_tried_again(tmp_path):
+    plan = failing("raises") + PLAN
+    with Store(tmp_path / "rows.db") as store:
+        found = run(plan, store)
+        name = f"{DQN} on CartPole-v1, none, seed 0"
+        assert found.played == 12 and found.failed == {name: "RuntimeError: no more"} == store.errors()
+        assert run(plan, store).known == 12
+    assert "1 failed" in str(found)
+
+
+def test_a_process_that_dies_is_replaced(tmp_path):
+    plan = failing("dies") + Plan.of(victims=[DQN], environments=[SHORT], seeds=range(5), episodes=1)
+    with Store(tmp_path / "rows.db") as store:
+        found = run(plan, store, workers=2)
+        assert found.played == 5
+        assert [*found.failed.values()] == ["WorkerError: the process that plays it died 3 times"]
+
+
+def test_victims_that_are_handed_over(tmp_path):
+    plan = Plan.of(victims=["mine"], environments=[SHORT], threats=["noise:eps=0.1"], episodes=2)
+    with Store(tmp_path / "one.db") as one, Store(tmp_path / "two.db") as two:
+        run(plan, one, victims={"mine": balancing()})
+        run(plan, two, 2, victims={"mine": balancing()})
+        assert rows(one) == rows(two)
+
+    class Local(type(balancing())):
+        pass
+
+    agent = balancing()
+    agent.__class__ = Local
+    with Store(":memory:") as store, pytest.raises(WorkerError, match="the victim mine cannot be sent"):
+        run(plan, store, 2, victims={"mine": agent})
+
+
+def test_an_interruption_gives_claims_back(tmp_path):
+    def stop(done, *_):
+        if done >= 3:
+            raise KeyboardInterrupt
+
+    with Store(tmp_path / "rows.db") as store:
+        with pytest.raises(KeyboardInterrupt):
+            run(MANY, store, progress=stop)
+        assert len(store) >= 3
+        left = [cell.key for cell in expand(MANY).cells]
+        with Store(tmp_path / "rows.db") as other:
+            other.owner = "elsewhere:1:1"
+            assert len(other.claim(left)) == 120 - len(store)
+
+
+def test_rows_that_cannot_be_written_come_with_the_error(tmp_path):
+    plan = Plan.of(victims=[DQN], environments=[SHORT], episodes=400)  # whose row takes more than a page
+    with Store(tmp_path / "rows.db") as store:
+        pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+        store._connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+        with pytest.raises(OutputError, match="full") as raised:
+            run(plan, store)
+        assert len(raised.value.report[0].row["returns"]) == 400 and len(store) == 0
+
+
+def test_numbers_of_workers():
+    with Store(":memory:") as store, pytest.raises(ValueRangeError, match="workers"):
+        run(PLAN, store, workers=0)
+
+
+def test_players_close_their_environments_and_keep_the_last():
+    with closing(CellPlayer()) as player:
+        first, *_, last = expand(PLAN).cells
+        assert player.play(first).row is not None
+        venv = player._player[1].venv
+        assert player.play(first).row is not None and player._player[1].venv is venv
+        assert player.play(last).row is not None and player._player[1].venv is not venv
+    assert player._player is None
+
+
+def test_processes_hold_two_cells_each():
+    cell = expand(PLAN).cells[0]
+    with closing(Processes(1)) as processes:
+        assert processes.free() == 2
+        processes.submit(cell)
+        assert processes.free() == 1 and processes.collect(300)[0].key == cell.key and processes.free() == 2
