@@ -43,7 +43,7 @@ class CellPlayer:
         about, row, said = None, None, None
         try:
             with one_thread():
-                prepared = self._prepared(cell)
+                prepared = self.open(cell)
                 about, row = prepared.about, prepared.play(0)
         except Exception as error:  # whatever a user's environment or network may raise: the other cells go on
             self.close()
@@ -61,7 +61,8 @@ class CellPlayer:
             self._loaded[known] = load_of_plan(*known)
         return self._loaded[known]
 
-    def _prepared(self, cell: PlanCell) -> PreparedEvaluation:
+    def open(self, cell: PlanCell) -> PreparedEvaluation:
+        """A cell that is ready to be played; raises whatever is wrong with it."""
         victim, make = self._victim(cell), function_of(cell.make)
         stack = CLEAN if cell.threat is None else as_threat_stack(cell.threat, victim)
         width = used_num_envs(cell.num_envs, cell.episodes, [1, cell.best_of])

@@ -1,0 +1,175 @@
+"""What a plan will cost, before it is run: seconds and memory, from a pilot of every kind of cell.
+
+Cells that differ in their seed and their budget alone are of one kind and cost about the same. The pilot plays a share
+of the cells of every kind, at least one, spread over the plan; their rows are kept, so it costs nothing that the plan
+would not. The seconds of the plan are those of the pilot's mean cell, kind by kind, with a 95% interval from the spread
+within kinds where a kind has two cells or more.
+"""
+
+from __future__ import annotations
+
+import collections
+import io
+import math
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from adv_wrappers.campaign.expand import Expansion, PlanCell, expand
+from adv_wrappers.campaign.plan import Plan
+from adv_wrappers.campaign.play_cell import CellPlayer
+from adv_wrappers.campaign.store import Store
+from adv_wrappers.errors import AdvWrappersError, ValueRangeError
+from adv_wrappers.evaluation.statistics import t_quantile
+from adv_wrappers.utils.numbers import check_number
+from adv_wrappers.victims import Victim
+
+SHARE = 0.05  # of the cells of every kind that a pilot plays
+
+
+@dataclass(frozen=True)
+class KindCost:
+    """What the cells of one kind cost.
+
+    Attributes:
+        name: the victim, the environment and the threat.
+        cells: the number of cells that the store does not hold yet, the pilot's not counted.
+        seconds: of one cell, mean over the pilot.
+        std: standard deviation over the pilot; None where it played one.
+        pilot: the number of cells that it played.
+    """
+
+    name: str
+    cells: int
+    seconds: float
+    std: float | None
+    pilot: int
+
+
+@dataclass(frozen=True)
+class PlanCost:
+    """What a plan will cost on this machine.
+
+    Attributes:
+        kinds: of every kind of cell.
+        known: the number of cells that the store held before.
+        pilot_seconds: wall clock of the pilot.
+        worker_bytes: the largest memory of this process, which another that plays the same cells needs about.
+    """
+
+    kinds: tuple[KindCost, ...]
+    known: int
+    pilot_seconds: float
+    worker_bytes: int
+
+    @property
+    def cells(self) -> int:
+        """The number of cells that are left."""
+        return sum(kind.cells for kind in self.kinds)
+
+    @property
+    def seconds(self) -> float:
+        """Of the cells that are left, played one after another."""
+        return sum(kind.cells * kind.seconds for kind in self.kinds)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of ``seconds``, at 95%; kinds of which the pilot played one cell count as certain."""
+        half = 0.0
+        for kind in self.kinds:
+            if kind.std is not None:
+                half += (t_quantile(kind.pilot - 1) * kind.cells * kind.std) ** 2 * (
+                    1 / kind.pilot + 1 / max(kind.cells, 1)
+                )
+        return max(self.seconds - math.sqrt(half), 0.0), self.seconds + math.sqrt(half)
+
+    def wall_clock(self, workers: int, cores: int | None = None) -> float:
+        """Seconds with so many processes, on as many cores unless there are fewer.
+
+        A process begins by importing, which takes some seconds once, and no cell is split.
+        """
+        busy = min(workers, cores or workers)
+        longest = max((kind.seconds for kind in self.kinds if kind.cells), default=0.0)
+        return max(self.seconds / busy, longest)
+
+    def table(self) -> Table:
+        """A rich table, one row a kind."""
+        table = Table(box=box.SIMPLE_HEAD)
+        for name in ("cells", "seconds each", "pilot", "seconds", "kind"):
+            table.add_column(name, justify="left" if name == "kind" else "right", overflow="fold")
+        for kind in sorted(self.kinds, key=lambda kind: -kind.cells * kind.seconds):
+            spread = "" if kind.std is None else f" +- {kind.std:.2g}"
+            whole = f"{kind.cells * kind.seconds:.0f}"
+            table.add_row(str(kind.cells), f"{kind.seconds:.3g}{spread}", str(kind.pilot), whole, kind.name)
+        return table
+
+    def __str__(self) -> str:
+        """The table and the sum as plain text."""
+        text = io.StringIO()
+        Console(file=text, width=120, color_system=None).print(self.table())
+        low, high = self.interval
+        return (
+            f"{text.getvalue()}{self.cells} cells are left, {self.known} are known: {self.seconds:.0f} s of one core "
+            f"({low:.0f} to {high:.0f}), {self.worker_bytes / 2**30:.2f} GiB a process; the pilot took "
+            f"{self.pilot_seconds:.0f} s and its rows are kept"
+        )
+
+
+def pilot(
+    plan: Plan | Expansion, store: Store, share: float = SHARE, *, victims: Mapping[str, Victim] | None = None
+) -> PlanCost:
+    """Play a share of every kind of cell of a plan, and say what the rest will cost.
+
+    Args:
+        plan: the plan, or its cells.
+        store: where rows are looked for, and those of the pilot written.
+        share: of the cells of every kind, above 0 and at most 1; at least one is played.
+        victims: victims that the plan calls by these names.
+
+    Raises:
+        AdvWrappersError: one of its kinds, for a plan that cannot work, and for a cell of the pilot that fails.
+    """
+    check_number("share", share, 0, 1, above=True)
+    began = time.perf_counter()
+    cells = (plan if isinstance(plan, Expansion) else expand(plan, victims)).cells
+    done = store.done(cell.key for cell in cells)
+    kinds: dict[tuple[str, ...], list[PlanCell]] = collections.defaultdict(list)
+    for cell in cells:
+        if cell.key not in done:
+            kinds[cell.kind].append(cell)
+    found: list[KindCost] = []
+    with closing(CellPlayer(victims)) as player:
+        for of_kind in kinds.values():
+            count = max(int(share * len(of_kind)), 1)
+            places = np.unique(np.linspace(0, len(of_kind) - 1, count + 2)[1:-1].round().astype(int))
+            seconds = [_play(player, store, of_kind[place]) for place in places]
+            name = f"{of_kind[0].victim} on {of_kind[0].env}, {of_kind[0].name.partition(':')[0]}"
+            spread = float(np.std(seconds, ddof=1)) if len(seconds) > 1 else None
+            found.append(KindCost(name, len(of_kind) - len(seconds), float(np.mean(seconds)), spread, len(seconds)))
+    return PlanCost(tuple(found), len(done), time.perf_counter() - began, _peak_bytes())
+
+
+def _play(player: CellPlayer, store: Store, cell: PlanCell) -> float:
+    """Seconds of a cell, without those of opening its environments; its row is written."""
+    if not store.claim([cell.key]):
+        raise ValueRangeError(f"another run on {store.path} plays {cell} now: wait for it, or give another store")
+    player.open(cell)
+    played = player.play(cell)
+    store.add([played])
+    if played.error is not None:
+        raise AdvWrappersError(f"{cell} fails: {played.error}")
+    return played.seconds
+
+
+def _peak_bytes() -> int:
+    """The largest memory that this process has had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak << 10
