@@ -10,24 +10,24 @@ import click
 from rich.markup import escape
 from rich.progress import TaskID
 
-from adv_wrappers.cli.main import (
+from adv_wrappers.cli.main import main, make_console, make_progress, print_if_unwritten
+from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
     SEED,
     SELECT,
-    VICTIM,
+    EnvArguments,
+    MakeFunction,
     Select,
-    main,
-    make_console,
-    make_progress,
-    print_if_unwritten,
-    stats_option,
+    environment_options,
+    load_agent,
+    victim_options,
 )
 from adv_wrappers.evaluation.best_of import BY
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.utils.files import held
-from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims import Victim
 
 _DEMO: tuple[tuple[str, str, str, tuple[str, ...], int], ...] = (
     ("cartpole", "zoo:cartpole-dqn", "CartPole-v1", ("noise:eps=0.2", "pgd:eps=0.2", "action-flip:p=0.2"), 10),
@@ -66,9 +66,8 @@ def _show(report: Report) -> None:
 
 
 @main.command("evaluate")
-@click.argument("env")
-@VICTIM
-@stats_option
+@environment_options
+@victim_options
 @click.option(
     "--threat",
     "threats",
@@ -93,13 +92,13 @@ def _show(report: Report) -> None:
 @click.option("--out", type=FOLDER, help="for report.json and returns.png")
 @click.option("--resume", is_flag=True, help="play only what --out does not hold yet")
 def evaluate_(
-    env: str, victim: str, stats: str | None,
+    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
     threats: tuple[str, ...], select: Select | None, episodes: int, seed: int, minimum: str | None,
     measure: str | None, best_of: int, by: str, num_envs: int | None, device: str | None, no_quantize: bool,
     out: Path | None, resume: bool,
 ) -> None:  # fmt: skip
     """Play ENV clean and under each threat, on the same episodes."""
-    agent = load_victim(victim, select=select, device=device or "cpu", stats=stats)
+    agent = load_agent(victim, trust, stats, select, device)
     lowest: float | str | None = minimum
     with contextlib.suppress(TypeError, ValueError):
         lowest = float(lowest)  # type: ignore[arg-type]  # None and other texts stay
@@ -107,7 +106,7 @@ def evaluate_(
         report = _run(
             agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs,
             quantize=not no_quantize, out=out, resume=resume, measure=True if measure == "own" else measure,
-            best_of=best_of, by=by,
+            best_of=best_of, by=by, env_kwargs=env_kwargs, make=make,
         )  # fmt: skip
     _show(report)
     if out is not None:

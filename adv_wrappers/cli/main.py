@@ -1,4 +1,8 @@
-"""The group of commands, its errors, the options that commands share, and how they print."""
+"""The group of commands, its errors, and how commands print.
+
+What is expected to go wrong is one line on standard error: status 2 for wrong usage and for what cannot be computed or
+written.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import contextlib
 import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import click
 from rich import box
@@ -17,20 +21,8 @@ from rich.table import Table
 
 from adv_wrappers import __version__
 from adv_wrappers.errors import AdvWrappersError, OutputError
-from adv_wrappers.parsing import parse_value
 
 _WIDTH = 150  # columns where no terminal has a width
-Command = TypeVar("Command", bound=Callable[..., object])
-
-FOLDER = click.Path(path_type=Path, file_okay=False)
-VICTIM = click.option("--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip")
-Select = Literal["mode", "sample"]
-SELECT = click.option(
-    "--select", type=click.Choice(["mode", "sample"]), help="how the victim acts  [default: as its card says]"
-)
-SCALE = click.option("--scale", metavar="UNIT", help="of eps: victim, a number, or a;b;... a feature  [default: 1]")
-SEED = click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
-POSITIVE = click.IntRange(min=1)
 
 
 class _OneLineError(click.ClickException):
@@ -52,13 +44,6 @@ class _CommandGroup(click.Group):
                 raise
             where = "" if error.filename is None else f" {error.filename}"
             raise _OneLineError(f"cannot read or write{where}: {(error.strerror or str(error)).lower()}") from error
-
-
-def stats_option(command: Command) -> Command:
-    """The option ``--stats`` beside a ``--victim``."""
-    return click.option(
-        "--stats", metavar="FILE", help="of the VecNormalize of sb3:FILE.zip  [default: looked for beside it]"
-    )(command)
 
 
 def make_console(stderr: bool = False) -> Console:
@@ -107,12 +92,6 @@ def resumable(folder: Path | None) -> Iterator[None]:
     except KeyboardInterrupt:
         where = "" if folder is None else f"; the same call goes on from {folder}"
         raise click.ClickException(f"interrupted{where}") from None
-
-
-def parse_scale(text: str | None) -> float | str | tuple[float, ...] | None:
-    """A budget's scale as it is written on the command line."""
-    scale: float | str | tuple[float, ...] | None = None if text is None else parse_value(text)
-    return scale
 
 
 def make_table(*columns: str) -> Table:

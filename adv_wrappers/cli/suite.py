@@ -8,30 +8,27 @@ import click
 
 from adv_wrappers.campaign import SuiteReport, standard
 from adv_wrappers.campaign.select_attacks import ATTACKS
-from adv_wrappers.cli.main import (
+from adv_wrappers.cli.main import main, make_console, print_if_unwritten, progress_bars, resumable
+from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
     SCALE,
     SEED,
     SELECT,
-    VICTIM,
+    EnvArguments,
+    MakeFunction,
     Select,
-    main,
-    make_console,
+    environment_options,
+    load_agent,
     parse_scale,
-    print_if_unwritten,
-    progress_bars,
-    resumable,
-    stats_option,
+    victim_options,
 )
 from adv_wrappers.evaluation.report import Report
-from adv_wrappers.victims import load_victim
 
 
 @main.command("suite")
-@click.argument("env")
-@VICTIM
-@stats_option
+@environment_options
+@victim_options
 @click.option("--eps", required=True, type=float, help="radius of the l-infinity budget")
 @SCALE
 @click.option("--attack", "attacks", multiple=True, type=click.Choice(ATTACKS), help="again for more  [default: all]")
@@ -51,18 +48,18 @@ from adv_wrappers.victims import load_victim
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
 @click.option("--out", type=FOLDER, help="for the report and all that is trained; the same call goes on from there")
 def suite_(
-    env: str, victim: str, stats: str | None,
+    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
     eps: float, scale: str | None, attacks: tuple[str, ...], episodes: int, seed: int,
     steps: int, dynamics: str | None, num_envs: int | None, no_quantize: bool, select: Select | None,
     device: str | None, out: Path | None,
 ) -> None:  # fmt: skip
     """Attack a victim in ENV with everything that applies, and report the strongest on fresh episodes."""
-    agent = load_victim(victim, select=select, device=device or "cpu", stats=stats)
+    agent = load_agent(victim, trust, stats, select, device)
     with print_if_unwritten(_show), progress_bars() as progress, resumable(out):
         report = standard(
             agent, env, eps, scale=parse_scale(scale), attacks=attacks or None, episodes=episodes, seed=seed,
             steps=steps, num_envs=num_envs, quantize=not no_quantize, out=out, progress=progress,
-            dynamics=dynamics,
+            dynamics=dynamics, env_kwargs=env_kwargs, make=make,
         )  # fmt: skip
     _show(report)
     if out is not None:

@@ -62,7 +62,7 @@ def test_an_onnx_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([*ZOO, "--kind", "q"], "--kind and --trust go with onnx:FILE and torchscript:FILE"),
+        ([*ZOO, "--kind", "q"], "--kind goes with onnx:FILE and torchscript:FILE"),
         (["imitate", "MountainCar-v0", "--victim", "onnx:a.onnx"], "onnx:a.onnx does not say what it returns"),
         (
             ["imitate", "MountainCar-v0", "--victim", "onnx:a.onnx", "--kind", "q", "--stats", "a"],
