@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from adv_wrappers import __version__
+from adv_wrappers.cli.messages import in_own_words
 from adv_wrappers.errors import AdvWrappersError, OutputError
 
 _WIDTH = 150  # columns where no terminal has a width
@@ -35,10 +36,12 @@ class _CommandGroup(click.Group):
     """Commands whose expected errors are one line and exit code 2."""
 
     def invoke(self, ctx: click.Context) -> object:
+        words = [*ctx.args]
         try:
             return super().invoke(ctx)
         except AdvWrappersError as error:
-            raise _OneLineError(" ".join(str(error).split())) from error
+            name = ctx.invoked_subcommand or ""
+            raise _OneLineError(in_own_words(error, self.commands[name], name, words)) from error
         except OSError as error:
             if error.errno in (None, errno.EPIPE):  # click handles a reader that has gone
                 raise

@@ -178,7 +178,7 @@ def test_a_file_with_code_is_read_with_trust_alone(tmp_path: Path) -> None:
     model.save(tmp_path / "model.zip")
     words = ["CartPole-v1", "--victim", f"sb3:{tmp_path / 'model.zip'}", "--episodes", "1"]
     done = invoke("evaluate", *words)
-    assert done.exit_code == 2 and "can only be read from a pickle. trust=True does so" in done.output, done.output
+    assert done.exit_code == 2 and "can only be read from a pickle. --trust does so" in done.output, done.output
     done = invoke("evaluate", *words, "--trust")
     assert done.exit_code == 0, done.output
     more = ["--kind", "sa-rl", "--eps", "0.1", "--steps", "8", "--num-envs", "1", "--checks", "1"]
