@@ -9,7 +9,8 @@ import click
 
 from adv_wrappers.certification.ranges_report import CertifiedRanges
 from adv_wrappers.certification.sandwich import certified_ranges
-from adv_wrappers.cli.main import main, make_console, progress_bars, resumable
+from adv_wrappers.cli.interruption import kept_ranges, resumable
+from adv_wrappers.cli.main import main, make_console, progress_bars
 from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
@@ -65,7 +66,7 @@ def certify_(
 ) -> None:  # fmt: skip
     """Bound from below what attacks within a budget leave a victim in ENV, and attack the same episodes."""
     agent = load_agent(victim, trust, stats, select)
-    with progress_bars() as move, resumable(out):
+    with progress_bars() as move, resumable(out, kept_ranges(radii)):
         found = certified_ranges(
             agent, env, radii, episodes, seed, cast(Method, method), budget_s, scale=parse_scale(scale),
             attacks=attacks or None, least_reward=least_reward, least_return=least_return, max_nodes=max_nodes,

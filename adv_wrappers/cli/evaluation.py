@@ -10,6 +10,7 @@ import click
 from rich.markup import escape
 from rich.progress import TaskID
 
+from adv_wrappers.cli.interruption import rows_kept
 from adv_wrappers.cli.main import main, make_console, make_progress, print_if_unwritten
 from adv_wrappers.cli.options import (
     FOLDER,
@@ -23,9 +24,11 @@ from adv_wrappers.cli.options import (
     load_agent,
     victim_options,
 )
+from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.best_of import BY
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.threat_stacks import WORST, as_threat_stack, is_worst_action
 from adv_wrappers.utils.files import held
 from adv_wrappers.victims import Victim
 
@@ -102,16 +105,26 @@ def evaluate_(
     lowest: float | str | None = minimum
     with contextlib.suppress(TypeError, ValueError):
         lowest = float(lowest)  # type: ignore[arg-type]  # None and other texts stay
-    with print_if_unwritten(_show):
-        report = _run(
-            agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs,
-            quantize=not no_quantize, out=out, resume=resume, measure=True if measure == "own" else measure,
-            best_of=best_of, by=by, env_kwargs=env_kwargs, make=make,
-        )  # fmt: skip
-    _show(report)
-    if out is not None:
-        report.plot(out / "returns.png")
-        click.echo(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
+    with rows_kept(out, resume, len(threats) + 1 + _own_row(minimum, threats, agent)):
+        with print_if_unwritten(_show):
+            report = _run(
+                agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs,
+                quantize=not no_quantize, out=out, resume=resume, measure=True if measure == "own" else measure,
+                best_of=best_of, by=by, env_kwargs=env_kwargs, make=make,
+            )  # fmt: skip
+        _show(report)
+        if out is not None:
+            report.plot(out / "returns.png")
+            click.echo(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
+
+
+def _own_row(minimum: str | None, threats: tuple[str, ...], victim: Victim) -> bool:
+    """Whether the agent that ``--minimum worst-action`` counts from is played in a row of its own."""
+    if minimum != WORST:
+        return False
+    with contextlib.suppress(AdvWrappersError):  # which evaluate raises
+        return not any(is_worst_action(as_threat_stack(text, victim), victim) for text in threats)
+    return False
 
 
 @main.command()

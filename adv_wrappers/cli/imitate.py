@@ -9,7 +9,8 @@ from typing import Literal
 import click
 
 from adv_wrappers.atari.games import make_environment
-from adv_wrappers.cli.main import main, make_console, make_table, progress_bars, resumable
+from adv_wrappers.cli.interruption import kept_rounds, resumable
+from adv_wrappers.cli.main import main, make_console, make_table, progress_bars
 from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
@@ -75,7 +76,7 @@ def imitate_(
         raise click.UsageError("--no-attacks leaves out what --threat asks for")
     agent = _victim(lambda: _made(env, env_kwargs, make), victim, kind, trust, select, stats)
     chosen = () if no_attacks else threats or None
-    with progress_bars() as move, resumable(out):
+    with progress_bars() as move, resumable(out, kept_rounds(rounds)):
         found = imitate(
             agent, env, queries, rounds, seed, out, threats=chosen, episodes=episodes,
             progress=lambda *at: move("queries", *at), env_kwargs=env_kwargs, make=make,

@@ -1,7 +1,7 @@
-"""The group of commands, its errors, and how commands print.
+"""The group of commands, its errors and interruptions, and how commands print.
 
 What is expected to go wrong is one line on standard error: status 2 for wrong usage and for what cannot be computed or
-written.
+written, 130 for an interruption.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from adv_wrappers import __version__
+from adv_wrappers.cli.interruption import Interrupted
 from adv_wrappers.cli.messages import in_own_words
 from adv_wrappers.errors import AdvWrappersError, OutputError
 
@@ -33,7 +33,7 @@ class _OneLineError(click.ClickException):
 
 
 class _CommandGroup(click.Group):
-    """Commands whose expected errors are one line and exit code 2."""
+    """Commands whose expected errors are one line and exit code 2, and whose interruptions one line and 130."""
 
     def invoke(self, ctx: click.Context) -> object:
         words = [*ctx.args]
@@ -47,6 +47,8 @@ class _CommandGroup(click.Group):
                 raise
             where = "" if error.filename is None else f" {error.filename}"
             raise _OneLineError(f"cannot read or write{where}: {(error.strerror or str(error)).lower()}") from error
+        except KeyboardInterrupt:  # where nothing has begun that could be kept, or everything is
+            raise Interrupted("by the user") from None
 
 
 def make_console(stderr: bool = False) -> Console:
@@ -85,16 +87,6 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
             progress.update(tasks[what], completed=done, total=whole)
 
         yield move
-
-
-@contextlib.contextmanager
-def resumable(folder: Path | None) -> Iterator[None]:
-    """On an interruption, say that the same call goes on from ``folder``."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        where = "" if folder is None else f"; the same call goes on from {folder}"
-        raise click.ClickException(f"interrupted{where}") from None
 
 
 def make_table(*columns: str) -> Table:

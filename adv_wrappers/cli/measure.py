@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from adv_wrappers.campaign.select_attacks import import_train_adversary
-from adv_wrappers.cli.main import main, make_console, progress_bars, resumable
+from adv_wrappers.cli.interruption import kept_checkpoints, resumable
+from adv_wrappers.cli.main import main, make_console, progress_bars
 from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
@@ -98,7 +99,7 @@ def _measure(
 ) -> None:  # fmt: skip
     agent, induce = load_agent(victim, trust, stats, select), "any" if any_action else "worst"
     others = [load_victim(ref, trust=trust) for ref in transfer]
-    with progress_bars() as move, resumable(out):
+    with progress_bars() as move, resumable(out, kept_checkpoints(steps, ["adversary"])):
         found = measure(
             agent, env, induce=induce, transfer=others, steps=steps, out=out, progress=move, env_kwargs=env_kwargs,
             make=make, **options,

@@ -8,7 +8,8 @@ import click
 
 from adv_wrappers.campaign import SuiteReport, standard
 from adv_wrappers.campaign.select_attacks import ATTACKS
-from adv_wrappers.cli.main import main, make_console, print_if_unwritten, progress_bars, resumable
+from adv_wrappers.cli.interruption import kept_suite, resumable
+from adv_wrappers.cli.main import main, make_console, print_if_unwritten, progress_bars
 from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
@@ -55,7 +56,7 @@ def suite_(
 ) -> None:  # fmt: skip
     """Attack a victim in ENV with everything that applies, and report the strongest on fresh episodes."""
     agent = load_agent(victim, trust, stats, select, device)
-    with print_if_unwritten(_show), progress_bars() as progress, resumable(out):
+    with print_if_unwritten(_show), progress_bars() as progress, resumable(out, kept_suite):
         report = standard(
             agent, env, eps, scale=parse_scale(scale), attacks=attacks or None, episodes=episodes, seed=seed,
             steps=steps, num_envs=num_envs, quantize=not no_quantize, out=out, progress=progress,

@@ -14,7 +14,8 @@ from adv_wrappers.adversaries.learned import OBSERVE
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.targets import target_of
 from adv_wrappers.campaign.select_attacks import import_train_adversary
-from adv_wrappers.cli.main import main, make_console, make_table, progress_bars, resumable
+from adv_wrappers.cli.interruption import kept_checkpoints, resumable
+from adv_wrappers.cli.main import main, make_console, make_table, progress_bars
 from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
@@ -95,7 +96,8 @@ def train_adversary_(
     train, agent = import_train_adversary(), load_agent(victim, trust, stats, select)
     if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
         raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
-    with progress_bars() as move, resumable(out):
+    kept = kept_checkpoints(steps, FORMS if form == BOTH else (".",))
+    with progress_bars() as move, resumable(out, kept):
         whole = steps * (2 if form == BOTH else 1)
         move(kind, 0, whole)
         train(
