@@ -10,6 +10,7 @@ import click
 from rich.markup import escape
 from rich.progress import TaskID
 
+from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
 from adv_wrappers.cli.interruption import rows_kept
 from adv_wrappers.cli.main import main, make_console, make_progress, print_if_unwritten
 from adv_wrappers.cli.options import (
@@ -94,13 +95,15 @@ def _show(report: Report) -> None:
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @click.option("--out", type=FOLDER, help="for report.json and returns.png")
 @click.option("--resume", is_flag=True, help="play only what --out does not hold yet")
+@gate_options
 def evaluate_(
     env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
     threats: tuple[str, ...], select: Select | None, episodes: int, seed: int, minimum: str | None,
     measure: str | None, best_of: int, by: str, num_envs: int | None, device: str | None, no_quantize: bool,
-    out: Path | None, resume: bool,
+    out: Path | None, resume: bool, at_least: float | None, junit: Path | None,
 ) -> None:  # fmt: skip
     """Play ENV clean and under each threat, on the same episodes."""
+    check_gate(at_least, junit)
     agent = load_agent(victim, trust, stats, select, device)
     lowest: float | str | None = minimum
     with contextlib.suppress(TypeError, ValueError):
@@ -116,6 +119,8 @@ def evaluate_(
         if out is not None:
             report.plot(out / "returns.png")
             click.echo(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
+    if at_least is not None:
+        pass_or_fail(judge_report(report, at_least, len(threats)), f"{agent.ref or victim} on {env}", junit)
 
 
 def _own_row(minimum: str | None, threats: tuple[str, ...], victim: Victim) -> bool:

@@ -1,7 +1,7 @@
 """The group of commands, its errors and interruptions, and how commands print.
 
 What is expected to go wrong is one line on standard error: status 2 for wrong usage and for what cannot be computed or
-written, 130 for an interruption.
+written, 130 for an interruption; 1 is a claim of ``--at-least`` that is not shown.
 """
 
 from __future__ import annotations

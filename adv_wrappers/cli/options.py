@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -98,6 +99,13 @@ def _read_function(ctx: click.Context, param: click.Parameter, text: str | None)
         return None if text is None else MakeFunction(text)
     except SpaceError as error:
         raise click.BadParameter(" ".join(str(error).split()), ctx, param) from error
+
+
+def finite_number(ctx: click.Context, param: click.Parameter, number: float | None) -> float | None:
+    """The callback of an option of numbers that refuses infinity and NaN."""
+    if number is None or math.isfinite(number):
+        return number
+    raise click.BadParameter(f"expected a finite number, got {number}", ctx, param)
 
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
