@@ -6,7 +6,6 @@ the same row. Everything is checked here, before anything is played.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping
 from contextlib import closing
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from adv_wrappers.campaign.plan import Grid, Plan, Threat
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import MakeEnv
+from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.evaluation.prepared import PreparedEvaluation, default_num_envs, used_num_envs
 from adv_wrappers.evaluation.resume import row_key
 from adv_wrappers.evaluation.rollout import draw_seeds
@@ -144,7 +143,7 @@ class _GridExpansion:
         env, kwargs, make = environment_parts(environment)
         prepared = PreparedEvaluation(
             victim, env, [CLEAN], grid.episodes, 0, 1, env_kwargs=kwargs,
-            make=function_of(make), quantize=grid.quantize, measure=grid.measure, by=grid.by,
+            make=made_by(make), quantize=grid.quantize, measure=grid.measure, by=grid.by,
         )  # fmt: skip
         if not victim.modules():
             raise VictimError(f"{name} has no weights that its rows could be known by: evaluate it by itself")
@@ -216,23 +215,6 @@ def environment_parts(given: str | Mapping[str, JSON]) -> tuple[str, dict[str, J
     return given["id"], None if kwargs is None else dict(kwargs), given.get("make")
 
 
-def function_of(text: str | None) -> MakeEnv | None:
-    """The function that ``module:function`` names; None for None.
-
-    Raises:
-        SpaceError: for a text of another form, and where there is no such function.
-    """
-    if text is None:
-        return None
-    module, colon, name = text.partition(":")
-    if not (module and colon and name):
-        raise SpaceError(f"expected module:function, got {text!r:.80}")
-    try:
-        found = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SpaceError(f"cannot import {text}: {error}") from error
-    if not callable(found):
-        raise SpaceError(f"{text} is no function that makes an environment, but a {type(found).__name__}")
-    return found
+def made_by(text: str | None) -> MakeFunction | None:
+    """The function that makes an environment, by its ``module:function``; None for None."""
+    return None if text is None else MakeFunction(text)

@@ -12,7 +12,7 @@ from pathlib import Path
 from pickle import loads
 from typing import Protocol
 
-from adv_wrappers.campaign.expand import CLEAN, PlanCell, function_of, load_of_plan
+from adv_wrappers.campaign.expand import CLEAN, PlanCell, load_of_plan, made_by
 from adv_wrappers.campaign.store import PlayedCell, process_name
 from adv_wrappers.errors import WorkerError
 from adv_wrappers.evaluation.pool import EpisodePlayer, PlayerSetup
@@ -63,7 +63,7 @@ class CellPlayer:
 
     def open(self, cell: PlanCell) -> PreparedEvaluation:
         """A cell that is ready to be played; raises whatever is wrong with it."""
-        victim, make = self._victim(cell), function_of(cell.make)
+        victim, make = self._victim(cell), made_by(cell.make)
         stack = CLEAN if cell.threat is None else as_threat_stack(cell.threat, victim)
         width = used_num_envs(cell.num_envs, cell.episodes, [1, cell.best_of])
         place = (victim, cell.env, repr(cell.env_kwargs), cell.make, width)

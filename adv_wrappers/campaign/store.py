@@ -250,10 +250,16 @@ class Store:
 
     def rows(self) -> Iterator[tuple[dict[str, JSON], Row]]:
         """Of every row what a report says of all its rows, and the row, as :func:`measured_row` made it."""
-        find = "SELECT runs.about, cells.row FROM cells JOIN runs ON runs.id = cells.run ORDER BY cells.rowid"
+        return ((about, row) for _, about, row in self.rows_with_keys())
+
+    def rows_with_keys(self) -> Iterator[tuple[str, dict[str, JSON], Row]]:
+        """The key of every row, beside what :meth:`rows` has."""
+        find = (
+            "SELECT cells.key, runs.about, cells.row FROM cells JOIN runs ON runs.id = cells.run ORDER BY cells.rowid"
+        )
         with _named_errors(self.path):
-            for about, row in self._connection.execute(find):
-                yield json.loads(about), json.loads(row)
+            for key, about, row in self._connection.execute(find):
+                yield key, json.loads(about), json.loads(row)
 
     def reports(self) -> list[Report]:
         """A report of every victim, environment and seed, with the warnings of :mod:`adv_wrappers.evaluation.checks`.

@@ -9,30 +9,29 @@ import click
 
 from adv_wrappers.certification.ranges_report import CertifiedRanges
 from adv_wrappers.certification.sandwich import certified_ranges
-from adv_wrappers.cli.main import (
+from adv_wrappers.cli.interruption import kept_ranges, resumable
+from adv_wrappers.cli.main import main, make_console, progress_bars
+from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
     SCALE,
     SEED,
     SELECT,
-    VICTIM,
+    EnvArguments,
     Select,
-    main,
-    make_console,
+    environment_options,
+    load_agent,
     parse_scale,
-    progress_bars,
-    resumable,
-    stats_option,
+    victim_options,
 )
 from adv_wrappers.evaluation.beam import WIDTH
-from adv_wrappers.victims import load_victim
+from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.victims.possible import Method
 
 
 @main.command("certify")
-@click.argument("env")
-@VICTIM
-@stats_option
+@environment_options
+@victim_options
 @click.option(
     "--eps", "radii", required=True, multiple=True, type=float, help="radius of the l-infinity budget; again for more"
 )
@@ -59,19 +58,20 @@ from adv_wrappers.victims.possible import Method
 @SELECT
 @click.option("--out", type=FOLDER, help="for ranges.json and ranges.png; the same call goes on from there")
 def certify_(
-    env: str, victim: str, stats: str | None,
+    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
     radii: tuple[float, ...], scale: str | None, episodes: int, seed: int, method: str, budget_s: float,
     max_nodes: int, max_boxes: int | None, least_reward: float | None, least_return: float | None,
     attacks: tuple[str, ...], width: int, num_envs: int | None, no_quantize: bool, select: Select | None,
     out: Path | None,
 ) -> None:  # fmt: skip
     """Bound from below what attacks within a budget leave a victim in ENV, and attack the same episodes."""
-    agent = load_victim(victim, select=select, stats=stats)
-    with progress_bars() as move, resumable(out):
+    agent = load_agent(victim, trust, stats, select)
+    with progress_bars() as move, resumable(out, kept_ranges(radii)):
         found = certified_ranges(
             agent, env, radii, episodes, seed, cast(Method, method), budget_s, scale=parse_scale(scale),
             attacks=attacks or None, least_reward=least_reward, least_return=least_return, max_nodes=max_nodes,
-            max_boxes=max_boxes, width=width, num_envs=num_envs, quantize=not no_quantize, out=out, progress=move,
+            max_boxes=max_boxes, width=width, num_envs=num_envs, env_kwargs=env_kwargs, make=make,
+            quantize=not no_quantize, out=out, progress=move,
         )  # fmt: skip
     _show(found)
     if out is not None:

@@ -10,25 +10,31 @@ import click
 from rich.markup import escape
 from rich.progress import TaskID
 
-from adv_wrappers.cli.main import (
+from adv_wrappers.campaign import Plan, Store, expand
+from adv_wrappers.cli.campaign import STORE, finish, play, rows_of_store, show
+from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
+from adv_wrappers.cli.interruption import rows_kept
+from adv_wrappers.cli.main import main, make_console, make_progress, print_if_unwritten
+from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
     SEED,
     SELECT,
-    VICTIM,
     WORKERS,
+    EnvArguments,
     Select,
-    main,
-    make_console,
-    make_progress,
-    print_if_unwritten,
-    stats_option,
+    environment_options,
+    load_agent,
+    victim_options,
 )
+from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.best_of import BY
+from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.threat_stacks import WORST, as_threat_stack, is_worst_action
 from adv_wrappers.utils.files import held
-from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims import Victim
 
 _DEMO: tuple[tuple[str, str, str, tuple[str, ...], int], ...] = (
     ("cartpole", "zoo:cartpole-dqn", "CartPole-v1", ("noise:eps=0.2", "pgd:eps=0.2", "action-flip:p=0.2"), 10),
@@ -66,10 +72,27 @@ def _show(report: Report) -> None:
         console.print(f"warning: {warning}", style="yellow", markup=False)
 
 
+def _read_seeds(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    try:
+        return None if text is None else tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise click.BadParameter(
+            f"expected whole numbers with commas between them, got {text!r}", ctx, param
+        ) from error
+
+
+def _check_store_options(
+    out: Path | None, resume: bool, minimum: str | None, junit: Path | None, at_least: float | None
+) -> None:
+    """Raise for options of a single report beside ``--store``."""
+    given = {"--out": out, "--resume": resume or None, "--minimum": minimum, "--junit": junit, "--at-least": at_least}
+    if wrong := [name for name, value in given.items() if value is not None]:
+        raise click.UsageError(f"{wrong[0]} is for one report, and --store for rows of many: give one of them")
+
+
 @main.command("evaluate")
-@click.argument("env")
-@VICTIM
-@stats_option
+@environment_options
+@victim_options
 @click.option(
     "--threat",
     "threats",
@@ -94,27 +117,63 @@ def _show(report: Report) -> None:
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @click.option("--out", type=FOLDER, help="for report.json and returns.png")
 @click.option("--resume", is_flag=True, help="play only what --out does not hold yet")
+@click.option("--store", type=STORE, help="for rows of several seeds and calls, instead of --out")
+@click.option("--seeds", metavar="0,1,2", callback=_read_seeds, help="with --store, instead of --seed")
+@gate_options
 def evaluate_(
-    env: str, victim: str, stats: str | None,
+    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
     threats: tuple[str, ...], select: Select | None, episodes: int, seed: int, minimum: str | None,
     measure: str | None, best_of: int, by: str, num_envs: int | None, workers: int, device: str | None,
-    no_quantize: bool, out: Path | None, resume: bool,
+    no_quantize: bool, out: Path | None, resume: bool, store: Path | None, seeds: tuple[int, ...] | None,
+    at_least: float | None, junit: Path | None,
 ) -> None:  # fmt: skip
     """Play ENV clean and under each threat, on the same episodes."""
-    agent = load_victim(victim, select=select, device=device or "cpu", stats=stats)
+    check_gate(at_least, junit)
+    agent = load_agent(victim, trust, stats, select, device)
+    if store is not None:
+        _check_store_options(out, resume, minimum, junit, at_least)
+        name = agent.ref or victim
+        place: object = env
+        if env_kwargs is not None or make is not None:
+            place = {"id": env, "kwargs": env_kwargs, "make": None if make is None else make.text}
+        plan = Plan.of(
+            victims=[name], environments=[place], threats=threats, seeds=seeds or [seed], episodes=episodes,
+            num_envs=num_envs, quantize=not no_quantize, measure=measure, best_of=best_of, by=by, select=select,
+            device=device or "cpu",
+        )  # fmt: skip
+        cells = expand(plan, {name: agent})
+        with Store(store) as opened, rows_of_store(opened, cells):
+            summary = play(cells, opened, workers, victims={name: agent})
+            show(opened, {cell.key for cell in cells.cells})
+        finish(summary, store)
+        return
+    if seeds is not None:
+        raise click.UsageError("--seeds goes with --store")
     lowest: float | str | None = minimum
     with contextlib.suppress(TypeError, ValueError):
         lowest = float(lowest)  # type: ignore[arg-type]  # None and other texts stay
-    with print_if_unwritten(_show):
-        report = _run(
-            agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs,
-            quantize=not no_quantize, out=out, resume=resume, measure=True if measure == "own" else measure,
-            best_of=best_of, by=by, workers=workers,
-        )  # fmt: skip
-    _show(report)
-    if out is not None:
-        report.plot(out / "returns.png")
-        click.echo(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
+    with rows_kept(out, resume, len(threats) + 1 + _own_row(minimum, threats, agent)):
+        with print_if_unwritten(_show):
+            report = _run(
+                agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs,
+                quantize=not no_quantize, out=out, resume=resume, measure=True if measure == "own" else measure,
+                best_of=best_of, by=by, env_kwargs=env_kwargs, make=make, workers=workers,
+            )  # fmt: skip
+        _show(report)
+        if out is not None:
+            report.plot(out / "returns.png")
+            click.echo(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
+    if at_least is not None:
+        pass_or_fail(judge_report(report, at_least, len(threats)), f"{agent.ref or victim} on {env}", junit)
+
+
+def _own_row(minimum: str | None, threats: tuple[str, ...], victim: Victim) -> bool:
+    """Whether the agent that ``--minimum worst-action`` counts from is played in a row of its own."""
+    if minimum != WORST:
+        return False
+    with contextlib.suppress(AdvWrappersError):  # which evaluate raises
+        return not any(is_worst_action(as_threat_stack(text, victim), victim) for text in threats)
+    return False
 
 
 @main.command()

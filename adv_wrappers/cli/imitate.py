@@ -9,24 +9,27 @@ from typing import Literal
 import click
 
 from adv_wrappers.atari.games import make_environment
-from adv_wrappers.cli.main import (
+from adv_wrappers.cli.interruption import kept_rounds, resumable
+from adv_wrappers.cli.main import main, make_console, make_table, progress_bars
+from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
     SEED,
     SELECT,
+    STATS,
+    EnvArguments,
     Select,
-    main,
-    make_console,
-    make_table,
-    progress_bars,
-    resumable,
-    stats_option,
+    environment_options,
+    load_agent,
+    repeated,
 )
+from adv_wrappers.evaluation.environments import EnvFactory, MakeFunction
 from adv_wrappers.formatting import text_of
 from adv_wrappers.presets import threat
 from adv_wrappers.training.imitation import RADII, imitate
 from adv_wrappers.training.queries import SOURCES
-from adv_wrappers.victims import Victim, from_onnx, from_torchscript, load_victim
+from adv_wrappers.victims import Victim, from_onnx, from_torchscript
+from adv_wrappers.wrappers.base import AnyEnv
 
 Kind = Literal["q", "logits", "mean", "gaussian", "action"]
 KINDS: tuple[Kind, ...] = ("q", "logits", "mean", "gaussian", "action")
@@ -34,16 +37,18 @@ _FILES = ("onnx", "torchscript")
 
 
 @main.command("imitate")
-@click.argument("env")
+@environment_options
 @click.option(
     "--victim",
     required=True,
     metavar="REF",
     help="zoo:NAME, card:FOLDER, sb3:FILE.zip, onnx:FILE or torchscript:FILE",
 )
-@stats_option
+@STATS
 @click.option("--kind", type=click.Choice(KINDS), help="what an ONNX or TorchScript file returns")
-@click.option("--trust", is_flag=True, help="run the program in a TorchScript file")
+@click.option(
+    "--trust", is_flag=True, help="run the code in sb3:FILE.zip and --stats, or the program in a TorchScript file"
+)
 @click.option(
     "--queries", default=20_000, show_default=True, type=POSITIVE, help="actions that the victim is asked for"
 )
@@ -61,18 +66,19 @@ _FILES = ("onnx", "torchscript")
 @SELECT
 @click.option("--out", required=True, type=FOLDER, help="for the surrogate's card; the same call resumes")
 def imitate_(
-    env: str, victim: str, stats: str | None, kind: Kind | None, trust: bool, queries: int, rounds: int,
+    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None,
+    kind: Kind | None, trust: bool, queries: int, rounds: int,
     threats: tuple[str, ...], no_attacks: bool, episodes: int, seed: int, select: Select | None, out: Path,
 ) -> None:  # fmt: skip
     """Imitate a victim in ENV from its actions alone, and keep the surrogate as a card to aim attacks at."""
     if threats and no_attacks:
         raise click.UsageError("--no-attacks leaves out what --threat asks for")
-    agent = _victim(env, victim, kind, trust, select, stats)
+    agent = _victim(lambda: _made(env, env_kwargs, make), victim, kind, trust, select, stats)
     chosen = () if no_attacks else threats or None
-    with progress_bars() as move, resumable(out):
+    with progress_bars() as move, resumable(out, kept_rounds(rounds)):
         found = imitate(
             agent, env, queries, rounds, seed, out, threats=chosen, episodes=episodes,
-            progress=lambda *at: move("queries", *at),
+            progress=lambda *at: move("queries", *at), env_kwargs=env_kwargs, make=make,
         )  # fmt: skip
     table = make_table("queries", *SOURCES, "threat", "agreement")
     for row in found.rounds:
@@ -85,24 +91,30 @@ def imitate_(
     if agent.ref is not None:
         name = "pgd" if agent.discrete else "max-diff"
         text = text_of(threat(name, found.victim, eps=RADII[-1], scale="victim"), agent)
-        words = ["adv-wrappers", "evaluate", env, "--victim", agent.ref, "--threat", text]
+        words = ["adv-wrappers", "evaluate", env, *repeated(env_kwargs, make, trust), "--victim", agent.ref]
+        words += ["--threat", text]
         click.echo(f"attack through it with: {shlex.join(words)}")
 
 
+def _made(env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None) -> AnyEnv:
+    given: dict[str, object] = env_kwargs or {}
+    return make_environment(env, given) if make is None else make(env, **given)
+
+
 def _victim(
-    env: str, ref: str, kind: Kind | None, trust: bool, select: Select | None, stats: str | None
+    make_env: EnvFactory, ref: str, kind: Kind | None, trust: bool, select: Select | None, stats: str | None
 ) -> Victim:  # fmt: skip
     """The victim that ``--victim`` names; a file takes its spaces from the environment."""
     where, _, path = ref.partition(":")
     if where not in _FILES:
-        if kind is not None or trust:
-            raise click.UsageError("--kind and --trust go with onnx:FILE and torchscript:FILE")
-        return load_victim(ref, select=select, stats=stats)
+        if kind is not None:
+            raise click.UsageError("--kind goes with onnx:FILE and torchscript:FILE")
+        return load_agent(ref, trust, stats, select)
     if kind is None:
         raise click.UsageError(f"{ref} does not say what it returns: give --kind, one of {', '.join(KINDS)}")
     if stats is not None:
         raise click.UsageError("--stats goes with sb3:FILE.zip")
-    made = make_environment(env, {})
+    made = make_env()
     made.close()
     seen, acted = made.observation_space, made.action_space
     if where == "onnx":

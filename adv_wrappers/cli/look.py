@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
-from adv_wrappers.cli.main import SEED, main, make_console, make_table, stats_option
+from adv_wrappers.cli.main import main, make_console, make_table
+from adv_wrappers.cli.options import SEED, STATS, TRUST, EnvArguments, environment_options, load_agent
+from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.evaluation.threat_comparison import compare_threats
 from adv_wrappers.rendering.contact_sheet import (
     ThreatComparison,
@@ -19,11 +21,10 @@ from adv_wrappers.rendering.contact_sheet import (
 from adv_wrappers.rendering.figures import format_of
 from adv_wrappers.rendering.spectrum import BANDS
 from adv_wrappers.utils.files import probe
-from adv_wrappers.victims import load_victim
 
 
 @main.command("look")
-@click.argument("env")
+@environment_options
 @click.option(
     "--threat",
     "threats",
@@ -32,7 +33,8 @@ from adv_wrappers.victims import load_victim
     help="again for more columns; ' + ' between threats makes a stack  [default: the six daylight transforms]",
 )
 @click.option("--victim", metavar="REF", help="who plays, and is attacked  [default: random actions]")
-@stats_option
+@STATS
+@TRUST
 @click.option("--step", default=100, show_default=True, type=click.IntRange(min=0), help="played before the picture")
 @SEED
 @click.option("--raw", is_flag=True, help="the colour screen of an Atari game, not the observation of agents")
@@ -44,14 +46,17 @@ from adv_wrappers.victims import load_victim
     help="a second figure, of the spectra, is put beside it",
 )
 def look_(
-    env: str, threats: tuple[str, ...], victim: str | None, stats: str | None,
+    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None,
+    threats: tuple[str, ...], victim: str | None, stats: str | None, trust: bool,
     step: int, seed: int, raw: bool, out: Path,
 ) -> None:  # fmt: skip
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
     format_of(out, ("png",))
     probe(out.parent)
-    agent = None if victim is None else load_victim(victim, stats=stats)
-    comparison = compare_threats(env, list(threats) or None, agent, step=step, seed=seed, raw=raw)
+    agent = None if victim is None else load_agent(victim, trust, stats)
+    comparison = compare_threats(
+        env, list(threats) or None, agent, step=step, seed=seed, raw=raw, env_kwargs=env_kwargs, make=make
+    )
     spectrum = out.with_name(f"{out.stem}-spectrum{out.suffix}")
     draw_contact_sheet(comparison, out)
     draw_spectra(comparison, spectrum)

@@ -1,12 +1,15 @@
-"""The group of commands, its errors, the options that commands share, and how they print."""
+"""The group of commands, its errors and interruptions, and how commands print.
+
+What is expected to go wrong is one line on standard error: status 2 for wrong usage and for what cannot be computed or
+written, 130 for an interruption; 1 is a claim of ``--at-least`` that is not shown.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import click
 from rich import box
@@ -16,22 +19,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from adv_wrappers import __version__
+from adv_wrappers.cli.interruption import Interrupted
+from adv_wrappers.cli.messages import in_own_words
 from adv_wrappers.errors import AdvWrappersError, OutputError
-from adv_wrappers.parsing import parse_value
 
 _WIDTH = 150  # columns where no terminal has a width
-Command = TypeVar("Command", bound=Callable[..., object])
-
-FOLDER = click.Path(path_type=Path, file_okay=False)
-VICTIM = click.option("--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip")
-Select = Literal["mode", "sample"]
-SELECT = click.option(
-    "--select", type=click.Choice(["mode", "sample"]), help="how the victim acts  [default: as its card says]"
-)
-SCALE = click.option("--scale", metavar="UNIT", help="of eps: victim, a number, or a;b;... a feature  [default: 1]")
-SEED = click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
-POSITIVE = click.IntRange(min=1)
-WORKERS = click.option("--workers", default=1, show_default=True, type=POSITIVE, help="processes that play episodes")
 
 
 class _OneLineError(click.ClickException):
@@ -41,25 +33,22 @@ class _OneLineError(click.ClickException):
 
 
 class _CommandGroup(click.Group):
-    """Commands whose expected errors are one line and exit code 2."""
+    """Commands whose expected errors are one line and exit code 2, and whose interruptions one line and 130."""
 
     def invoke(self, ctx: click.Context) -> object:
+        words = [*ctx.args]
         try:
             return super().invoke(ctx)
         except AdvWrappersError as error:
-            raise _OneLineError(" ".join(str(error).split())) from error
+            name = ctx.invoked_subcommand or ""
+            raise _OneLineError(in_own_words(error, self.commands[name], name, words)) from error
         except OSError as error:
             if error.errno in (None, errno.EPIPE):  # click handles a reader that has gone
                 raise
             where = "" if error.filename is None else f" {error.filename}"
             raise _OneLineError(f"cannot read or write{where}: {(error.strerror or str(error)).lower()}") from error
-
-
-def stats_option(command: Command) -> Command:
-    """The option ``--stats`` beside a ``--victim``."""
-    return click.option(
-        "--stats", metavar="FILE", help="of the VecNormalize of sb3:FILE.zip  [default: looked for beside it]"
-    )(command)
+        except KeyboardInterrupt:  # where nothing has begun that could be kept, or everything is
+            raise Interrupted("by the user") from None
 
 
 def make_console(stderr: bool = False) -> Console:
@@ -98,22 +87,6 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
             progress.update(tasks[what], completed=done, total=whole)
 
         yield move
-
-
-@contextlib.contextmanager
-def resumable(folder: Path | None) -> Iterator[None]:
-    """On an interruption, say that the same call goes on from ``folder``."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        where = "" if folder is None else f"; the same call goes on from {folder}"
-        raise click.ClickException(f"interrupted{where}") from None
-
-
-def parse_scale(text: str | None) -> float | str | tuple[float, ...] | None:
-    """A budget's scale as it is written on the command line."""
-    scale: float | str | tuple[float, ...] | None = None if text is None else parse_value(text)
-    return scale
 
 
 def make_table(*columns: str) -> Table:

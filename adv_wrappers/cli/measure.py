@@ -10,31 +10,31 @@ from typing import TYPE_CHECKING
 import click
 
 from adv_wrappers.campaign.select_attacks import import_train_adversary
-from adv_wrappers.cli.main import (
+from adv_wrappers.cli.interruption import kept_checkpoints, resumable
+from adv_wrappers.cli.main import main, make_console, progress_bars
+from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
     SEED,
     SELECT,
-    VICTIM,
     Command,
+    EnvArguments,
     Select,
-    main,
-    make_console,
-    progress_bars,
-    resumable,
-    stats_option,
+    environment_options,
+    load_agent,
+    victim_options,
 )
-from adv_wrappers.evaluation.optimal_timing import resilience_profile
+from adv_wrappers.evaluation.environments import MakeFunction
+from adv_wrappers.evaluation.optimal_timing import ResilienceProfile, resilience_profile
 from adv_wrappers.rendering.resilience_plots import plot_profile
 from adv_wrappers.utils.files import write
-from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims import load_victim
 
 if TYPE_CHECKING:
     from adv_wrappers.training.resilience_result import Resilience
 
 BUDGETS = range(1, 11)  # of a profile
 _OPTIONS: tuple[Callable[[Command], Command], ...] = (
-    stats_option,
     click.option("--cost", default=1.0, show_default=True, type=float, help="of a perturbation, in units of a reward"),
     click.option("--r-max", type=float, help="return that regret is counted from  [default: the highest clean return]"),
     click.option("--steps", default=60_000, show_default=True, type=POSITIVE, help="of the adversary's training"),
@@ -65,8 +65,8 @@ def _measurement(command: Command) -> Command:
 
 
 @main.command("resilience")
-@click.argument("env")
-@VICTIM
+@environment_options
+@victim_options
 @_measurement
 def resilience_(**options: object) -> None:
     """How few perturbations break an agent in ENV: train an adversary that decides when to perturb, and test it."""
@@ -74,8 +74,8 @@ def resilience_(**options: object) -> None:
 
 
 @main.command("robustness")
-@click.argument("env")
-@VICTIM
+@environment_options
+@victim_options
 @click.option("--budget", required=True, type=POSITIVE, help="perturbations of an episode")
 @click.option("--hard", is_flag=True, help="no more than the budget  [default: each beyond it costs as much again]")
 @_measurement
@@ -93,26 +93,31 @@ def _run(name: str, **options: object) -> None:
 
 
 def _measure(
-    measure: Callable[..., Resilience], env: str, victim: str, select: Select | None, stats: str | None,
-    any_action: bool, profile: int | None, out: Path, **options: object,
+    measure: Callable[..., Resilience], env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None,
+    victim: str, stats: str | None, trust: bool, select: Select | None, any_action: bool,
+    profile: int | None, transfer: tuple[str, ...], steps: int, out: Path, **options: object,
 ) -> None:  # fmt: skip
-    agent, induce = load_victim(victim, select=select, stats=stats), "any" if any_action else "worst"
-    with progress_bars() as move, resumable(out):
-        found = measure(agent, env, induce=induce, out=out, progress=move, **options)
+    agent, induce = load_agent(victim, trust, stats, select), "any" if any_action else "worst"
+    others = [load_victim(ref, trust=trust) for ref in transfer]
+    with progress_bars() as move, resumable(out, kept_checkpoints(steps, ["adversary"])):
+        found = measure(
+            agent, env, induce=induce, transfer=others, steps=steps, out=out, progress=move, env_kwargs=env_kwargs,
+            make=make, **options,
+        )  # fmt: skip
     make_console().print(found.table())
     pictures = out / "training.png", out / "histogram.png"
     found.plot_training(pictures[0])
     found.plot_histogram(pictures[1])
     files = [out / f"{found.kind}.json", out / "training.csv", *pictures]
     if profile is not None:
-        files += _profile(agent, env, found, profile, out)
+        exact = resilience_profile(agent, env, found.episode_seeds[:profile], BUDGETS, env_kwargs=env_kwargs, make=make)
+        files += _profile(exact, out)
     click.echo(f"trained in {found.seconds:.0f} s for {found.steps} steps" + (" (stopped)" if found.stopped else ""))
     click.echo(f"wrote {', '.join(map(str, files))}, and the adversary in {out / 'adversary'}")
 
 
-def _profile(agent: Victim, env: str, found: Resilience, starts: int, out: Path) -> list[Path]:
-    """The files of the exact regret by budget, over the first ``starts`` episodes of the test."""
-    exact = resilience_profile(agent, env, found.episode_seeds[:starts], BUDGETS)
+def _profile(exact: ResilienceProfile, out: Path) -> list[Path]:
+    """The files of the exact regret by budget, over the first episodes of the test."""
     data, picture = out / "profile.json", out / "profile.png"
     write(data, (json.dumps(exact.to_dict(), indent=1) + "\n").encode())
     whole = "" if exact.finished.all() else ", not all timings considered"

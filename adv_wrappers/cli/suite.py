@@ -8,31 +8,30 @@ import click
 
 from adv_wrappers.campaign import SuiteReport, standard
 from adv_wrappers.campaign.select_attacks import ATTACKS
-from adv_wrappers.cli.main import (
+from adv_wrappers.cli.gate import check_gate, gate_options, judge_suite, pass_or_fail
+from adv_wrappers.cli.interruption import kept_suite, resumable
+from adv_wrappers.cli.main import main, make_console, print_if_unwritten, progress_bars
+from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
     SCALE,
     SEED,
     SELECT,
-    VICTIM,
     WORKERS,
+    EnvArguments,
     Select,
-    main,
-    make_console,
+    environment_options,
+    load_agent,
     parse_scale,
-    print_if_unwritten,
-    progress_bars,
-    resumable,
-    stats_option,
+    victim_options,
 )
+from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.evaluation.report import Report
-from adv_wrappers.victims import load_victim
 
 
 @main.command("suite")
-@click.argument("env")
-@VICTIM
-@stats_option
+@environment_options
+@victim_options
 @click.option("--eps", required=True, type=float, help="radius of the l-infinity budget")
 @SCALE
 @click.option("--attack", "attacks", multiple=True, type=click.Choice(ATTACKS), help="again for more  [default: all]")
@@ -52,24 +51,28 @@ from adv_wrappers.victims import load_victim
 @SELECT
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
 @click.option("--out", type=FOLDER, help="for the report and all that is trained; the same call goes on from there")
+@gate_options
 def suite_(
-    env: str, victim: str, stats: str | None,
+    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
     eps: float, scale: str | None, attacks: tuple[str, ...], episodes: int, seed: int,
     steps: int, dynamics: str | None, num_envs: int | None, workers: int, no_quantize: bool, select: Select | None,
-    device: str | None, out: Path | None,
+    device: str | None, out: Path | None, at_least: float | None, junit: Path | None,
 ) -> None:  # fmt: skip
     """Attack a victim in ENV with everything that applies, and report the strongest on fresh episodes."""
-    agent = load_victim(victim, select=select, device=device or "cpu", stats=stats)
-    with print_if_unwritten(_show), progress_bars() as progress, resumable(out):
+    check_gate(at_least, junit)
+    agent = load_agent(victim, trust, stats, select, device)
+    with print_if_unwritten(_show), progress_bars() as progress, resumable(out, kept_suite):
         report = standard(
             agent, env, eps, scale=parse_scale(scale), attacks=attacks or None, episodes=episodes, seed=seed,
             steps=steps, num_envs=num_envs, quantize=not no_quantize, out=out, progress=progress,
-            dynamics=dynamics, workers=workers,
+            dynamics=dynamics, env_kwargs=env_kwargs, make=make, workers=workers,
         )  # fmt: skip
     _show(report)
     if out is not None:
         report.plot(out / "returns.png")
         click.echo(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
+    if at_least is not None:
+        pass_or_fail(judge_suite(report, at_least), f"{agent.ref or victim} on {env}", junit)
 
 
 def _show(report: SuiteReport | Report) -> None:

@@ -14,23 +14,24 @@ from adv_wrappers.adversaries.learned import OBSERVE
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.targets import target_of
 from adv_wrappers.campaign.select_attacks import import_train_adversary
-from adv_wrappers.cli.main import (
+from adv_wrappers.cli.interruption import kept_checkpoints, resumable
+from adv_wrappers.cli.main import main, make_console, make_table, progress_bars
+from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
     SCALE,
     SEED,
     SELECT,
-    VICTIM,
+    EnvArguments,
     Select,
-    main,
-    make_console,
-    make_table,
+    environment_options,
+    load_agent,
     parse_scale,
-    progress_bars,
-    resumable,
-    stats_option,
+    repeated,
+    victim_options,
 )
 from adv_wrappers.core.budgets import Linf
+from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.evaluation.report import number
 from adv_wrappers.parsing import parse_value, split_arguments
 from adv_wrappers.training.pa_ad_forms import BOTH, FORMS
@@ -38,7 +39,6 @@ from adv_wrappers.training.train_critic import GRID, SMALL, check_scan_folder, d
 from adv_wrappers.training.train_dynamics import HORIZONS, train_dynamics
 from adv_wrappers.training.train_one_critic import train_one_critic
 from adv_wrappers.training.training_folder import read_record, score
-from adv_wrappers.victims import load_victim
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
 
@@ -49,16 +49,15 @@ def _quoted(folder: Path) -> str:
     return text if plain else f"'{text}'"
 
 
-def _evaluate_with(env: str, victim: str, threat: str, select: str | None = None) -> str:
-    """The command that evaluates under a threat."""
-    words = ["adv-wrappers", "evaluate", env, "--victim", victim, *(["--select", select] if select else [])]
+def _evaluate_with(env: str, how: list[str], victim: str, threat: str, select: str | None = None) -> str:
+    """The command that evaluates under a threat; ``how`` are the words of :func:`repeated`."""
+    words = ["adv-wrappers", "evaluate", env, *how, "--victim", victim, *(["--select", select] if select else [])]
     return f"evaluate with: {shlex.join([*words, '--threat', threat])}"
 
 
 @main.command("train-adversary")
-@click.argument("env")
-@VICTIM
-@stats_option
+@environment_options
+@victim_options
 @click.option(
     "--kind", default="pa-ad", show_default=True, metavar="ACTOR",
     help="sa-rl, pa-ad, pa-ad-action, induce, or timed:max-diff and the like, to learn when to attack",
@@ -88,16 +87,17 @@ def _evaluate_with(env: str, victim: str, threat: str, select: str | None = None
 @click.option("--tensorboard", type=FOLDER, help="for logs")
 @click.option("--out", required=True, type=FOLDER, help="for the adversary; the same call goes on where it stopped")
 def train_adversary_(
-    env: str, victim: str, stats: str | None,
+    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
     kind: str, form: str | None, eps: float | None, scale: str | None, steps: int,
     algorithm: str, num_envs: int | None, seed: int, checks: int, episodes: int, when: str | None,
     cost: float | None, observe: str, select: Select | None, no_quantize: bool, tensorboard: Path | None, out: Path,
 ) -> None:  # fmt: skip
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
-    train, agent = import_train_adversary(), load_victim(victim, select=select, stats=stats)
+    train, agent = import_train_adversary(), load_agent(victim, trust, stats, select)
     if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
         raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
-    with progress_bars() as move, resumable(out):
+    kept = kept_checkpoints(steps, FORMS if form == BOTH else (".",))
+    with progress_bars() as move, resumable(out, kept):
         whole = steps * (2 if form == BOTH else 1)
         move(kind, 0, whole)
         train(
@@ -105,7 +105,7 @@ def train_adversary_(
             scale=parse_scale(scale), when=when, form=form, checks=checks,
             episodes=episodes, out=out, tensorboard=tensorboard, quantize=not no_quantize, observe=observe,
             reward=None if cost is None else PerturbationCost(cost),
-            progress=lambda at, _: move(kind, min(at, whole), whole),
+            progress=lambda at, _: move(kind, min(at, whole), whole), env_kwargs=env_kwargs, make=make,
         )  # fmt: skip
     if form == BOTH:
         rows = [{"form": one, **row} for one in FORMS for row in read_record(out / one)]
@@ -126,13 +126,12 @@ def train_adversary_(
     by = "mean return" if cost is None else "mean return and cost"
     click.echo(f"* the best of {len(rows)}, by {by} over {episodes} episodes that the training never sees")
     text = f"learned:card={_quoted(out)}" + (f",when={when}" if when else "")
-    click.echo(_evaluate_with(env, agent.ref or victim, text, select))
+    click.echo(_evaluate_with(env, repeated(env_kwargs, make, trust), agent.ref or victim, text, select))
 
 
 @main.command("train-critic")
-@click.argument("env")
-@VICTIM
-@stats_option
+@environment_options
+@victim_options
 @click.option("--steps", type=click.IntRange(min=2), help="of each critic  [default: 61440]")
 @click.option("--robust", type=click.Choice(["interval", "sample", "none"]), help="smoothness  [default: interval]")
 @click.option("--robust-eps", type=float, help="radius of the box that it is asked in  [default: 0.02]")
@@ -151,7 +150,7 @@ def train_adversary_(
 @SELECT
 @click.option("--out", required=True, type=FOLDER, help="for the critics; the same call goes on where it stopped")
 def train_critic_(
-    env: str, victim: str, stats: str | None,
+    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
     steps: int | None, robust: str | None, robust_eps: float | None, weight: float | None,
     box: str | None, successor: str | None, num_envs: int | None, seed: int, one: bool, grid: bool, eps: float | None,
     scale: str | None, episodes: int, select: Select | None, out: Path,
@@ -163,6 +162,7 @@ def train_critic_(
     setting: dict[str, Any] = {"eps": robust_eps, "weight": weight, "box": box, "successor": successor}
     setting = {key: value for key, value in setting.items() if value is not None}
     common: dict[str, Any] = {"steps": steps, "num_envs": num_envs, "seed": seed}
+    common |= {"env_kwargs": env_kwargs, "make": make}
     common = {key: value for key, value in common.items() if value is not None}
     if robust is not None:
         common["robust"] = None if robust == "none" else robust
@@ -174,7 +174,7 @@ def train_critic_(
         raise click.UsageError("one critic is not attacked with: --eps and --scale go with several")
     if scale is not None and eps is None:
         raise click.UsageError("--scale goes with --eps")
-    agent = load_victim(victim, select=select, stats=stats)
+    agent = load_agent(victim, trust, stats, select)
     many = not chosen
     within = Linf(eps, parse_scale(scale)) if eps is not None else default_budget(agent) if many else None
     with progress_bars() as move, resumable(out):
@@ -197,9 +197,8 @@ def train_critic_(
     assert critic.folder is not None
     scale = "victim" if many and eps is None else scale
     budget = f"eps={'EPS' if within is None else f'{within.eps:g}'}" + (f",scale={scale}" if scale else "")
-    click.echo(
-        _evaluate_with(env, agent.ref or victim, f"robust-sarsa:critic={_quoted(Path(critic.folder))},{budget}", select)
-    )
+    text = f"robust-sarsa:critic={_quoted(Path(critic.folder))},{budget}"
+    click.echo(_evaluate_with(env, repeated(env_kwargs, make, trust), agent.ref or victim, text, select))
 
 
 def _show(critic: Critic) -> None:
@@ -209,9 +208,8 @@ def _show(critic: Critic) -> None:
 
 
 @main.command("train-dynamics")
-@click.argument("env")
-@VICTIM
-@stats_option
+@environment_options
+@victim_options
 @click.option("--transitions", default=100_000, show_default=True, type=POSITIVE, help="of the victim and at random")
 @click.option("--noise", default=0.3, show_default=True, help="on actions of half of the victim's episodes")
 @click.option("--random", default=0.5, show_default=True, help="share of transitions with random actions")
@@ -224,15 +222,17 @@ def _show(critic: Critic) -> None:
 @SEED
 @click.option("--out", required=True, type=FOLDER, help="for the model; the same call goes on where it stopped")
 def train_dynamics_(
-    env: str, victim: str, stats: str | None, transitions: int, noise: float, random: float, width: int, layers: int,
+    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
+    transitions: int, noise: float, random: float, width: int, layers: int,
     ensemble: int, epochs: int, lr: float, num_envs: int, seed: int, out: Path,
 ) -> None:  # fmt: skip
     """Learn a model of ENV from what a victim and random actions do there."""
-    agent = load_victim(victim, stats=stats)
+    agent = load_agent(victim, trust, stats)
     with progress_bars() as move, resumable(out):
         model = train_dynamics(
             agent, env, transitions, noise=noise, random=random, hidden=(width,) * layers, ensemble=ensemble,
             epochs=epochs, lr=lr, seed=seed, num_envs=num_envs, out=out, progress=move,
+            env_kwargs=env_kwargs, make=make,
         )  # fmt: skip
     table = make_table("transitions of", "one step", *(f"{steps} steps" for steps in HORIZONS[1:]))
     for column in table.columns[1:]:
@@ -250,5 +250,4 @@ def train_dynamics_(
     if agent.ref is not None:
         target = "" if target_of(env) is not None else ",target=reward"
         text = f"model-based:dynamics='card:{out}',eps=0.1{target}"
-        words = ["adv-wrappers", "evaluate", env, "--victim", agent.ref, "--threat", text]
-        click.echo(f"evaluate with: {shlex.join(words)}")
+        click.echo(_evaluate_with(env, repeated(env_kwargs, make, trust), agent.ref, text))

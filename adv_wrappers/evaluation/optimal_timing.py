@@ -155,7 +155,7 @@ def fewest_perturbations(
 def resilience_profile(
     victim: Victim | str, env: str | MakeEnv, seeds: Sequence[int], budgets: Sequence[int], horizon: int = 60,
     by: str | None = None, *, gamma: float = 0.99, lowest_reward: float = 0.0, max_nodes: int = 1_000_000,
-    env_kwargs: EnvKwargs | None = None,
+    env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
 ) -> ResilienceProfile:  # fmt: skip
     """The lowest return of every episode with at most k perturbations, for every k (Algorithm 2's optimum).
 
@@ -164,6 +164,7 @@ def resilience_profile(
         horizon: how many steps are searched. An episode that is not over by then is taken to earn what the clean one
             earns from there on: an agent that is still balancing has lost nothing.
         victim, env, seeds, by, gamma, lowest_reward, max_nodes, env_kwargs: as for :func:`fewest_perturbations`.
+        make: a function called as ``make(id, **env_kwargs)`` instead of ``gymnasium.make``.
 
     Raises:
         AdvWrappersError: as of :func:`fewest_perturbations`.
@@ -172,7 +173,8 @@ def resilience_profile(
     if not most:
         raise ValueRangeError("budgets must hold at least one number of perturbations, got none")
     check_integer("horizon", horizon, 1)
-    with closing(TimingSearch(victim, env, seeds, by, gamma, horizon, lowest_reward, max_nodes, env_kwargs)) as search:
+    found = TimingSearch(victim, env, seeds, by, gamma, horizon, lowest_reward, max_nodes, env_kwargs, make)
+    with closing(found) as search:
         episodes = [search.episode(seed, 0.0, max(most)) for seed in search.seeds]
     return ResilienceProfile(
         search.label, search.name, search.seeds, tuple(most), horizon,

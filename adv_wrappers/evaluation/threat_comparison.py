@@ -22,7 +22,7 @@ from adv_wrappers.core.types import Action, Array, Info, Space
 from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation import perceptual
-from adv_wrappers.evaluation.environments import environment_factory
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, environment_factory
 from adv_wrappers.formatting import caption, name_and_arguments
 from adv_wrappers.parsing import split_stack
 from adv_wrappers.presets import as_threat, preset_in_errors
@@ -62,6 +62,7 @@ class ConstantEnv(gym.Env[Array, Action]):
 def compare_threats(
     source: str | AnyEnv | Array, threats: Sequence[Any] | None = None,
     victim: Victim | str | None = None, *, step: int = 100, seed: int = 0, raw: bool = False, layout: str | None = None,
+    env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
 ) -> ThreatComparison:  # fmt: skip
     """One observation under each of several threats.
 
@@ -78,6 +79,7 @@ def compare_threats(
         seed: seeds the episode and all draws.
         raw: whether to take the emulator's colour screen, uint8 ``[210, 160, 3]``, instead of the observation.
         layout: which axis of the observation is what; None infers it.
+        env_kwargs, make: of an id, as for :func:`adv_wrappers.evaluate`.
 
     Raises:
         SpaceError: for a source that cannot be made, or whose observations are no images.
@@ -95,7 +97,7 @@ def compare_threats(
         high = 255 if source.dtype == np.uint8 else 1
         true, space = source, spaces.Box(0, high, source.shape, source.dtype.type)
     else:
-        made = _make(source, agent) if isinstance(source, str) else source
+        made = _make(source, agent, env_kwargs, make) if isinstance(source, str) else source
         name = source if isinstance(source, str) else getattr(made.spec, "id", None) or "an environment"
         # the emulator's screen lies beneath all of them
         under = () if raw else tuple(caption(each.threat) for each in layers(made) if each.on == "observation")
@@ -162,15 +164,18 @@ def _stack(item: object) -> list[ThreatModel]:
     return made
 
 
-def _make(id: str, victim: Victim | None) -> AnyEnv:
+def _make(id: str, victim: Victim | None, env_kwargs: EnvKwargs | None, make: MakeEnv | None) -> AnyEnv:
     if victim is not None:
-        return environment_factory(id, victim)[0]()
+        return environment_factory(id, victim, env_kwargs, make)[0]()
+    given = dict(env_kwargs or {})
+    if make is not None:
+        return make(id, **given)
     with contextlib.suppress(ImportError):
         importlib.import_module("ale_py")  # registers its ids
     if is_atari(id):
-        return atari(id)
+        return atari(id, **given)
     try:
-        return gym.make(id)
+        return gym.make(id, **given)
     except AdvWrappersError:
         raise
     except Exception as error:  # whatever an environment's own constructor may raise

@@ -88,7 +88,7 @@ class TimingSearch(DeterministicEpisodes):
     """The searches of one victim in one environment.
 
     Args:
-        victim, env, seeds, by, gamma, horizon, lowest_reward, max_nodes, env_kwargs: as for
+        victim, env, seeds, by, gamma, horizon, lowest_reward, max_nodes, env_kwargs, make: as for
             :func:`adv_wrappers.fewest_perturbations`, which says what is refused.
 
     Attributes:
@@ -98,6 +98,7 @@ class TimingSearch(DeterministicEpisodes):
     def __init__(
         self, victim: Victim | str, env: str | MakeEnv, seeds: Sequence[int], by: str | None, gamma: float,
         horizon: int | None, lowest_reward: float, max_nodes: int, env_kwargs: EnvKwargs | None,
+        make: MakeEnv | None = None,
     ) -> None:  # fmt: skip
         self.seeds: Steps = tuple(integer("a seed", seed, 0) for seed in seeds)
         if not self.seeds:
@@ -106,7 +107,7 @@ class TimingSearch(DeterministicEpisodes):
             check_integer("horizon", horizon, 1)
         check_number("lowest_reward", lowest_reward)
         check_integer("max_nodes", max_nodes, 1)
-        super().__init__(victim, env, env_kwargs)
+        super().__init__(victim, env, env_kwargs, make)
         self.worst = None if by == "any" else WorstAction(self.victim, by, gamma=gamma, other=True)
         if horizon is not None:
             self.limit = horizon

@@ -40,7 +40,7 @@ def test_a_torchscript_file_without_attacks(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "under the attacks" not in done.output and "attack through it" not in done.output
     done = invoke(*words, *TINY, "--out", str(tmp_path / "other"))
-    assert done.exit_code == 2 and "give trust=True" in done.output
+    assert done.exit_code == 2 and "give --trust" in done.output
 
 
 def test_an_onnx_file(tmp_path: Path) -> None:
@@ -62,14 +62,14 @@ def test_an_onnx_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([*ZOO, "--kind", "q"], "--kind and --trust go with onnx:FILE and torchscript:FILE"),
+        ([*ZOO, "--kind", "q"], "--kind goes with onnx:FILE and torchscript:FILE"),
         (["imitate", "MountainCar-v0", "--victim", "onnx:a.onnx"], "onnx:a.onnx does not say what it returns"),
         (
             ["imitate", "MountainCar-v0", "--victim", "onnx:a.onnx", "--kind", "q", "--stats", "a"],
             "--stats goes with sb3:FILE.zip",
         ),
         ([*ZOO, "--no-attacks", "--threat", "pgd:eps=1"], "--no-attacks leaves out what --threat asks for"),
-        ([*ZOO, "--queries", "10"], "queries must be at least 50 a round, so 350 with rounds=6, got 10"),
+        ([*ZOO, "--queries", "10"], "--queries must be at least 50 a round, so 350 with --rounds 6, got 10"),
     ],
 )
 def test_what_it_refuses(tmp_path: Path, words: list[str], message: str) -> None:

@@ -193,6 +193,15 @@ def test_a_search_that_is_given_up():
     assert not profile.finished[0, 2] and (profile.returns[0] <= profile.clean_returns[0]).all()
 
 
+def test_a_function_makes_the_environment():
+    how = {"lowest_reward": -1.0, "horizon": 6}
+    plain = resilience_profile(agent(), lambda: Walk(lost=0.5), [0], [1], **how)
+    made = resilience_profile(
+        agent(), "Some-v0", [0], [1], env_kwargs={"lost": 0.5}, make=lambda _, lost: Walk(lost=lost), **how
+    )
+    assert made.env == "Some-v0" and (made.returns == plain.returns).all() and (made.regret == plain.regret).all()
+
+
 def test_the_json_form():
     found = fewest_perturbations(agent(), Walk, [0, 1], 0.4)
     data = json.loads(json.dumps(found.to_dict()))

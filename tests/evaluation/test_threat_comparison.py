@@ -49,6 +49,18 @@ def test_an_environment_is_played_first():
     assert (seen.true == env.recordings[2][1]).all()
 
 
+def test_an_id_is_made_with_arguments_and_by_a_function():
+    def make(id, **arguments):
+        made.append((id, arguments))
+        return gym.make(id, **arguments)
+
+    made = []
+    grey = compare_threats("ALE/Pong-v5", ["shift:dx=1"], step=0, env_kwargs={"obs_type": "grayscale"}, make=make)
+    assert made == [("ALE/Pong-v5", {"obs_type": "grayscale"})] and grey.true.shape == (210, 160)
+    with pytest.raises(SpaceError, match="colour"):
+        compare_threats("CartPole-v1", ["shift:dx=1"], env_kwargs={"colour": "red"})
+
+
 def test_a_victim_plays_and_is_attacked():
     rig = RIGS["image"]
     seen = compare_threats(rig.env(), ["fgsm:eps=4"], rig.victim(), step=1)

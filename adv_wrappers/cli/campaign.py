@@ -1,0 +1,139 @@
+"""``run``: the cells of a plan, in this process, in several, or on a Ray cluster, into a store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.table import Table
+
+from adv_wrappers.campaign import Plan, RunSummary, Store, expand, run
+from adv_wrappers.campaign.cluster import RayActors
+from adv_wrappers.campaign.cost import SHARE, pilot
+from adv_wrappers.campaign.expand import Expansion
+from adv_wrappers.campaign.run import RunProgress
+from adv_wrappers.cli.interruption import Interrupted
+from adv_wrappers.cli.main import main, make_console, make_progress, make_table
+from adv_wrappers.cli.options import POSITIVE, WORKERS
+from adv_wrappers.core.types import JSON
+from adv_wrappers.evaluation.report import Row, number
+from adv_wrappers.utils.processes import check_workers
+from adv_wrappers.victims import Victim
+
+_MOST_LINES = 200  # of the table: a store of more is read by Store.reports()
+STORE = click.Path(path_type=Path, dir_okay=False)
+
+
+@main.command("run")
+@click.argument("plan", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("--store", required=True, type=STORE, help="for the rows; the same command plays only what it lacks")
+@WORKERS
+@click.option("--ray", metavar="ADDRESS", help="play on a Ray cluster: local, auto, or its address")
+@click.option("--actors", type=POSITIVE, help="of --ray  [default: one a core, or one for every share of a GPU]")
+@click.option("--gpus", default=0.0, show_default=True, type=click.FloatRange(min=0), help="of an actor: 0.25 for four")
+@click.option("--dry-run", is_flag=True, help="play a pilot, and say what the rest will take")
+@click.option(
+    "--pilot", "share", default=SHARE, show_default=True, type=click.FloatRange(0, 1, min_open=True),
+    help="share of the cells of every kind that --dry-run plays",
+)  # fmt: skip
+def run_(
+    plan: Path, store: Path, workers: int, ray: str | None, actors: int | None, gpus: float, dry_run: bool,
+    share: float,
+) -> None:  # fmt: skip
+    """Play the cells of PLAN, a .toml or .json file, that the store does not hold."""
+    if ray is None and (actors is not None or gpus):
+        raise click.UsageError("--actors and --gpus go with --ray")
+    if ray is not None and workers > 1:
+        raise click.UsageError("--workers are processes of this machine: give --actors with --ray")
+    check_workers(workers)
+    cells = expand(Plan.load(plan))
+    for name, reason in cells.left_out.items():
+        click.echo(f"left out: {name}: {reason}")
+    with Store(store) as opened, rows_of_store(opened, cells):
+        if dry_run:
+            cost = pilot(cells, opened, share)
+            make_console().print(cost.table())
+            click.echo(str(cost).rstrip().splitlines()[-1])
+            click.echo(f"with {workers} processes about {cost.wall_clock(workers, os.cpu_count()):.0f} s")
+            return
+        summary = play(cells, opened, workers, ray, actors, gpus)
+        show(opened, {cell.key for cell in cells.cells})
+    finish(summary, store)
+
+
+def play(
+    cells: Expansion, store: Store, workers: int, ray: str | None = None, actors: int | None = None, gpus: float = 0.0,
+    victims: Mapping[str, Victim] | None = None,
+) -> RunSummary:  # fmt: skip
+    """Run a plan with a bar on a terminal."""
+    with _bar() as progress:
+        if ray is None:
+            return run(cells, store, workers, victims=victims, progress=progress)
+        with closing(RayActors(ray, actors, gpus, victims)) as opened:
+            return run(cells, store, opened, victims=victims, progress=progress)
+
+
+def finish(summary: RunSummary, store: Path) -> None:
+    """Say what was done; exit with status 1 where cells failed."""
+    for name, error in summary.failed.items():
+        click.echo(f"failed: {name}: {error}", err=True)
+    click.echo(f"{summary}; rows are in {store}")
+    if summary.failed:
+        raise SystemExit(1)
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[RunProgress]:
+    with make_progress() as bars:
+        task = bars.add_task("cells", total=None)
+
+        def move(done: int, failed: int, total: int) -> None:
+            words = f"cells, {failed} failed" if failed else "cells"
+            bars.update(task, completed=done + failed, total=total, description=words)
+
+        yield move
+
+
+@contextlib.contextmanager
+def rows_of_store(store: Store, cells: Expansion) -> Iterator[None]:
+    """On an interruption, say how many rows are kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        count = len(store.done(cell.key for cell in cells.cells))
+        kept = f"{count} of {len(cells.cells)} rows are in {store.path}"
+        raise Interrupted(f"{kept}; the same command plays only the others") from None
+
+
+def show(store: Store, keys: set[str]) -> None:
+    """Print the rows with these keys: for every victim, environment and threat the mean over seeds."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for key, about, row in store.rows_with_keys():
+        if key in keys:
+            groups.setdefault((_name(about), str(about["env"]["id"]), row["threat"]), []).append(row)
+    if len(groups) > _MOST_LINES:
+        click.echo(f"{len(groups)} lines are too many for a table: Store({str(store.path)!r}).reports() has them")
+        return
+    make_console().print(_table(groups))
+
+
+def _name(about: Mapping[str, JSON]) -> str:
+    victim = about["victim"]
+    return str(victim["ref"] or victim["fingerprint"][:8])
+
+
+def _table(groups: Mapping[tuple[str, str, str], Sequence[Row]]) -> Table:
+    table = make_table("victim", "environment", "threat", "return", "std over seeds", "lowest", "seeds", "episodes")
+    for column in table.columns[3:]:
+        column.justify = "right"
+    for (victim, env, threat), rows in groups.items():
+        means = np.array([row["mean_return"] for row in rows], np.float64)
+        spread = number(float(means.std(ddof=1))) if len(means) > 1 else ""
+        counts = str(len(rows)), str(sum(row["episodes"] for row in rows))
+        table.add_row(victim, env, threat, number(float(means.mean())), spread, number(float(means.min())), *counts)
+    return table

@@ -1,0 +1,161 @@
+"""A claim about an agent as a test: ``--at-least`` compares returns with a number, ``--junit`` writes it for CI.
+
+The claim is that a mean return is at least ``X``. A row's 95% interval has three outcomes: it lies at or above ``X``,
+which shows the claim; it holds ``X``, which shows neither; or it lies below, which refutes the claim. Only the first
+passes, so that few episodes fail where they cannot tell. Of ``evaluate`` every row with a threat is judged, without
+threats the clean one; of ``suite`` the worst case on fresh episodes, on which nothing was chosen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from xml.etree import ElementTree
+
+import click
+
+from adv_wrappers.campaign import SuiteReport
+from adv_wrappers.cli.options import Command, finite_number
+from adv_wrappers.evaluation.report import Report, number
+from adv_wrappers.evaluation.statistics import ReportRow
+from adv_wrappers.utils.files import probe, write
+
+Outcome = Literal["shown", "not shown", "below"]
+FAILED = 1  # exit status; 2 is wrong usage
+_UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 cannot hold
+_AT_LEAST = click.option(
+    "--at-least", type=float, callback=finite_number, metavar="RETURN",
+    help="fail (status 1) unless the 95% interval of the mean return under attack lies at or above this",
+)  # fmt: skip
+_JUNIT = click.option(
+    "--junit", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="write the rows as test cases of a JUnit XML file; goes with --at-least",
+)  # fmt: skip
+
+
+def gate_options(command: Command) -> Command:
+    """``--at-least`` and ``--junit``."""
+    return _AT_LEAST(_JUNIT(command))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One row beside the number that its mean return is to reach.
+
+    Attributes:
+        name: the threat.
+        outcome: what the row says of the claim; None where the claim is not about this row.
+        sentence: the outcome with its figures.
+        low: the lower end of the interval.
+        seconds: how long the row took to play, of one environment.
+    """
+
+    name: str
+    outcome: Outcome | None
+    sentence: str
+    low: float
+    seconds: float
+
+    @property
+    def failed(self) -> bool:
+        """Whether the row is judged, and does not show the claim."""
+        return self.outcome in ("not shown", "below")
+
+
+def judge(row: ReportRow, least: float, name: str | None = None, judged: bool = True) -> Judged:
+    """Compare a row of a report with the return that it is to reach.
+
+    Args:
+        row: a row with ``mean_return``, its interval ``low`` and ``high``, and ``caveat``.
+        least: the return.
+        name: what the row is called; None takes its ``threat``.
+        judged: whether the claim is about this row.
+    """
+    name = str(row["threat"]) if name is None else name
+    mean, low, high = row["mean_return"], row["low"], row["high"]
+    outcome: Outcome = "shown" if low >= least else "not shown" if high >= least else "below"
+    interval = f"95% interval {number(low)} to {number(high)}"
+    if row.get("caveat"):
+        interval = f"{number(low)} to {number(high)}, no interval of 95%, {row['caveat']}"
+    found = f"{'the agent earns' if name == 'none' else f'{name} leaves'} {number(mean)} ({interval})"
+    said = {
+        "shown": f"{found}, at least the {least:g} asked for",
+        "not shown": f"{found}, which does not show the {least:g} asked for: it may be more or less",
+        "below": f"{found}, less than the {least:g} asked for",
+    }
+    seconds = row["ms_per_step"] * sum(row["lengths"]) / 1000
+    return Judged(name, outcome if judged else None, said[outcome], low, seconds)
+
+
+def judge_report(report: Report, least: float, threats: int) -> list[Judged]:
+    """Every row of a report; its last ``threats`` rows are judged, or the clean one where there are none.
+
+    The row of ``--minimum worst-action``, which nobody asks about, comes before those of the threats.
+    """
+    asked = range(len(report.threats) - threats, len(report.threats)) if threats else range(1)
+    return [judge(row, least, judged=i in asked) for i, row in enumerate(report.threats)]
+
+
+def judge_suite(report: SuiteReport, least: float) -> list[Judged]:
+    """The rows of a suite, which chose the strongest attack, and that attack's on fresh episodes, which is judged."""
+    name = f"worst case {report.worst['threat']} on fresh episodes"
+    return [*(judge(row, least, judged=False) for row in report.report.threats), judge(report.worst, least, name)]
+
+
+def check_gate(least: float | None, junit: Path | None) -> None:
+    """Raise, before anything is played, for ``--junit`` without a claim, or in a folder that cannot be written to."""
+    if junit is not None:
+        if least is None:
+            raise click.UsageError("--junit goes with --at-least")
+        probe(junit.parent)
+
+
+def pass_or_fail(rows: Sequence[Judged], suite: str, junit: Path | None) -> None:
+    """Write the file of a CI server, say how the claim stands, and end with status 1 unless it is shown.
+
+    Args:
+        rows: judged or not.
+        suite: what was evaluated on what, for the file.
+        junit: the file, or None.
+    """
+    if junit is not None:
+        write(junit, junit_xml(rows, suite))
+        click.echo(f"wrote {junit}")
+    failed = [row for row in rows if row.failed]
+    about = failed or [row for row in rows if row.outcome is not None]
+    decisive = min(about, key=lambda row: (row.outcome != "below", row.low))
+    more = f" (the worst of {len(failed)} rows that fail)" if len(failed) > 1 else ""
+    click.echo(f"{'failed' if failed else 'passed'}: {decisive.sentence}{more}", err=bool(failed))
+    if failed:
+        raise click.exceptions.Exit(FAILED)
+
+
+def junit_xml(rows: Sequence[Judged], suite: str) -> bytes:
+    """Rows as JUnit's XML, which GitHub's actions, GitLab and Jenkins read: a test case each, failed or skipped.
+
+    Args:
+        rows: the rows.
+        suite: the name of the test suite, and the class of its cases.
+    """
+    counts = {
+        "tests": str(len(rows)), "failures": str(sum(row.failed for row in rows)), "errors": "0",
+        "skipped": str(sum(row.outcome is None for row in rows)),
+        "time": f"{sum(row.seconds for row in rows):.3f}",
+    }  # fmt: skip
+    suite = _UNPRINTABLE.sub("?", suite)
+    root = ElementTree.Element("testsuites", {"name": "adv-wrappers", **counts})
+    group = ElementTree.SubElement(root, "testsuite", {"name": suite, **counts})
+    for row in rows:
+        about = {"classname": suite, "name": _UNPRINTABLE.sub("?", row.name), "time": f"{row.seconds:.3f}"}
+        case, said = ElementTree.SubElement(group, "testcase", about), _UNPRINTABLE.sub("?", row.sentence)
+        if row.failed:
+            ElementTree.SubElement(case, "failure", {"message": said, "type": str(row.outcome)}).text = said
+        elif row.outcome is None:
+            ElementTree.SubElement(case, "skipped", {"message": "the claim is not about this row"})
+        else:
+            ElementTree.SubElement(case, "system-out").text = said
+    ElementTree.indent(root)
+    return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"

@@ -1,0 +1,158 @@
+"""What an interrupted command says: what is kept, and how it goes on. It exits with status 130, as shells expect.
+
+What is kept is read from the folder afterwards, so it is what another call will find there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from adv_wrappers.campaign.select_attacks import ATTACKS
+
+INTERRUPTED = 128 + 2  # SIGINT
+Kept = Callable[[Path], str | None]
+
+
+class Interrupted(click.ClickException):
+    """An interruption by the user: one line on standard error, without the word ``Error``."""
+
+    exit_code = INTERRUPTED
+
+    def show(self, file: object = None) -> None:
+        """Print the line."""
+        click.echo(f"Interrupted: {self.format_message()}", err=True)
+
+
+@contextlib.contextmanager
+def resumable(folder: Path | None, kept: Kept | None = None) -> Iterator[None]:
+    """On an interruption, say what ``folder`` keeps, and that the same command goes on from there.
+
+    Args:
+        folder: the folder of ``--out``, or None where it was not given.
+        kept: says what the folder holds of this command's work, None for nothing yet. None names what is there.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder is None:
+            raise Interrupted("nothing is kept; with --out FOLDER the same command would go on") from None
+        found = (kept or kept_files)(folder)
+        if found is None:
+            raise Interrupted(f"{folder} keeps nothing yet; the same command begins anew") from None
+        raise Interrupted(f"{found}; the same command goes on from there") from None
+
+
+class EvaluationRows:
+    """The rows that an interrupted ``evaluate`` leaves in ``report.json``.
+
+    Args:
+        folder: of ``--out``, or None.
+        resume: whether ``--resume`` was given.
+        total: the number of rows that were asked for.
+    """
+
+    def __init__(self, folder: Path | None, resume: bool, total: int) -> None:
+        self.path = None if folder is None else folder / "report.json"
+        self.resume, self.total = resume, total
+        self.before = self._version()
+
+    def sentence(self) -> str:
+        """What is kept at this moment, and what to do."""
+        if self.path is None:
+            return "no row is kept; with --out FOLDER they are, and --resume then plays only the others"
+        if self._version() == self.before:
+            kept = "" if self.before is None else f", and {self.path} is as it was"
+            goes_on = "plays only what is missing" if self.resume else "begins anew"
+            return f"no row was finished{kept}; the same command {goes_on}"
+        count = len(read_list(self.path, "threats"))
+        if count == self.total:
+            return f"all rows are in {self.path}"
+        how = "the same command" if self.resume else "the same command with --resume"
+        return f"{count} of {self.total} rows are in {self.path}; {how} plays only the others"
+
+    def _version(self) -> tuple[int, int] | None:
+        """What tells one writing of the report from another."""
+        try:
+            found = None if self.path is None else self.path.stat()
+        except OSError:
+            return None
+        return None if found is None else (found.st_ino, found.st_mtime_ns)
+
+
+@contextlib.contextmanager
+def rows_kept(folder: Path | None, resume: bool, total: int) -> Iterator[None]:
+    """On an interruption of ``evaluate``, say how many of its rows are kept, and how the others are played.
+
+    Args:
+        folder, resume, total: as for :class:`EvaluationRows`.
+    """
+    rows = EvaluationRows(folder, resume, total)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(rows.sentence()) from None
+
+
+def kept_files(folder: Path) -> str | None:
+    """The names of what a folder holds."""
+    names = sorted(path.name for path in folder.glob("[!.]*"))
+    return f"{folder} keeps {', '.join(names)}" if names else None
+
+
+def kept_suite(folder: Path) -> str | None:
+    """The rows of a suite that are scored, and the attacks that it has trained or searched for."""
+    rows = len(read_list(folder / "evaluation" / "report.json", "threats"))
+    work = [name for name in ATTACKS if any((folder / name).glob("[!.]*"))]
+    parts = [f"{rows} row{'s' * (rows != 1)} in evaluation/report.json"] if rows else []
+    parts += [f"the work on {', '.join(work)}"] if work else []
+    return f"{folder} keeps {' and '.join(parts)}" if parts else None
+
+
+def kept_ranges(radii: Sequence[float]) -> Kept:
+    """Of how many of these radii ``certify`` has the certificates."""
+
+    def kept(folder: Path) -> str | None:
+        path = folder / "ranges.json"
+        count = sum(one.get("eps") in radii for one in read_list(path, "ranges"))
+        return f"the certificates of {count} of {len(radii)} radii are in {path}" if count else None
+
+    return kept
+
+
+def kept_rounds(rounds: int) -> Kept:
+    """How many of the rounds of ``imitate`` are kept, the first included."""
+
+    def kept(folder: Path) -> str | None:
+        count = len(read_list(folder / "card.json", "rounds"))
+        return f"the surrogate of {count} of {rounds + 1} rounds is in {folder}" if count else None
+
+    return kept
+
+
+def kept_checkpoints(steps: int, forms: Sequence[str] = (".",)) -> Kept:
+    """How many checkpoints a training of an adversary keeps, and at how many of its steps the last one is.
+
+    Args:
+        steps: of one training.
+        forms: the folders of the trainings, in that of the command.
+    """
+
+    def kept(folder: Path) -> str | None:
+        records = [read_list(folder / form / "state.json", "record") for form in forms]
+        count, last = sum(map(len, records)), sum(int(str(record[-1]["steps"])) for record in records if record)
+        some = f"{count} checkpoint{'s' * (count != 1)}, to step {last} of {steps * len(forms)},"
+        return f"{some} {'is' if count == 1 else 'are'} in {folder}" if count else None
+
+    return kept
+
+
+def read_list(path: Path, key: str) -> list[dict[str, object]]:
+    """A list in a file of JSON, empty where there is none."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return [dict(entry) for entry in json.loads(path.read_text(encoding="utf-8"))[key]]
+    return []

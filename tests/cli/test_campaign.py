@@ -1,0 +1,112 @@
+"""``run``, and ``evaluate --store``: tables, exit statuses, interruptions and wrong usage."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from adv_wrappers.campaign import Plan, Store, expand
+from adv_wrappers.cli import main
+from tests.campaign.test_run import MANY, failing
+
+PLAN = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise:eps=0.1"], seeds=[0, 1], episodes=2)
+
+
+def call(*words):
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture
+def plan(tmp_path):
+    PLAN.save(tmp_path / "plan.toml")
+    return tmp_path / "plan.toml"
+
+
+def test_a_plan_is_run_and_its_rows_are_shown(plan, tmp_path):
+    store = tmp_path / "rows.db"
+    done = call("run", plan, "--store", store)
+    assert done.exit_code == 0 and "4 cells played" in done.output and "noise:eps=0.1" in done.output
+    assert "4 known before" in call("run", plan, "--store", store).output
+    line = next(line for line in done.output.splitlines() if "none" in line)
+    assert line.split()[3] == "500.0" and line.split()[-2:] == ["2", "4"]
+
+
+def test_seeds_of_an_evaluation_go_into_a_store(plan, tmp_path):
+    store = tmp_path / "rows.db"
+    words = "evaluate", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--threat", "noise:eps=0.1", "--episodes", 2
+    done = call(*words, "--seeds", "0,1,2", "--store", store)
+    assert done.exit_code == 0 and "6 cells played" in done.output
+    assert "4 known before" in call("run", plan, "--store", store).output  # the same rows
+    assert "2 cells played" in call(*words, "--seed", 7, "--store", store).output
+
+
+def test_a_dry_run_plays_a_pilot(plan, tmp_path):
+    done = call("run", plan, "--store", tmp_path / "rows.db", "--dry-run", "--workers", 2)
+    assert done.exit_code == 0 and "2 cells are left, 0 are known" in done.output and "with 2 processes" in done.output
+    with Store(tmp_path / "rows.db") as store:
+        assert len(store) == 2
+
+
+def test_cells_that_fail_make_the_exit_status(tmp_path):
+    failing("raises").save(tmp_path / "plan.json")
+    done = call("run", tmp_path / "plan.json", "--store", tmp_path / "rows.db")
+    assert done.exit_code == 1 and "RuntimeError: no more" in done.output and "1 failed" in done.output
+
+
+def test_an_interruption_says_what_is_kept(tmp_path):
+    MANY.save(tmp_path / "plan.json")
+    script = f"""
+import signal
+from adv_wrappers.campaign import store
+from adv_wrappers.cli import main
+add = store.Store.add
+def add_and_stop(self, played):
+    add(self, played)
+    if len(self) == 5:
+        signal.raise_signal(signal.SIGINT)
+store.Store.add = add_and_stop
+main(["run", {str(tmp_path / "plan.json")!r}, "--store", {str(tmp_path / "rows.db")!r}])
+"""
+    given = {"env": {**os.environ, "PYTHONPATH": "."}, "capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run([sys.executable, "-c", script], **given)
+    assert done.returncode == 128 + signal.SIGINT
+    assert f"5 of 120 rows are in {tmp_path / 'rows.db'}; the same command plays only the others" in done.stderr
+    with Store(tmp_path / "rows.db") as store:
+        assert len(store.done(cell.key for cell in expand(MANY).cells)) == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--gpus", "0.5"), "go with --ray"), (("--ray", "local", "--workers", "2"), "give --actors with --ray"),
+        (("--workers", "0"), "0 is not in the range"), (("--pilot", "0", "--dry-run"), "is not in the range"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_of_run(plan, tmp_path, words, message):
+    done = call("run", plan, "--store", tmp_path / "rows.db", *words)
+    assert done.exit_code == 2 and message in done.output and not (tmp_path / "rows.db").exists()
+
+
+def test_wrong_usage_of_a_store(tmp_path):
+    words = "evaluate", "CartPole-v1", "--victim", "zoo:cartpole-dqn"
+    for more, message in (
+        (("--seeds", "0,1"), "--seeds goes with --store"),
+        (("--store", tmp_path / "rows.db", "--out", tmp_path), "--out is for one report"),
+        (("--store", tmp_path / "rows.db", "--seeds", "a"), "expected whole numbers"),
+    ):
+        done = call(*words, *more)
+        assert done.exit_code == 2 and message in done.output
+    (tmp_path / "rows.db").write_text("no store " * 100)
+    done = call(*words, "--store", tmp_path / "rows.db")
+    assert done.exit_code == 2 and "rows.db is damaged, or no store" in done.output
+
+
+def test_ray_that_is_not_installed(plan, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = call("run", plan, "--store", tmp_path / "rows.db", "--ray", "local")
+    assert done.exit_code == 2 and "pip install 'adv_wrappers[ray]'" in done.output

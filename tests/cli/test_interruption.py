@@ -1,0 +1,202 @@
+"""Ctrl-C: one line that says what is kept and how it goes on, status 130, and a command that does go on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+from click.testing import CliRunner
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
+
+from adv_wrappers.cli import main
+from adv_wrappers.cli.interruption import (
+    EvaluationRows,
+    kept_checkpoints,
+    kept_files,
+    kept_ranges,
+    kept_rounds,
+    kept_suite,
+    read_list,
+)
+from adv_wrappers.evaluation.report import Report
+
+DQN = ["--victim", "zoo:cartpole-dqn"]
+EVALUATE = ["evaluate", "Interrupted-v0", *DQN, "--episodes", "2", "--num-envs", "1"]
+THREATS = ["--threat", "noise:eps=0.1", "--threat", "noise:eps=0.2"]
+
+
+class Interrupt:
+    """Sends SIGINT to this process at a step of all environments together, as a terminal does at Ctrl-C."""
+
+    at: int | None = None
+    steps = 0
+
+    @classmethod
+    def count(cls) -> None:
+        cls.steps += 1
+        if cls.steps == cls.at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+class Pole(CartPoleEnv):
+    def step(self, action):
+        Interrupt.count()
+        return super().step(action)
+
+
+class Leg(HopperEnv):
+    def step(self, action):
+        Interrupt.count()
+        return super().step(action)
+
+
+@pytest.fixture(autouse=True)
+def environments() -> Iterator[None]:
+    """CartPole of exactly five steps, Hopper of at most ten, which count the steps; SIGINT is Python's own."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    gym.register("Interrupted-v0", entry_point=Pole, max_episode_steps=5)
+    gym.register("InterruptedLeg-v0", entry_point=Leg, max_episode_steps=10)
+    Interrupt.at, Interrupt.steps = None, 0
+    yield
+    del gym.registry["Interrupted-v0"], gym.registry["InterruptedLeg-v0"]
+    signal.signal(signal.SIGINT, before)
+
+
+def invoke(*words: str, at: int | None = None):
+    Interrupt.at, Interrupt.steps = at, 0
+    return CliRunner().invoke(main, [*words])
+
+
+def said(done) -> str:
+    """The line of an interrupted command."""
+    assert done.exit_code == 130, done.output
+    assert "Traceback" not in done.output and "Error" not in done.output
+    [line] = [line for line in done.output.splitlines() if line.startswith("Interrupted: ")]
+    return line.removeprefix("Interrupted: ")
+
+
+def test_evaluate_without_a_folder() -> None:
+    line = said(invoke(*EVALUATE, *THREATS, at=15))
+    assert line == "no row is kept; with --out FOLDER they are, and --resume then plays only the others"
+
+
+def test_evaluate_counts_the_rows_that_are_kept_and_goes_on(tmp_path: Path) -> None:
+    words, path = [*EVALUATE, *THREATS, "--out", str(tmp_path / "o")], tmp_path / "o" / "report.json"
+    assert said(invoke(*words, at=3)) == "no row was finished; the same command begins anew"
+    assert not path.exists()
+    line = said(invoke(*words, at=15))  # two episodes of five steps a row
+    assert line == f"1 of 3 rows are in {path}; the same command with --resume plays only the others"
+    line = said(invoke(*words, "--resume", at=15))
+    assert line == f"2 of 3 rows are in {path}; the same command plays only the others"
+    line = said(invoke(*words, at=3))
+    assert line == f"no row was finished, and {path} is as it was; the same command begins anew"
+    assert len(Report.from_json(path).threats) == 2
+    done = invoke(*words, "--resume")
+    assert done.exit_code == 0 and Interrupt.steps == 10 and len(Report.from_json(path).threats) == 3
+
+
+def test_evaluate_counts_the_row_that_impact_counts_from(tmp_path: Path) -> None:
+    words = [*EVALUATE, "--threat", "noise:eps=1", "--minimum", "worst-action", "--out", str(tmp_path)]
+    assert said(invoke(*words, at=15)).startswith("1 of 3 rows are in ")
+    words += ["--threat", "worst-action"]
+    assert said(invoke(*words, at=25)).startswith("2 of 3 rows are in ")
+
+
+def test_an_interruption_while_the_figure_is_drawn_loses_nothing(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Report, "plot", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        line = said(invoke(*EVALUATE, "--out", str(tmp_path)))
+    assert line == f"all rows are in {tmp_path / 'report.json'}"
+
+
+def test_a_report_that_was_there_before_is_not_counted(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(json.dumps({"threats": [{}, {}]}))
+    sentence = EvaluationRows(tmp_path, True, 2).sentence()
+    assert sentence.endswith("report.json is as it was; the same command plays only what is missing")
+
+
+def test_suite(tmp_path: Path) -> None:
+    words = ["suite", "Interrupted-v0", *DQN, "--eps", "0.1", "--attack", "noise", "--attack", "pgd", "--episodes", "2"]
+    assert said(invoke(*words, "--num-envs", "1", at=15)).startswith("nothing is kept; with --out FOLDER")
+    words += ["--num-envs", "1", "--out", str(tmp_path / "o")]
+    assert said(invoke(*words, at=3)) == f"{tmp_path / 'o'} keeps nothing yet; the same command begins anew"
+    line = said(invoke(*words, at=25))
+    assert line == f"{tmp_path / 'o'} keeps 2 rows in evaluation/report.json; the same command goes on from there"
+    done = invoke(*words)
+    assert done.exit_code == 0 and Interrupt.steps == 10 + 20, done.output  # one attack, and two fresh runs
+
+
+def test_certify(tmp_path: Path) -> None:
+    words = ["certify", "CartPole-v1", "--victim", "zoo:cartpole-ppo", "--episodes", "1", "--budget-s", "0"]
+    words += ["--method", "interval", "--eps", "0.1", "--eps", "0.2", "--attack", "noise", "--out", str(tmp_path / "o")]
+
+    def stop(name: str, done: int, whole: int) -> None:
+        if name.startswith("noise"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("adv_wrappers.cli.certify.progress_bars", lambda: contextlib.nullcontext(stop))
+        line = said(invoke(*words))
+    assert line.startswith("the certificates of 1 of 2 radii are in ") and line.endswith("goes on from there")
+    assert invoke(*words).exit_code == 0
+
+
+def test_imitate(tmp_path: Path) -> None:
+    words = ["imitate", "Interrupted-v0", *DQN, "--queries", "150", "--rounds", "1", "--episodes", "1", "--no-attacks"]
+    words += ["--out", str(tmp_path / "o")]
+    assert said(invoke(*words, at=3)).endswith("keeps nothing yet; the same command begins anew")
+    line = said(invoke(*words, at=90))
+    assert line == f"the surrogate of 1 of 2 rounds is in {tmp_path / 'o'}; the same command goes on from there"
+    assert invoke(*words).exit_code == 0
+
+
+def test_train_adversary(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    words = ["train-adversary", "Interrupted-v0", *DQN, "--kind", "sa-rl", "--eps", "0.1", "--steps", "256", "--out"]
+    words += [str(tmp_path / "o"), "--num-envs", "1", "--checks", "2", "--episodes", "2"]
+    assert said(invoke(*words, at=3)).endswith("keeps nothing yet; the same command begins anew")
+    line = said(invoke(*words, at=200))  # a checkpoint at step 128, and its two episodes
+    assert line == f"1 checkpoint, to step 128 of 256, is in {tmp_path / 'o'}; the same command goes on from there"
+    assert invoke(*words).exit_code == 0
+
+
+def test_train_dynamics_and_train_critic(tmp_path: Path) -> None:
+    leg = ["InterruptedLeg-v0", "--victim", "zoo:hopper-ppo", "--num-envs", "1", "--out", str(tmp_path / "o")]
+    words = ["train-dynamics", *leg, "--transitions", "200", "--layers", "0"]
+    assert said(invoke(*words, at=3)).endswith("keeps nothing yet; the same command begins anew")
+    line = said(invoke(*words, at=190))
+    assert line.startswith(f"{tmp_path / 'o'} keeps trajectories-") and line.endswith("goes on from there")
+    assert invoke(*words).exit_code == 0
+    words = ["train-critic", *leg[:-1], str(tmp_path / "critic"), "--one", "--steps", "64"]
+    assert said(invoke(*words, at=3)).endswith("keeps nothing yet; the same command begins anew")
+
+
+def test_a_command_that_keeps_nothing_says_that_it_was_interrupted() -> None:
+    """Outside of what is resumable too: here the interruption comes while the victim is loaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("adv_wrappers.cli.evaluation.load_agent", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+        assert said(invoke(*EVALUATE)) == "by the user"
+
+
+def test_what_folders_keep(tmp_path: Path) -> None:
+    assert all(kept(tmp_path) is None for kept in (kept_files, kept_suite, kept_rounds(1), kept_checkpoints(9)))
+    assert kept_ranges([0.1])(tmp_path) is None and kept_files(tmp_path / "nowhere") is None
+    (tmp_path / ".lock").write_text("")
+    assert kept_files(tmp_path) is None
+    for form, steps in (("direction", (5, 9)), ("target", (5,))):
+        (tmp_path / form).mkdir()
+        (tmp_path / form / "state.json").write_text(json.dumps({"record": [{"steps": at} for at in steps]}))
+    kept = kept_checkpoints(9, ("direction", "target"))(tmp_path)
+    assert kept == f"3 checkpoints, to step 14 of 18, are in {tmp_path}"
+    assert kept_files(tmp_path) == f"{tmp_path} keeps direction, target"
+    (tmp_path / "sa-rl").mkdir()
+    (tmp_path / "sa-rl" / "card.json").write_text("no JSON")
+    assert kept_suite(tmp_path) == f"{tmp_path} keeps the work on sa-rl"
+    assert read_list(tmp_path / "sa-rl" / "card.json", "rounds") == []
