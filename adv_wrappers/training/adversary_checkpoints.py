@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
 from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.director import Director
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import Budget
@@ -21,29 +24,36 @@ from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import CardError
+from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.training.checkpoints import CheckpointEvaluator, restore_model, save_model
 from adv_wrappers.training.director_networks import director_of
-from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same, score
-from adv_wrappers.utils.files import make_folder, write
+from adv_wrappers.training.scoring import CheckpointScore, Scoring, log_point
+from adv_wrappers.training.training_folder import (
+    as_json,
+    check_no_other_card,
+    check_same,
+    make_part,
+    remove_parts,
+    score,
+)
+from adv_wrappers.utils.files import make_folder, move, write
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.adversary_rewards import Reward
 
 AdversaryProgress = Callable[[int, float], None]
 OnEpisode = Callable[[int, float, int, int], "bool | None"]
+MODEL, NORMALISER = "model.zip", "normaliser.json"
 
 
-@dataclass
-class AdversaryTask:
-    """What an adversary is trained for.
+@dataclass(frozen=True)
+class AdversaryScore(CheckpointScore[Director, RunMeasurements]):
+    """What a director does to its victim.
 
     Attributes:
         victim: the victim under attack.
         actor: turns the adversary's action into a perturbation.
         budget, when: budget and timing of the attack.
         observe: what the director observes, as for :class:`adv_wrappers.AdversaryEnv`.
-        reward: what the adversary earns.
-        evaluator: plays the episodes that checkpoints are compared on.
-        about: the description that distinguishes this training from others.
     """
 
     victim: Victim
@@ -51,13 +61,56 @@ class AdversaryTask:
     budget: Budget
     when: When | Callable[..., Any] | None
     observe: str
+
+    def adversary(self, director: Director) -> Learned:
+        """The adversary of a director."""
+        return Learned(director, self.actor, observe=self.observe, within=self.budget, when=self.when)
+
+    def __call__(self, evaluator: CheckpointEvaluator, checkpoint: Director) -> RunMeasurements:
+        learned = self.adversary(checkpoint)
+        return evaluator.measure(self.victim, ThreatModel(learned.on, learned, self.budget, self.when))
+
+
+@dataclass
+class AdversaryTask:
+    """What an adversary is trained for.
+
+    Attributes:
+        score: what a checkpoint is compared by.
+        scoring: plays the episodes that checkpoints are compared on.
+        reward: what the adversary earns.
+        about: the description that distinguishes this training from others.
+    """
+
+    score: AdversaryScore
+    scoring: Scoring[Director, RunMeasurements]
     reward: Reward
-    evaluator: CheckpointEvaluator
     about: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TakenCheckpoint:
+    """A checkpoint whose score is not known yet.
+
+    Attributes:
+        learned: the adversary as it was then.
+        row: its figures so far.
+        next: the steps of the following checkpoint.
+        part: the folder that holds the model of that moment, or None.
+    """
+
+    learned: Learned
+    row: Info
+    next: int
+    part: Path | None
 
 
 class AdversaryCheckpoints(BaseCallback):
     """Evaluates the deterministic director every ``every`` steps, keeps the best one, and writes the checkpoint.
+
+    A checkpoint may be scored while the training goes on. Its model is kept in a folder of its own meanwhile, and takes
+    the place of the last one's when the score is known: so a training that is killed at any moment resumes from a
+    complete checkpoint.
 
     Args:
         task: what the adversary is trained for.
@@ -77,6 +130,7 @@ class AdversaryCheckpoints(BaseCallback):
         self.out = None if out is None else Path(out)
         self.next, self.best, self.found = every, np.inf, None  # type: tuple[int, float, Learned | None]
         self.record: list[Info] = []
+        self.taken = 0  # steps of the last checkpoint, whose score may not be known yet
         self.seconds, self.since = 0.0, time.process_time()  # of the processor, without the evaluations
         if self.out is not None:
             make_folder(self.out)
@@ -106,17 +160,28 @@ class AdversaryCheckpoints(BaseCallback):
         except (OSError, ValueError) as error:
             raise CardError(f"cannot read {self.out / 'state.json'}: {error}") from error
         check_same(self.out, found, self.task.about)
-        self.seconds = float(self.record[-1]["seconds"]) if self.record else 0.0
-        self.found = Learned(card=str(self.out), victim=self.task.actor.victim)
-        restore_model(model, self.out / "model.zip", self.out / "normaliser.json")
+        if self.record:
+            self.seconds, self.taken = float(self.record[-1]["seconds"]), int(self.record[-1]["steps"])
+        self.found = Learned(card=str(self.out), victim=self.task.score.actor.victim)
+        restore_model(model, self.out / MODEL, self.out / NORMALISER)
         return True
 
     def finish(self) -> Learned:
         """The strongest checkpoint, after evaluating the last steps too."""
-        if not self.record or self.record[-1]["steps"] < self.model.num_timesteps:
+        if self.taken < self.model.num_timesteps:
+            self._count_seconds()
             self._checkpoint()
+        self.task.scoring.deliver(0)
         assert self.found is not None
         return self.found
+
+    def remove_unscored(self) -> None:
+        """Remove what is kept of checkpoints without a score."""
+        if self.out is not None:
+            remove_parts(self.out)
+
+    def _count_seconds(self) -> None:
+        self.seconds += time.process_time() - self.since
 
     def _on_training_start(self) -> None:
         self.since = time.process_time()
@@ -131,42 +196,54 @@ class AdversaryCheckpoints(BaseCallback):
         return goes_on
 
     def _on_rollout_start(self) -> None:  # after the update that follows a rollout, so that a checkpoint is whole
-        if self.num_timesteps >= self.next:
-            self._checkpoint()
+        due = self.num_timesteps >= self.next
+        if due or self.task.scoring.ready:
+            self._count_seconds()
+            self.task.scoring.deliver()
+            if due:
+                self._checkpoint()
+            self.since = time.process_time()
 
     def _checkpoint(self) -> None:
-        self.seconds += time.process_time() - self.since
         model: Any = self.model
-        task, steps = self.task, int(model.num_timesteps)
-        self.next = (steps // self.every + 1) * self.every
-        learned = Learned(
-            director_of(model), task.actor, observe=task.observe, within=task.budget, when=task.when
-        )  # fmt: skip
-        run = task.evaluator.measure(task.victim, ThreatModel(learned.on, learned, task.budget, task.when))
-        returns, mean = run.returns, float(run.returns.mean())
+        self.taken = int(model.num_timesteps)
+        self.next = (self.taken // self.every + 1) * self.every
         recent = [-episode["r"] for episode in model.ep_info_buffer or ()]
         row = {
-            "steps": steps, "mean_return": mean, "std": float(returns.std()), "median": float(np.median(returns)),
-            "in_training": float(np.mean(recent)) if recent else None, "seconds": round(self.seconds, 3),
+            "steps": self.taken, "in_training": float(np.mean(recent)) if recent else None,
+            "seconds": round(self.seconds, 3),
         }  # fmt: skip
-        total = getattr(task.reward, "total", None)
+        part = None
+        if self.out is not None:
+            part = make_part(self.out, self.taken)
+            save_model(model, part / MODEL, part / NORMALISER)
+        director = director_of(model)
+        taken = TakenCheckpoint(self.task.score.adversary(director), row, self.next, part)
+        self.task.scoring.submit(director, functools.partial(self._add, taken))
+
+    def _add(self, taken: TakenCheckpoint, run: RunMeasurements) -> None:
+        """Add a checkpoint to the record, now that its score is known."""
+        returns, mean, steps = run.returns, float(run.returns.mean()), int(taken.row["steps"])
+        row = {
+            "steps": steps, "mean_return": mean, "std": float(returns.std()), "median": float(np.median(returns)),
+            **{name: taken.row[name] for name in ("in_training", "seconds")},
+        }  # fmt: skip
+        total = getattr(self.task.reward, "total", None)
         if total is not None:
             row["attacks"] = float(run.attacked_steps.mean())
             row["score"] = float(total(returns, run.attacked_steps).mean())
         self.record.append(row)
-        if hasattr(self.model, "_logger"):  # a training that was complete when it was resumed has none
-            self.logger.record("adversary/victim_return", mean)
+        log_point(self.model, steps, {"adversary/victim_return": mean})
         if score(row) < self.best:
-            self.best, self.found = score(row), learned
+            self.best, self.found = score(row), taken.learned
             if self.out is not None:
-                self.found = learned.save(self.out, task.budget, {**task.about, "checkpoints": self.record})
-        if self.out is not None:
-            self._write(self.out)
+                about = {**self.task.about, "checkpoints": self.record}
+                self.found = taken.learned.save(self.out, self.task.score.budget, about)
+        if self.out is not None and taken.part is not None:
+            for name in (MODEL, NORMALISER):
+                move(taken.part / name, self.out / name)
+            shutil.rmtree(taken.part, ignore_errors=True)
+            state = {"next": taken.next, "about": self.task.about, "record": self.record}
+            write(self.out / "state.json", (json.dumps(state, indent=1) + "\n").encode())
         if self.progress is not None:
             self.progress(steps, mean)
-        self.since = time.process_time()
-
-    def _write(self, out: Path) -> None:
-        save_model(self.model, out / "model.zip", out / "normaliser.json")
-        state = {"next": self.next, "about": self.task.about, "record": self.record}
-        write(out / "state.json", (json.dumps(state, indent=1) + "\n").encode())

@@ -11,12 +11,15 @@ at every step the agent acts with the very numbers that the adversary attacks an
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -32,12 +35,13 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Array
+from adv_wrappers.core.types import Array, Info
 from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, AgentProgress, CheckpointEvaluator
 from adv_wrappers.training.director_networks import director_of
 from adv_wrappers.training.sb3_adapter import AgentVecEnv
 from adv_wrappers.training.sb3_agents import update_normaliser
+from adv_wrappers.training.scoring import CheckpointScore, Scoring, log_point
 from adv_wrappers.utils.numbers import check_integer, check_number
 from adv_wrappers.victims import Victim, from_sb3
 from adv_wrappers.wrappers.base import Layer
@@ -219,6 +223,49 @@ class Schedule:
         return max(self.steps // self.checks, 1)
 
 
+@dataclass(frozen=True)
+class AgentSnapshot:
+    """An agent as it was at a checkpoint, with what it is scored under.
+
+    Attributes:
+        agent: the agent, a copy.
+        threat: the threat, or None.
+        worst_within: the budget of the greedy worst case, or None where that is not played.
+    """
+
+    agent: Victim
+    threat: ThreatModel | None
+    worst_within: Budget | None
+
+
+@dataclass(frozen=True)
+class AgentReturns:
+    """What an agent did at a checkpoint.
+
+    Attributes:
+        returns: of every episode, ``[episodes]``, under the names of the record: ``clean``, ``attacked``, which may be
+            None, and ``gwc`` where the greedy worst case was played.
+        acr: of its episodes the share of steps without a choice, ``[episodes]``, or None.
+    """
+
+    returns: dict[str, NDArray[np.float64] | None]
+    acr: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
+class AgentScore(CheckpointScore[AgentSnapshot, AgentReturns]):
+    """The returns of an agent: clean, attacked and in the greedy worst case, as far as there are those."""
+
+    def __call__(self, evaluator: CheckpointEvaluator, checkpoint: AgentSnapshot) -> AgentReturns:
+        agent, threat = checkpoint.agent, checkpoint.threat
+        attacked = None if threat is None else evaluator.play(agent, threat)
+        returns = {"clean": evaluator.play(agent), "attacked": attacked}
+        if checkpoint.worst_within is None:
+            return AgentReturns(returns)
+        worst = evaluator.worst_case(agent, checkpoint.worst_within)
+        return AgentReturns({**returns, "gwc": worst.returns}, worst.acr)
+
+
 class AlternatingTraining(BaseCallback):
     """Called by the agent's algorithm before every rollout: the adversary's phases, checkpoints, the normaliser.
 
@@ -226,7 +273,7 @@ class AlternatingTraining(BaseCallback):
         agent: the agent's side.
         adversary: the adversary's side; None where no adversary learns.
         threat: the threat that the agent is evaluated under where no adversary learns, or None.
-        evaluator: plays the episodes that checkpoints are compared on.
+        scoring: plays the episodes that checkpoints are compared on, maybe while the training goes on.
         schedule: the numbers of the training.
         checkpoints: the record, and what is written to the folder.
         select: how the agent acts in evaluations.
@@ -236,15 +283,16 @@ class AlternatingTraining(BaseCallback):
 
     def __init__(
         self, agent: AgentTrainer, adversary: AdversaryTrainer | None, threat: ThreatModel | None,
-        evaluator: CheckpointEvaluator, schedule: Schedule, checkpoints: AgentCheckpoints,
+        scoring: Scoring[AgentSnapshot, AgentReturns], schedule: Schedule, checkpoints: AgentCheckpoints,
         select: Literal["mode", "sample"], progress: AgentProgress | None, bounds: BoundedPolicy | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.bounds = bounds
-        self.agent, self.adversary, self.threat, self.evaluator = agent, adversary, threat, evaluator
+        self.agent, self.adversary, self.threat, self.scoring = agent, adversary, threat, scoring
         self.schedule, self.checkpoints, self.select, self.progress = schedule, checkpoints, select, progress
         record = checkpoints.record
         last = record[-1]["seconds"] if record else {"agent": 0.0, "adversary": 0.0}
+        self.taken = int(record[-1]["steps"]) if record else 0  # steps of the last checkpoint, with a score or without
         self.seconds, self.since = dict(last), time.process_time()
         self.next_phase = self.next_checkpoint = 0
         self._schedule_next()
@@ -266,6 +314,10 @@ class AlternatingTraining(BaseCallback):
         return True
 
     def _on_rollout_start(self) -> None:  # after the update that follows a rollout, so that a checkpoint is whole
+        if self.scoring.ready:
+            self._count_seconds("agent")
+            self.scoring.deliver()
+            self.since = time.process_time()
         checkpoint = self.steps >= self.next_checkpoint
         if checkpoint or self.steps >= self.next_phase:
             self._between_rollouts(checkpoint)
@@ -273,9 +325,9 @@ class AlternatingTraining(BaseCallback):
 
     def finish(self) -> AgentAndThreat:
         """The best checkpoint, after evaluating the last steps too."""
-        record = self.checkpoints.record
-        if not record or record[-1]["steps"] < self.steps:
+        if self.taken < self.steps:
             self._between_rollouts(True)
+        self.scoring.deliver(0)
         return self.checkpoints.finish(self.current_threat())
 
     def _between_rollouts(self, checkpoint: bool) -> None:
@@ -312,29 +364,34 @@ class AlternatingTraining(BaseCallback):
 
     def _checkpoint(self) -> None:
         model, threat = self.agent.model, self.current_threat()
-        agent = from_sb3(model, select=self.select)
-        attacked = None if threat is None else self.evaluator.play(agent, threat)
-        returns = {"clean": self.evaluator.play(agent), "attacked": attacked}
-        if self.bounds is not None and self.bounds.count:
-            worst = self.evaluator.worst_case(agent, self.bounds.within)
-            returns["gwc"] = worst.returns
+        adversary = None if self.adversary is None else self.adversary.model
+        self.taken = self.steps
+        worst = self.bounds.within if self.bounds is not None and self.bounds.count else None
         recent = [episode["r"] for episode in model.ep_info_buffer or ()]
-        row: dict[str, Any] = {
-            "steps": self.steps,
-            "adversary_steps": 0 if self.adversary is None else int(self.adversary.model.num_timesteps),
+        row: Info = {
+            "steps": self.steps, "adversary_steps": 0 if adversary is None else int(adversary.num_timesteps),
+            "in_training": float(np.mean(recent)) if recent else None,
+            "seconds": {side: round(seconds, 1) for side, seconds in self.seconds.items()},
+            "late": 2 * self.steps >= self.schedule.steps,  # the adversary has had half of its training
         }  # fmt: skip
+        part = self.checkpoints.keep(self.steps, model, adversary)
+        snapshot = AgentSnapshot(from_sb3(model, select=self.select), threat, worst)
+        self.scoring.submit(snapshot, functools.partial(self._add, row, snapshot, part))
+
+    def _add(self, taken: Info, snapshot: AgentSnapshot, part: Path | None, found: AgentReturns) -> None:
+        """Add a checkpoint to the record, now that its returns are known."""
+        row = {name: taken[name] for name in ("steps", "adversary_steps")}
+        returns, logged = found.returns, dict[str, float]()
         for name, of_all in returns.items():
             row[name] = None if of_all is None else float(of_all.mean())
             row[f"{name}_std"] = None if of_all is None else float(of_all.std())
             if of_all is not None:
-                model.logger.record(f"agent/{name}", row[name])
+                logged[f"agent/{name}"] = row[name]
+        log_point(self.agent.model, row["steps"], logged)
         row["score"] = float(np.mean([row[name] for name in returns if row[name] is not None]))
-        if "gwc" in returns:
-            row["gwc_acr"] = float(worst.acr.mean())
-        row["in_training"] = float(np.mean(recent)) if recent else None
-        row["seconds"] = {side: round(seconds, 1) for side, seconds in self.seconds.items()}
-        row["late"] = 2 * self.steps >= self.schedule.steps  # the adversary has had half of its training
-        adversary = None if self.adversary is None else self.adversary.model
-        self.checkpoints.add(row, (agent, threat), model, adversary)
+        if found.acr is not None:
+            row["gwc_acr"] = float(found.acr.mean())
+        row |= {name: taken[name] for name in ("in_training", "seconds", "late")}
+        self.checkpoints.add(row, (snapshot.agent, snapshot.threat), part)
         if self.progress is not None:
-            self.progress(self.steps, row["clean"], row["attacked"])
+            self.progress(row["steps"], row["clean"], row["attacked"])

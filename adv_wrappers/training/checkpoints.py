@@ -34,7 +34,7 @@ from adv_wrappers.errors import CardError
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, draw_seeds, play_episodes
 from adv_wrappers.training.sb3_agents import save_agent
-from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same
+from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same, make_part, remove_parts
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.utils.threads import one_thread
@@ -196,9 +196,9 @@ AgentAndThreat = tuple[Victim, "ThreatModel | None"]
 class AgentCheckpoints:
     """The record of a training, and its folder where it has one.
 
-    A checkpoint is a folder that is written under another name and moved into its place at once; then ``state.json``
-    names it, and folders that it no longer names are removed. So a training that is killed at any moment resumes from a
-    complete checkpoint.
+    A checkpoint is a folder that is written under another name and moved into its place at once, when its score is
+    known; then ``state.json`` names it, and folders that it no longer names are removed. So a training that is killed
+    at any moment resumes from a complete checkpoint.
 
     Args:
         out: the folder, or None.
@@ -244,36 +244,37 @@ class AgentCheckpoints:
         assert self.out is not None
         return self.out / f"checkpoint-{steps}"
 
-    def add(
-        self, row: dict[str, Any], found: AgentAndThreat, model: BaseAlgorithm, adversary: BaseAlgorithm | None
-    ) -> None:
+    def keep(self, steps: int, model: BaseAlgorithm, adversary: BaseAlgorithm | None) -> Path | None:
+        """Write the models of the two sides as they are now, for :meth:`add`; the folder, or None without one."""
+        if self.out is None:
+            return None
+        part = make_part(self.out, steps)
+        for name, side in (("", model), ("adversary", adversary)):
+            if side is not None:
+                save_model(side, part / f"{name or 'agent'}.zip", part / f"{name}{name and '-'}normaliser.json")
+        return part
+
+    def add(self, row: dict[str, Any], found: AgentAndThreat, part: Path | None) -> None:
         """Add a checkpoint; it is the best if it is ``late`` and no other has a higher score.
 
         Args:
             row: its figures.
             found: the agent, and the threat that it was evaluated under.
-            model, adversary: the models of the two sides.
+            part: what :meth:`keep` returned.
         """
         self.record.append(row)
         if row["late"] and (self.best < 0 or row["score"] >= self.record[self.best]["score"]):
             self.best, self.found = len(self.record) - 1, found
-        if self.out is not None:
-            self._write(row["steps"], model, adversary, found if self.best == len(self.record) - 1 else None)
+        if part is not None:
+            self._write(row["steps"], part, found if self.best == len(self.record) - 1 else None)
 
-    def _write(
-        self, steps: int, model: BaseAlgorithm, adversary: BaseAlgorithm | None, best: AgentAndThreat | None
-    ) -> None:
+    def _write(self, steps: int, part: Path, best: AgentAndThreat | None) -> None:
         assert self.out is not None
-        part = self.out / f".part.{os.getpid()}"
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        for name, side in (("", model), ("adversary", adversary)):
-            if side is not None:
-                save_model(side, part / f"{name or 'agent'}.zip", part / f"{name}{name and '-'}normaliser.json")
         if best is not None:
             agent, threat = best
             save_agent(part, agent, self.environment, training={**self.about, "checkpoints": self.record})
-            if adversary is not None and threat is not None and isinstance(threat.how, Learned):
+            learns = (part / "adversary.zip").exists()
+            if learns and threat is not None and isinstance(threat.how, Learned):
                 threat.how.save(part / "adversary", threat.budget, {**self.about, "steps": steps})
         shutil.rmtree(self._folder_at(steps), ignore_errors=True)
         os.replace(part, self._folder_at(steps))
@@ -295,6 +296,11 @@ class AgentCheckpoints:
             for name in ("weights.safetensors", "card.json"):
                 if (checkpoint / folder / name).exists():
                     write(self.out / folder / name, (checkpoint / folder / name).read_bytes())
+
+    def remove_unscored(self) -> None:
+        """Remove what is kept of checkpoints without a score."""
+        if self.out is not None:
+            remove_parts(self.out)
 
     def finish(self, threat: ThreatModel | None) -> AgentAndThreat:
         """The best agent and the threat that it was evaluated under, loaded from their cards where there is a folder.

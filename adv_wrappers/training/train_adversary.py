@@ -40,17 +40,19 @@ from adv_wrappers.parsing import parse_when
 from adv_wrappers.training.adversary_checkpoints import (
     AdversaryCheckpoints,
     AdversaryProgress,
+    AdversaryScore,
     AdversaryTask,
     OnEpisode,
 )
-from adv_wrappers.training.checkpoints import CheckpointEvaluator
 from adv_wrappers.training.director_networks import director_of, minibatch, policy_kwargs, rollout_of
 from adv_wrappers.training.dqn import PrioritizedDQN
 from adv_wrappers.training.pa_ad_forms import BOTH, actors_by_form, check_forms_folder, strongest_form
 from adv_wrappers.training.sb3_adapter import EpisodicNormalize, Sb3Adapter
+from adv_wrappers.training.scoring import Scoring, ScoringSetup
 from adv_wrappers.training.training_folder import check_seed, describe_settings
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import check_integer
+from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
@@ -70,7 +72,7 @@ def train_adversary(
     progress: AdversaryProgress | None = None, env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None, observe: str = "state", quantize: bool = True,
     reward: Reward | None = None, on_episode: OnEpisode | None = None, device: str | torch.device | None = None,
-    **settings: Any,
+    workers: int = 1, **settings: Any,
 ) -> Learned:  # fmt: skip
     """Train an adversary against a victim: the director of SA-RL, PA-AD or another actor.
 
@@ -110,6 +112,11 @@ def train_adversary(
             training episode; it stops the training there by returning False.
         device: the device that the director is trained on; None takes the CPU for flat observations, where that is
             faster, and for images a CUDA device if there is one. The victim and the attack stay on the victim's device.
+        workers: the number of processes; 1 is this one alone. The others play the episodes of checkpoints while this
+            one trains on, which changes nothing in the result; two are enough unless a checkpoint's episodes take
+            longer than the training between two checkpoints. The processes are spawned (a script needs its
+            ``if __name__ == "__main__":``) and stay for the next call. A training that is killed loses the checkpoints
+            that have no score yet, at most ``workers`` of them.
         **settings: settings of the algorithm, instead of the defaults. With ``gamma=1`` an episode that a time limit
             truncates is over: nothing is added for what might have followed.
 
@@ -117,10 +124,12 @@ def train_adversary(
         The adversary, which ``evaluate`` and every wrapper take; with ``out`` it has a JSON form.
 
     Raises:
-        AdvWrappersError: one of its kinds, before anything is trained.
+        AdvWrappersError: one of its kinds, before anything is trained. With several ``workers`` :class:`WorkerError`
+            for an environment or a victim that cannot be sent to another process, and for a process that dies.
     """
     check_seed(seed)
     check_algorithm(algorithm)
+    workers = check_workers(workers)
     taken = sorted({"env", "policy", "tensorboard_log"} & {*settings})
     if taken:
         raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
@@ -131,7 +140,7 @@ def train_adversary(
             "eps": eps, "steps": steps, "algorithm": algorithm, "num_envs": num_envs, "seed": seed, "scale": scale,
             "within": within, "when": when, "checks": checks, "episodes": episodes, "tensorboard": tensorboard,
             "env_kwargs": env_kwargs, "make": make, "observe": observe, "quantize": quantize, "device": device,
-            "reward": reward, "on_episode": on_episode, **settings,
+            "reward": reward, "on_episode": on_episode, "workers": workers, **settings,
         }  # fmt: skip
         if form != BOTH:
             return train_adversary(actors[form], env, victim, out=out, progress=progress, **given)
@@ -154,8 +163,10 @@ def train_adversary(
         raise ThreatError(f"a folder keeps rewards such as PerturbationCost(1.0), not the function {reward!r:.60}")
     _check_learnable(algorithm, actor, victim)
     make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+    by_victim = AdversaryScore(victim, actor, budget, when, observe)
+    setup = ScoringSetup(env, env_kwargs, make, victim, episodes, seed, quantize, by_victim)
     vector = SyncVectorEnv([make_env] * rows, autoreset_mode=AutoresetMode.SAME_STEP)
-    with closing(vector), one_thread():
+    with closing(vector), one_thread(), Scoring(setup, workers) as scoring:
         # float64: the adversary's reward is made of the victim's before that is rounded
         adapter = Sb3Adapter(vector, np.float64)
         earned = minus_reward if reward is None else reward
@@ -163,8 +174,7 @@ def train_adversary(
         chosen = {**_defaults(algorithm, flat, rows, settings), **settings}
         own = policy_kwargs(game.observation_space, q=algorithm == "dqn")
         chosen["policy_kwargs"] = {**own, **settings.get("policy_kwargs", {})}
-        evaluator = CheckpointEvaluator(make_env, episodes, seed, quantize)
-        task = AdversaryTask(victim, actor, budget, when, observe, earned, evaluator)
+        task = AdversaryTask(by_victim, scoring, earned)
         task.about = {
             "algorithm": algorithm, "environment": {"id": name, "kwargs": kwargs}, "num_envs": rows, "seed": seed,
             "episodes": episodes, "observe": observe, "quantize": quantize, "actor": actor.open().to_dict(),
@@ -174,32 +184,34 @@ def train_adversary(
             "settings": describe_settings(chosen),
             **({"reward": reward.to_dict()} if isinstance(reward, Value) else {}),
         }  # fmt: skip
+        checkpoints = AdversaryCheckpoints(task, max(steps // checks, 1), out, progress, on_episode)
+        place, logs = device or ("cpu" if flat else "auto"), None if tensorboard is None else str(tensorboard)
+        normaliser = EpisodicNormalize if chosen["gamma"] == 1 else VecNormalize
+        scaled = algorithm != "dqn"
+        normal = normaliser(game, norm_obs=flat and scaled, norm_reward=scaled, gamma=chosen["gamma"])
+        given = {"policy": "MlpPolicy", "env": normal, "seed": seed, "device": place, "tensorboard_log": logs}
+        model: BaseAlgorithm = construct(ALGORITHMS[algorithm], **given, **chosen)
+        if checkpoints.resume(model):  # other draws and episodes than at the beginning
+            set_random_seed(seed + model.num_timesteps)
+            game.seed(seed + model.num_timesteps)
+            if isinstance(model, PrioritizedDQN):
+                model.refill()
+        director = director_of(model)
+        if out is not None:  # raises for a director that cannot be saved, before it is trained
+            stored(director)
+        checkpoints.init_callback(model)
+        if model.num_timesteps - rollout_of(model) >= steps:  # more than the last rollout of a training of steps
+            done = f"{out} holds a training of {model.num_timesteps} steps, more than the {steps} asked for"
+            warnings.warn(f"{done}: what is returned is the best of all of them", RuntimeWarning, stacklevel=2)
         try:
-            checkpoints = AdversaryCheckpoints(task, max(steps // checks, 1), out, progress, on_episode)
-            place, logs = device or ("cpu" if flat else "auto"), None if tensorboard is None else str(tensorboard)
-            normaliser = EpisodicNormalize if chosen["gamma"] == 1 else VecNormalize
-            scaled = algorithm != "dqn"
-            normal = normaliser(game, norm_obs=flat and scaled, norm_reward=scaled, gamma=chosen["gamma"])
-            given = {"policy": "MlpPolicy", "env": normal, "seed": seed, "device": place, "tensorboard_log": logs}
-            model: BaseAlgorithm = construct(ALGORITHMS[algorithm], **given, **chosen)
-            if checkpoints.resume(model):  # other draws and episodes than at the beginning
-                set_random_seed(seed + model.num_timesteps)
-                game.seed(seed + model.num_timesteps)
-                if isinstance(model, PrioritizedDQN):
-                    model.refill()
-            director = director_of(model)
-            if out is not None:  # raises for a director that cannot be saved, before it is trained
-                stored(director)
-            checkpoints.init_callback(model)
-            if model.num_timesteps - rollout_of(model) >= steps:  # more than the last rollout of a training of steps
-                done = f"{out} holds a training of {model.num_timesteps} steps, more than the {steps} asked for"
-                warnings.warn(f"{done}: what is returned is the best of all of them", RuntimeWarning, stacklevel=2)
             if steps > model.num_timesteps:
                 model.learn(steps - model.num_timesteps, callback=checkpoints, reset_num_timesteps=False)
+            found = checkpoints.finish()
+            if hasattr(model, "_logger"):  # else it has not learned in this call
                 model.logger.close()
-            return checkpoints.finish()
+            return found
         finally:
-            evaluator.close()
+            checkpoints.remove_unscored()
 
 
 def check_algorithm(algorithm: str) -> None:

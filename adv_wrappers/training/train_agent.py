@@ -55,13 +55,15 @@ from adv_wrappers.training.agent_setup import (
     make_agent,
     parse_robust,
 )
-from adv_wrappers.training.alternating import AgentTrainer, AlternatingTraining, Schedule
+from adv_wrappers.training.alternating import AgentScore, AgentTrainer, AlternatingTraining, Schedule
 from adv_wrappers.training.bounded_policy import BoundedPolicy
-from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress, CheckpointEvaluator
+from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress
 from adv_wrappers.training.robust_algorithms import make_robust
 from adv_wrappers.training.sb3_agents import live_victim, networks_of_agent
+from adv_wrappers.training.scoring import Scoring, ScoringSetup
 from adv_wrappers.training.training_folder import check_seed, describe_settings
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.processes import check_workers, pickled
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim
 
@@ -111,6 +113,7 @@ def train_agent(
     tensorboard: str | Path | None = None, progress: AgentProgress | None = None,
     env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None,
     settings: Mapping[str, object] | None = None, adversary_settings: Mapping[str, object] | None = None,
+    workers: int = 1,
 ) -> Hardened:  # fmt: skip
     """Train an agent, against an adversary or without one.
 
@@ -154,9 +157,12 @@ def train_agent(
         tensorboard: a folder for SB3's logs.
         progress: called as ``progress(steps done, clean mean return, attacked mean return or None)``.
         settings, adversary_settings: settings of the two algorithms, instead of the defaults.
+        workers: the number of processes; the others than this one play the episodes of checkpoints while this one
+            trains on, as for :func:`adv_wrappers.train_adversary`, which changes nothing in the result.
 
     Raises:
-        AdvWrappersError: one of its kinds, before anything is trained.
+        AdvWrappersError: one of its kinds, before anything is trained. With several ``workers`` :class:`WorkerError`
+            for an environment that cannot be sent to another process, and for a process that dies.
 
     For example::
 
@@ -164,6 +170,7 @@ def train_agent(
         evaluate(hardened.victim, "Hopper-v5", [hardened.threat, "max-diff:eps=0.075,scale=victim"])
     """
     check_seed(seed)
+    workers = check_workers(workers)
     if algorithm not in ALGORITHMS:
         raise ThreatError(f"algorithm must be {' or '.join(map(repr, ALGORITHMS))}, got {algorithm!r}")
     if select not in ("mode", "sample"):
@@ -177,6 +184,8 @@ def train_agent(
         adversary = "pa-ad" if robust is None else None
     spec = AdversarySpec.parse(adversary, eps, scale, within, when)
     budget = within if eps is None else Linf(eps, scale)
+    if workers > 1:
+        pickled("the threat", spec)
     method = parse_robust(robust, budget, algorithm)
     initial = initial_victim(victim, algorithm)
     parts = None if initial is None else networks_of_agent(initial)
@@ -217,13 +226,15 @@ def train_agent(
             make_robust(model, method, bounds)
         opponent = make_adversary(agent, spec, make_vector, sampled, own_settings, seed, logs, checkpoint)
         agent.attack(spec.threat, opponent)
-        evaluator = opened.enter_context(closing(CheckpointEvaluator(make_env, episodes, seed)))
+        setup = ScoringSetup(env, env_kwargs, make, initial or _NO_VICTIM, episodes, seed, True, AgentScore())
+        scoring = opened.enter_context(Scoring(setup, workers))
         training = AlternatingTraining(
-            agent, opponent, spec.threat, evaluator, schedule, checkpoints, select, progress, bounds
+            agent, opponent, spec.threat, scoring, schedule, checkpoints, select, progress, bounds
         )
         if model.num_timesteps:  # other draws and episodes than at the beginning
             set_random_seed(seed + model.num_timesteps)
             agent.normal.seed(seed + model.num_timesteps)
+        opened.callback(checkpoints.remove_unscored)
         training.init_callback(model)
         if model.num_timesteps < steps:
             left = steps - model.num_timesteps

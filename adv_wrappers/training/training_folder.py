@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ import numpy as np
 from adv_wrappers.core.types import Info
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ValueRangeError
+from adv_wrappers.utils.files import make_folder
 from adv_wrappers.utils.numbers import integer
 
 MOST_SEED = 2**32 - 2**16
 SHOWN = 4  # differences that an error names
 # classes that have moved keep the name that folders of trainings in progress hold
 _NAMES_IN_FOLDERS = {"adv_wrappers.training.director_networks.Frames": "adv_wrappers.training.networks.Frames"}
+_PART = ".part."  # begins the names of folders of checkpoints that are not complete
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -109,6 +112,20 @@ def read_record(folder: Path) -> list[dict[str, Any]]:
         return [dict(row) for row in record]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CardError(f"cannot read the training in {folder}: {error}") from error
+
+
+def make_part(folder: Path, steps: int) -> Path:
+    """A new folder in that of a training, for what a checkpoint consists of until it is complete."""
+    part = folder / f"{_PART}{steps}"
+    shutil.rmtree(part, ignore_errors=True)
+    make_folder(part)
+    return part
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what trainings that ended early left of checkpoints that were not complete."""
+    for part in folder.glob(f"{_PART}*"):
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.util
 import os
 import pickle
 import signal
@@ -75,6 +76,9 @@ def pool_of(workers: int) -> ProcessPoolExecutor:
             _pools[workers] = ProcessPoolExecutor(
                 workers, multiprocessing.get_context("spawn"), _begin, (torch.get_default_dtype(),)
             )
+            # a process that multiprocessing started waits at its end for its children: these are told to end before
+            # that, and before their queue closes, which has priority 10
+            multiprocessing.util.Finalize(None, _pools[workers].shutdown, exitpriority=100)
         return _pools[workers]
 
 

@@ -10,6 +10,7 @@ import torch
 from adv_wrappers.errors import ValueRangeError, WorkerError
 from adv_wrappers.utils import processes
 from adv_wrappers.utils.processes import check_workers, pickled, warm_pool
+from tests.processes import python
 
 
 def about_worker(_: int) -> tuple[int, int, torch.dtype]:
@@ -66,6 +67,14 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
         parent.kill()
         with multiprocessing.connection.Connection(descriptor, writable=False) as ended:
             assert multiprocessing.connection.wait([ended], 60)  # readable once the process has ended
+
+
+def test_a_process_of_multiprocessing_ends_though_it_has_workers():
+    """Such a process waits for its children before it ends."""
+    code = "import os\nfrom adv_wrappers.utils.processes import warm_pool\n"
+    code += "with warm_pool(1) as pool:\n    print(pool.submit(os.getpid).result() != os.getpid())\n"
+    done = python(code, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
 def test_what_cannot_be_pickled_is_named():

@@ -1,0 +1,39 @@
+"""The page of trainings in two processes, made by a training of one rollout."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.processes import python
+
+SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "training_workers.py"
+pytest.importorskip("stable_baselines3")
+
+
+def test_two_trainings_are_compared(tmp_path):
+    done = python(SCRIPT, "--steps", "1", "--checks", "1", "--episodes", "1", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    data, page = (
+        json.loads((tmp_path / "training_workers.json").read_text()),
+        (tmp_path / "training_workers.md").read_text(),
+    )
+    one, two = data["rows"]
+    assert [row["workers"] for row in data["rows"]] == [1, 2] and one["sha256"] == two["sha256"]
+    assert [row["steps"] for row in one["record"]] == [2048] and one["wall"] > 0 < two["wall"]
+    assert (
+        f"two processes take {two['wall'] / one['wall']:.2f} of the time of one" in page and str(tmp_path) not in page
+    )
+    assert f"| 2048 | {one['record'][0]['mean_return']:.1f} |" in page
+
+
+def test_trainings_that_differ_are_found(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    same = importlib.import_module("training_workers").same
+    one = {"sha256": "a", "record": [{"mean_return": 1.0, "seconds": 3.0}]}
+    assert same(one, {"sha256": "a", "record": [{"mean_return": 1.0, "seconds": 4.0}]})
+    assert not same(one, {**one, "sha256": "b"})
+    assert not same(one, {**one, "record": [{"mean_return": 1.5, "seconds": 3.0}]})
