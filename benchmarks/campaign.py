@@ -1,0 +1,264 @@
+"""Campaigns: equal rows whoever plays them, what more processes give, deaths, and what a cell costs beside its play.
+
+    python benchmarks/campaign.py
+
+``equal``: a plan of about ``--cells`` cells on CartPole and Hopper, three seeds, is run by this process, by two warm
+processes, and by two actors of a local Ray cluster; rows must be equal but for their times. The three are timed in
+turn, and ratios are of this process's seconds; processes are started before the clocks.
+
+``workers``: one evaluation by one process and by two, in turn: MaxDiff of ten steps on Hopper, PGD of ten on Pong.
+
+``kills``: two runs share a store and are killed at random moments, twenty times in all; then the plan is run to its
+end. Every row must be there once, and equal to that of a run that nobody killed.
+
+``load``: ten thousand cells of one episode of five steps. What a cell costs beyond its play is the wall clock of the
+run and of the expansion less the seconds of the rows, and memory is that of the process after every tenth of the plan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from timing import command, machine, save, table, write
+
+import adv_wrappers as adv
+from adv_wrappers.campaign import Plan, Store, expand, run
+from adv_wrappers.campaign.cluster import RayActors
+from adv_wrappers.utils.processes import warm_pool
+
+PARTS = ("equal", "workers", "kills", "load")
+SEEDS = (0, 1, 2)
+EVALUATIONS: dict[str, dict[str, Any]] = {
+    "MaxDiff-10 on Hopper": {
+        "victim": "zoo:hopper-ppo", "env": "Hopper-v5", "threats": "max-diff:eps=0.075,scale=victim,steps=10",
+        "episodes": 64,
+    },
+    "PGD-10 on Pong": {
+        "victim": "zoo:pong-ppo", "env": "PongNoFrameskip-v4", "threats": "pgd:eps=1,steps=10", "episodes": 16,
+    },
+}  # fmt: skip
+
+
+def plan_of(cells: int, episodes: int = 2) -> Plan:
+    """About so many cells: four threats and as many budgets as it takes, on CartPole and Hopper, three seeds."""
+    budgets = max(round((cells / len(SEEDS) / 2 - 1) / 4), 1)
+    radii = [0.2 * (i + 1) / budgets for i in range(budgets)]
+    cartpole = Plan.of(
+        victims=["zoo:cartpole-dqn"], episodes=episodes,
+        threats=["noise", "max-diff", "min-best", "pgd"], seeds=SEEDS, budgets=[f"eps={eps:.4g}" for eps in radii],
+    )  # fmt: skip
+    hopper = Plan.of(
+        victims=["zoo:hopper-ppo"], episodes=episodes,
+        threats=["noise", "max-diff", "max-diff:steps=3", "max-diff:steps=1"], seeds=SEEDS,
+        budgets=[f"eps={eps:.4g},scale=victim" for eps in radii],
+    )  # fmt: skip
+    return cartpole + hopper
+
+
+def rows_of(store: Store) -> dict[str, str]:
+    """By key, every row without its time."""
+    found = {}
+    for key, _, row in store.rows_with_keys():
+        if key in found:
+            raise SystemExit(f"two rows of one key: {row['threat']}")
+        found[key] = json.dumps({**row, "ms_per_step": None}, sort_keys=True)
+    return found
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds of a call, and what it returned."""
+    began = time.perf_counter()
+    found = call()
+    return time.perf_counter() - began, found
+
+
+@contextmanager
+def players() -> Iterator[dict[str, Any]]:
+    """Whoever plays, ready to."""
+    with warm_pool(2) as pool, closing(RayActors("local", 2)) as actors:
+        list(pool.map(time.sleep, [1, 1]))
+        yield {"this process": 1, "two processes": 2, "two Ray actors": actors}
+
+
+def equal(cells: int, rounds: int) -> dict[str, Any]:
+    """Seconds of a plan by whoever plays it; raises where rows differ."""
+    expansion = expand(plan_of(cells))
+    seconds: dict[str, list[float]] = {}
+    rows: dict[str, dict[str, str]] = {}
+    with players() as found:
+        for _ in range(rounds):
+            for name, workers in found.items():
+                with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "rows.db") as store:
+                    spent, summary = timed(functools.partial(run, expansion, store, workers))
+                    if summary.failed:
+                        raise SystemExit(f"{name}: {summary.failed}")
+                    seconds.setdefault(name, []).append(spent)
+                    rows[name] = rows_of(store)
+    if any(other != rows["this process"] for other in rows.values()):
+        raise SystemExit("rows differ between those who played them")
+    return {"cells": len(expansion.cells), "seconds": seconds}
+
+
+def workers(rounds: int, names: list[str]) -> dict[str, Any]:
+    """Seconds of one evaluation by one process and two; raises where rows differ."""
+    found: dict[str, Any] = {}
+    with warm_pool(2) as pool:
+        list(pool.map(time.sleep, [1, 1]))
+    for name in names:
+        how = EVALUATIONS[name]
+        seconds: dict[int, list[float]] = {1: [], 2: []}
+        rows = {}
+        for count in (1, 2):
+            adv.evaluate(**{**how, "episodes": 2}, num_envs=1, workers=count)  # imports, and opens what stays open
+        for _ in range(rounds):
+            for count in (1, 2):
+                spent, report = timed(functools.partial(adv.evaluate, **how, workers=count))
+                seconds[count].append(spent)
+                rows[count] = [{**row, "ms_per_step": None} for row in report.threats]
+        if rows[1] != rows[2]:
+            raise SystemExit(f"{name}: rows differ")
+        found[name] = {"episodes": how["episodes"], "seconds": seconds}
+    return found
+
+
+def kills(cells: int, count: int, seed: int) -> dict[str, Any]:
+    """Two runs of one store, killed again and again; raises where a row is missing, twice there, or different."""
+    draw = random.Random(seed)
+    plan = plan_of(cells)
+    with tempfile.TemporaryDirectory() as folder:
+        path, file = Path(folder) / "rows.db", Path(folder) / "plan.json"
+        plan.save(file)
+        line = [sys.executable, "-m", "adv_wrappers", "run", str(file), "--store", str(path)]
+        how: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        running = [subprocess.Popen(line, **how) for _ in range(2)]
+        kept: list[int] = []
+        for i in range(count):
+            time.sleep(draw.uniform(2.0, 8.0))
+            running[i % 2].kill()
+            running[i % 2].wait()
+            with Store(path) as store:
+                kept.append(len(store))
+            running[i % 2] = subprocess.Popen(line, **how)
+        statuses = [process.wait() for process in running]
+        with Store(path) as store, Store(":memory:") as alone:
+            run(plan, alone)
+            same = rows_of(store) == rows_of(alone)
+            found = {"cells": len(alone), "kills": count, "rows after each": kept, "statuses": statuses, "equal": same}
+    if not same or any(statuses):
+        raise SystemExit(f"rows differ after kills, or a run failed: {found}")
+    return found
+
+
+def load(cells: int) -> dict[str, Any]:
+    """What many tiny cells cost beyond their play."""
+    plan = Plan.of(
+        victims=["zoo:cartpole-dqn"], environments=[{"id": "CartPole-v1", "kwargs": {"max_episode_steps": 5}}],
+        threats=["noise:eps=0.1"], seeds=range(cells // 2), episodes=1,
+    )  # fmt: skip
+    memory: list[int] = []
+
+    def look(done: int, failed: int, total: int) -> None:
+        if len(memory) < 10 * (done + failed) // total:
+            memory.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 10)
+
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "rows.db") as store:
+        expanding, expansion = timed(functools.partial(expand, plan))
+        running, summary = timed(functools.partial(run, expansion, store, 1, progress=look))
+        play = sum(row["ms_per_step"] * sum(row["lengths"]) for _, row in store.rows()) / 1000
+        size = sum(file.stat().st_size for file in Path(folder).iterdir())
+    if summary.failed:
+        raise SystemExit(f"cells failed: {summary.failed}")
+    count = len(expansion.cells)
+    beyond = 1000 * (expanding + running - play) / count
+    return {
+        "cells": count, "ms beyond the play": beyond, "ms of expanding": 1000 * expanding / count,
+        "ms of play": 1000 * play / count, "bytes": size / count, "KiB after each tenth": memory,
+    }  # fmt: skip
+
+
+def _ratios(seconds: dict[Any, list[float]]) -> dict[Any, float]:
+    """Of each, the median over rounds of how many times as fast as the first it was."""
+    first = next(iter(seconds))
+    return {
+        name: statistics.median(a / b for a, b in zip(seconds[first], of, strict=True)) for name, of in seconds.items()
+    }
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The page of what was measured."""
+    parts = ["# Campaigns", f"Made by `{data['command']}`\n\non {data['machine']}."]
+    parts += [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
+    if found := data.get("equal"):
+        body = [
+            [name, f"{statistics.median(found['seconds'][name]):.1f}", f"{ratio:.2f}"]
+            for name, ratio in _ratios(found["seconds"]).items()
+        ]
+        parts.append(f"## {found['cells']} cells\n\n" + table(["played by", "seconds", "times as fast"], body))
+        parts.append("All rows were equal.")
+    if found := data.get("workers"):
+        body = [
+            [name, str(of["episodes"]), *(f"{statistics.median(times):.1f}" for times in of["seconds"].values()),
+             f"{list(_ratios(of['seconds']).values())[1]:.2f}"]
+            for name, of in found.items()
+        ]  # fmt: skip
+        head = ["evaluation", "episodes", "seconds of one process", "of two", "times as fast"]
+        parts.append("## One evaluation\n\n" + table(head, body))
+    if found := data.get("kills"):
+        parts.append(
+            f"## Kills\n\n{found['kills']} kills of two runs on one store of {found['cells']} cells; rows after each: "
+            f"{', '.join(map(str, found['rows after each']))}. At the end every row was there once, and equal."
+        )
+    if found := data.get("load"):
+        memory = found["KiB after each tenth"]
+        parts.append(
+            f"## Load\n\n{found['cells']} cells: {found['ms beyond the play']:.2f} ms a cell beyond its play of "
+            f"{found['ms of play']:.2f} ms, {found['ms of expanding']:.2f} ms of it for the expansion of the plan; "
+            f"{found['bytes']:.0f} bytes a row. Memory in MiB after every tenth: "
+            f"{', '.join(f'{kib / 1024:.1f}' for kib in memory)}."
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Measure the parts that are asked for, and write the page of all that were measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--cells", type=int, default=500, help="of the plan that is run by each")
+    parser.add_argument("--tiny", type=int, default=10_000, help="cells of load")
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of kills")
+    parser.add_argument("--evaluations", nargs="+", choices=EVALUATIONS, default=list(EVALUATIONS))
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    given = parser.parse_args()
+    known = given.out / "campaign.json"
+    data = json.loads(known.read_text(encoding="utf-8")) if known.exists() else {}
+    measures: dict[str, Callable[[], Any]] = {
+        "equal": lambda: equal(given.cells, given.rounds), "load": lambda: load(given.tiny),
+        "workers": lambda: workers(given.rounds, given.evaluations),
+        "kills": lambda: kills(given.cells, given.kills, given.seed),
+    }  # fmt: skip
+    for name in PARTS:
+        if name in given.only:
+            data[name] = measures[name]()
+            data |= {"command": command(sys.argv[1:]), "machine": machine()}
+            save(known, data)
+            write(given.out / "campaign.md", markdown(data))
+            print(name, json.dumps(data[name]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
