@@ -2,7 +2,7 @@
 
 An attack that fails looks like an agent that is robust. Each check returns sentences that say what was seen and what
 may be done about it; a report carries them, and so does the table of the command line. What rows say of each other is
-looked at in :mod:`.gradient_masking`.
+looked at in :mod:`.gradient_masking` and :mod:`.power`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.gradient_masking import find_masking
 from adv_wrappers.evaluation.outcomes import Outcome
+from adv_wrappers.evaluation.power import too_few_episodes
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.formatting import name_of
 from adv_wrappers.presets import presets
@@ -51,6 +52,7 @@ def find_warnings(
     for outcome in outcomes:
         found += budget_covers_space(outcome, victim) + without_effect(outcome)
     found += whole_space_takes_nothing(outcomes, victim) + find_masking(outcomes) + learned_nothing(outcomes)
+    found += too_few_episodes(outcomes)
     return found + only_single_runs(outcomes, victim)
 
 
