@@ -7,16 +7,18 @@ looked at in :mod:`.gradient_masking` and :mod:`.power`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 
 import numpy as np
 
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.boundary import HopSkipJump
+from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.attacks.min_best import MinBest
 from adv_wrappers.attacks.noise import Flip, Noise
+from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.newest import frame_budget
 from adv_wrappers.core.spaces import Field
@@ -24,20 +26,23 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.gradient_masking import find_masking
 from adv_wrappers.evaluation.outcomes import Outcome
 from adv_wrappers.evaluation.power import too_few_episodes
+from adv_wrappers.evaluation.rollout import checkpoint_seeds
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.formatting import name_of
 from adv_wrappers.presets import presets
-from adv_wrappers.utils.numbers import finite
+from adv_wrappers.utils.numbers import finite, is_integer
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
 
 MAX_FLIPPED = 0.01  # share of observations at which lower precision may change the action without a warning
 _MAX_SHARE = 0.5  # above this share, what may happen now and then is a warning
+_MOST_EPISODES = 10**6  # of a card, which may be anybody's file
 _STRONGER = "max-diff:restarts=6,keep=best,noise=0"
 
 
 def find_warnings(
-    outcomes: Sequence[Outcome], victim: Victim, env: str | None = None, under: Sequence[str] = ()
+    outcomes: Sequence[Outcome], victim: Victim, env: str | None = None, under: Sequence[str] = (),
+    seeds: Sequence[int] = (),
 ) -> list[str]:  # fmt: skip
     """All warnings about a set of runs of one victim, in the order of the runs.
 
@@ -46,13 +51,14 @@ def find_warnings(
         victim: the agent.
         env: the id of the environment.
         under: texts of the threats that the environment has itself, innermost first.
+        seeds: those of the episodes.
     """
     found = perturbed_already(under) + mode_of_stochastic_policy(victim) + random_answers(outcomes, victim)
     found += [] if under else far_below_training(outcomes, victim, env)
     for outcome in outcomes:
         found += budget_covers_space(outcome, victim) + without_effect(outcome)
     found += whole_space_takes_nothing(outcomes, victim) + find_masking(outcomes) + learned_nothing(outcomes)
-    found += too_few_episodes(outcomes)
+    found += chosen_on_scored_episodes(outcomes, victim, env, seeds) + too_few_episodes(outcomes)
     return found + only_single_runs(outcomes, victim)
 
 
@@ -236,3 +242,52 @@ def learned_nothing(outcomes: Sequence[Outcome]) -> list[str]:
         for o in trained
         if clean is not None and interval(clean - o.returns)[0] <= 0
     ]
+
+
+def chosen_on_scored_episodes(
+    outcomes: Sequence[Outcome], victim: Victim, env: str | None, seeds: Sequence[int]
+) -> list[str]:  # fmt: skip
+    """Agents, adversaries and critics that were chosen among several by episodes which the report scores."""
+    scored, found = {*seeds}, dict[str, str]()
+    for what, instead, card in _chosen(outcomes, victim):
+        record, own = card.get("training"), card.get("environment")
+        known = record if isinstance(record, Mapping) else {}
+        about = known.get("environment") or own
+        elsewhere = isinstance(about, Mapping) and env is not None and about.get("id") not in (None, env)
+        shared = 0 if elsewhere else len(scored & {*_choosing_seeds(card.get("scan")), *_choosing_seeds(known)})
+        if shared:
+            found[what] = (
+                f"{what} was chosen on {shared} of the {len(scored)} episodes that are scored here, so its figure is "
+                f"too {instead}: take another seed"
+            )
+    return [*found.values()]
+
+
+Card = Mapping[str, object]
+
+
+def _chosen(outcomes: Sequence[Outcome], victim: Victim) -> Iterator[tuple[str, str, Card]]:
+    """What a report scores and may have been chosen among several: its name, how it then seems, and its card."""
+    if isinstance(victim.card, Mapping):
+        yield "the agent's checkpoint", "high", victim.card
+    for outcome in outcomes:
+        for layer in outcome.layers:
+            how = layer.how
+            if isinstance(how, Learned) and isinstance(record := getattr(how.director, "record", None), Mapping):
+                yield f"the checkpoint of {outcome.name}", "low", {"training": record}
+            critic = (how.critic or getattr(how.victim, "robust_sarsa", None)) if isinstance(how, RobustSarsa) else None
+            if isinstance(critic, Critic):
+                yield f"the critic of {outcome.name}", "low", critic.card
+
+
+def _choosing_seeds(record: object) -> list[int]:
+    """The seeds of the episodes that a choice was made by: kept in a record, or following from its seed and number."""
+    if not isinstance(record, Mapping):
+        return []
+    kept = record.get("episode_seeds")
+    if isinstance(kept, (list, tuple)):
+        return [seed for seed in kept if is_integer(seed)]
+    seed, episodes = record.get("seed"), record.get("episodes")
+    if not {"checks", "checkpoints"} & {*record} or not is_integer(seed) or not is_integer(episodes):
+        return []
+    return checkpoint_seeds(int(seed), int(episodes)) if seed >= 0 and 0 < episodes <= _MOST_EPISODES else []

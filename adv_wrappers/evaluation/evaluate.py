@@ -188,7 +188,7 @@ def evaluate(
             played = [(stack, row) for stack, row in zip(stacks, rows, strict=True) if row is not None]
             if isinstance(minimum, str):
                 lowest = next((row["mean_return"] for stack, row in played if is_worst_action(stack, victim)), None)
-            warnings = find_warnings([outcome_of(*each) for each in played], victim, name, under)
+            warnings = find_warnings([outcome_of(*each) for each in played], victim, name, under, seeds)
             report = Report(
                 **about, warnings=tuple(warnings), minimum=describe_minimum(minimum, victim, lowest),
                 threats=compared([row for _, row in played], *((None, None) if under else (lowest, fixed))),

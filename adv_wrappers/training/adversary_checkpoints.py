@@ -158,8 +158,9 @@ class AdversaryCheckpoints(BaseCallback):
             self.logger.record("adversary/victim_return", mean)
         if score(row) < self.best:
             self.best, self.found = score(row), learned
+            learned.director.record = {**task.about, "checkpoints": [*self.record]}
             if self.out is not None:
-                self.found = learned.save(self.out, task.budget, {**task.about, "checkpoints": self.record})
+                self.found = learned.save(self.out, task.budget, dict(learned.director.record))
         if self.out is not None:
             self._write(self.out)
         if self.progress is not None:

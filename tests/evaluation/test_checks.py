@@ -15,6 +15,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
 from adv_wrappers.evaluation import checks
 from adv_wrappers.evaluation.outcomes import Outcome
+from adv_wrappers.evaluation.rollout import checkpoint_seeds, draw_seeds
 from adv_wrappers.victims import Victim, from_module
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.evaluation.agents import balancing, short
@@ -223,3 +224,35 @@ def test_an_attack_that_may_show_anything_takes_something() -> None:
     found = [w for w in adv.evaluate(deaf, short, rows, episodes=3).warnings if "leaves the clean return" in w]
     assert len(found) == 1 and found[0].startswith("square:queries=20,eps=10 leaves the clean return")
     assert not any("leaves the clean" in w for w in adv.evaluate(balancing("q"), short, rows, episodes=3).warnings)
+
+
+# choices
+
+
+def chosen(record: dict[str, object]) -> adv.Learned:
+    director = adv.adversaries.Director(nn.Sequential(nn.Linear(4, 4)), False, True)
+    director.record = record
+    return adv.Learned(director, adv.SARL())
+
+
+def test_an_adversary_that_was_chosen_on_the_scored_episodes(victim: Victim) -> None:
+    record = {"seed": 3, "episodes": 4, "checkpoints": [{}], "environment": {"id": "CartPole-v1"}}
+    rows = [Outcome("mine", (adv.ThreatModel("observation", chosen(record), adv.Linf(0.1)),), LOW)]
+    seeds = checkpoint_seeds(3, 8)
+    [said] = checks.chosen_on_scored_episodes(rows, victim, "CartPole-v1", seeds)
+    assert said.startswith("the checkpoint of mine was chosen on 4 of the 8 episodes") and "too low" in said
+    assert said in checks.find_warnings(rows, victim, "CartPole-v1", seeds=seeds)
+    assert checks.chosen_on_scored_episodes(rows, victim, "CartPole-v1", draw_seeds(3, 8)) == []
+    assert checks.chosen_on_scored_episodes(rows, victim, "Acrobot-v1", seeds) == []
+    assert checks.chosen_on_scored_episodes(rows, victim, "CartPole-v1", draw_seeds(3, 4) + seeds[3:4]) != []
+
+
+def test_an_agent_that_was_chosen_on_the_scored_episodes(victim: Victim) -> None:
+    clean, seeds = [Outcome("none", (), HIGH)], checkpoint_seeds(0, 8)
+    about = {"seed": 0, "episodes": 20, "checks": 10, "environment": {"id": "CartPole-v1"}}
+    victim.card = {"training": about, "environment": {"id": "CartPole-v1"}}
+    [said] = checks.chosen_on_scored_episodes(clean, victim, "CartPole-v1", seeds)
+    assert said.startswith("the agent's checkpoint was chosen on 8 of the 8 episodes") and "too high" in said
+    for other in ({}, {"seed": 0, "episodes": 20}, {**about, "seed": "0"}, {**about, "episodes": 10**12}, [1]):
+        victim.card = {"training": other}
+        assert checks.chosen_on_scored_episodes(clean, victim, "CartPole-v1", seeds) == []
