@@ -33,6 +33,10 @@ class Director(nn.Module):
         clip: outputs are clipped to [-1, 1] one by one, as they were in training (Stable-Baselines3 does so). Without
             it the actor gets them as they are; it scales a direction back as a whole, and clips values.
 
+    Attributes:
+        record: of its training, where it is from a folder or from :func:`adv_wrappers.train_adversary`: among others
+            the ``seed`` and the number of ``episodes`` that chose the checkpoint. Else empty.
+
     Raises:
         CardError: for an LSTM that runs both ways, has no biases, or projects its state.
     """
@@ -45,6 +49,7 @@ class Director(nn.Module):
             if lstm.bidirectional or lstm.proj_size or not lstm.bias:
                 raise CardError(f"a director's LSTM goes one way, has biases and is not projected, got {lstm}")
         self._sizes = [(lstm.num_layers, lstm.hidden_size) for lstm in lstms]
+        self.record: Mapping[str, object] = {}
         self._elsewhere: dict[torch.device, nn.Sequential] = {}
 
     @property
@@ -149,4 +154,6 @@ def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:
     weights = Weights(card.tensors, card.where)
     net = build(network, weights, "net")
     weights.finish()
-    return Director(net, bool(about.get("discrete")), bool(about.get("clip", True))), about  # what is older was clipped
+    director = Director(net, bool(about.get("discrete")), bool(about.get("clip", True)))  # what is older was clipped
+    director.record = found if isinstance(found := about.get("training"), dict) else {}
+    return director, about

@@ -334,7 +334,7 @@ def _warnings(report: Report) -> list[str]:
             for row in report.threats
         ]
         outcomes = [outcome_of(stack, row) for stack, row in zip(stacks, report.threats, strict=True)]
-        return find_warnings(outcomes, victim, report.env["id"])
+        return find_warnings(outcomes, victim, report.env["id"], seeds=report.episode_seeds)
     except AdvWrappersError as error:
         return [f"nothing was checked, as {ref} or a threat cannot be loaded: {error}"]
 

@@ -1,80 +1,48 @@
 """Warnings: signs that an evaluation should not be trusted (after AutoAttack's checks, Croce and Hein 2020).
 
 An attack that fails looks like an agent that is robust. Each check returns sentences that say what was seen and what
-may be done about it; a report carries them, and so does the table of the command line. The counts that they need of a
-run, of zero gradients and of actions that differ in lower precision, are taken here too.
+may be done about it; a report carries them, and so does the table of the command line. What rows say of each other is
+looked at in :mod:`.gradient_masking` and :mod:`.power`.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.attacks.gradient_attack import GradientAttack
+from adv_wrappers.attacks.boundary import HopSkipJump
+from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.attacks.min_best import MinBest
-from adv_wrappers.core.bound_victim import BoundVictim
+from adv_wrappers.attacks.noise import Flip, Noise
+from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.newest import frame_budget
-from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.spaces import Field, to_victim
+from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import JSON, Observation
-from adv_wrappers.core.values import encode
-from adv_wrappers.errors import ThreatError
+from adv_wrappers.evaluation.gradient_masking import find_masking
+from adv_wrappers.evaluation.outcomes import Outcome
+from adv_wrappers.evaluation.power import too_few_episodes
+from adv_wrappers.evaluation.rollout import checkpoint_seeds
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.formatting import name_of
 from adv_wrappers.presets import presets
-from adv_wrappers.utils.numbers import finite
-from adv_wrappers.utils.trees import select
-from adv_wrappers.victims.gradients import flipped
+from adv_wrappers.utils.numbers import finite, is_integer
+from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
 
 MAX_FLIPPED = 0.01  # share of observations at which lower precision may change the action without a warning
 _MAX_SHARE = 0.5  # above this share, what may happen now and then is a warning
+_MOST_EPISODES = 10**6  # of a card, which may be anybody's file
 _STRONGER = "max-diff:restarts=6,keep=best,noise=0"
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One row of a report, as the checks need it.
-
-    Attributes:
-        name: text of the threat.
-        layers: the threats, innermost first, victims filled in; empty for the clean run.
-        returns: of the episodes, float ``[episodes]``.
-        attacked: the number of observations that were attacked.
-        unchanged: those of them that the attack left as they were.
-        gradients: the number of observations at which an attack's gradient was looked at.
-        zero_gradients: those of them at which it is zero or not finite.
-        integers: whether the observation is made of integers.
-        flipped: the share of observations at which the victim acts differently in the precision of the attack.
-        alike: whether every episode was played twice, with other random numbers of the attack, and came out the same.
-    """
-
-    name: str
-    layers: tuple[ThreatModel, ...]
-    returns: NDArray[np.float64]
-    attacked: int = 0
-    unchanged: int = 0
-    gradients: int = 0
-    zero_gradients: int = 0
-    integers: bool = False
-    flipped: float = 0.0
-    alike: bool = False
-
-
 def find_warnings(
-    outcomes: Sequence[Outcome], victim: Victim, env: str | None = None, under: Sequence[str] = ()
+    outcomes: Sequence[Outcome], victim: Victim, env: str | None = None, under: Sequence[str] = (),
+    seeds: Sequence[int] = (),
 ) -> list[str]:  # fmt: skip
     """All warnings about a set of runs of one victim, in the order of the runs.
 
@@ -83,12 +51,14 @@ def find_warnings(
         victim: the agent.
         env: the id of the environment.
         under: texts of the threats that the environment has itself, innermost first.
+        seeds: those of the episodes.
     """
-    found = perturbed_already(under) + mode_of_stochastic_policy(victim)
+    found = perturbed_already(under) + mode_of_stochastic_policy(victim) + random_answers(outcomes, victim)
     found += [] if under else far_below_training(outcomes, victim, env)
     for outcome in outcomes:
         found += budget_covers_space(outcome, victim) + without_effect(outcome)
-    found += weaker_than_noise(outcomes) + learned_nothing(outcomes) + return_rises_with_eps(outcomes)
+    found += whole_space_takes_nothing(outcomes, victim) + find_masking(outcomes) + learned_nothing(outcomes)
+    found += chosen_on_scored_episodes(outcomes, victim, env, seeds) + too_few_episodes(outcomes)
     return found + only_single_runs(outcomes, victim)
 
 
@@ -135,20 +105,46 @@ def budget_covers_space(outcome: Outcome, victim: Victim) -> list[str]:
     """Budgets within which every bounded feature can take every value of its space."""
     found = []
     for layer in outcome.layers:
-        budget = frame_budget(layer.budget)
-        if not isinstance(budget, Linf) or not isinstance(budget.scale, (float, tuple, type(None))):
-            continue
-        space = victim.observation_space if layer.on == "observation" else victim.action_space
-        field = Field(space, layer.at, layer.on)
-        width = np.subtract(field.high, field.low, dtype=np.float64).reshape(-1)
-        bounded = np.isfinite(width)
-        radius = np.broadcast_to(budget.eps * np.asarray(1.0 if budget.scale is None else budget.scale), width.shape)
-        if bounded.any() and (width[bounded] > 0).any() and (radius[bounded] >= width[bounded]).all():
-            low, high = (np.asarray(end).reshape(-1)[bounded] for end in (field.low, field.high))
+        covered = _covered(layer, victim)
+        if covered is not None:
+            budget, low, high = covered
             unit = "of the space" if budget.scale is None else "of its scale"
             found.append(
                 f"{outcome.name}: a radius of eps={budget.eps:g} in units {unit} covers the whole range of the "
-                f"{layer.on} ({low.min():g} to {high.max():g}), so every value of a bounded feature is allowed"
+                f"{layer.on} ({low:g} to {high:g}), so every value of a bounded feature is allowed"
+            )
+    return found
+
+
+def _covered(layer: ThreatModel, victim: Victim) -> tuple[Linf, float, float] | None:
+    """The budget of a threat and the ends of the space, where it covers the range of every bounded feature."""
+    budget = frame_budget(layer.budget)
+    if not isinstance(budget, Linf) or not isinstance(budget.scale, (float, tuple, type(None))):
+        return None
+    space = victim.observation_space if layer.on == "observation" else victim.action_space
+    field = Field(space, layer.at, layer.on)
+    width = np.subtract(field.high, field.low, dtype=np.float64).reshape(-1)
+    bounded = np.isfinite(width)
+    radius = np.broadcast_to(budget.eps * np.asarray(1.0 if budget.scale is None else budget.scale), width.shape)
+    if not bounded.any() or not (width[bounded] > 0).any() or not (radius[bounded] >= width[bounded]).all():
+        return None
+    low, high = (np.asarray(end).reshape(-1)[bounded] for end in (field.low, field.high))
+    return budget, float(low.min()), float(high.max())
+
+
+def whole_space_takes_nothing(outcomes: Sequence[Outcome], victim: Victim) -> list[str]:
+    """Attacks that may show anything and leave the clean return (Athalye, Carlini and Wagner 2018, section 3.1)."""
+    clean = next((o.returns for o in outcomes if not o.layers), None)
+    found = []
+    for outcome in outcomes:
+        layer = outcome.layers[0] if len(outcome.layers) == 1 else None
+        if clean is None or layer is None or layer.on != "observation" or isinstance(layer.how, (Noise, Flip, Learned)):
+            continue
+        if _covered(layer, victim) is not None and interval(np.subtract(clean, outcome.returns))[0] <= 0:
+            found.append(
+                f"{outcome.name} leaves the clean return ({outcome.returns.mean():.6g} of {np.mean(clean):.6g}) with a "
+                f"radius that covers the space: an attack that may show the agent anything should take something, so "
+                f"it fails, or the agent does not act by what it sees"
             )
     return found
 
@@ -182,6 +178,33 @@ def mode_of_stochastic_policy(victim: Victim) -> list[str]:
     return []
 
 
+def random_answers(outcomes: Sequence[Outcome], victim: Victim) -> list[str]:
+    """Victims of which an attack sees one draw, or the most likely action, of several.
+
+    An agent that samples its actions is none of these to an attack by its parameters: they are the probabilities, over
+    which nothing is drawn. :class:`Smoothed` averages over draws of noise itself (Athalye et al. 2018).
+    """
+    asked, unequal = (sum(getattr(o, name) for o in outcomes) for name in ("asked_twice", "unequal_answers"))
+    found = []
+    if unequal:
+        found.append(
+            f"the agent answers differently when it is asked twice about one observation ({unequal} of {asked}): there "
+            f"is noise, or dropout, in its forward pass, and an attack's gradient is that of one draw. Switch it off, "
+            f"or aim the attacks at the expectation: a victim whose module averages many draws (as Smoothed does)"
+        )
+    if isinstance(victim, Smoothed) and victim.samples < 2 and any(o.layers for o in outcomes):
+        seen = "without its noise" if victim.samples == 0 else "under one draw of its noise"
+        found.append(f"attacks see the agent {seen}: the expectation over many takes Smoothed(samples=16) or more")
+    if victim.select == "sample" and not isinstance(victim, Smoothed):
+        found += [
+            f"{o.name} looks at the most likely action, and the agent samples its actions: square and max-diff look at "
+            f"the probabilities"
+            for o in outcomes
+            if any(isinstance(layer.how, HopSkipJump) for layer in o.layers)
+        ]
+    return found
+
+
 def without_effect(outcome: Outcome) -> list[str]:
     """Zero gradients, attacks that change nothing, and draws that are all the same."""
     found = []
@@ -209,35 +232,6 @@ def without_effect(outcome: Outcome) -> list[str]:
     return found
 
 
-def _setting(threat: ThreatModel, drop: Sequence[str] = ()) -> str | None:
-    """A text by which the budgets, timings and keys of two threats are compared; None where one has no JSON form."""
-    try:
-        parts: dict[str, JSON] = {
-            "within": threat.budget.to_dict(), "at": threat.at,
-            "when": encode(threat.when),
-        }  # fmt: skip
-    except ThreatError:  # a function has no JSON form: nothing to compare by
-        return None
-    for key in drop:
-        parts["within"].pop(key, None)
-    return json.dumps(parts, sort_keys=True, default=str)
-
-
-def weaker_than_noise(outcomes: Sequence[Outcome]) -> list[str]:
-    """Attacks that take less than noise of the same budget takes, beyond the interval of the paired difference."""
-    single = [o for o in outcomes if len(o.layers) == 1]
-    found = []
-    for noise in (o for o in single if o.layers[0].label == "noise"):
-        for attack in (o for o in single if o.layers[0].label != "noise" and o.layers[0].on == "observation"):
-            same = _setting(attack.layers[0]) == _setting(noise.layers[0]) is not None
-            if same and interval(attack.returns - noise.returns)[0] > 0:
-                found.append(
-                    f"{attack.name} is weaker than {noise.name} ({attack.returns.mean():.6g} against "
-                    f"{noise.returns.mean():.6g}): the attack fails, rather than the agent withstands"
-                )
-    return found
-
-
 def learned_nothing(outcomes: Sequence[Outcome]) -> list[str]:
     """Trained adversaries that take no more than chance from the clean return, on the same episodes."""
     clean = next((o.returns for o in outcomes if not o.layers), None)
@@ -250,69 +244,50 @@ def learned_nothing(outcomes: Sequence[Outcome]) -> list[str]:
     ]
 
 
-def return_rises_with_eps(outcomes: Sequence[Outcome]) -> list[str]:
-    """The same attack with a larger eps that leaves a higher return, beyond both intervals."""
-    families: dict[str, list[tuple[float, Outcome]]] = {}
+def chosen_on_scored_episodes(
+    outcomes: Sequence[Outcome], victim: Victim, env: str | None, seeds: Sequence[int]
+) -> list[str]:  # fmt: skip
+    """Agents, adversaries and critics that were chosen among several by episodes which the report scores."""
+    scored, found = {*seeds}, dict[str, str]()
+    for what, instead, card in _chosen(outcomes, victim):
+        record, own = card.get("training"), card.get("environment")
+        known = record if isinstance(record, Mapping) else {}
+        about = known.get("environment") or own
+        elsewhere = isinstance(about, Mapping) and env is not None and about.get("id") not in (None, env)
+        shared = 0 if elsewhere else len(scored & {*_choosing_seeds(card.get("scan")), *_choosing_seeds(known)})
+        if shared:
+            found[what] = (
+                f"{what} was chosen on {shared} of the {len(scored)} episodes that are scored here, so its figure is "
+                f"too {instead}: take another seed"
+            )
+    return [*found.values()]
+
+
+Card = Mapping[str, object]
+
+
+def _chosen(outcomes: Sequence[Outcome], victim: Victim) -> Iterator[tuple[str, str, Card]]:
+    """What a report scores and may have been chosen among several: its name, how it then seems, and its card."""
+    if isinstance(victim.card, Mapping):
+        yield "the agent's checkpoint", "high", victim.card
     for outcome in outcomes:
-        if len(outcome.layers) != 1:
-            continue
-        layer = outcome.layers[0]
-        eps, setting = getattr(layer.budget, "eps", None), _setting(layer, ("eps",))
-        if eps is not None and setting is not None:
-            families.setdefault(f"{layer.how!r} {setting}", []).append((float(eps), outcome))
-    found = []
-    for family in families.values():
-        ordered = [outcome for _, outcome in sorted(family, key=lambda pair: pair[0])]
-        for small, large in itertools.pairwise(ordered):
-            if interval(large.returns)[0] > interval(small.returns)[1]:
-                found.append(
-                    f"{large.name} leaves a higher return than {small.name} ({large.returns.mean():.6g} against "
-                    f"{small.returns.mean():.6g}): the larger budget contains the smaller, so the attack fails"
-                )
-    return found
+        for layer in outcome.layers:
+            how = layer.how
+            if isinstance(how, Learned) and isinstance(record := getattr(how.director, "record", None), Mapping):
+                yield f"the checkpoint of {outcome.name}", "low", {"training": record}
+            critic = (how.critic or getattr(how.victim, "robust_sarsa", None)) if isinstance(how, RobustSarsa) else None
+            if isinstance(critic, Critic):
+                yield f"the critic of {outcome.name}", "low", critic.card
 
 
-def count_zero_gradients(engine: Engine, obs: Observation, rows: NDArray[np.intp]) -> tuple[int, int]:
-    """The number of observations at which an attack's gradient was computed, and of those where it is zero.
-
-    A gradient that is not finite counts as zero. It is that of the attack's own objective for the true observation,
-    taken a little beside it: a divergence has no slope at the true observation itself.
-
-    Args:
-        engine: the engine of a wrapper on observations.
-        obs: true observations ``[B, *S]``, or a dictionary of them.
-        rows: numbers of the rows that are looked at, int ``[n]``.
-    """
-    how: Any = engine.threat.how
-    victim, field = getattr(how, "victim", None), engine.field
-    if not isinstance(how, Perturbation) or not hasattr(how, "objective") or victim is None:
-        return 0, 0
-    full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
-    x = field.take(full, True)
-    fill = None if field.keys is None else (lambda part: field.give(full, part, True))
-    bound = BoundVictim(victim, engine.hidden_state(victim, rows), fill, full)
-    signs = torch.ones(x[0].numel(), dtype=x.dtype, device=x.device)
-    signs[1::2] = -1
-    beside = x + signs.view(x.shape[1:]) * (1.0 if field.grid else 1e-3 * x.abs().clamp(min=1.0))
-    with torch.no_grad():
-        loss = how.objective(x, bound)
-        gradient_of = how.gradient(bound, loss) if isinstance(how, GradientAttack) else bound.gradient(loss)
-        gradient = gradient_of(beside).flatten(1)
-    zero = ~gradient.ne(0).any(1) | ~torch.isfinite(gradient).all(1)
-    return len(rows), int(zero.sum())
-
-
-def count_flips(engine: Engine, obs: Observation, rows: NDArray[np.intp]) -> tuple[int, int]:
-    """The number of observations looked at, and of those where the action differs in the precision of the attack.
-
-    Args:
-        engine: the engine of a wrapper on observations; unless its attack has a lower precision, none is looked at.
-        obs: true observations ``[B, *S]``, or a dictionary of them.
-        rows: numbers of the rows that are looked at, int ``[n]``.
-    """
-    how = engine.threat.how
-    victim, precision = getattr(how, "victim", None), getattr(how, "precision", None)
-    if victim is None or precision is None:
-        return 0, 0
-    full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
-    return len(rows), int(flipped(victim, full, precision, engine.hidden_state(victim, rows)).sum())
+def _choosing_seeds(record: object) -> list[int]:
+    """The seeds of the episodes that a choice was made by: kept in a record, or following from its seed and number."""
+    if not isinstance(record, Mapping):
+        return []
+    kept = record.get("episode_seeds")
+    if isinstance(kept, (list, tuple)):
+        return [seed for seed in kept if is_integer(seed)]
+    seed, episodes = record.get("seed"), record.get("episodes")
+    if not {"checks", "checkpoints"} & {*record} or not is_integer(seed) or not is_integer(episodes):
+        return []
+    return checkpoint_seeds(int(seed), int(episodes)) if seed >= 0 and 0 < episodes <= _MOST_EPISODES else []

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from adv_wrappers.core.types import Array, Observation, Rows
-from adv_wrappers.evaluation.checks import count_flips, count_zero_gradients
+from adv_wrappers.evaluation.outcomes import count_flips, count_unequal_answers, count_zero_gradients
 from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.utils.trees import is_text, select
 from adv_wrappers.victims.runner import PolicyRunner
@@ -22,8 +22,8 @@ from adv_wrappers.wrappers.base import AnyVectorEnv, Layer, layers
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 
 CHANGED_ACTION = 0.05  # of the range of an action: from here on a continuous action counts as changed
-_GRADIENT_STEPS = (0, 16, 64)  # attacked steps of a run at which gradients are looked at
-_GRADIENT_ROWS = 8  # rows of these steps
+_LOOKED_AT = (0, 16, 64)  # steps of a run at which the victim is asked twice, attacked ones for gradients
+_ROWS_LOOKED_AT = 8  # rows of these steps
 
 Mask = bool | NDArray[np.bool_]  # rows, [B]; True or False for all of them
 
@@ -46,6 +46,8 @@ class RunMeasurements:
         zero_gradients: those of them at which it is zero or not finite.
         lower_precision: the observations that were attacked in lower precision.
         flipped: those of them at which the agent acts differently in that precision.
+        asked_twice: the observations about which the agent was asked twice.
+        unequal_answers: those of them at which the second answer was another one.
         seconds: wall clock of the run.
         integers: whether a perturbed observation is made of integers.
         losses: the total loss of the states of every episode, ``[episodes]``, or None where it was not measured.
@@ -64,6 +66,8 @@ class RunMeasurements:
     zero_gradients: int = 0
     lower_precision: int = 0
     flipped: int = 0
+    asked_twice: int = 0
+    unequal_answers: int = 0
     seconds: float = 0.0
     integers: bool = False
     losses: NDArray[np.float64] | None = None
@@ -106,7 +110,7 @@ class RunMonitor:
         if isinstance(space, spaces.Box):
             width = space.high.astype(np.float64) - space.low
             self._least_change = np.where(np.isfinite(width), CHANGED_ACTION * width, CHANGED_ACTION).reshape(-1)
-        self._compared_steps = 0
+        self._steps = self._compared_steps = 0
 
     def new_observation(self, mask: NDArray[np.bool_] | None = None) -> None:
         """Note which observations were attacked, after a step or a reset of the rows of ``mask`` (None for all)."""
@@ -130,6 +134,12 @@ class RunMonitor:
             The attacked rows that count, and the actions that the agent would take there on the true observations;
             both None where no row was attacked.
         """
+        if self._steps in _LOOKED_AT:
+            numbers = np.flatnonzero(busy)[:_ROWS_LOOKED_AT]
+            count, unequal = count_unequal_answers(self.runner, obs, numbers)
+            self.measurements.asked_twice += count
+            self.measurements.unequal_answers += unequal
+        self._steps += 1
         if not self.on_observations or self.attacked is False:
             return None, None
         rows = (
@@ -150,8 +160,8 @@ class RunMonitor:
             self.sample.consider(obs, true, rows, episodes, steps)
         numbers = np.arange(len(busy)) if rows is None else rows
         for layer in self.on_observations:
-            if self._compared_steps in _GRADIENT_STEPS:
-                count, zero = count_zero_gradients(layer.engine, true, numbers[:_GRADIENT_ROWS])
+            if self._compared_steps in _LOOKED_AT:
+                count, zero = count_zero_gradients(layer.engine, true, numbers[:_ROWS_LOOKED_AT])
                 sums.gradients, sums.zero_gradients = sums.gradients + count, sums.zero_gradients + zero
             count, flipped = count_flips(layer.engine, true, numbers)
             sums.lower_precision, sums.flipped = sums.lower_precision + count, sums.flipped + flipped

@@ -147,7 +147,8 @@ class PreparedEvaluation:
         lowest = fixed
         if isinstance(minimum, str):
             lowest = next((row["mean_return"] for stack, row in played if is_worst_action(stack, self.victim)), None)
-        warnings = find_warnings([outcome_of(stack, row) for stack, row in played], self.victim, name, self.under)
+        outcomes = [outcome_of(stack, row) for stack, row in played]
+        warnings = find_warnings(outcomes, self.victim, name, self.under, self.seeds)
         return Report(
             **self.about, warnings=tuple(warnings), minimum=describe_minimum(minimum, self.victim, lowest),
             threats=compared([row for _, row in played], *((None, None) if self.under else (lowest, fixed))),

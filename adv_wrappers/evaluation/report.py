@@ -23,7 +23,7 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation import statistics
 from adv_wrappers.evaluation.best_of import EpisodeDraws
-from adv_wrappers.evaluation.checks import Outcome
+from adv_wrappers.evaluation.outcomes import Outcome
 from adv_wrappers.evaluation.sampled_distances import Distance, ObservationSample
 from adv_wrappers.evaluation.statistics import ReportRow, footnotes, marked
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
@@ -72,13 +72,15 @@ def measured_row(
             "attacked": run.compared, "unchanged": run.unchanged, "gradients": run.gradients,
             "zero_gradients": run.zero_gradients, "integers": run.integers,
             "flipped": run.flipped / max(run.lower_precision, 1), "alike": draws.alike,
+            "asked_twice": run.asked_twice, "unequal_answers": run.unequal_answers,
         },
     }  # fmt: skip
 
 
 def outcome_of(stack: ThreatStack, row: Row) -> Outcome:
     """A run and its :func:`measured_row`, as the checks need them."""
-    return Outcome(stack.name, stack.layers, np.array(row["returns"], np.float64), **row["checks"])
+    returns = np.array(row["returns"], np.float64)
+    return Outcome(stack.name, stack.layers, returns, transfer=stack.transfer, **row["checks"])
 
 
 def compared(rows: Sequence[Row], lowest: float | None, fixed: float | None) -> tuple[Row, ...]:
@@ -151,7 +153,7 @@ class Report:
             counts; what is averaged over attacked steps is of all draws), ``draws`` (the ``returns`` and ``losses`` of
             every draw of every episode, where there are several), and ``checks`` (the counts of observations that
             warnings are made of: ``attacked``, ``unchanged``, ``gradients``, ``zero_gradients``, ``integers``,
-            ``flipped``; and ``alike``, whether two draws of every episode were).
+            ``flipped``, ``asked_twice``, ``unequal_answers``; and ``alike``, whether two draws of every episode were).
         minimum: the return that ``impact`` counts from: its ``value``, or None, and its ``kind``: ``"fixed"`` (given,
             or that of the game's rules), ``"argmin-Q agent"`` or ``"least likely action"`` (the mean return of the
             run ``worst-action``, of an agent with or without Q), or ``"unknown"``.

@@ -236,9 +236,9 @@ class AdversaryCheckpoints(BaseCallback):
         log_point(self.model, steps, {"adversary/victim_return": mean})
         if score(row) < self.best:
             self.best, self.found = score(row), taken.learned
+            taken.learned.director.record = {**self.task.about, "checkpoints": [*self.record]}
             if self.out is not None:
-                about = {**self.task.about, "checkpoints": self.record}
-                self.found = taken.learned.save(self.out, self.task.score.budget, about)
+                self.found = taken.learned.save(self.out, self.task.score.budget, dict(taken.learned.director.record))
         if self.out is not None and taken.part is not None:
             for name in (MODEL, NORMALISER):
                 move(taken.part / name, self.out / name)

@@ -32,7 +32,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Action, Observation
 from adv_wrappers.errors import CardError
 from adv_wrappers.evaluation.measurements import RunMeasurements
-from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, draw_seeds, play_episodes
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, checkpoint_seeds, play_episodes
 from adv_wrappers.training.sb3_agents import save_agent
 from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same, make_part, remove_parts
 from adv_wrappers.utils.files import write
@@ -43,8 +43,6 @@ from adv_wrappers.victims.possible import Method
 from adv_wrappers.victims.sb3_zip import stored_tensors
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 from adv_wrappers.wrappers.stack import wrap
-
-SEED_OFFSET = 7919  # added to the seed of a training: nobody evaluates on the episodes that chose the checkpoint
 
 
 class CheckpointEvaluator:
@@ -60,7 +58,7 @@ class CheckpointEvaluator:
     def __init__(
         self, make_env: Callable[[], gym.Env[Observation, Action]], episodes: int, seed: int, quantize: bool = True
     ) -> None:
-        self.seeds = draw_seeds(SEED_OFFSET + seed, episodes)
+        self.seeds = checkpoint_seeds(seed, episodes)
         self.make_env, self.quantize = make_env, quantize
         self.env = EpisodesVectorEnv(make_env, min(episodes, 32))
 

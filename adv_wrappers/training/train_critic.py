@@ -96,6 +96,7 @@ class CriticScan:
         about = {
             "protocol": self.protocol, "threat": self.scored.threats[1]["threat"],
             "critics": [{"setting": dict(setting), "mean_return": row["mean_return"]} for setting, row in rows],
+            "episode_seeds": list(self.chosen.episode_seeds),
         }  # fmt: skip
         return Critic.of(self.critic.net, {**self.critic.card, "scan": about}).save(folder)
 

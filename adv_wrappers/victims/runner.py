@@ -81,12 +81,18 @@ class PolicyRunner:
         """The actions that :meth:`act` would return at ``obs``, for some rows (None for all); nothing advances."""
         return self._select_action(self._to_victim(select(obs, rows)), select(self.state, rows), rows)
 
+    def params(self, obs: Observation, rows: NDArray[np.intp] | None = None) -> torch.Tensor:
+        """The victim's parameters ``[n, K]`` at ``obs``, for some rows (None for all); nothing advances."""
+        with torch.no_grad():
+            inputs = self._to_victim(select(obs, rows))
+            params = self.victim.params(inputs, select(self.state, rows))
+            self.victim.check_params(params, len(next(leaves(inputs))))
+            return params
+
     def mode(self, obs: Observation) -> Array:
         """The most likely native actions ``[rows, ...]`` at ``obs``; nothing advances."""
+        params = self.params(obs)
         with torch.no_grad():
-            inputs = self._to_victim(obs)
-            params = self.victim.params(inputs, self.state)
-            self.victim.check_params(params, len(next(leaves(inputs))))
             return self._to_native(self.victim.mode(params))
 
     def _to_victim(self, obs: Observation) -> Observation:

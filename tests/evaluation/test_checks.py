@@ -12,11 +12,14 @@ from gymnasium import spaces
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.errors import ThreatError, VictimError
+from adv_wrappers.errors import VictimError
 from adv_wrappers.evaluation import checks
-from adv_wrappers.evaluation.checks import Outcome
+from adv_wrappers.evaluation.outcomes import Outcome
+from adv_wrappers.evaluation.rollout import checkpoint_seeds, draw_seeds
 from adv_wrappers.victims import Victim, from_module
+from adv_wrappers.victims.smoothed import Smoothed
 from tests.evaluation.agents import balancing, short
+from tests.evaluation.masked import noisy
 
 HIGH, LOW = np.full(8, 90.0), np.full(8, 20.0)
 
@@ -24,19 +27,6 @@ HIGH, LOW = np.full(8, 90.0), np.full(8, 20.0)
 def outcome(text: str, victim: Victim, returns: np.ndarray, **more: object) -> Outcome:
     name, eps = text.split(":eps=")
     return Outcome(text, (adv.threat(name, victim, eps=float(eps)),), returns, **more)  # type: ignore[arg-type]
-
-
-def test_an_attack_weaker_than_noise(victim: Victim) -> None:
-    noise, attack = outcome("noise:eps=0.1", victim, LOW), outcome("max-diff:eps=0.1", victim, HIGH)
-    assert "max-diff:eps=0.1 is weaker than noise:eps=0.1" in checks.weaker_than_noise([noise, attack])[0]
-    assert checks.weaker_than_noise([replace(noise, returns=HIGH), replace(attack, returns=LOW)]) == []
-    assert checks.weaker_than_noise([outcome("noise:eps=0.2", victim, LOW), attack]) == []
-
-
-def test_a_difference_within_the_interval_is_no_warning(victim: Victim) -> None:
-    spread = np.array([10.0, 190.0] * 4)
-    pair = [outcome("noise:eps=0.1", victim, spread), outcome("max-diff:eps=0.1", victim, spread[::-1] + 1)]
-    assert checks.weaker_than_noise(pair) == []
 
 
 def test_a_trained_adversary_that_learned_nothing(victim: Victim) -> None:
@@ -49,13 +39,6 @@ def test_a_trained_adversary_that_learned_nothing(victim: Victim) -> None:
     assert checks.learned_nothing([clean, replace(learned, returns=LOW)]) == []
     assert checks.learned_nothing([clean, outcome("noise:eps=0.1", victim, HIGH)]) == []
     assert checks.find_warnings([clean, learned], victim)[-1].startswith("mine takes nothing")
-
-
-def test_a_return_that_does_not_fall(victim: Victim) -> None:
-    small, large = outcome("max-diff:eps=0.1", victim, LOW), outcome("max-diff:eps=0.3", victim, HIGH)
-    assert "max-diff:eps=0.3 leaves a higher return" in checks.return_rises_with_eps([large, small])[0]
-    assert checks.return_rises_with_eps([replace(small, returns=HIGH), replace(large, returns=LOW)]) == []
-    assert checks.return_rises_with_eps([small, outcome("pgd:eps=0.3", victim, HIGH)]) == []
 
 
 def test_zero_gradients_and_lost_perturbations(victim: Victim) -> None:
@@ -93,31 +76,6 @@ def test_a_masked_gradient_is_found_in_an_evaluation(victim: Victim) -> None:
     assert any("zero gradients" in warning for warning in report.warnings)
     honest = adv.evaluate(victim, short, ["max-diff:eps=0.05", "pgd:eps=0.05"], episodes=2)
     assert honest.warnings == ()
-
-
-@pytest.mark.parametrize("text", ["noise:eps=0.1", "pgd:eps=0.1"])
-def test_gradients_are_looked_at_where_an_attack_has_an_objective(victim: Victim, text: str) -> None:
-    layer = adv.wrap(gym.make_vec("CartPole-v1", 3, vectorization_mode="sync"), text, victim=victim)
-    obs, _ = layer.reset(seed=0)
-    assert checks.count_zero_gradients(layer.engine, obs, np.arange(2)) == ((0, 0) if "noise" in text else (2, 0))
-
-
-class Cusp(Flat):
-    """The same law on a smooth path, beside a root at zero: every gradient is NaN, every answer is finite."""
-
-    def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        lead = (obs @ torch.tensor([0.1, 0.3, 3.0, 1.0], dtype=obs.dtype))[:, None]
-        return torch.cat([-lead, lead], 1) + (0 * obs[:, :1]).sqrt()
-
-
-def test_a_gradient_that_is_not_finite_is_none() -> None:
-    env = gym.make("CartPole-v1")
-    cusp = from_module(Cusp(), env.observation_space, env.action_space, "q", ref="cusp")
-    attacked = adv.wrap(gym.make_vec("CartPole-v1", 3, vectorization_mode="sync"), "pgd:eps=0.1", victim=cusp)
-    obs = np.full((3, 4), 0.01, np.float32)
-    assert checks.count_zero_gradients(attacked.engine, obs, np.arange(3)) == (3, 3)
-    with pytest.raises(ThreatError, match="not finite"):
-        attacked.engine.apply(obs, True)
 
 
 def test_a_radius_that_covers_the_whole_space(victim: Victim) -> None:
@@ -219,3 +177,82 @@ def test_flips_differ_between_agents():
     assert q.threats[1]["flipped_actions"] > 0.5 and any("in the precision" in w for w in q.warnings)
     assert logits.threats[1]["flipped_actions"] < 0.05
     assert any("in the precision" in w for w in logits.warnings) is (logits.threats[1]["flipped_actions"] > 0.01)
+
+
+# random victims
+
+
+def test_answers_that_differ_are_found_in_an_evaluation() -> None:
+    """Without an attack too: whoever attacks the agent later is to know."""
+    [said] = adv.evaluate(noisy(noise=0.01), short, episodes=2).warnings
+    assert said.startswith("the agent answers differently when it is asked twice about one observation (4 of 4)")
+    assert "averages many draws (as Smoothed does)" in said
+    assert adv.evaluate(noisy(), short, episodes=2).warnings == ()
+
+
+def test_attacks_that_see_one_draw_of_the_noise() -> None:
+    def warnings(samples: int, *threats: str) -> list[str]:
+        found = adv.evaluate(Smoothed(balancing("q"), 0.1, samples=samples), short, threats, episodes=2).warnings
+        return [warning for warning in found if "expectation" in warning]
+
+    assert "see the agent without its noise" in warnings(0, "max-diff:eps=0.05")[0]
+    assert "under one draw of its noise" in warnings(1, "max-diff:eps=0.05")[0]
+    assert warnings(16, "max-diff:eps=0.05") == [] == warnings(0)
+
+
+def test_decisions_of_an_agent_that_samples(sampler: Victim) -> None:
+    rows = ["hop-skip-jump:queries=16,eps=0.05", "square:queries=4,eps=0.05"]
+    found = adv.evaluate(sampler, short, rows, episodes=2).warnings
+    assert [w for w in found if "the agent samples its actions" in w] == [
+        "hop-skip-jump:queries=16,eps=0.05 looks at the most likely action, and the agent samples its actions: square "
+        "and max-diff look at the probabilities"
+    ]
+    greedy = adv.evaluate(balancing("logits"), short, rows, episodes=2).warnings
+    assert not any("the agent samples its actions:" in w for w in greedy)
+
+
+# budgets without a bound
+
+
+def test_an_attack_that_may_show_anything_takes_something() -> None:
+    """An agent that acts by nothing that it sees, and one that acts by all of it."""
+    env = gym.make("CartPole-v1")
+    deaf = from_module(
+        lambda x: torch.stack([x[:, 0] * 0, x[:, 0] * 0 + 1], 1), env.observation_space, env.action_space, "q"
+    )
+    rows = ["noise:eps=10", "square:queries=20,eps=10"]
+    found = [w for w in adv.evaluate(deaf, short, rows, episodes=3).warnings if "leaves the clean return" in w]
+    assert len(found) == 1 and found[0].startswith("square:queries=20,eps=10 leaves the clean return")
+    assert not any("leaves the clean" in w for w in adv.evaluate(balancing("q"), short, rows, episodes=3).warnings)
+
+
+# choices
+
+
+def chosen(record: dict[str, object]) -> adv.Learned:
+    director = adv.adversaries.Director(nn.Sequential(nn.Linear(4, 4)), False, True)
+    director.record = record
+    return adv.Learned(director, adv.SARL())
+
+
+def test_an_adversary_that_was_chosen_on_the_scored_episodes(victim: Victim) -> None:
+    record = {"seed": 3, "episodes": 4, "checkpoints": [{}], "environment": {"id": "CartPole-v1"}}
+    rows = [Outcome("mine", (adv.ThreatModel("observation", chosen(record), adv.Linf(0.1)),), LOW)]
+    seeds = checkpoint_seeds(3, 8)
+    [said] = checks.chosen_on_scored_episodes(rows, victim, "CartPole-v1", seeds)
+    assert said.startswith("the checkpoint of mine was chosen on 4 of the 8 episodes") and "too low" in said
+    assert said in checks.find_warnings(rows, victim, "CartPole-v1", seeds=seeds)
+    assert checks.chosen_on_scored_episodes(rows, victim, "CartPole-v1", draw_seeds(3, 8)) == []
+    assert checks.chosen_on_scored_episodes(rows, victim, "Acrobot-v1", seeds) == []
+    assert checks.chosen_on_scored_episodes(rows, victim, "CartPole-v1", draw_seeds(3, 4) + seeds[3:4]) != []
+
+
+def test_an_agent_that_was_chosen_on_the_scored_episodes(victim: Victim) -> None:
+    clean, seeds = [Outcome("none", (), HIGH)], checkpoint_seeds(0, 8)
+    about = {"seed": 0, "episodes": 20, "checks": 10, "environment": {"id": "CartPole-v1"}}
+    victim.card = {"training": about, "environment": {"id": "CartPole-v1"}}
+    [said] = checks.chosen_on_scored_episodes(clean, victim, "CartPole-v1", seeds)
+    assert said.startswith("the agent's checkpoint was chosen on 8 of the 8 episodes") and "too high" in said
+    for other in ({}, {"seed": 0, "episodes": 20}, {**about, "seed": "0"}, {**about, "episodes": 10**12}, [1]):
+        victim.card = {"training": other}
+        assert checks.chosen_on_scored_episodes(clean, victim, "CartPole-v1", seeds) == []

@@ -13,6 +13,7 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.rollout import SEED_OFFSET
 from tests.rigs import RIGS, ReplayEnv
 
 pytest.importorskip("stable_baselines3")
@@ -54,6 +55,15 @@ def test_what_is_trained_is_a_threat(kind, tmp_path):
     assert torch.equal(again.how.director(x), learned.director(x)) and again.how.sha256 == learned.sha256
     report = adv.evaluate("zoo:cartpole-a2c", SHORT, [again], episodes=2)
     assert report.threats[1]["linf"] <= 0.05 + 1e-6 and report.threats[1]["attacked_fraction"] == 1
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_episodes_that_chose_the_checkpoint_are_not_for_scoring(kept, tmp_path):
+    out = tmp_path if kept else None
+    learned = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 128, seed=3, out=out, **QUICK)
+    chosen, apart = (adv.evaluate("zoo:cartpole-a2c", SHORT, [learned], 4, seed) for seed in (SEED_OFFSET + 3, 3))
+    assert [warning for warning in chosen.warnings if "was chosen on 3 of the 4 episodes" in warning]
+    assert not [warning for warning in apart.warnings if "was chosen on" in warning]
 
 
 def test_a_training_that_was_killed_goes_on(tmp_path):

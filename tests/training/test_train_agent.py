@@ -17,6 +17,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.rollout import SEED_OFFSET
 
 pytest.importorskip("stable_baselines3")
 
@@ -228,6 +229,9 @@ def test_the_card_is_the_agent(env, tmp_path):
         assert torch.equal(victim.act(victim.params(x)), other.act(other.params(x)))
     assert victim.card["training"]["adversary"]["actor"] == "pa-ad"
     assert isinstance(hardened.threat.how, Learned) and hardened.threat.how.card == str(tmp_path / "adversary")
+    for seed, warned in ((SEED_OFFSET, 2), (0, 0)):  # of both sides on the episodes that chose the checkpoint
+        report = adv.evaluate(victim, env, [hardened.threat], 4, seed)
+        assert sum("was chosen on 2 of the 4 episodes" in warning for warning in report.warnings) == warned
     again = adv.ThreatModel.from_dict(json.loads(json.dumps(hardened.threat.to_dict())))
     assert torch.equal(again.how.director(x), hardened.threat.how.director(x)) and again.how.victim is None
 

@@ -111,6 +111,15 @@ def test_by_default_a_critic_is_the_strongest_of_four(tmp_path):
     assert again.sha256 == critic.sha256
 
 
+def test_episodes_that_chose_the_critic_are_not_for_scoring(tmp_path):
+    critic = train_critic(toy_victim(), Toy, within=adv.Linf(1.0), episodes=3, **TOY, out=tmp_path)
+    attack = adv.ThreatModel("observation", adv.RobustSarsa(critic=Critic(str(tmp_path))), adv.Linf(1.0))
+    assert len(critic.card["scan"]["episode_seeds"]) == 3
+    chosen, scored = (adv.evaluate(toy_victim(), Toy, [attack], 5, seed).warnings for seed in (1, 2))
+    assert [warning for warning in chosen if "the critic of" in warning and "chosen on 3 of the 5 episodes" in warning]
+    assert not [warning for warning in scored if "chosen on" in warning]
+
+
 @pytest.mark.parametrize(
     "given", [{"settings": [{}]}, {"settings": [{"weight": 0.1}]}, {"eps": 0.02}, {"robust": "interval"}]
 )
