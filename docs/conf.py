@@ -56,8 +56,12 @@ from adv_wrappers.parsing import parse_when
 torch.set_num_threads(1)
 
 
-def lacking(module):  # snippets of libraries that are not installed are not run
-    return importlib.util.find_spec(module.partition('.')[0]) is None
+def lacking(module):  # snippets of libraries that are not installed, or lack what they need, are not run
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return True
+    return False
 """
 
 html_theme = "furo"

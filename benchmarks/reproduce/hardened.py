@@ -1,0 +1,237 @@
+"""Hardened agents on Hopper and Walker2d over seeds, in the shape of Table 6 of Sun et al. 2022.
+
+    python benchmarks/reproduce/hardened.py --work FOLDER
+
+trains PPO, ATLA-PPO, PA-ATLA-PPO and PPO with the regulariser of SA-PPO, two of each, 1M steps each, unless they are in
+``hardened/`` beside this script; then for each the adversaries that learn to attack it, SA-RL and PA-AD in both of its
+forms, 500k steps each, and its critics for Robust Sarsa; then it runs the plan of all rows into ``FOLDER/rows.db``, and
+writes ``hardened.json`` and ``hardened.md`` from that store. Everything goes on where it stopped. ``--only`` picks
+agents and ``--part`` a part, so that processes can share the trainings; ``--part page`` writes what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from figures import command, load, machine, save, table, write
+
+import adv_wrappers as adv
+from adv_wrappers.campaign import Plan, Store, run
+from adv_wrappers.training.train_adversary import train_adversary
+from adv_wrappers.training.train_agent import train_agent
+from adv_wrappers.training.train_critic import SMALL, scan_critics
+
+SHIPPED = Path("benchmarks/reproduce/hardened")
+ENVS = {"hopper": ("Hopper-v5", 0.075), "walker2d": ("Walker2d-v5", 0.05)}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ppo": ("PPO", {"adversary": None}), "sa": ("PPO, robust=\"sa\"", {"adversary": None, "robust": "sa"}),
+    "atla": ("ATLA-PPO", {"adversary": "sa-rl"}), "pa-atla": ("PA-ATLA-PPO", {"adversary": "pa-ad"}),
+}  # fmt: skip
+STEPS, ATTACK_STEPS, ATTACK_SEED = 1_000_000, 500_000, 100
+UNTRAINED = {
+    "noise": "noise", "max-diff": "MaxDiff", "max-diff:weights=std": "MaxDiff (std)",
+    "max-diff:restarts=6,keep=best,noise=0": "strong MaxDiff", "apgd": "APGD",
+}  # fmt: skip
+LEARNED = {
+    "robust-sarsa": "Robust Sarsa",
+    "sa-rl": "SA-RL",
+    "pa-ad-direction": "PA-AD",
+    "pa-ad-target": "PA-AD, target",
+}
+PAPER = {  # mean +- std of natural, and of Robust Sarsa, SA-RL and PA-AD: Hopper and Walker2d of Table 6
+    "hopper": {
+        "ATLA-PPO": ("1763 +- 818", "1349 +- 174", "1172 +- 344", "477 +- 30"),
+        "PA-ATLA-PPO": ("2164 +- 121", "1720 +- 490", "1119 +- 123", "1024 +- 188"),
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One agent, and where all of it is kept.
+
+    Attributes:
+        env: ``"hopper"`` or ``"walker2d"``.
+        kind: one of ``KINDS``.
+        seed: of its training.
+        work: the folder of trainings.
+    """
+
+    env: str
+    kind: str
+    seed: int
+    work: Path
+
+    @property
+    def name(self) -> str:
+        """Of its folders."""
+        return f"{self.env}-{self.kind}-s{self.seed}"
+
+    @property
+    def ref(self) -> str:
+        """Of its card: the shipped one, or the one that was trained here."""
+        shipped = SHIPPED / self.name
+        return f"card:{shipped if (shipped / 'card.json').exists() else self.work / 'agents' / self.name}"
+
+    @property
+    def attacks(self) -> Path:
+        """The folder of the attacks that are trained."""
+        return self.work / "attacks" / self.name
+
+    def say(self, *words: Any) -> None:
+        """A line of what goes on."""
+        print(self.name, *words, flush=True)
+
+    def train(self) -> None:
+        """Train the agent, or go on, unless it is shipped."""
+        if self.ref.startswith(f"card:{SHIPPED}"):
+            return
+        env, eps = ENVS[self.env]
+        train_agent(
+            env, eps=eps, steps=STEPS, scale="victim", seed=self.seed, checks=20, out=self.work / "agents" / self.name,
+            progress=lambda step, *returns: self.say(step, *(f"{r:.0f}" for r in returns if r is not None)),
+            **KINDS[self.kind][1],
+        )  # fmt: skip
+
+    def attack(self) -> None:
+        """Train what attacks the agent, or go on."""
+        env, eps = ENVS[self.env]
+        victim = adv.load_victim(self.ref)
+        for name in ("pa-ad-direction", "pa-ad-target", "sa-rl"):
+            if trained(self.attacks / name):
+                continue
+            train_adversary(
+                "sa-rl" if name == "sa-rl" else adv.PAAD(victim, form=name.rpartition("-")[2]), env, victim, eps,
+                ATTACK_STEPS, scale="victim", seed=ATTACK_SEED, out=self.attacks / name,
+                progress=lambda step, mean, name=name: self.say(name, step, f"{mean:.0f}"),
+            )  # fmt: skip
+        if (self.attacks / "robust-sarsa" / "card.json").exists():
+            return
+        scan = scan_critics(
+            victim, env, within=adv.Linf(eps, scale="victim"), settings=SMALL, episodes=20, seed=ATTACK_SEED,
+            out=self.attacks / "critics",
+        )  # fmt: skip
+        scan.critic.save(self.attacks / "robust-sarsa")
+        self.say(scan.protocol)
+
+    def plan(self, episodes: int) -> Plan:
+        """Of its rows: the attacks that need no training, and those that are there."""
+        budget = f"eps={ENVS[self.env][1]},scale=victim"
+        threats = [f"{text}{',' if ':' in text else ':'}{budget}" for text in UNTRAINED]
+        threats += [text for _, text in self.learned()]
+        return Plan.of(victims=[self.ref], threats=threats, episodes=episodes, num_envs=25)
+
+    def learned(self) -> Iterator[tuple[str, str]]:
+        """Name and text of the attacks that were trained to their end."""
+        budget = f"eps={ENVS[self.env][1]},scale=victim"
+        for name in LEARNED:
+            folder = self.attacks / name
+            if name == "robust-sarsa" and (folder / "card.json").exists():
+                yield name, f"robust-sarsa:critic={folder},{budget}"
+            elif trained(folder):
+                yield name, f"learned:card={folder}"
+
+
+def trained(folder: Path) -> bool:
+    """Whether a folder holds the whole training of an adversary."""
+    record = load(folder / "state.json").get("record", [])
+    return bool(record) and record[-1]["steps"] >= ATTACK_STEPS
+
+
+def figures(store: Store, agents: list[Agent], episodes: int) -> dict[str, Any]:
+    """By agent, the figures of its rows in the store."""
+    found: dict[str, Any] = {}
+    reports = {report.victim["ref"]: report for report in store.reports() if report.episodes == episodes}
+    for agent in agents:
+        report = reports.get(agent.ref)
+        if report is None:
+            continue
+        names = {text: name for name, text in agent.learned()}
+        budget = f"eps={ENVS[agent.env][1]},scale=victim"
+        names |= {f"{text}{',' if ':' in text else ':'}{budget}": text for text in UNTRAINED} | {"none": "none"}
+        keep = ("mean_return", "low", "high", "std", "episodes", "returns")
+        found[agent.name] = {
+            "fingerprint": report.victim["fingerprint"], "versions": report.versions,
+            "rows": {names[r["threat"]]: {k: r[k] for k in keep} for r in report.threats if r["threat"] in names},
+        }  # fmt: skip
+    return found
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The page: a table an environment, one line an agent and one the mean over its seeds."""
+    columns = {"none": "natural", **UNTRAINED, **LEARNED}
+    parts = [
+        "# Hardened agents on Hopper and Walker2d",
+        f"Made by `{data['command']}`\n\non {data['machine']}.",
+        "Mean returns +- standard deviation over the same 50 episodes of agents that were trained for 1M steps, in the "
+        'shape of Table 6 of Sun et al. 2022 (theirs: 2M), under `Linf(eps, scale="victim")`. The lowest mean of a '
+        "line is bold. Attacks that learn were trained for 500k steps on each agent, the best of 10 checkpoints by 30 "
+        "other episodes; critics are the best of four by 20. A cell that was not measured is empty. ",
+    ]
+    for env, (id, eps) in ENVS.items():
+        lines = []
+        for kind, (label, _) in KINDS.items():
+            seeds = {name: found for name, found in data["agents"].items() if name.startswith(f"{env}-{kind}-s")}
+            worst = []
+            for name, found in seeds.items():
+                rows = found["rows"]
+                means = {key: rows[key]["mean_return"] for key in columns if key in rows}
+                whole = len(means) == len(columns)
+                worst += [min(means.values())] if whole else []
+                cells = []
+                for key in columns:
+                    text = f"{means[key]:.0f} +- {rows[key]['std']:.0f}" if key in means else ""
+                    cells.append(f"**{text}**" if text and means[key] == min(means.values()) else text)
+                lines.append([f"{label} s{name.rpartition('s')[2]}", *cells, f"{worst[-1]:.0f}" if whole else ""])
+            if len(worst) > 1:
+                spread = f"{statistics.fmean(worst):.0f} +- {statistics.stdev(worst):.0f}"
+                lines.append([f"{label}, {len(worst)} seeds", *[""] * len(columns), spread])
+        parts.append(f"## {id}, eps {eps}\n\n" + table(["agent", *columns.values(), "worst"], lines))
+    lines = [[name, *cells] for name, cells in PAPER["hopper"].items()]
+    parts.append("## The paper, Hopper\n\n" + table(["agent", "natural", "Robust Sarsa", "SA-RL", "PA-AD"], lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Train what is missing, run the plan, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True, help="folder of trainings and of the store")
+    parser.add_argument("--part", nargs="+", choices=["agents", "attacks", "rows", "page"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1], help="of the agents")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="agents such as hopper-ppo-s0")
+    parser.add_argument("--episodes", type=int, default=50)
+    parser.add_argument("--workers", type=int, default=1, help="processes that play the rows")
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore", module="gymnasium")
+    torch.set_num_threads(1)
+    agents = [Agent(env, kind, seed, given.work) for seed in given.seeds for env in ENVS for kind in KINDS]
+    chosen = [agent for agent in agents if given.only is None or agent.name in given.only]
+    part = given.part or ["agents", "attacks", "rows", "page"]
+    for agent in chosen:
+        if "agents" in part:
+            agent.train()
+        if "attacks" in part:
+            agent.attack()
+    if "rows" not in part and "page" not in part:
+        return
+    with Store(given.work / "rows.db") as store:
+        if "rows" in part:
+            plans = [agent.plan(given.episodes) for agent in chosen if Path(agent.ref.partition(":")[2]).exists()]
+            print(run(Plan(tuple(grid for plan in plans for grid in plan.grids)), store, given.workers))
+        data = {"command": command(sys.argv[1:]), "machine": machine()}
+        data["agents"] = figures(store, agents, given.episodes)
+    save(given.out / "hardened.json", data)
+    write(given.out / "hardened.md", markdown(data))
+
+
+if __name__ == "__main__":
+    main()
