@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from adv_wrappers.campaign import SuiteReport, standard
-from adv_wrappers.campaign.select_attacks import ATTACKS
+from adv_wrappers.campaign import SUITES, SuiteReport, standard
 from adv_wrappers.cli.main import (
     FOLDER,
     POSITIVE,
@@ -27,6 +26,8 @@ from adv_wrappers.cli.main import (
 )
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import load_victim
+
+ATTACKS = [entry.name for entry in SUITES["standard"]]
 
 
 @main.command("suite")
