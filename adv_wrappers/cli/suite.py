@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from adv_wrappers.campaign import SUITES, SuiteReport, standard
+from adv_wrappers.campaign import SUITES, SuiteReport, run_suite
 from adv_wrappers.cli.main import (
     FOLDER,
     POSITIVE,
@@ -24,19 +24,21 @@ from adv_wrappers.cli.main import (
     resumable,
     stats_option,
 )
+from adv_wrappers.core.budgets import Linf
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import load_victim
-
-ATTACKS = [entry.name for entry in SUITES["standard"]]
 
 
 @main.command("suite")
 @click.argument("env")
 @VICTIM
 @stats_option
-@click.option("--eps", required=True, type=float, help="radius of the l-infinity budget")
+@click.option("--suite", default="standard", show_default=True, type=click.Choice([*SUITES]), help="which attacks")
+@click.option("--eps", type=float, help="radius of the l-infinity budget; daylight and discrete actions need none")
 @SCALE
-@click.option("--attack", "attacks", multiple=True, type=click.Choice(ATTACKS), help="again for more  [default: all]")
+@click.option("--action-eps", type=float, help="radius of continuous actions  [default: --eps, without a --scale]")
+@click.option("--train/--no-train", default=True, show_default=True, help="adversaries, critics and surrogates")
+@click.option("--attack", "attacks", multiple=True, metavar="NAME", help="of the suite, again for more  [default: all]")
 @click.option(
     "--episodes",
     default=50,
@@ -55,17 +57,19 @@ ATTACKS = [entry.name for entry in SUITES["standard"]]
 @click.option("--out", type=FOLDER, help="for the report and all that is trained; the same call goes on from there")
 def suite_(
     env: str, victim: str, stats: str | None,
-    eps: float, scale: str | None, attacks: tuple[str, ...], episodes: int, seed: int,
+    suite: str, eps: float | None, scale: str | None, action_eps: float | None, train: bool,
+    attacks: tuple[str, ...], episodes: int, seed: int,
     steps: int, dynamics: str | None, num_envs: int | None, workers: int, no_quantize: bool, select: Select | None,
     device: str | None, out: Path | None,
 ) -> None:  # fmt: skip
-    """Attack a victim in ENV with everything that applies, and report the strongest on fresh episodes."""
+    """Attack a victim in ENV with every attack of a suite that applies, and report the strongest on fresh episodes."""
     agent = load_victim(victim, select=select, device=device or "cpu", stats=stats)
     with print_if_unwritten(_show), progress_bars() as progress, resumable(out):
-        report = standard(
-            agent, env, eps, scale=parse_scale(scale), attacks=attacks or None, episodes=episodes, seed=seed,
+        report = run_suite(
+            suite, agent, env, eps, scale=parse_scale(scale), attacks=attacks or None, episodes=episodes, seed=seed,
             steps=steps, num_envs=num_envs, quantize=not no_quantize, out=out, progress=progress,
-            dynamics=dynamics, workers=workers,
+            dynamics=dynamics, workers=workers, train=train, tell=click.echo,
+            action_within=None if action_eps is None else Linf(action_eps),
         )  # fmt: skip
     _show(report)
     if out is not None:
