@@ -2,7 +2,8 @@
 
 A preset is a perturbation with numbers filled in. Every perturbation of :mod:`adv_wrappers.all_attacks` and
 :mod:`adv_wrappers.daylight` has one under its own name, and one for each of its ``variants``: ``fgsm`` and ``pgd`` are
-MinBest with the numbers those names stand for.
+MinBest with the numbers those names stand for. Packages that are installed add theirs by the entry point group
+``adv_wrappers.presets`` (:class:`PresetTable`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any
 
@@ -23,7 +26,7 @@ from adv_wrappers.core.newest import Newest, frame_budget
 from adv_wrappers.core.perturbation import How, On, Perturbation, When, check_how
 from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, expect_victim
-from adv_wrappers.core.values import construct
+from adv_wrappers.core.values import construct, set_finder
 from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError
 from adv_wrappers.parsing import norm_of, parse_budget, parse_value, parse_when, split_arguments, unquote
 from adv_wrappers.timing import And, Bernoulli
@@ -71,7 +74,96 @@ def _classes(module: ModuleType) -> list[type[Perturbation]]:
     return [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Perturbation)]
 
 
-presets = presets_of([*_classes(all_attacks), *_classes(daylight)])
+class PresetTable(MutableMapping[str, Preset]):
+    """Presets by name: those of this package, and those of installed packages.
+
+    The others are entry points of the group ``adv_wrappers.presets``: each a perturbation class, a list of them, or a
+    module, of which those that it defines itself count. They are imported when the table is first listed or asked for a
+    name that it does not know, and not before. A package whose entry point cannot be imported, or is none of these, is
+    left out with a warning, and so is a name that is taken.
+
+    Args:
+        own: the presets of this package.
+    """
+
+    def __init__(self, own: Mapping[str, Preset]) -> None:
+        self._known = dict(own)
+        self._package = dict.fromkeys(own, "adv_wrappers")
+        self._loaded = False
+        self.after_load: list[Callable[[], None]] = []
+
+    def load(self) -> None:
+        """Import what installed packages add; done once.
+
+        Warns:
+            RuntimeWarning: for a package whose presets cannot be imported, and for a name that is taken.
+        """
+        if self._loaded:
+            return
+        self._loaded = True  # a package may read the table while it is imported
+        for entry_point in _entry_points():
+            package = "an installed package" if entry_point.dist is None else entry_point.dist.name
+            try:
+                found = presets_of(_listed_by(entry_point.load()))
+            except Exception as error:  # whatever the package does when it is imported
+                message = f"the presets {entry_point.value} of {package} are left out: {error}"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
+                continue
+            for name, preset in found.items():
+                if name in self._known and self._known[name].kind is not preset.kind:
+                    other = f"{self._known[name].kind.__qualname__} of {self._package.get(name, 'this process')}"
+                    message = f"the preset {name} of {package} is left out: {other} has this name"
+                    warnings.warn(message, RuntimeWarning, stacklevel=2)
+                else:
+                    self._known[name], self._package[name] = preset, package
+        for call in self.after_load:
+            call()
+
+    def without_importing(self) -> list[str]:
+        """The names that are known so far, and those of entry points that are not imported yet."""
+        return [*self._known, *(one.name for one in ([] if self._loaded else _entry_points()))]
+
+    def __getitem__(self, name: str) -> Preset:
+        if name not in self._known:
+            self.load()
+        return self._known[name]
+
+    def __setitem__(self, name: str, preset: Preset) -> None:
+        self._known[name] = preset
+
+    def __delitem__(self, name: str) -> None:
+        del self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self.load()
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        self.load()
+        return len(self._known)
+
+
+def _entry_points() -> list[EntryPoint]:
+    """The entry points of installed packages, in the order of their names."""
+    return sorted(entry_points(group=GROUP), key=lambda one: (one.name, one.value))
+
+
+def _listed_by(found: object) -> list[type[Perturbation]]:
+    """The classes of an entry point; :class:`ThreatError` for anything but perturbations."""
+    if isinstance(found, ModuleType):
+        own = f"{found.__name__}."
+        items: list[object] = [kind for kind in _classes(found) if f"{kind.__module__}.".startswith(own)]
+    else:
+        items = [*found] if isinstance(found, (list, tuple)) else [found]
+    kinds = [kind for kind in items if isinstance(kind, type) and issubclass(kind, Perturbation)]
+    if not kinds or len(kinds) < len(items):
+        raise ThreatError(f"expected a class of Perturbation, a list of them or a module with some, got {found!r:.80}")
+    return [kind for kind in kinds if hasattr(kind, "name")]  # a base of others needs none
+
+
+GROUP = "adv_wrappers.presets"  # of entry points
+presets = PresetTable(presets_of([*_classes(all_attacks), *_classes(daylight)]))
+set_finder(presets.load)
 
 TEXTS = ("when", "victim", "card", "critic", "dynamics")  # values that are never numbers
 _COMMON = ("eps", "norm", "scale", "newest", "victim", "when", "p", "at")
@@ -167,7 +259,7 @@ def parse_threat(text: str, **given: Any) -> ThreatModel:
     Raises:
         ThreatError: for text of another form, and whatever :func:`threat` raises.
     """
-    name, arguments = _read(text)
+    name, arguments = read_text(text)
     return threat(name, **{**arguments, **{k: v for k, v in given.items() if v is not None}})
 
 
@@ -177,15 +269,15 @@ def parse_perturbation(text: str) -> How:
     Raises:
         ThreatError: for a text with a budget or a timing, and whatever :func:`parse_threat` raises.
     """
-    name, arguments = _read(text)
+    name, arguments = read_text(text)
     beside = [key for key in _COMMON if key in arguments and key != "victim"]
     if beside:
         raise ThreatError(f"budget and timing go beside the text of {name}, not in it: {', '.join(beside)} in {text!r}")
     return threat(name, **arguments, within=Valid()).how
 
 
-def _read(text: str) -> tuple[str, dict[str, Any]]:
-    """Name and arguments of a threat's text."""
+def read_text(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and arguments of a threat's text; :class:`ThreatError` for text of another form."""
     if not isinstance(text, str):
         raise ThreatError(f"expected a text such as 'noise:eps=0.1', got {text!r}")
     name, _, rest = text.partition(":")

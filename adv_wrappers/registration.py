@@ -158,7 +158,13 @@ def _register(id: str, kwargs: Kwargs) -> None:
 
 
 def register_presets() -> None:
-    """Register ``adv/<preset>-v0`` for every preset (done on import)."""
-    for name in presets:
+    """Register ``adv/<preset>-v0`` for every preset that is known so far, and for the names of entry points.
+
+    Done on import, which imports no other package, and again when those have been (:class:`PresetTable`).
+    """
+    for name in presets.without_importing():
         if f"adv/{name}-v0" not in gym.registry:
             _register(f"adv/{name}-v0", {"preset": name})
+
+
+presets.after_load.append(register_presets)

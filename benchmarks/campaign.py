@@ -13,6 +13,7 @@ end. Every row must be there once, and equal to that of a run that nobody killed
 
 ``load``: ten thousand cells of one episode of five steps. What a cell costs beyond its play is the wall clock of the
 run and of the expansion less the seconds of the rows, and memory is that of the process after every tenth of the plan.
+What the process that writes the store spends on a cell that others play is its processor time, over a tenth as many.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from timing import command, machine, save, table, write
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, Store, expand, run
 from adv_wrappers.campaign.cluster import RayActors
+from adv_wrappers.campaign.expand import Expansion
 from adv_wrappers.utils.processes import warm_pool
 
 PARTS = ("equal", "workers", "kills", "load")
@@ -182,10 +184,19 @@ def load(cells: int) -> dict[str, Any]:
     if summary.failed:
         raise SystemExit(f"cells failed: {summary.failed}")
     count = len(expansion.cells)
+    part = Expansion(expansion.cells[: max(count // 10, 1)])
+    own = {}
+    with players() as found:
+        for name, workers in found.items():
+            with Store(":memory:") as store:
+                began = time.process_time()
+                run(part, store, workers)
+                own[name] = 1000 * (time.process_time() - began) / len(part.cells)
     beyond = 1000 * (expanding + running - play) / count
     return {
         "cells": count, "ms beyond the play": beyond, "ms of expanding": 1000 * expanding / count,
         "ms of play": 1000 * play / count, "bytes": size / count, "KiB after each tenth": memory,
+        "ms of the writing process": {name: spent for name, spent in own.items() if name != "this process"},
     }  # fmt: skip
 
 
@@ -223,11 +234,13 @@ def markdown(data: dict[str, Any]) -> str:
         )
     if found := data.get("load"):
         memory = found["KiB after each tenth"]
+        own = ", by ".join(f"{name} {spent:.2f} ms" for name, spent in found["ms of the writing process"].items())
         parts.append(
             f"## Load\n\n{found['cells']} cells: {found['ms beyond the play']:.2f} ms a cell beyond its play of "
             f"{found['ms of play']:.2f} ms, {found['ms of expanding']:.2f} ms of it for the expansion of the plan; "
             f"{found['bytes']:.0f} bytes a row. Memory in MiB after every tenth: "
-            f"{', '.join(f'{kib / 1024:.1f}' for kib in memory)}."
+            f"{', '.join(f'{kib / 1024:.1f}' for kib in memory)}. The process that writes the store spends on a cell "
+            f"that is played by {own}."
         )
     return "\n\n".join(parts) + "\n"
 

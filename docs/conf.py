@@ -40,7 +40,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 doctest_global_setup = """
-import importlib.util
+import importlib
 import numpy as np
 import gymnasium as gym
 import torch
@@ -169,8 +169,9 @@ def help_of(command: click.Command, name: str) -> str:
 
 def generate(app: Any) -> None:
     """Write ``docs/_generated`` before the sources are read."""
-    text = (HERE / "performance.md").read_text(encoding="utf-8")
-    write(GENERATED / "performance.rst", markdown(re.sub(r"<!--.*?-->\n", "", text)))
+    for page in ("performance", "scaling"):
+        text = (HERE / f"{page}.md").read_text(encoding="utf-8")
+        write(GENERATED / f"{page}.rst", markdown(re.sub(r"<!--.*?-->\n", "", text)))
     found = sorted((HERE / "results").glob("*.md"))
     for path in found:
         write(GENERATED / "results" / f"{path.stem}.rst", markdown(path.read_text(encoding="utf-8")))

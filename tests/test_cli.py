@@ -242,6 +242,20 @@ def test_suite_prints_the_worst_case_and_writes_it(tmp_path: Path) -> None:
     assert (tmp_path / "returns.png").read_bytes()[1:4] == b"PNG"
 
 
+def test_suite_of_everything_says_what_it_trains(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    words = (
+        "suite CartPole-v1 --victim zoo:cartpole-dqn --episodes 1 --attack worst-action --attack induce --steps 2048"
+    )
+    done = CliRunner().invoke(main, [*words.split(), "--suite", "everything", "--no-train"])
+    assert done.exit_code == 0 and "induce: left out: it is trained" in done.output, done.output
+    assert "trains" not in done.output and "everything suite: zoo:cartpole-dqn on CartPole-v1" in done.output
+    done = CliRunner().invoke(main, [*words.split(), "--suite", "action", "--train", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("trains induce: about 2,048 steps each; --no-train (train=False) leaves them out\n")
+    assert SuiteReport.from_json(tmp_path / "report.json").attacks == ("worst-action", "induce")
+
+
 TRAIN = ["train-adversary", "CartPole-v1", "--victim", "zoo:cartpole-a2c", "--eps", "0.1"]
 CRITIC = ["train-critic", "Hopper-v5", "--victim", "zoo:hopper-ppo"]
 MEASURE = [
@@ -282,6 +296,9 @@ SUITE = ["suite", "CartPole-v1", "--victim", "zoo:cartpole-dqn"]
         ([*SUITE, "--eps", "-1"], "eps"),
         ([*SUITE, "--eps", "1", "--episodes", "9" * 20], "must be an integer from 1 to 1000000"),
         ([*SUITE, "--eps", "0.1", "--attack", "pa-bd"], "pa-bd"),
+        ([*SUITE, "--suite", "all"], "--suite"),
+        ([*SUITE, "--suite", "action", "--attack", "pgd"], "out of action-noise"),
+        (SUITE, "it needs a budget"),
         ([*SUITE, "--eps", "0.1", "--attack", "robust-sarsa"], "no attack applies: robust-sarsa"),
     ],
 )

@@ -25,6 +25,8 @@ EXAMPLES = ROOT / "examples"
 RUNS = {
     "readme.py": [],
     "certify.py": [],
+    "campaign.py": ["--episodes", "2", "--seeds", "0", "--store", "rows.db"],
+    "campaign_ray.py": ["--episodes", "2", "--seeds", "0"],
     "daylight.py": [],
     "train_under_attack.py": ["--steps", "600", "--episodes", "2"],
     "evaluate_cleanrl.py": ["--steps", "2000", "--episodes", "2"],
@@ -52,6 +54,8 @@ def test_every_example_is_run():
 def test_example(name, tmp_path):
     if name in ("train_under_attack.py", "train_director.py", "pa_atla.py", "train_radial.py"):
         pytest.importorskip("stable_baselines3")
+    if name == "campaign_ray.py":
+        pytest.importorskip("ray")
     assert run(name, tmp_path).strip()
 
 

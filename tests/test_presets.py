@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 import adv_wrappers as adv
+from adv_wrappers.core.values import Value, decode
 from adv_wrappers.errors import BudgetError, ThreatError, VictimError
-from adv_wrappers.presets import as_threat, names, parse_threat
+from adv_wrappers.presets import PresetTable, as_threat, names, parse_threat
 from tests.laws.checks import adversary_of, model_of
 from tests.rigs import RIGS, vector
 
@@ -178,3 +185,116 @@ def test_layers_take_a_budget_in_words(kind: str) -> None:
 def test_a_perturbation_is_no_name_of_a_preset() -> None:
     with pytest.raises(ThreatError, match="expected the name of a preset, got Noise"):
         adv.threat(adv.Noise())
+
+
+# presets of installed packages
+
+
+SOURCE = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+from adv_wrappers.core.perturbation import Perturbation
+
+
+@dataclass(frozen=True)
+class Sag{n}(Perturbation):
+    """Every feature sags by a hundredth."""
+
+    name: ClassVar[str] = "{name}"
+    depth: float = 0.01
+
+    def __call__(self, x, context):
+        return x - self.depth
+'''
+
+
+def install(folder: Path, package: str, source: str, points: str) -> None:
+    """A distribution as pip would leave it: a module, and metadata with entry points."""
+    (folder / f"{package}.py").write_text(source)
+    about = folder / f"{package}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[adv_wrappers.presets]\n{points}\n")
+
+
+def test_an_installed_package_adds_presets_to_texts_ids_dictionaries_and_suites(tmp_path: Path) -> None:
+    source = SOURCE.format(n=1, name="lab-sag") + SOURCE.format(n=2, name="lab-deep-sag")
+    install(tmp_path, "lab_attacks", source, "lab-sag = lab_attacks:Sag1\nall = lab_attacks")
+    code = """
+import sys
+import gymnasium as gym
+import adv_wrappers as adv
+from adv_wrappers.core.values import decode
+assert "lab_attacks" not in sys.modules, "imported before anyone asked"
+env = gym.make("adv_wrappers:adv/lab-sag-v0", env="CartPole-v1", eps=0.1)
+assert "lab_attacks" in sys.modules and env.reset(seed=0)
+assert {"lab-sag", "lab-deep-sag"} <= {*adv.presets} and "adv/lab-deep-sag-v0" in gym.registry
+assert adv.threat("lab-deep-sag", eps=0.2).how.depth == 0.01
+from adv_wrappers.cli import main
+main(["threats"], standalone_mode=False)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", code], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(adv.__file__).parents[1]}"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "lab-deep-sag" in done.stdout and "Every feature sags by a hundredth." in done.stdout
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PresetTable]:
+    """A table of its own, which has read no entry points yet, and a folder that packages are found in."""
+    monkeypatch.syspath_prepend(tmp_path)
+    kinds = dict(Value.kinds)
+    yield PresetTable({name: adv.presets[name] for name in ("noise", "pgd")})
+    Value.kinds.clear()
+    Value.kinds.update(kinds)
+
+
+def test_packages_are_imported_where_a_name_is_unknown_or_all_are_listed(tmp_path: Path, table: PresetTable) -> None:
+    install(tmp_path, "late_attacks", SOURCE.format(n=1, name="late-sag"), "late-sag = late_attacks:Sag1")
+    assert "noise" in table and table["pgd"].on == "observation" and "late_attacks" not in sys.modules
+    assert table.without_importing() == ["noise", "pgd", "late-sag"] and "late_attacks" not in sys.modules
+    assert table["late-sag"].summary == "Every feature sags by a hundredth."
+    assert [*table] == table.without_importing() == ["noise", "pgd", "late-sag"] and len(table) == 3
+
+
+def test_a_dictionary_of_a_type_that_is_not_imported_yet_is_read(
+    tmp_path: Path, table: PresetTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "read_attacks", SOURCE.format(n=1, name="read-sag"), "read-sag = read_attacks:Sag1")
+    monkeypatch.setattr("adv_wrappers.core.values._finder", [table.load])
+    assert decode({"type": "read-sag", "depth": 0.5}).depth == 0.5
+
+
+def test_a_package_that_cannot_be_imported_is_one_warning(tmp_path: Path, table: PresetTable) -> None:
+    install(tmp_path, "broken_attacks", "raise OSError('no camera')", "a = broken_attacks")
+    install(tmp_path, "number_attacks", "three = 3", "b = number_attacks:three")
+    install(tmp_path, "whole_attacks", SOURCE.format(n=1, name="whole-sag"), "c = whole_attacks")
+    with pytest.warns(RuntimeWarning) as caught:
+        assert [*table] == ["noise", "pgd", "whole-sag"]
+    assert [str(warning.message) for warning in caught] == [
+        "the presets broken_attacks of broken_attacks are left out: no camera",
+        "the presets number_attacks:three of number_attacks are left out: expected a class of Perturbation, a list of "
+        "them or a module with some, got 3",
+    ]
+    assert "whole-sag" in table and "other" not in table  # and no further warning
+
+
+def test_a_name_that_is_taken_stays_with_whom_it_has(tmp_path: Path, table: PresetTable) -> None:
+    variants = '    variants: ClassVar = {"pgd": ({"depth": 1.0}, "Deep.")}\n    depth: float'
+    source = SOURCE.format(n=1, name="own-sag").replace("    depth: float", variants)
+    install(tmp_path, "other_attacks", source, "own-sag = other_attacks:Sag1")
+    with pytest.warns(RuntimeWarning, match="the preset pgd of other_attacks is left out: MinBest of adv_wrappers has"):
+        assert [*table] == ["noise", "pgd", "own-sag"]
+    assert table["pgd"] is adv.presets["pgd"]
+
+
+def test_two_packages_with_one_class_name(tmp_path: Path, table: PresetTable) -> None:
+    for package in ("first_attacks", "second_attacks"):
+        install(tmp_path, package, SOURCE.format(n=1, name="same-sag"), f"{package} = {package}")
+    with pytest.warns(
+        RuntimeWarning, match=r"second_attacks are left out: .*'same-sag' is taken by first_attacks.Sag1"
+    ):
+        assert table["same-sag"].kind.__module__ == "first_attacks"

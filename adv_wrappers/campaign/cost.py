@@ -1,9 +1,9 @@
-"""What a plan will cost, before it is run: seconds and memory, from a pilot of every kind of cell.
+"""What a plan will cost, before it is run: seconds and memory, from a sample of every kind of cell.
 
-Cells that differ in their seed and their budget alone are of one kind and cost about the same. The pilot plays a share
+Cells that differ in their seed and their budget alone are of one kind and cost about the same. The sample is a share
 of the cells of every kind, at least one, spread over the plan; their rows are kept, so it costs nothing that the plan
-would not. The seconds of the plan are those of the pilot's mean cell, kind by kind, with a 95% interval from the spread
-within kinds where a kind has two cells or more.
+would not. The seconds of the plan are those of the sample's mean cell, kind by kind, with a 95% interval from the
+spread within kinds of which it has two cells or more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from adv_wrappers.evaluation.statistics import t_quantile
 from adv_wrappers.utils.numbers import check_number
 from adv_wrappers.victims import Victim
 
-SHARE = 0.05  # of the cells of every kind that a pilot plays
+SHARE = 0.05  # of the cells of every kind that is played
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class KindCost:
 
     Attributes:
         name: the victim, the environment and the threat.
-        cells: the number of cells that the store does not hold yet, the pilot's not counted.
-        seconds: of one cell, mean over the pilot.
-        std: standard deviation over the pilot; None where it played one.
-        pilot: the number of cells that it played.
+        cells: the number of cells that the store does not hold yet, the sample's not counted.
+        seconds: of one cell, mean over the sample.
+        std: standard deviation over the sample; None where it has one.
+        sampled: the number of cells that were played.
     """
 
     name: str
     cells: int
     seconds: float
     std: float | None
-    pilot: int
+    sampled: int
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ class PlanCost:
     Attributes:
         kinds: of every kind of cell.
         known: the number of cells that the store held before.
-        pilot_seconds: wall clock of the pilot.
+        sample_seconds: wall clock of the sample.
         worker_bytes: the largest memory of this process, which another that plays the same cells needs about.
     """
 
     kinds: tuple[KindCost, ...]
     known: int
-    pilot_seconds: float
+    sample_seconds: float
     worker_bytes: int
 
     @property
@@ -82,12 +82,12 @@ class PlanCost:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Of ``seconds``, at 95%; kinds of which the pilot played one cell count as certain."""
+        """Of ``seconds``, at 95%; kinds of which the sample has one cell count as certain."""
         half = 0.0
         for kind in self.kinds:
             if kind.std is not None:
-                half += (t_quantile(kind.pilot - 1) * kind.cells * kind.std) ** 2 * (
-                    1 / kind.pilot + 1 / max(kind.cells, 1)
+                half += (t_quantile(kind.sampled - 1) * kind.cells * kind.std) ** 2 * (
+                    1 / kind.sampled + 1 / max(kind.cells, 1)
                 )
         return max(self.seconds - math.sqrt(half), 0.0), self.seconds + math.sqrt(half)
 
@@ -103,12 +103,12 @@ class PlanCost:
     def table(self) -> Table:
         """A rich table, one row a kind."""
         table = Table(box=box.SIMPLE_HEAD)
-        for name in ("cells", "seconds each", "pilot", "seconds", "kind"):
+        for name in ("cells", "seconds each", "sampled", "seconds", "kind"):
             table.add_column(name, justify="left" if name == "kind" else "right", overflow="fold")
         for kind in sorted(self.kinds, key=lambda kind: -kind.cells * kind.seconds):
             spread = "" if kind.std is None else f" +- {kind.std:.2g}"
             whole = f"{kind.cells * kind.seconds:.0f}"
-            table.add_row(str(kind.cells), f"{kind.seconds:.3g}{spread}", str(kind.pilot), whole, kind.name)
+            table.add_row(str(kind.cells), f"{kind.seconds:.3g}{spread}", str(kind.sampled), whole, kind.name)
         return table
 
     def __str__(self) -> str:
@@ -118,24 +118,24 @@ class PlanCost:
         low, high = self.interval
         return (
             f"{text.getvalue()}{self.cells} cells are left, {self.known} are known: {self.seconds:.0f} s of one core "
-            f"({low:.0f} to {high:.0f}), {self.worker_bytes / 2**30:.2f} GiB a process; the pilot took "
-            f"{self.pilot_seconds:.0f} s and its rows are kept"
+            f"({low:.0f} to {high:.0f}), {self.worker_bytes / 2**30:.2f} GiB a process; the sample took "
+            f"{self.sample_seconds:.0f} s and its rows are kept"
         )
 
 
-def pilot(
+def estimate(
     plan: Plan | Expansion, store: Store, share: float = SHARE, *, victims: Mapping[str, Victim] | None = None
 ) -> PlanCost:
     """Play a share of every kind of cell of a plan, and say what the rest will cost.
 
     Args:
         plan: the plan, or its cells.
-        store: where rows are looked for, and those of the pilot written.
+        store: where rows are looked for, and those of the sample written.
         share: of the cells of every kind, above 0 and at most 1; at least one is played.
         victims: victims that the plan calls by these names.
 
     Raises:
-        AdvWrappersError: one of its kinds, for a plan that cannot work, and for a cell of the pilot that fails.
+        AdvWrappersError: one of its kinds, for a plan that cannot work, and for a cell of the sample that fails.
     """
     check_number("share", share, 0, 1, above=True)
     began = time.perf_counter()

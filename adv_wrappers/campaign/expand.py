@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 
+from adv_wrappers.campaign.entries import AttackSetting
 from adv_wrappers.campaign.plan import Grid, Plan, Threat
+from adv_wrappers.campaign.suites import entries_that_apply
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import MakeFunction
@@ -19,9 +21,11 @@ from adv_wrappers.evaluation.prepared import PreparedEvaluation, default_num_env
 from adv_wrappers.evaluation.resume import row_key
 from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack, json_form
+from adv_wrappers.presets import as_threat, parse_threat
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import Victim, environment_of, load_victim
 
+_SEARCHED = "it is searched for the episodes that are played: run_suite has it"
 CLEAN = ThreatStack("none", (), False)
 
 
@@ -97,17 +101,16 @@ def expand(plan: Plan, victims: Mapping[str, Victim] | None = None) -> Expansion
     >>> [str(cell) for cell in expand(plan).cells][:2]
     ['zoo:cartpole-dqn on CartPole-v1, none, seed 0', 'zoo:cartpole-dqn on CartPole-v1, noise:eps=0.1, seed 0']
     """
-    cells, left_out = list[PlanCell](), dict[str, str]()
+    known, left_out = dict[str, PlanCell](), dict[str, str]()
     for grid in plan.grids:
         found, reasons = _GridExpansion(grid, victims or {}).cells()
-        cells += found
+        for cell in found:
+            if cell.threat is not None and cell.key in known:  # grids may share the runs without a threat
+                raise ValueRangeError(f"two cells of one key: {known[cell.key]} and {cell}")
+            known.setdefault(cell.key, cell)
         left_out |= reasons
-    known: dict[str, PlanCell] = {}
-    for cell in cells:
-        if cell.key in known:
-            raise ValueRangeError(f"two cells of one key: {known[cell.key]} and {cell}")
-        known[cell.key] = cell
-    if not any(cell.threat is not None for cell in cells) and any(grid.threats for grid in plan.grids):
+    cells = known.values()
+    if not any(cell.threat is not None for cell in cells) and any(grid.threats or grid.suite for grid in plan.grids):
         reasons_ = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise ThreatError(f"no cell of the plan applies: {reasons_}")
     return Expansion(tuple(cells), left_out)
@@ -151,7 +154,7 @@ class _GridExpansion:
         with closing(prepared):
             asked = grid.num_envs or default_num_envs(victim)
             width = used_num_envs(asked, grid.episodes, [1, integer("best_of", grid.best_of, 1)])
-            for threat in self.stacks:
+            for threat in [*self.stacks, *self._of_suite(name, victim, environment)]:
                 try:
                     stack = prepared.stacks[0] if threat is None else as_threat_stack(threat, victim)
                     prepared.player.prepare([stack], grid.quantize)
@@ -187,6 +190,24 @@ class _GridExpansion:
                         )
                     )
         return sorted(made, key=lambda cell: grid.seeds.index(cell.seed))
+
+    def _of_suite(self, name: str, victim: Victim, environment: str | Mapping[str, JSON]) -> list[Threat]:
+        """The dictionaries of the entries of the grid's suite that apply, under each budget and timing."""
+        grid, found = self.grid, dict[str, Threat]()
+        env, kwargs, make = environment_parts(environment)
+        for budget in (grid.budgets or (None,)) if grid.suite is not None else ():
+            setting = AttackSetting(
+                victim, env, None if budget is None else parse_threat(f"noise:{budget}").budget, env_kwargs=kwargs,
+                make=made_by(make), quantize=grid.quantize,
+            )  # fmt: skip
+            entries, reasons = entries_that_apply(grid.suite or (), setting)
+            reasons |= {entry.name: _SEARCHED for entry in entries if entry.per_episodes}
+            self.left_out |= {f"{name} on {env}, {entry}": reason for entry, reason in reasons.items()}
+            for entry in entries:
+                for timing in (grid.timings or (None,)) if not entry.per_episodes else ():
+                    made = as_threat(entry.attack(setting).threat, when=timing).to_dict()
+                    found.setdefault(json.dumps(made, sort_keys=True), made)  # entries with a budget of their own
+        return list(found.values())
 
 
 def load_of_plan(name: str, select: str | None, device: str) -> Victim:

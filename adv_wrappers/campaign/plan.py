@@ -40,6 +40,8 @@ class Grid:
         budgets: arguments such as ``"eps=0.1,scale=victim"``, each given to every threat that has no budget of its own.
         timings: texts such as ``"bernoulli(0.5)"``, each given to every threat that has no timing of its own; none is
             at every step.
+        suite: the name of a suite, such as ``"everything"``, whose entries are threats as well, under each of the
+            budgets; those that are trained, or searched for the very episodes that are played, are left out.
         seeds: of the evaluations.
         episodes, num_envs, quantize, measure, best_of, by: as for :func:`adv_wrappers.evaluate`.
         select, device: as for :func:`adv_wrappers.load_victim`.
@@ -50,6 +52,7 @@ class Grid:
     threats: tuple[Threat, ...] = ()
     budgets: tuple[str, ...] = ()
     timings: tuple[str, ...] = ()
+    suite: str | None = None
     seeds: tuple[int, ...] = (0,)
     episodes: int = 10
     num_envs: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from adv_wrappers.evaluation.report import Report, bounds, number, share
 from adv_wrappers.evaluation.statistics import caveat, footnotes, summary
 from adv_wrappers.utils.files import write
 
+_OTHER_BUDGET = "‡"
 _DERIVED = ("worst", "chosen", "shares", "worst_per_episode")  # in files for their readers
 
 
@@ -38,6 +39,9 @@ class SuiteReport:
         protocol: by attack, of how many runs, settings and checkpoints its figure is the best.
         left_out: by attack that was not run, the reason.
         warnings: signs that a figure should not be trusted, the report's own included.
+        other_budgets: by attack that is not under the suite's budget, the one that it is under, in words. Its figures
+            say nothing of the suite's budget, and are not comparable with those of the other attacks. Of a suite
+            without a budget these are all attacks, unless they share one.
     """
 
     suite: str
@@ -47,6 +51,7 @@ class SuiteReport:
     protocol: dict[str, str]
     left_out: dict[str, str]
     warnings: tuple[str, ...]
+    other_budgets: dict[str, str] = field(default_factory=dict)
 
     @property
     def attacks(self) -> tuple[str, ...]:
@@ -97,14 +102,17 @@ class SuiteReport:
             row = found[name]
             found[name] = {key: row[key] for key in ("threat", "mean_return", "low", "high", "caveat", "median")}
         own = {key: value for key, value in asdict(self).items() if key not in ("report", "fresh")}
+        if not self.other_budgets:
+            own.pop("other_budgets")
         reports = {"report": self.report.to_dict(), "fresh": self.fresh.to_dict()}
         return {**own, "warnings": list(self.warnings), **found, **reports}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> SuiteReport:
         """Inverse of :meth:`to_dict`; raises :class:`ValueRangeError` for a dictionary of another form."""
-        names = {field.name for field in fields(SuiteReport)}
-        if not isinstance(data, Mapping) or {*data} - {*_DERIVED} != names:
+        names = {part.name for part in fields(SuiteReport)}
+        needed = names - {"other_budgets"}  # which is written where there are some
+        if not isinstance(data, Mapping) or not needed <= {*data} <= names | {*_DERIVED}:
             raise ValueRangeError(f"expected a suite's report with {', '.join(sorted(names))}, got {data!r:.200}")
         own = {key: value for key, value in data.items() if key in names}
         report, fresh = Report.from_dict(own["report"]), Report.from_dict(own["fresh"])
@@ -140,7 +148,7 @@ class SuiteReport:
             table.add_column(name, justify="right", no_wrap=True)
         for row in about.threats:
             name = str(row["threat"])
-            text = escape(f"{name} *" if name == strongest else name)
+            text = escape(name + " *" * (name == strongest) + f" {_OTHER_BUDGET}" * (name in self.other_budgets))
             table.add_row(text, *_cells(row), share(shares.get(name)), style="bold" * (name == strongest))
         table.add_section()
         table.add_row(escape(f"worst case: {strongest}, fresh episodes"), *_cells(self.worst), style="bold")
@@ -151,8 +159,10 @@ class SuiteReport:
     def verdict(self) -> str:
         """The worst case in one sentence, with how it was chosen."""
         row, chosen, clean = self.worst, self.chosen, self.fresh.threats[0]
+        other = self.other_budgets.get(row["threat"])
+        name = f"{row['threat']} ({other})" if other else row["threat"]
         return (
-            f"worst case: {row['threat']} leaves {number(row['mean_return'])} ({bounds(row)}) of "
+            f"worst case: {name} leaves {number(row['mean_return'])} ({bounds(row)}) of "
             f"{number(clean['mean_return'])} over {self.fresh.episodes} fresh episodes, seed {self.fresh.seed}; it is "
             f"the lowest of {len(self.attacks)} means over the {self.report.episodes} episodes of the table, "
             f"{number(chosen['mean_return'])} there"
@@ -167,10 +177,20 @@ class SuiteReport:
         rows = (*self.report.threats, *self.fresh.threats, self.worst_per_episode)
         return [
             *footnotes(rows),
+            *self._budget_notes(),
             self.verdict,
             "worst per episode: the lowest of all attacks, which no attacker can know beforehand",
             *(f"{', '.join(names)}: {how}" for how, names in groups.items()),
         ]
+
+    def _budget_notes(self) -> list[str]:
+        """What the mark of another budget means; none where no row has it."""
+        groups: dict[str, list[str]] = {}
+        for name, text in self.other_budgets.items():
+            groups.setdefault(text, []).append(name)
+        listed = "; ".join(f"{', '.join(names)} ({text})" for text, names in groups.items())
+        against = f"not under {self.settings.get('budget')}" if self.settings.get("within") else "under several budgets"
+        return [f"{_OTHER_BUDGET} {against}, so not comparable: {listed}"] if listed else []
 
     def __str__(self) -> str:
         """The table, the notes and the warnings as plain text."""

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from adv_wrappers.campaign import Plan, RunSummary, Store, expand, run
 from adv_wrappers.campaign.cluster import RayActors
-from adv_wrappers.campaign.cost import SHARE, pilot
+from adv_wrappers.campaign.cost import SHARE, estimate
 from adv_wrappers.campaign.expand import Expansion
 from adv_wrappers.campaign.run import RunProgress
 from adv_wrappers.cli.interruption import Interrupted
@@ -36,9 +36,9 @@ STORE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--ray", metavar="ADDRESS", help="play on a Ray cluster: local, auto, or its address")
 @click.option("--actors", type=POSITIVE, help="of --ray  [default: one a core, or one for every share of a GPU]")
 @click.option("--gpus", default=0.0, show_default=True, type=click.FloatRange(min=0), help="of an actor: 0.25 for four")
-@click.option("--dry-run", is_flag=True, help="play a pilot, and say what the rest will take")
+@click.option("--dry-run", is_flag=True, help="play a sample of the cells, and say what the rest will take")
 @click.option(
-    "--pilot", "share", default=SHARE, show_default=True, type=click.FloatRange(0, 1, min_open=True),
+    "--sample", "share", default=SHARE, show_default=True, type=click.FloatRange(0, 1, min_open=True),
     help="share of the cells of every kind that --dry-run plays",
 )  # fmt: skip
 def run_(
@@ -56,7 +56,7 @@ def run_(
         click.echo(f"left out: {name}: {reason}")
     with Store(store) as opened, rows_of_store(opened, cells):
         if dry_run:
-            cost = pilot(cells, opened, share)
+            cost = estimate(cells, opened, share)
             make_console().print(cost.table())
             click.echo(str(cost).rstrip().splitlines()[-1])
             click.echo(f"with {workers} processes about {cost.wall_clock(workers, os.cpu_count()):.0f} s")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from adv_wrappers.campaign.select_attacks import ATTACKS
+from adv_wrappers.campaign import SUITES
 
 INTERRUPTED = 128 + 2  # SIGINT
 Kept = Callable[[Path], str | None]
@@ -107,7 +107,7 @@ def kept_files(folder: Path) -> str | None:
 def kept_suite(folder: Path) -> str | None:
     """The rows of a suite that are scored, and the attacks that it has trained or searched for."""
     rows = len(read_list(folder / "evaluation" / "report.json", "threats"))
-    work = [name for name in ATTACKS if any((folder / name).glob("[!.]*"))]
+    work = [entry.name for entry in SUITES["everything"] if any((folder / entry.name).glob("[!.]*"))]
     parts = [f"{rows} row{'s' * (rows != 1)} in evaluation/report.json"] if rows else []
     parts += [f"the work on {', '.join(work)}"] if work else []
     return f"{folder} keeps {' and '.join(parts)}" if parts else None

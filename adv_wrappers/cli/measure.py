@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adv_wrappers.campaign.select_attacks import import_train_adversary
+from adv_wrappers.campaign.trained_entries import import_train_adversary
 from adv_wrappers.cli.interruption import kept_checkpoints, resumable
 from adv_wrappers.cli.main import main, make_console, progress_bars
 from adv_wrappers.cli.options import (

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from adv_wrappers.campaign import SuiteReport, standard
-from adv_wrappers.campaign.select_attacks import ATTACKS
+from adv_wrappers.campaign import SUITES, SuiteReport, run_suite
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_suite, pass_or_fail
 from adv_wrappers.cli.interruption import kept_suite, resumable
 from adv_wrappers.cli.main import main, make_console, print_if_unwritten, progress_bars
@@ -25,6 +24,7 @@ from adv_wrappers.cli.options import (
     parse_scale,
     victim_options,
 )
+from adv_wrappers.core.budgets import Linf
 from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.evaluation.report import Report
 
@@ -32,9 +32,12 @@ from adv_wrappers.evaluation.report import Report
 @main.command("suite")
 @environment_options
 @victim_options
-@click.option("--eps", required=True, type=float, help="radius of the l-infinity budget")
+@click.option("--suite", default="standard", show_default=True, type=click.Choice([*SUITES]), help="which attacks")
+@click.option("--eps", type=float, help="radius of the l-infinity budget; daylight and discrete actions need none")
 @SCALE
-@click.option("--attack", "attacks", multiple=True, type=click.Choice(ATTACKS), help="again for more  [default: all]")
+@click.option("--action-eps", type=float, help="radius of continuous actions  [default: --eps, without a --scale]")
+@click.option("--train/--no-train", default=True, show_default=True, help="adversaries, critics and surrogates")
+@click.option("--attack", "attacks", multiple=True, metavar="NAME", help="of the suite, again for more  [default: all]")
 @click.option(
     "--episodes",
     default=50,
@@ -54,18 +57,20 @@ from adv_wrappers.evaluation.report import Report
 @gate_options
 def suite_(
     env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
-    eps: float, scale: str | None, attacks: tuple[str, ...], episodes: int, seed: int,
+    suite: str, eps: float | None, scale: str | None, action_eps: float | None, train: bool,
+    attacks: tuple[str, ...], episodes: int, seed: int,
     steps: int, dynamics: str | None, num_envs: int | None, workers: int, no_quantize: bool, select: Select | None,
     device: str | None, out: Path | None, at_least: float | None, junit: Path | None,
 ) -> None:  # fmt: skip
-    """Attack a victim in ENV with everything that applies, and report the strongest on fresh episodes."""
+    """Attack a victim in ENV with every attack of a suite that applies, and report the strongest on fresh episodes."""
     check_gate(at_least, junit)
     agent = load_agent(victim, trust, stats, select, device)
     with print_if_unwritten(_show), progress_bars() as progress, resumable(out, kept_suite):
-        report = standard(
-            agent, env, eps, scale=parse_scale(scale), attacks=attacks or None, episodes=episodes, seed=seed,
+        report = run_suite(
+            suite, agent, env, eps, scale=parse_scale(scale), attacks=attacks or None, episodes=episodes, seed=seed,
             steps=steps, num_envs=num_envs, quantize=not no_quantize, out=out, progress=progress,
-            dynamics=dynamics, env_kwargs=env_kwargs, make=make, workers=workers,
+            dynamics=dynamics, workers=workers, train=train, tell=click.echo, env_kwargs=env_kwargs, make=make,
+            action_within=None if action_eps is None else Linf(action_eps),
         )  # fmt: skip
     _show(report)
     if out is not None:

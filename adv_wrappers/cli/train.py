@@ -13,7 +13,7 @@ import numpy as np
 from adv_wrappers.adversaries.learned import OBSERVE
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.targets import target_of
-from adv_wrappers.campaign.select_attacks import import_train_adversary
+from adv_wrappers.campaign.trained_entries import import_train_adversary
 from adv_wrappers.cli.interruption import kept_checkpoints, resumable
 from adv_wrappers.cli.main import main, make_console, make_table, progress_bars
 from adv_wrappers.cli.options import (

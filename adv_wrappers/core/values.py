@@ -14,12 +14,18 @@ from adv_wrappers.errors import ThreatError, VictimError
 
 Loader = Callable[[str], Any]
 _loader: list[Loader] = []
+_finder: list[Callable[[], None]] = []
 T = TypeVar("T")
 
 
 def set_loader(loader: Loader) -> None:
     """Install the function that turns a victim's reference into a victim (the floor of victims calls this once)."""
     _loader[:] = [loader]
+
+
+def set_finder(finder: Callable[[], None]) -> None:
+    """Install what imports further kinds of values where a type is unknown (the floor of presets calls this once)."""
+    _finder[:] = [finder]
 
 
 class Value:
@@ -84,7 +90,10 @@ def decode(data: Any, victims: Mapping[str, Any] | None = None) -> Any:
         return data
     if "victim" in data and "type" not in data:
         return _victim(str(data["victim"]), str(data.get("sha256", "")), victims or {})
-    kind = Value.kinds.get(str(data.get("type")))
+    name = str(data.get("type"))
+    if name not in Value.kinds and _finder:
+        _finder[0]()
+    kind = Value.kinds.get(name)
     if kind is None:
         raise ThreatError(f"unknown type {data.get('type')!r}; known: {', '.join(sorted(Value.kinds))}")
     if not all(isinstance(key, str) for key in data):

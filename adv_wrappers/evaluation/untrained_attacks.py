@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
-from adv_wrappers.errors import SnapshotError, SpaceError, ThreatError, VictimError
+from adv_wrappers.errors import SnapshotError, SpaceError, VictimError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, check_searchable
 from adv_wrappers.evaluation.environments import EnvFactory
-from adv_wrappers.presets import parse_threat
+from adv_wrappers.presets import layers_of, parse_threat
 from adv_wrappers.victims.gradients import need_gradient
 from adv_wrappers.victims.victim import Victim
 
@@ -24,7 +23,7 @@ UNTRAINED = {
 UNTRAINED["strong-max-diff"] = "max-diff:restarts=6,keep=best,noise=0"
 BEAM = "beam"  # the search over whole episodes, which is made for the episodes that it is played on
 SLOW_ON_IMAGES = ("apgd", "multi-targeted")  # of a hundred gradients a step and more, which take hours on images
-_SLOW = "on images it takes too long: evaluate it by itself"
+SLOW = "on images it takes too long: evaluate it by itself"
 
 
 def untrained_threat(name: str, budget: Budget) -> ThreatModel:
@@ -44,11 +43,22 @@ def why_untrained_excluded(name: str, victim: Victim, budget: Budget, seen: Spac
     Raises:
         BudgetError: for a budget that makes no sense there.
     """
+    reason = why_threat_excluded(untrained_threat(name, budget), victim, seen, acted)
+    return reason or (SLOW if name in SLOW_ON_IMAGES and len(seen.shape or ()) > 1 else None)
+
+
+def why_threat_excluded(threat: ThreatModel, victim: Victim, seen: Space, acted: Space) -> str | None:
+    """The reason why a threat cannot be aimed at a victim with these spaces, or None where it can.
+
+    Raises:
+        BudgetError: for a budget that makes no sense there.
+    """
     try:
-        untrained_threat(name, budget).against(victim).check(seen, acted)
+        for layer in layers_of(threat.against(victim)):
+            layer.check(seen, acted)
     except (VictimError, SpaceError) as error:
         return str(error)
-    return _SLOW if name in SLOW_ON_IMAGES and len(seen.shape or ()) > 1 else None
+    return None
 
 
 def why_no_beam(victim: Victim, make_env: EnvFactory, budget: Budget) -> str | None:
@@ -65,17 +75,9 @@ def why_no_beam(victim: Victim, make_env: EnvFactory, budget: Budget) -> str | N
         if isinstance(budget, Newest):
             return "a beam search takes the budget of a whole observation"
         if len(victim.observation_space.shape or ()) > 1:
-            return _SLOW
+            return SLOW
         with closing(DeterministicEpisodes(victim, make_env)) as played:
             played.check_deterministic(0)
     except (VictimError, SpaceError, SnapshotError) as error:
         return str(error)
     return None
-
-
-def check_names(names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise :class:`ThreatError` for no names, and for unknown ones."""
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        got = ", ".join(map(repr, unknown)) or "none"
-        raise ThreatError(f"expected names of attacks out of {', '.join(known)}, got {got}")

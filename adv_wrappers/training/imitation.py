@@ -126,7 +126,7 @@ def imitate(
     victim = load_victim(victim)
     make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     observed, acted = spaces_of(make_env, victim)
-    _check_spaces(observed, acted, out)
+    check_imitable(observed, acted, out)
     attacks = _Attacks(threats, victim, observed, acted)
     imitation = _Imitating(victim, make_env, how, attacks, (name, kwargs), None if out is None else Path(out))
     with one_thread():
@@ -165,7 +165,8 @@ def _checked(
     )  # fmt: skip
 
 
-def _check_spaces(observed: Space, acted: Space, out: object) -> None:
+def check_imitable(observed: Space, acted: Space, out: object = None) -> None:
+    """Raise :class:`VictimError` for spaces of observations and actions that :func:`imitate` does not take."""
     if not isinstance(observed, spaces.Box) or len(observed.shape) != 1:
         raise VictimError(
             f"imitate takes observations [n], got {observed}: gymnasium.wrappers.FlattenObservation makes these of "

@@ -45,9 +45,9 @@ def test_an_actor_that_is_lost_is_replaced(actors):
 def test_an_actor_without_room_is_refused(actors):
     with pytest.raises(WorkerError, match="has no room for an actor with 2 GPUs"):
         RayActors("local", gpus=2.0)
-    for wrong in ({"gpus": -1.0}, {"actors": 0}):
-        with pytest.raises(ValueRangeError):
-            RayActors("local", **wrong)
+    for name, wrong in (("gpus", -1.0), ("actors", 0)):
+        with pytest.raises(ValueRangeError, match=name):
+            RayActors("local", **{name: wrong})
 
 
 def test_where_ray_is_not_installed(monkeypatch):

@@ -1,11 +1,11 @@
-"""The cost of a plan: what a pilot plays, that its rows are kept, and the sums."""
+"""The cost of a plan: what is played, that its rows are kept, and the sums."""
 
 from __future__ import annotations
 
 import pytest
 
 from adv_wrappers.campaign import Plan, Store, run
-from adv_wrappers.campaign.cost import KindCost, PlanCost, pilot
+from adv_wrappers.campaign.cost import KindCost, PlanCost, estimate
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from tests.campaign.test_run import DQN, SHORT, failing
 
@@ -15,16 +15,16 @@ PLAN = Plan.of(
 )  # fmt: skip
 
 
-def test_a_pilot_plays_a_share_of_every_kind_and_keeps_it(tmp_path):
+def test_a_sample_plays_a_share_of_every_kind_and_keeps_it(tmp_path):
     with Store(tmp_path / "rows.db") as store:
-        cost = pilot(PLAN, store)
-        assert [(kind.name.rpartition(" ")[2], kind.pilot, kind.cells) for kind in cost.kinds] == [
+        cost = estimate(PLAN, store)
+        assert [(kind.name.rpartition(" ")[2], kind.sampled, kind.cells) for kind in cost.kinds] == [
             ("none", 1, 19), ("noise", 2, 38), ("pgd", 2, 38),
         ]  # fmt: skip
         assert cost.known == 0 and cost.cells == 95 and len(store) == 5
         assert 0 < cost.seconds < 600 and cost.worker_bytes > 1 << 20
         assert run(PLAN, store).known == 5
-        assert pilot(PLAN, store).cells == 0 and pilot(PLAN, store).known == 100
+        assert estimate(PLAN, store).cells == 0 and estimate(PLAN, store).known == 100
 
 
 def test_the_sums():
@@ -42,6 +42,6 @@ def test_what_is_refused(tmp_path):
     with Store(tmp_path / "rows.db") as store:
         for share in (0.0, 1.5, -1.0, float("nan")):
             with pytest.raises(ValueRangeError, match="share"):
-                pilot(PLAN, store, share)
+                estimate(PLAN, store, share)
         with pytest.raises(AdvWrappersError, match="seed 0 fails: RuntimeError: no more"):
-            pilot(failing("raises"), store)
+            estimate(failing("raises"), store)

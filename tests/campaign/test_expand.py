@@ -40,6 +40,11 @@ def test_the_product_and_its_order():
     assert [cell.env for cell in found] == ["CartPole-v1"] * 6 + ["Hopper-v5"] * 6  # those of their cards
 
 
+def test_grids_share_the_runs_without_a_threat():
+    plan = Plan.of(victims=[DQN], threats=["noise:eps=0.1"]) + Plan.of(victims=[DQN], threats=["pgd:eps=0.1"])
+    assert [cell.name for cell in expand(plan).cells] == ["none", "noise:eps=0.1", "pgd:eps=0.1"]
+
+
 def test_what_does_not_apply_is_left_out_with_the_reason():
     found = expand(Plan.of(victims=[DQN, HOPPER], threats=["pgd:eps=0.1"], environments=["CartPole-v1", "Hopper-v5"]))
     assert [(cell.victim, cell.env, cell.name) for cell in found.cells] == [
@@ -51,6 +56,17 @@ def test_what_does_not_apply_is_left_out_with_the_reason():
         f"{HOPPER} on Hopper-v5, pgd:eps=0.1",
     }
     assert "use max-diff" in found.left_out[f"{HOPPER} on Hopper-v5, pgd:eps=0.1"]
+
+
+def test_a_suite_has_a_cell_for_every_entry_that_applies():
+    found = expand(Plan.of(victims=[DQN], suite="standard", budgets=["eps=0.1", "eps=0.2"], timings=["every(2)"]))
+    names = [cell.name for cell in found.cells]
+    assert len(names) == len({*names}) == 1 + 2 * 9 and "min-q:eps=0.2,when=every(2)" in names
+    assert {name.rpartition(", ")[2] for name in found.left_out} >= {"sa-rl", "pa-ad", "robust-sarsa", "beam"}
+    daylight = expand(Plan.of(victims=["zoo:pong-ppo"], suite="daylight", budgets=["eps=1", "eps=2"]))
+    assert len(daylight.cells) > 5  # under budgets of their own, so once each
+    with pytest.raises(ThreatError, match="nonsense"):
+        cells(victims=[DQN], suite="nonsense", budgets=["eps=0.1"])
 
 
 def test_cells_of_one_kind_differ_in_seed_and_budget():
@@ -66,8 +82,8 @@ def test_cells_of_one_kind_differ_in_seed_and_budget():
         ({"environments": ["Hopper-v5"]}, VictimError, "is for observation space"),
         ({"environments": [{"kwargs": {}}]}, SpaceError, "an environment of a plan is"),
         ({"environments": [{"id": "CartPole-v1", "make": "os"}]}, SpaceError, "expected module:function"),
-        ({"environments": [{"id": "CartPole-v1", "make": "nowhere:f"}]}, SpaceError, "cannot import nowhere:f"),
-        ({"environments": [{"id": "CartPole-v1", "make": "os:sep"}]}, SpaceError, "is no function"),
+        ({"environments": [{"id": "CartPole-v1", "make": "nowhere:f"}]}, SpaceError, "cannot import 'nowhere'"),
+        ({"environments": [{"id": "CartPole-v1", "make": "os:sep"}]}, SpaceError, "expected a function"),
         ({"threats": ["noise:eps=-1"]}, BudgetError, "-1"), ({"threats": ["nonsense:eps=1"]}, ThreatError, "nonsense"),
         ({"victims": ["zoo:pong-ppo"], "threats": ["noise:eps=0.5"]}, BudgetError, "grey level"),
         ({"threats": ["noise:eps=0.1", "noise: eps=0.1"]}, ValueRangeError, "two cells of one key: zoo:cart"),

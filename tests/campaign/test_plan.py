@@ -79,5 +79,5 @@ def test_files_that_hold_no_plan(tmp_path):
             Plan.load(tmp_path / name)
     with pytest.raises(ValueRangeError, match="cannot read a plan"):
         Plan.load(tmp_path / "none.toml")
-    with pytest.raises(OutputError):
+    with pytest.raises(OutputError, match="cannot write"):
         Plan.of(victims=[VICTIM]).save(tmp_path / "a.toml" / "plan.toml")

@@ -45,7 +45,7 @@ def test_rows_of_folders_are_taken_over(tmp_path):
         assert store.add_folder(tmp_path / "old") == 3 and store.add_folder(tmp_path / "old") == 0
         assert run(PLAN, store).known == 3
         (tmp_path / "old" / "report-9.json").write_text("{}")
-        with pytest.raises(ValueRangeError):
+        with pytest.raises(ValueRangeError, match="expected a report"):
             store.add_folder(tmp_path / "old")
 
 

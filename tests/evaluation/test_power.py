@@ -43,8 +43,8 @@ def test_numbers_at_the_edges() -> None:
     assert episodes_needed([1.0, 1.0, 1.0]) == 2 and episodes_needed([0.0, 0.0]) is None
     assert episodes_needed(UNIT + 0.01) is None and episodes_needed(UNIT + 0.03) is not None
     assert episodes_needed(UNIT + 0.5, power=0.9) > episodes_needed(UNIT + 0.5) > episodes_needed(UNIT + 0.5, 0.6)  # type: ignore[operator]
-    for bad in ([1.0], [1.0, np.nan]):
-        with pytest.raises(ValueRangeError):
+    for bad, message in (([1.0], "two"), ([1.0, np.nan], "finite")):
+        with pytest.raises(ValueRangeError, match=message):
             episodes_needed(bad)
     for power, level in ((0.5, 0.95), (1.0, 0.95), (0.8, 1.0)):
         with pytest.raises(ValueRangeError, match="power"):

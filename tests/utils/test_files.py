@@ -130,13 +130,13 @@ def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["evaluate", "standard", "train_critic", "scan_critics", "train_adversary", "train_agent"]
+    "name", ["evaluate", "standard", "run_suite", "train_critic", "scan_critics", "train_adversary", "train_agent"]
 )
 def test_whatever_writes_to_a_folder_holds_it(tmp_path: Path, other, name: str) -> None:
     """Before anything else: these arguments make no sense."""
     if name.startswith("train_a"):
         pytest.importorskip("stable_baselines3")
-    place = {"standard": campaign, "scan_critics": train_critic}.get(name, adv)
+    place = {"standard": campaign, "run_suite": campaign, "scan_critics": train_critic}.get(name, adv)
     function = getattr(place, name)
     with pytest.raises(OutputError, match=r"is in use by process \d+ on"):
         function(None, None, out=tmp_path / "o")

@@ -1,0 +1,342 @@
+"""run_suite: the strongest of many attacks on one agent (after AutoAttack, Croce and Hein 2020).
+
+One attack that fails says little of an agent: it may be the wrong attack, or badly trained. So all that apply are run
+on the same episodes, cheap and trained ones, and the attack with the lowest mean is the worst case. The lowest of
+several means is lower than that attack's own mean, by chance, so the worst case is played again on fresh episodes: that
+is what the agent is worth under this budget.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from adv_wrappers.campaign.entries import AttackSetting, Entry, MadeAttack, SuiteProgress
+from adv_wrappers.campaign.suite_report import SuiteReport, strongest_of
+from adv_wrappers.campaign.suites import LEARNED, SUITES, chosen_entries, entries_of, entries_that_apply
+from adv_wrappers.campaign.trained_entries import SARSA
+from adv_wrappers.core.arithmetic import Scale
+from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.threat import ThreatModel, needed_budget
+from adv_wrappers.core.types import JSON
+from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.evaluate import evaluate
+from adv_wrappers.evaluation.prepared import MOST_EPISODES
+from adv_wrappers.evaluation.report import Report, number
+from adv_wrappers.evaluation.statistics import interval
+from adv_wrappers.evaluation.threat_stacks import as_threat_stack
+from adv_wrappers.presets import layers_of, threat
+from adv_wrappers.training.train_critic import SMALL, Setting
+from adv_wrappers.training.training_folder import check_same
+from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.numbers import integer
+from adv_wrappers.utils.processes import check_workers
+from adv_wrappers.victims import load_victim
+from adv_wrappers.victims.dynamics import Dynamics, load_dynamics
+from adv_wrappers.victims.victim import Victim
+
+# settings that a suite shares with the one in its folder
+_IDENTITY = ("victim", "environment", "within", "seed", "quantize")
+# the names of attacks that are trained, of which a report says where they are no stronger than noise
+_TRAINED = (*LEARNED, SARSA)
+
+
+@holding
+def standard(
+    victim: Victim | str, env: str | MakeEnv, eps: float | None = None, *, scale: Scale = None,
+    within: Budget | None = None, episodes: int = 50, seed: int = 0, steps: int = 100_000,
+    critics: Sequence[Setting] = SMALL, num_envs: int | None = None,
+    training: Mapping[str, object] | None = None, attacks: str | Iterable[str] | None = None,
+    env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None, quantize: bool = True,
+    out: str | Path | None = None, progress: SuiteProgress | None = None, dynamics: Dynamics | str | None = None,
+    workers: int = 1,
+) -> SuiteReport:  # fmt: skip
+    """Attack an agent's observations with everything that applies, and report the worst case.
+
+    The attacks are ``noise``, ``min-best``, ``pgd``, ``apgd``, ``multi-targeted``, ``momentum``, ``min-q`` and
+    ``max-diff`` with the numbers of the presets, ``strong-max-diff``, which searches for the largest divergence,
+    ``beam``, which searches the scored episodes where a simulator can be saved, ``model-based`` where a model of the
+    environment is given, ``robust-sarsa`` with the critic of the victim's card or else the strongest of a scan, and
+    ``sa-rl`` and ``pa-ad``, trained here. What is trained, and what chooses between critics and checkpoints, are
+    episodes apart from those that are scored. All attacks are scored on the same episodes, which choose the strongest;
+    its own figure is that of fresh ones, on which nothing was chosen. :func:`run_suite` runs other suites.
+
+    Args:
+        victim, env, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`.
+        eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself.
+        episodes: the number of episodes that every attack is scored on, and of fresh ones for the strongest.
+        seed: seeds the scored episodes; trainings take ``seed + 1``, fresh episodes ``fresh_seed(seed)``.
+        steps: training steps of each adversary that learns.
+        critics: settings for :func:`scan_critics`, which is run where the victim's card has no critic.
+        num_envs: the number of environments of evaluations and trainings; None takes 32, or 8 for images.
+        training: further arguments of :func:`train_adversary`: ``algorithm``, ``checks``, ``episodes``, and the
+            algorithm's own settings.
+        attacks: names of the attacks to run; None runs all that apply.
+        out: a folder for everything: ``report.json``, adversaries and critics in folders of their own, and in
+            ``evaluation`` and ``fresh`` the rows as they come. The same call goes on after an interruption, or reads
+            the result; with more ``steps`` or attacks it does only what is missing, and with more ``episodes`` it
+            trains nothing anew but scores all attacks on them. Rows that this leaves behind are kept in
+            ``evaluation/report-1.json``, ... No other process gets it meanwhile.
+        progress: called as ``progress(what, done, total)``.
+        dynamics: a model of the environment or its reference (:func:`adv_wrappers.train_dynamics`), through which
+            ``model-based`` plans; None leaves that attack out.
+        workers: the number of processes that score attacks, as for :func:`adv_wrappers.evaluate`.
+
+    Raises:
+        AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work;
+            :class:`OutputError` for a folder that cannot be written to, or that another process holds;
+        :class:`ValueRangeError` for a folder of another suite, and for one whose finished suite has an attack that
+            is not asked for, more episodes, or adversaries that were trained for more steps.
+    """
+    return run_suite(
+        "standard", victim, env, within=needed_budget("the suite", eps, scale, within), train=True, episodes=episodes,
+        seed=seed, steps=steps, critics=critics, num_envs=num_envs, training=training, attacks=attacks,
+        env_kwargs=env_kwargs, make=make, quantize=quantize, out=out, progress=progress, dynamics=dynamics,
+        workers=workers,
+    )  # fmt: skip
+
+
+@holding
+def run_suite(
+    suite: str | Iterable[Entry | str], victim: Victim | str, env: str | MakeEnv, eps: float | None = None, *,
+    scale: Scale = None, within: Budget | None = None, action_within: Budget | None = None, train: bool = False,
+    episodes: int = 50, seed: int = 0, steps: int = 100_000, critics: Sequence[Setting] = SMALL,
+    num_envs: int | None = None, training: Mapping[str, object] | None = None,
+    attacks: str | Iterable[str] | None = None, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
+    quantize: bool = True, out: str | Path | None = None, progress: SuiteProgress | None = None,
+    dynamics: Dynamics | str | None = None, workers: int = 1, name: str = "own",
+    tell: Callable[[str], None] | None = None,
+) -> SuiteReport:  # fmt: skip
+    """Attack an agent with every attack of a suite that applies, and report the worst case.
+
+    Args:
+        suite: a name of :data:`adv_wrappers.campaign.SUITES`; or its attacks: entries, names of entries, and texts of
+            threats without a budget, such as ``[*SUITES["standard"], "max-diff:steps=30", Entry(...)]``.
+        eps, scale, within: the budget of perturbed observations, as for :func:`standard`; without one, attacks that
+            need it are left out.
+        action_within: the budget of perturbed actions; None takes any action where they are discrete, and else
+            ``eps`` or ``within`` in the units of the actions. With a ``scale`` these are left out.
+        train: whether attacks are trained, for minutes to hours each; they are left out otherwise.
+        name: what the report calls a suite that has no name of ``SUITES``.
+        tell: called, before anything is trained, with a sentence that says what is.
+        victim, env, env_kwargs, make, quantize, episodes, seed, num_envs, workers: as for :func:`standard`.
+        steps, critics, training, dynamics, attacks, progress: as for :func:`standard`.
+        out: as for :func:`standard`. An entry of one's own is made again at every call, since its code may have
+            changed; its row is taken over where the threat is the same.
+
+    Raises:
+        AdvWrappersError: as :func:`standard` does; :class:`ThreatError` for what is no suite.
+
+    >>> from adv_wrappers.campaign import run_suite
+    >>> report = run_suite(["noise", "max-diff:steps=3"], "zoo:cartpole-dqn", "CartPole-v1", eps=0.1, episodes=2)
+    >>> report.attacks
+    ('noise', 'max-diff:steps=3')
+    """
+    rows = 1 if num_envs is None else num_envs
+    integer("episodes", episodes, 1, MOST_EPISODES)
+    for what, value, least in (("seed", seed, 0), ("steps", steps, 1), ("num_envs", rows, 1)):
+        integer(what, value, least)
+    check_workers(workers)
+    without = eps is None and within is None and scale is None
+    budget = None if without else needed_budget("the suite", eps, scale, within)
+    name, given = (suite, ()) if isinstance(suite, str) else (name, tuple(suite) if isinstance(suite, Iterable) else ())
+    whole = entries_of(given or suite)
+    entries = chosen_entries(whole, attacks)
+    training, critics = dict(training or {}), [*critics]
+    victim, model = load_victim(victim), None if dynamics is None else load_dynamics(dynamics)
+    folder = None if out is None else Path(out)
+    setting = AttackSetting(
+        victim, env, budget, action_within, env_kwargs, make, quantize, train, int(seed) + 1, int(steps), critics,
+        training, num_envs, model, folder, int(episodes), int(seed), progress=progress,
+    )  # fmt: skip
+    entries, reasons = entries_that_apply(entries, setting)
+    if not entries:
+        raise ThreatError("no attack applies: " + "; ".join(f"{one}: {reason}" for one, reason in reasons.items()))
+    names = tuple(entry.name for entry in entries)
+    left_out = {one.name: reasons.get(one.name, "not asked for") for one in whole if one.name not in names}
+    settings = _settings_of(setting, entries)
+    finished = None if folder is None else _finished_suite(folder, settings)
+    if finished is not None and not any(isinstance(item, Entry) and item not in SUITES["everything"] for item in given):
+        return finished
+    if tell is not None and any(entry.trains(setting) for entry in entries):
+        tell(training_note(entries, setting))
+    made: dict[str, MadeAttack] = {one.name: one.attack(setting) for one in entries if not one.per_episodes}
+
+    def evaluate_all(chosen: Sequence[Entry], setting: AttackSetting, on: str) -> Report:
+        made.update({entry.name: entry.attack(setting) for entry in chosen if entry.per_episodes})
+        return evaluate(
+            victim, env, [made[entry.name].threat for entry in chosen], int(episodes), setting.episode_seed, num_envs,
+            distances=(), quantize=quantize, resume=folder is not None, workers=workers,
+            progress=None if progress is None else _report_scores(progress, [entry.name for entry in chosen], on),
+            out=setting.folder(setting.part), env_kwargs=env_kwargs, make=make,
+        )  # fmt: skip
+
+    scored = evaluate_all(entries, setting, "")
+    report = _named(scored, names)
+    strongest = entries[names.index(strongest_of(report)["threat"])]
+    later = replace(setting, episode_seed=fresh_seed(int(seed)), part="fresh")
+    fresh = evaluate_all([strongest], later, " on fresh episodes")
+    others = _other_budgets({one: made[one].threat for one in names}, setting)
+    trained = {*_TRAINED, *(entry.name for entry in entries if entry.trained)}
+    warnings = [*_with_advice(scored, names, trained, others), *(text for one in names for text in made[one].warnings)]
+    done = SuiteReport(
+        name, settings, report, _named(fresh, [strongest.name]), {one: made[one].protocol for one in names}, left_out,
+        tuple(warnings), others,
+    )  # fmt: skip
+    if folder is not None:
+        try:
+            done.report.to_json(folder / "evaluation" / "report.json")
+            done.fresh.to_json(folder / "fresh" / "report.json")
+            done.to_json(folder / "report.json")
+        except OutputError as error:
+            error.report = done
+            raise
+    return done
+
+
+def training_note(entries: Sequence[Entry], setting: AttackSetting) -> str:
+    """One sentence that says what is trained for these entries, and for how long."""
+    trained = [entry.name for entry in entries if entry.trains(setting)]
+    several = [name for name in trained if name != SARSA]
+    parts = [f"{', '.join(several)}: about {setting.steps:,} steps each"] if several else []
+    parts += [f"{SARSA}: {len(setting.critics)} critics"] if SARSA in trained else []
+    return f"trains {'; '.join(parts)}; --no-train (train=False) leaves them out"
+
+
+def _settings_of(setting: AttackSetting, entries: Sequence[Entry]) -> dict[str, JSON]:
+    """What a suite is called with, as a JSON file returns it."""
+    victim, within, on_actions = setting.victim, setting.budget, setting.action_budget
+    names = [entry.name for entry in entries]
+    _, kind, kwargs = setting.environment
+    text = "no budget" if within is None else _budget_text(within, victim)
+    settings: dict[str, JSON] = {
+        "victim": {"ref": victim.ref, "sha256": victim.fingerprint(), "select": victim.select},
+        "environment": {"id": kind, "kwargs": kwargs},
+        "within": None if within is None else within.resolve(victim).to_dict(), "budget": text,
+        "seed": setting.episode_seed, "episodes": setting.episodes, "steps": setting.steps,
+        "critics": setting.critics if SARSA in names and victim.robust_sarsa is None else None,
+        "num_envs": setting.num_envs, "training": setting.training, "attacks": names,
+        "quantize": bool(setting.quantize), "dynamics": None if setting.dynamics is None else setting.dynamics.sha256,
+        **({} if on_actions is None else {"action_within": on_actions.to_dict()}),
+    }  # fmt: skip
+    return dict(json.loads(json.dumps(settings, default=repr)))
+
+
+def _budget_text(within: Budget, victim: Victim) -> str:
+    """A budget as threats' texts write it, such as ``eps=0.1``."""
+    return as_threat_stack(threat("noise", within=within), victim).name.partition(":")[2] or within.name
+
+
+def _other_budgets(threats: Mapping[str, ThreatModel], setting: AttackSetting) -> dict[str, str]:
+    """By attack that is not under the setting's budget, the one that it is under, in words."""
+    victim = setting.victim
+    own = None if setting.budget is None else {("observation", setting.budget.resolve(victim))}
+    found = dict[str, set[tuple[str, Budget]]]()
+    for name, one in threats.items():
+        found[name] = {(layer.on, layer.budget) for layer in layers_of(one.against(victim))}
+    if own is None and all(budgets == next(iter(found.values())) for budgets in found.values()):
+        return {}
+
+    def words(on: str, within: Budget) -> str:
+        if isinstance(within, Valid):
+            return "any action" if on == "action" else "any valid observation"
+        return f"{on}s within {_budget_text(within, victim)}"
+
+    texts = {name: " + ".join(sorted(words(*one) for one in budgets)) for name, budgets in found.items()}
+    return {name: text for name, text in texts.items() if found[name] != own}
+
+
+def fresh_seed(seed: int) -> int:
+    """The seed of the fresh episodes that a suite's worst case is reported on, apart from all its other seeds."""
+    return int(np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(1)[0])
+
+
+def _named(report: Report, names: Sequence[str]) -> Report:
+    """A report whose rows are named as in the suite: the texts of two adversaries that learn are equal."""
+    rows = zip(("none", *names), report.threats, strict=True)
+    return replace(report, threats=tuple({**row, "threat": name} for name, row in rows))
+
+
+def _finished_suite(folder: Path, settings: dict[str, JSON]) -> SuiteReport | None:
+    """The finished suite of a folder, or None where there is more to do.
+
+    Raises:
+        ValueRangeError: for a folder of another suite, or of a finished one of more than is asked for.
+    """
+    about, done = folder / "suite.json", folder / "report.json"
+    try:
+        found = json.loads(about.read_text(encoding="utf-8")) if about.exists() else settings
+        theirs, mine = ({key: suite[key] for key in _IDENTITY} for suite in (found, settings))
+        check_same(folder, theirs, mine, "suite")
+        if done.exists():
+            known = json.loads(done.read_text(encoding="utf-8"))
+            if known["settings"] != settings:
+                _check_no_less(folder, known["settings"], settings)
+            elif "fresh" in known:  # one of an older release had no fresh episodes: they are played now
+                return SuiteReport.from_json(done)
+        write(about, (json.dumps(settings, indent=1) + "\n").encode())
+    except OutputError:
+        raise
+    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueRangeError(f"cannot use the folder {folder}: {error}") from error
+    return None
+
+
+def _check_no_less(folder: Path, found: Mapping[str, JSON], mine: Mapping[str, JSON]) -> None:
+    """Raise :class:`ValueRangeError` where a finished suite would be replaced by one that says less."""
+    names = [name for name in found["attacks"] if name in LEARNED]
+    fewer = mine["episodes"] < found["episodes"] or (names and mine["steps"] < found["steps"])
+    if fewer or {*found["attacks"]} - {*mine["attacks"]}:
+        trained = f" and {found['steps']} steps of training" if names else ""
+        what = f"{', '.join(found['attacks'])} over {found['episodes']} episodes{trained}"
+        raise ValueRangeError(f"{folder} holds the finished suite of {what}: ask for no less, or give another folder")
+
+
+def _report_scores(progress: SuiteProgress, names: Sequence[str], on: str) -> SuiteProgress:
+    """Progress by the names of the suite, as :func:`_named`; ``on`` says on which episodes."""
+    coming, known = iter(("none", *names)), dict[str, str]()
+
+    def report(what: str, done: int, total: int) -> None:
+        if what not in known:
+            known[what] = next(coming, what)
+        progress(f"scoring {known[what]}{on}", done, total)
+
+    return report
+
+
+def _with_advice(
+    report: Report, names: Sequence[str], learned: Collection[str] = _TRAINED, others: Collection[str] = ()
+) -> list[str]:
+    """The report's warnings, with advice on trained attacks that are no stronger than noise.
+
+    Args:
+        report: the report.
+        names: the names of its attacks.
+        learned: those that are trained.
+        others: those under another budget, which are not compared with noise.
+    """
+    rows = dict(zip(names, report.threats[1:], strict=True))
+    trained = [name for name in rows if name in learned and name not in others]
+    doubled = tuple(f"{rows[name]['threat']} is weaker than " for name in trained)
+    found = [warning for warning in report.warnings if not warning.startswith(doubled)]
+
+    def less(one: str, other: str) -> bool:
+        """Whether one attack's mean return is lower than another's, beyond the interval of the paired difference."""
+        return interval(np.subtract(rows[other]["returns"], rows[one]["returns"]))[0] > 0
+
+    usual = [name for name in names if name not in others]
+    best = min(usual, default="", key=lambda name: float(rows[name]["mean_return"]))
+    for name in trained if "noise" in rows else ():
+        means = [rows[key]["mean_return"] for key in (name, "noise")]
+        figures = f"({number(means[0])} against {number(means[1])})"
+        more = "more critics, or more steps for each" if name == SARSA else "train it longer"
+        if less("noise", name):
+            found.append(f"{name} is weaker than noise {figures}: {more}")
+        elif means[0] >= means[1] and less(best, "noise"):
+            found.append(f"{name} is no stronger than noise {figures}, as {best} is: {more}")
+    return found

@@ -1,0 +1,47 @@
+"""The script of campaigns: its plan, its comparison of rows, and its page, from a small run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from adv_wrappers.campaign import Store, expand, run
+from tests.processes import python
+
+SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "campaign.py"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    return importlib.import_module("campaign")
+
+
+def test_the_plan_has_about_so_many_cells(script):
+    cells = expand(script.plan_of(500)).cells
+    assert abs(len(cells) - 500) < 25 and {cell.seed for cell in cells} == {0, 1, 2}
+    assert {cell.env for cell in cells} == {"CartPole-v1", "Hopper-v5"}
+
+
+def test_rows_are_compared_without_their_times(script):
+    plan = script.plan_of(30, episodes=1)
+    cells = [cell for cell in expand(plan).cells if cell.env == "CartPole-v1"][:3]
+    found = []
+    for _ in range(2):
+        with Store(":memory:") as store:
+            run(script.Expansion(tuple(cells)), store)
+            found.append(script.rows_of(store))
+    assert found[0] == found[1] and {*found[0]} == {cell.key for cell in cells}
+
+
+def test_a_small_load_makes_a_page(tmp_path):
+    pytest.importorskip("ray")
+    done = python(SCRIPT, "--only", "load", "--tiny", "20", "--out", str(tmp_path), timeout=600)
+    assert done.returncode == 0, done.stderr
+    data, page = json.loads((tmp_path / "campaign.json").read_text()), (tmp_path / "campaign.md").read_text()
+    assert data["load"]["cells"] == 20 and len(data["load"]["KiB after each tenth"]) == 10
+    assert f"20 cells: {data['load']['ms beyond the play']:.2f} ms a cell beyond its play" in page
+    assert str(tmp_path) not in page and "two Ray actors" in page
