@@ -69,5 +69,9 @@ class CertificateError(AdvWrappersError, RuntimeError):
     counterexample: dict[str, object] | None = None
 
 
+class NotRobust(AdvWrappersError, AssertionError):  # a test fails, and nothing is broken
+    """An agent that was not shown to keep what was asked for, with the attack and the episode that say so."""
+
+
 class TrustError(AdvWrappersError, PermissionError):
     """A file that could only be read by running code in it, which needs ``trust=True``."""

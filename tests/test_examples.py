@@ -28,6 +28,7 @@ RUNS = {
     "campaign.py": ["--episodes", "2", "--seeds", "0", "--store", "rows.db"],
     "campaign_ray.py": ["--episodes", "2", "--seeds", "0"],
     "daylight.py": [],
+    "robust_gate.py": [],
     "train_under_attack.py": ["--steps", "600", "--episodes", "2"],
     "evaluate_cleanrl.py": ["--steps", "2000", "--episodes", "2"],
     "register_and_make_vec.py": ["--num-envs", "2", "--episodes", "2"],

@@ -1,0 +1,290 @@
+"""assert_robust: a test of a user's own suite, which fails where an agent does not keep what is asked for under attack.
+
+A sequential test. Episodes are played in looks, of 10, 20, 40, ... episodes an attack in all, and after each look every
+attack is judged by the interval of its mean return (:func:`adv_wrappers.evaluation.statistics.interval`):
+
+- The test fails as soon as one attack's mean lies below ``min_return``, and passes as soon as every attack's mean lies
+  at or above it. What lies on both sides is played on.
+- A verdict is wrong with a probability of at most ``1 - confidence``: each of the looks has an equal share of it
+  (Bonferroni's inequality). To fail, each attack has a share of that share, since any of them may. To pass all have
+  to, so none is divided further.
+- Nothing passes on fewer than 10 episodes, and nothing on episodes that are nearly all equal unless there are so many
+  of them that an event of 1 in 20 would have been seen with the confidence asked for.
+- A test that ends without a verdict, out of time or of episodes, has not shown the agent to be robust: it fails, and
+  says so.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from adv_wrappers.campaign import AttackSetting, entries_that_apply
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.threat import ThreatModel, needed_budget
+from adv_wrappers.errors import NotRobust, ValueRangeError
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.prepared import MOST_EPISODES, PreparedEvaluation
+from adv_wrappers.evaluation.report import number
+from adv_wrappers.evaluation.statistics import LEAST, caveat, interval
+from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
+from adv_wrappers.utils.numbers import check_number, integer
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims import Victim, load_victim
+
+BUDGET_VARIABLE = "ADV_WRAPPERS_BUDGET"  # seconds of every call that names none: pytest's option --adv-budget sets it
+_RARE = 1 / 20  # an event that equal episodes must not have missed
+_FIRST = 1  # episodes that are played to know what one costs
+_BATCHED = 0.2  # of an episode that is played alone, what one beside others costs at the least
+_LAST_LOOKS = 2  # beside the planned ones, where time ends between two of them
+_SPENT = 0.95  # share of the time that is filled: episodes differ in length
+
+
+@dataclass(frozen=True)
+class AttackVerdict:
+    """What was seen of an agent under one attack.
+
+    Attributes:
+        threat: its text, as ``adv-wrappers evaluate`` takes it.
+        mean, low, high: of the returns, with the interval of the last look.
+        episodes: how many were played.
+        worst_seed: of the episode with the lowest return.
+    """
+
+    threat: str
+    mean: float
+    low: float
+    high: float
+    episodes: int
+    worst_seed: int
+
+    def __str__(self) -> str:
+        bounds = f"{number(self.low)} to {number(self.high)}"
+        return f"{self.threat} leaves {number(self.mean)} ({bounds}) over {self.episodes} episodes"
+
+
+@dataclass(frozen=True)
+class Robust:
+    """What :func:`assert_robust` returns where it passes.
+
+    Attributes:
+        attacks: what was seen under each attack, in the order of the suite.
+        seconds: wall clock.
+        left_out: by attack that does not apply, the reason.
+    """
+
+    attacks: tuple[AttackVerdict, ...]
+    seconds: float
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> AttackVerdict:
+        """The attack with the lowest mean."""
+        return min(self.attacks, key=lambda attack: attack.mean)
+
+
+def assert_robust(
+    victim: Victim | str, env: str | MakeEnv, suite: str = "standard", eps: float | None = None, *, min_return: float,
+    confidence: float = 0.95, budget_s: float | None = None, scale: object = None, within: Budget | None = None,
+    attacks: Sequence[object] | None = None, seed: int = 0, num_envs: int | None = None, most_episodes: int = 1280,
+    env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
+) -> Robust:  # fmt: skip
+    """Assert that an agent's mean return is at least so much under every attack of a suite.
+
+    Args:
+        victim, env, env_kwargs, make, num_envs: as for :func:`adv_wrappers.evaluate`.
+        suite: the name of a suite, of which the attacks are taken that apply, need no training and no search.
+        eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself. Not needed where all
+            ``attacks`` have a budget of their own.
+        min_return: the mean return that is asked for.
+        confidence: of either verdict, above 0.5 and below 1.
+        budget_s: seconds that the call may take; None takes what ``pytest --adv-budget`` says, or as many as it takes.
+        attacks: instead of a suite, threats as :func:`adv_wrappers.evaluate` takes them; names of presets get the
+            budget.
+        seed: seeds the episodes; every look has its own.
+        most_episodes: of each attack.
+
+    Returns:
+        What was seen, where the agent passes.
+
+    Raises:
+        NotRobust: where it does not, with the attack and the seed of its worst episode; and where there is no verdict.
+        AdvWrappersError: one of its kinds, before anything is played, for arguments that cannot work.
+
+    >>> from adv_wrappers.testing import assert_robust
+    >>> found = assert_robust("zoo:cartpole-dqn", "CartPole-v1", eps=0.01, attacks=["noise"], min_return=400)
+    >>> found.worst.threat, found.worst.episodes
+    ('noise:eps=0.01', 80)
+    """
+    began = time.perf_counter()
+    check_number("min_return", min_return)
+    check_number("confidence", confidence, 0.5, 1.0, above=True)
+    if confidence == 1:
+        raise ValueRangeError("confidence must be below 1: no number of episodes gives certainty")
+    budget_s = _budget(budget_s)
+    integer("most_episodes", most_episodes, LEAST, MOST_EPISODES)
+    agent = load_victim(victim)
+    stacks, left_out = _attacks(agent, env, suite, eps, scale, within, attacks, env_kwargs, make)
+    test = _SequentialTest([stack.name for stack in stacks], float(min_return), confidence, most_episodes)
+    root = np.random.SeedSequence(integer("seed", seed, 0))
+    where = f"adv.evaluate({agent.ref or victim!r}, {env!r}, [{{}}], episodes=1)"
+    batch = _FIRST
+    while True:
+        undecided = [i for i, above in enumerate(test.above) if not above]
+        left = None if budget_s is None else _SPENT * budget_s - (time.perf_counter() - began)
+        batch = test.batch(left)
+        if batch < 1:
+            raise NotRobust(_undecided(test, budget_s, time.perf_counter() - began))
+        (look_seed,) = root.spawn(1)[0].generate_state(1).tolist()
+        prepared = PreparedEvaluation(
+            agent, env, [stacks[i] for i in undecided], batch, look_seed, num_envs, env_kwargs=env_kwargs, make=make,
+            distances=(),
+        )  # fmt: skip
+        with closing(prepared), one_thread():
+            for place, i in enumerate(undecided):
+                started = time.perf_counter()
+                row = prepared.play(place)
+                test.add(i, row["returns"], prepared.seeds, time.perf_counter() - started)
+                if test.below(i):
+                    raise NotRobust(_broken(test.verdict(i), test, where))
+                if budget_s is not None and test.too_slow(budget_s - (time.perf_counter() - began)):
+                    raise NotRobust(_undecided(test, budget_s, time.perf_counter() - began))
+        test.end_look()
+        if all(test.above):
+            verdicts = tuple(test.verdict(i) for i in range(len(stacks)))
+            return Robust(verdicts, time.perf_counter() - began, left_out)
+
+
+class _SequentialTest:
+    """The returns so far, and what they decide.
+
+    Args:
+        names: of the attacks.
+        min_return, confidence: what is asked for.
+        most: episodes of each attack.
+    """
+
+    def __init__(self, names: Sequence[str], min_return: float, confidence: float, most: int) -> None:
+        self.names, self.min_return = names, min_return
+        self.looks = [min(LEAST * 2**i, most) for i in range(max(math.ceil(math.log2(most / LEAST)), 0) + 1)]
+        self.share = (1 - confidence) / (len(self.looks) + _LAST_LOOKS)
+        self.seen_all = math.ceil(math.log(1 - confidence) / math.log(1 - _RARE))
+        self.returns: list[list[float]] = [[] for _ in names]
+        self.seeds: list[list[int]] = [[] for _ in names]
+        self.seconds = [0.0] * len(names)  # of an episode, in the last batch
+        self.above = [False] * len(names)
+        self.done, self.last = 0, 0  # episodes of those that are undecided, and looks that time cut short
+
+    def batch(self, left: float | None) -> int:
+        """Episodes of the next look for each attack that is undecided; 0 where there are none, or no time."""
+        if self.done == 0:
+            return _FIRST
+        following = [look for look in self.looks if look > self.done]
+        wanted = following[0] - self.done if following else 0
+        each = sum(s for s, above in zip(self.seconds, self.above, strict=True) if not above)
+        if left is None or wanted * each <= left:
+            return wanted
+        self.last += 1
+        return int(left / each) if self.last <= _LAST_LOOKS else 0
+
+    def too_slow(self, left: float) -> bool:
+        """Whether the time that is left is known not to be enough for the least episodes of each attack."""
+        missing = [max(LEAST - len(of), 0) for of in self.returns if of]
+        known = [seconds for seconds, of in zip(self.seconds, self.returns, strict=True) if of]
+        return left < 0 or sum(map(operator.mul, missing, known)) * _BATCHED > left
+
+    def add(self, i: int, returns: Sequence[float], seeds: Sequence[int], seconds: float) -> None:
+        """The episodes of a look of one attack."""
+        self.returns[i] += returns
+        self.seeds[i] += seeds
+        self.seconds[i] = seconds / len(returns)
+
+    def end_look(self) -> None:
+        """Judge the attacks whose mean may lie at or above what is asked for."""
+        self.done = max(self.done, *(len(of) for of, above in zip(self.returns, self.above, strict=True) if not above))
+        for i, returns in enumerate(self.returns):
+            if (
+                not self.above[i]
+                and len(returns) >= LEAST
+                and (caveat(returns) is None or len(returns) >= self.seen_all)
+            ):
+                self.above[i] = interval(returns, 1 - 2 * self.share)[0] >= self.min_return
+
+    def below(self, i: int) -> bool:
+        """Whether an attack's mean lies below what is asked for."""
+        found = self.returns[i]
+        return len(found) >= LEAST and interval(found, 1 - 2 * self.share / len(self.names))[1] < self.min_return
+
+    def verdict(self, i: int) -> AttackVerdict:
+        """What was seen of an attack."""
+        returns = self.returns[i]
+        low, high = interval(returns, 1 - 2 * self.share)
+        worst = self.seeds[i][int(np.argmin(returns))]
+        return AttackVerdict(self.names[i], float(np.mean(returns)), low, high, len(returns), worst)
+
+
+def _budget(given: float | None) -> float | None:
+    """The seconds of a call: its own, or those of the test session."""
+    said = os.environ.get(BUDGET_VARIABLE) if given is None else None
+    try:
+        budget = float(said) if said else given
+    except ValueError as error:
+        raise ValueRangeError(f"{BUDGET_VARIABLE} must be a number of seconds, got {said!r}") from error
+    if budget is not None:
+        check_number("budget_s", budget, 0, above=True)
+    return budget
+
+
+def _attacks(
+    victim: Victim, env: str | MakeEnv, suite: str, eps: float | None, scale: object, within: Budget | None,
+    attacks: Sequence[object] | None, env_kwargs: EnvKwargs | None, make: MakeEnv | None,
+) -> tuple[list[ThreatStack], dict[str, str]]:  # fmt: skip
+    """The threats that are tried, and why others are not."""
+    budget = None
+    if eps is not None or within is not None:
+        budget = needed_budget("assert_robust", eps, scale, within)  # type: ignore[arg-type]  # Linf says what scale is
+    setting = AttackSetting(victim, env, budget, env_kwargs=env_kwargs, make=make)
+    if attacks is None:
+        needed_budget("assert_robust", eps, None, within)
+        entries, left_out = entries_that_apply(suite, setting)
+    else:
+        texts = [attack for attack in attacks if isinstance(attack, str) and ":" not in attack]
+        entries, left_out = entries_that_apply(texts, setting) if texts else ((), {})
+        if left_out:
+            raise ValueRangeError("; ".join(f"{name} does not apply: {reason}" for name, reason in left_out.items()))
+    searched = {
+        entry.name: "it is searched for the episodes it is scored on" for entry in entries if entry.per_episodes
+    }
+    threats: list[ThreatModel | object] = [entry.attack(setting).threat for entry in entries if not entry.per_episodes]
+    threats += [attack for attack in attacks or () if not (isinstance(attack, str) and ":" not in attack)]
+    if not threats:
+        raise ValueRangeError(f"no attack applies: {left_out}")
+    return [as_threat_stack(threat, victim) for threat in threats], {**left_out, **searched}
+
+
+def _broken(verdict: AttackVerdict, test: _SequentialTest, where: str) -> str:
+    """What is wrong, and how to see it."""
+    again = where.format(repr(verdict.threat))
+    return (
+        f"{verdict}, less than the {number(test.min_return)} asked for. The worst of them has the seed "
+        f"{verdict.worst_seed}: env.reset(seed={verdict.worst_seed}); see also {again}"
+    )
+
+
+def _undecided(test: _SequentialTest, budget_s: float | None, spent: float) -> str:
+    """Why there is no verdict, and what there is."""
+    open_ = [test.verdict(i) for i, above in enumerate(test.above) if not above and test.returns[i]]
+    each = sum(seconds for seconds, above in zip(test.seconds, test.above, strict=True) if not above)
+    why = f"after {test.done} episodes" if budget_s is None else f"after {spent:.1f} of {budget_s:g} s"
+    more = f"; {LEAST} episodes of each take about {LEAST * each:.1f} s" if test.done < LEAST else ""
+    return (
+        f"undecided {why}{more}: whether at least {number(test.min_return)} are left is not shown. "
+        f"{'; '.join(map(str, open_))}"
+    )
