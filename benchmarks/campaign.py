@@ -210,7 +210,8 @@ def _ratios(seconds: dict[Any, list[float]]) -> dict[Any, float]:
 
 def markdown(data: dict[str, Any]) -> str:
     """The page of what was measured."""
-    parts = ["# Campaigns", f"Made by `{data['command']}`\n\non {data['machine']}."]
+    lines = "\n\n".join(f"`{line}`" for line in dict.fromkeys(data["commands"].values()))
+    parts = ["# Campaigns", f"Made by\n\n{lines}\n\non {data['machine']}."]
     parts += [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
     if found := data.get("equal"):
         body = [
@@ -267,7 +268,8 @@ def main() -> None:
     for name in PARTS:
         if name in given.only:
             data[name] = measures[name]()
-            data |= {"command": command(sys.argv[1:]), "machine": machine()}
+            data["machine"] = machine()
+            data["commands"] = {**data.get("commands", {}), name: command(sys.argv[1:])}
             save(known, data)
             write(given.out / "campaign.md", markdown(data))
             print(name, json.dumps(data[name]), flush=True)
