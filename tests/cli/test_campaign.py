@@ -64,6 +64,7 @@ def test_an_interruption_says_what_is_kept(tmp_path):
 import signal
 from adv_wrappers.campaign import store
 from adv_wrappers.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 add = store.Store.add
 def add_and_stop(self, played):
     add(self, played)
