@@ -1,17 +1,18 @@
-"""What a second process saves in the training of an adversary.
+"""What further processes save in the training of an adversary.
 
 PA-AD is trained against zoo:hopper-ppo on Hopper-v5, under eps=0.075 in units of the agent's normaliser, by default
 with ten checkpoints of thirty episodes each: once in one process, which trains and plays the episodes of checkpoints
-by turns, and once with ``workers=2``, where a second process plays them while the first trains on. Both begin with the
-same seed and write a folder, and what comes out must be the same: the weights of the best adversary, and every figure
-of every checkpoint.
+by turns; once with ``workers=2``, where a second process plays them while the first trains on; and once with
+``env_workers=2`` as well, where another steps half of the environments of the training. All begin with the same seed
+and write a folder, and what comes out must be the same: the weights of the best adversary, and every figure of every
+checkpoint.
 
-Seconds are by the clock on the wall, and those of the process by its own clock. The second process is started before
-the clocks, as it is for every training but the first of a program; that takes the seconds that are given apart. Where
+Seconds are by the clock on the wall, and those of the process by its own clock. Processes are started before the
+clocks, as they are for every training but the first of a program; that takes the seconds that are given apart. Where
 the process's own time is far below the clock on the wall with one process, the machine was busy with something else,
-and the ratio says little. What could be saved is the time of the checkpoints: the share that is given is the processor
+and the ratio says little. ``workers=2`` can save the time of the checkpoints: the share that is given is the processor
 time of the training with one process that is not in its record, which counts training alone. The longer the training
-between two checkpoints, the smaller that share.
+between two checkpoints, the smaller that share. ``env_workers=2`` can save half of what stepping takes.
 """
 
 from __future__ import annotations
@@ -34,19 +35,21 @@ from adv_wrappers.utils.processes import warm_pool
 ENV, VICTIM, EPS = "Hopper-v5", "zoo:hopper-ppo", 0.075
 
 
-def train(steps: int, seed: int, workers: int, checks: int = 10, episodes: int = 30) -> dict[str, Any]:
+def train(
+    steps: int, seed: int, workers: int, env_workers: int, checks: int = 10, episodes: int = 30
+) -> dict[str, Any]:
     """One training: its seconds, the hash of its adversary, and its record."""
     with tempfile.TemporaryDirectory() as folder:
         wall, own = time.perf_counter(), time.process_time()
         learned = train_adversary(
             "pa-ad", ENV, VICTIM, EPS, steps, seed=seed, scale="victim", checks=checks, episodes=episodes, out=folder,
-            workers=workers,
+            workers=workers, env_workers=env_workers,
         )  # fmt: skip
         wall, own = time.perf_counter() - wall, time.process_time() - own
         record = json.loads((Path(folder) / "state.json").read_text(encoding="utf-8"))["record"]
     return {
-        "workers": workers, "wall": wall, "processor": own, "training": record[-1]["seconds"],
-        "sha256": learned.sha256, "record": record,
+        "workers": workers, "env_workers": env_workers, "wall": wall, "processor": own,
+        "training": record[-1]["seconds"], "sha256": learned.sha256, "record": record,
     }  # fmt: skip
 
 
@@ -58,28 +61,37 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 def markdown(rows: list[dict[str, Any]], steps: int, started: float, line: str) -> str:
     """The whole page."""
-    one, two = rows
-    ratio, share = two["wall"] / one["wall"], 1 - one["training"] / one["processor"]
-    header = ["processes", "seconds on the wall", "processor seconds of the process that trains", "of one process"]
+    one, *_, last = rows
+    share = 1 - one["training"] / one["processor"]
+    header = [
+        "workers", "env_workers", "seconds on the wall", "processor seconds of the process that trains",
+        "of one process",
+    ]  # fmt: skip
     body = [
-        [row["workers"], f"{row['wall']:.1f}", f"{row['processor']:.1f}", f"{row['wall'] / one['wall']:.2f}"]
+        [
+            row["workers"],
+            row["env_workers"],
+            f"{row['wall']:.1f}",
+            f"{row['processor']:.1f}",
+            f"{row['wall'] / one['wall']:.2f}",
+        ]
         for row in rows
     ]
     figures = [["steps", "mean return", "std"]]
-    figures += [[row["steps"], f"{row['mean_return']:.1f}", f"{row['std']:.1f}"] for row in two["record"]]
+    figures += [[row["steps"], f"{row['mean_return']:.1f}", f"{row['std']:.1f}"] for row in last["record"]]
     return "\n\n".join([
-        "# Training and scoring in two processes",
+        "# Training in several processes",
         f"Made by `{line}`\n\non {machine()}.",
         *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[1:]),
         "## Time\n\n" + table(header, body),
-        f"{steps} steps; two processes take {ratio:.2f} of the time of one. Checkpoints were {share:.0%} of the "
-        f"processor time of one process. Starting the second took {started:.1f} seconds.",
-        "## The checkpoints, the same of both\n\n" + table(figures[0], figures[1:]),
+        f"{steps} steps. Checkpoints were {share:.0%} of the processor time of one process. Starting a process took "
+        f"{started:.1f} seconds.",
+        "## The checkpoints, the same of all\n\n" + table(figures[0], figures[1:]),
     ]) + "\n"  # fmt: skip
 
 
 def main() -> None:
-    """Train twice, compare, and write the page."""
+    """Train three times, compare, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=500_000, help="of each training")
     parser.add_argument("--seed", type=int, default=0)
@@ -96,13 +108,17 @@ def main() -> None:
         pool.submit(os.getpid).result()
     started = time.perf_counter() - began
     rows = []
-    train(1, arguments.seed, 1, 1, 1)  # imports of torch's optimisers, which the first training of a process waits for
-    for workers in (1, 2):
-        rows.append(train(arguments.steps, arguments.seed, workers, arguments.checks, arguments.episodes))
-        print(f"workers={workers}: {rows[-1]['wall']:.1f} s on the wall, {rows[-1]['processor']:.1f} s of its own")
-    if not same(*rows):
-        sys.exit("the two trainings differ")
-    print(f"the same adversary and record; ratio {rows[1]['wall'] / rows[0]['wall']:.2f}")
+    train(1, arguments.seed, 1, 2, 1, 1)  # torch's optimisers are imported, and the process for steps begins
+    for workers, env_workers in ((1, 1), (2, 1), (2, 2)):
+        row = train(arguments.steps, arguments.seed, workers, env_workers, arguments.checks, arguments.episodes)
+        rows.append(row)
+        if not same(rows[0], row):
+            sys.exit("the trainings differ")
+        print(
+            f"workers={workers}, env_workers={env_workers}: {row['wall']:.1f} s on the wall, {row['processor']:.1f} s "
+            f"of its own; {row['wall'] / rows[0]['wall']:.2f} of one process", flush=True,
+        )  # fmt: skip
+    print("the same adversary and record")
     found = {"command": line, "machine": machine(), "steps": arguments.steps, "start_seconds": started, "rows": rows}
     save(arguments.out / "training_workers.json", found)
     write(arguments.out / "training_workers.md", markdown(rows, arguments.steps, started, line))

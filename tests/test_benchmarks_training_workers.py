@@ -1,4 +1,4 @@
-"""The page of trainings in two processes, made by a training of one rollout."""
+"""The page of trainings in several processes, made by a training of one rollout."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "training_workers.
 pytest.importorskip("stable_baselines3")
 
 
-def test_two_trainings_are_compared(tmp_path):
+def test_three_trainings_are_compared(tmp_path):
     done = python(SCRIPT, "--steps", "1", "--checks", "1", "--episodes", "1", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     data, page = (
         json.loads((tmp_path / "training_workers.json").read_text()),
         (tmp_path / "training_workers.md").read_text(),
     )
-    one, two = data["rows"]
-    assert [row["workers"] for row in data["rows"]] == [1, 2] and one["sha256"] == two["sha256"]
-    assert [row["steps"] for row in one["record"]] == [2048] and one["wall"] > 0 < two["wall"]
-    assert (
-        f"two processes take {two['wall'] / one['wall']:.2f} of the time of one" in page and str(tmp_path) not in page
-    )
+    one, _, last = data["rows"]
+    assert [(row["workers"], row["env_workers"]) for row in data["rows"]] == [(1, 1), (2, 1), (2, 2)]
+    assert len({row["sha256"] for row in data["rows"]}) == 1 and one["wall"] > 0 < last["wall"]
+    assert [row["steps"] for row in one["record"]] == [2048]
+    assert f"| 2 | 2 | {last['wall']:.1f} |" in page and f"| {last['wall'] / one['wall']:.2f} |" in page
+    assert str(tmp_path) not in page
     assert f"| 2048 | {one['record'][0]['mean_return']:.1f} |" in page
 
 

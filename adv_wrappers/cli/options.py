@@ -58,6 +58,9 @@ def finite_number(ctx: click.Context, param: click.Parameter, number: float | No
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 POSITIVE = click.IntRange(min=1)
+ENV_WORKERS = click.option(
+    "--env-workers", default=1, show_default=True, type=POSITIVE, help="processes that step the training's environments"
+)
 WORKERS = click.option("--workers", default=1, show_default=True, type=POSITIVE, help="processes that play episodes")
 VICTIM = click.option("--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip")
 SELECT = click.option(

@@ -17,6 +17,7 @@ from adv_wrappers.campaign.trained_entries import import_train_adversary
 from adv_wrappers.cli.interruption import kept_checkpoints, resumable
 from adv_wrappers.cli.main import main, make_console, make_table, progress_bars
 from adv_wrappers.cli.options import (
+    ENV_WORKERS,
     FOLDER,
     POSITIVE,
     SCALE,
@@ -85,6 +86,7 @@ def _evaluate_with(env: str, how: list[str], victim: str, threat: str, select: s
 )
 @SELECT
 @WORKERS
+@ENV_WORKERS
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @click.option("--tensorboard", type=FOLDER, help="for logs")
 @click.option("--out", required=True, type=FOLDER, help="for the adversary; the same call goes on where it stopped")
@@ -92,8 +94,8 @@ def train_adversary_(
     env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
     kind: str, form: str | None, eps: float | None, scale: str | None, steps: int,
     algorithm: str, num_envs: int | None, seed: int, checks: int, episodes: int, when: str | None,
-    cost: float | None, observe: str, select: Select | None, workers: int, no_quantize: bool, tensorboard: Path | None,
-    out: Path,
+    cost: float | None, observe: str, select: Select | None, workers: int, env_workers: int, no_quantize: bool,
+    tensorboard: Path | None, out: Path,
 ) -> None:  # fmt: skip
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
     train, agent = import_train_adversary(), load_agent(victim, trust, stats, select)
@@ -107,7 +109,7 @@ def train_adversary_(
             kind, env, agent, eps, steps, algorithm, num_envs, seed,
             scale=parse_scale(scale), when=when, form=form, checks=checks,
             episodes=episodes, out=out, tensorboard=tensorboard, quantize=not no_quantize, observe=observe,
-            reward=None if cost is None else PerturbationCost(cost), workers=workers,
+            reward=None if cost is None else PerturbationCost(cost), workers=workers, env_workers=env_workers,
             progress=lambda at, _: move(kind, min(at, whole), whole), env_kwargs=env_kwargs, make=make,
         )  # fmt: skip
     if form == BOTH:

@@ -13,7 +13,6 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
@@ -40,6 +39,7 @@ from adv_wrappers.training.checkpoints import restore_model
 from adv_wrappers.training.director_networks import minibatch, policy_kwargs
 from adv_wrappers.training.dqn import PrioritizedDQN
 from adv_wrappers.training.image_policy import ImageNetworks, ImagePolicy, image_policy_kwargs, is_stack
+from adv_wrappers.training.multiprocess_vector import Vector
 from adv_wrappers.training.radial import METHODS, RobustMethod
 from adv_wrappers.training.robust_algorithms import RobustA2C, RobustPPO
 from adv_wrappers.training.robust_dqn import Q_METHODS, RobustDQN, RobustQMethod
@@ -260,7 +260,7 @@ def _dqn_settings(rows: int, images: bool) -> dict[str, object]:
 
 
 def make_agent(
-    env: SyncVectorEnv, algorithm: str, settings: Mapping[str, Any], parts: AgentNetworks | None, seed: int,
+    env: Vector, algorithm: str, settings: Mapping[str, Any], parts: AgentNetworks | None, seed: int,
     logs: str | None, checkpoint: Path | None, rewards: Rewards = "normalized", robust: bool = False,
     normalize: bool = True,
 ) -> BaseAlgorithm:  # fmt: skip
@@ -309,7 +309,7 @@ def make_agent(
 
 
 def make_adversary(
-    agent: AgentTrainer, spec: AdversarySpec, make_vector: Callable[[], SyncVectorEnv], sampled: bool,
+    agent: AgentTrainer, spec: AdversarySpec, make_rows: Callable[[], Vector], sampled: bool,
     settings: Mapping[str, Any], seed: int, logs: str | None, checkpoint: Path | None,
 ) -> AdversaryTrainer | None:  # fmt: skip
     """The adversary that learns against the live agent; None where none does.
@@ -317,7 +317,7 @@ def make_adversary(
     Args:
         agent: the agent's side.
         spec: what the agent is trained against.
-        make_vector: makes the adversary's environments.
+        make_rows: makes the adversary's environments.
         sampled: whether the adversary explores in the agent's phase.
         settings, seed, logs, checkpoint: as for :func:`make_agent`.
     """
@@ -327,7 +327,7 @@ def make_adversary(
     assert isinstance(actor, Actor)
     within = spec.within.resolve(agent.victim)
     # float64: the adversary's reward is made of the victim's before that is rounded
-    env = VecAdversaryEnv(Sb3Adapter(make_vector(), np.float64), agent.victim, actor, within, spec.when)
+    env = VecAdversaryEnv(Sb3Adapter(make_rows(), np.float64), agent.victim, actor, within, spec.when)
     normal = VecNormalize(env, norm_reward=True, gamma=settings["gamma"])
     chosen = {**settings, "policy_kwargs": {**policy_kwargs(env.observation_space), **settings["policy_kwargs"]}}
     own_seed = seed + _ADVERSARY_SEED

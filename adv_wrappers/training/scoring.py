@@ -19,17 +19,13 @@ from typing import Generic, TypeVar
 
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
 from adv_wrappers.training.checkpoints import CheckpointEvaluator
+from adv_wrappers.training.multiprocess_vector import EnvironmentSource
 from adv_wrappers.utils.processes import call_in_worker, pickled, warm_pool
-from adv_wrappers.victims import Victim
 
 P = TypeVar("P")
 R = TypeVar("R")
-_NAMES = {
-    "env": "the environment", "player": "the victim", "victim": "the victim", "actor": "the adversary",
-    "when": "the timing",
-}  # fmt: skip
+_NAMES = {"victim": "the victim", "actor": "the adversary", "when": "the timing"}
 
 
 @dataclass(frozen=True)
@@ -46,18 +42,14 @@ class ScoringSetup(Generic[P, R]):
     """What a process needs to score any checkpoint of a training.
 
     Attributes:
-        env, env_kwargs, make: as for :func:`adv_wrappers.evaluate`.
-        player: the victim that the environment is made for.
+        source: what the environment is made of.
         episodes: the number of episodes of every checkpoint.
         seed: the seed of the training.
         quantize: as for :func:`adv_wrappers.evaluate`.
         score: what is measured of a checkpoint.
     """
 
-    env: str | MakeEnv
-    env_kwargs: Mapping[str, object] | None
-    make: MakeEnv | None
-    player: Victim
+    source: EnvironmentSource
     episodes: int
     seed: int
     quantize: bool
@@ -65,16 +57,13 @@ class ScoringSetup(Generic[P, R]):
 
     def open(self) -> CheckpointEvaluator:
         """The evaluator that plays the episodes."""
-        make_env, *_ = environment_factory(self.env, self.player, self.env_kwargs, self.make)
-        return CheckpointEvaluator(make_env, self.episodes, self.seed, self.quantize)
+        return CheckpointEvaluator(self.source.factory(), self.episodes, self.seed, self.quantize)
 
     def pickled(self) -> bytes:
         """The setup as it is sent to a process; raises :class:`WorkerError` that names what cannot be."""
-        for part in (self, self.score):
-            for field in fields(part):
-                if field.name != "score":
-                    what = _NAMES.get(field.name, f"the argument {field.name}")
-                    pickled(what, getattr(part, field.name))
+        self.source.pickled()
+        for field in fields(self.score):
+            pickled(_NAMES.get(field.name, f"the argument {field.name}"), getattr(self.score, field.name))
         return pickled("the training", self)  # as a whole: its parts hold the same victim
 
 

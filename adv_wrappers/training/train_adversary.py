@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.spaces import Discrete
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.utils import set_random_seed
@@ -46,6 +45,7 @@ from adv_wrappers.training.adversary_checkpoints import (
 )
 from adv_wrappers.training.director_networks import director_of, minibatch, policy_kwargs, rollout_of
 from adv_wrappers.training.dqn import PrioritizedDQN
+from adv_wrappers.training.multiprocess_vector import EnvironmentSource, make_vector
 from adv_wrappers.training.pa_ad_forms import BOTH, actors_by_form, check_forms_folder, strongest_form
 from adv_wrappers.training.sb3_adapter import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
@@ -72,7 +72,7 @@ def train_adversary(
     progress: AdversaryProgress | None = None, env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None, observe: str = "state", quantize: bool = True,
     reward: Reward | None = None, on_episode: OnEpisode | None = None, device: str | torch.device | None = None,
-    workers: int = 1, **settings: Any,
+    workers: int = 1, env_workers: int = 1, **settings: Any,
 ) -> Learned:  # fmt: skip
     """Train an adversary against a victim: the director of SA-RL, PA-AD or another actor.
 
@@ -117,6 +117,8 @@ def train_adversary(
             longer than the training between two checkpoints. The processes are spawned (a script needs its
             ``if __name__ == "__main__":``) and stay for the next call. A training that is killed loses the checkpoints
             that have no score yet, at most ``workers`` of them.
+        env_workers: the number of processes that step the environments of the training, this one included, each some
+            of the ``num_envs`` rows. That changes nothing in the result, and pays where stepping is slow.
         **settings: settings of the algorithm, instead of the defaults. With ``gamma=1`` an episode that a time limit
             truncates is over: nothing is added for what might have followed.
 
@@ -124,12 +126,13 @@ def train_adversary(
         The adversary, which ``evaluate`` and every wrapper take; with ``out`` it has a JSON form.
 
     Raises:
-        AdvWrappersError: one of its kinds, before anything is trained. With several ``workers`` :class:`WorkerError`
-            for an environment or a victim that cannot be sent to another process, and for a process that dies.
+        AdvWrappersError: one of its kinds, before anything is trained. With several ``workers`` or
+            ``env_workers`` :class:`WorkerError` for an environment or a victim that cannot be sent to another process,
+            and for a process that dies.
     """
     check_seed(seed)
     check_algorithm(algorithm)
-    workers = check_workers(workers)
+    workers, env_workers = check_workers(workers), check_workers(env_workers, "env_workers")
     taken = sorted({"env", "policy", "tensorboard_log"} & {*settings})
     if taken:
         raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
@@ -140,7 +143,8 @@ def train_adversary(
             "eps": eps, "steps": steps, "algorithm": algorithm, "num_envs": num_envs, "seed": seed, "scale": scale,
             "within": within, "when": when, "checks": checks, "episodes": episodes, "tensorboard": tensorboard,
             "env_kwargs": env_kwargs, "make": make, "observe": observe, "quantize": quantize, "device": device,
-            "reward": reward, "on_episode": on_episode, "workers": workers, **settings,
+            "reward": reward, "on_episode": on_episode, "workers": workers,
+             "env_workers": env_workers, **settings,
         }  # fmt: skip
         if form != BOTH:
             return train_adversary(actors[form], env, victim, out=out, progress=progress, **given)
@@ -162,11 +166,11 @@ def train_adversary(
     if out is not None and reward is not None and not isinstance(reward, Value):
         raise ThreatError(f"a folder keeps rewards such as PerturbationCost(1.0), not the function {reward!r:.60}")
     _check_learnable(algorithm, actor, victim)
-    make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+    _, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+    source = EnvironmentSource(env, env_kwargs, make, victim)
     by_victim = AdversaryScore(victim, actor, budget, when, observe)
-    setup = ScoringSetup(env, env_kwargs, make, victim, episodes, seed, quantize, by_victim)
-    vector = SyncVectorEnv([make_env] * rows, autoreset_mode=AutoresetMode.SAME_STEP)
-    with closing(vector), one_thread(), Scoring(setup, workers) as scoring:
+    setup = ScoringSetup(source, episodes, seed, quantize, by_victim)
+    with closing(make_vector(source, rows, env_workers)) as vector, one_thread(), Scoring(setup, workers) as scoring:
         # float64: the adversary's reward is made of the victim's before that is rounded
         adapter = Sb3Adapter(vector, np.float64)
         earned = minus_reward if reward is None else reward

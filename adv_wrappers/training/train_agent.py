@@ -36,7 +36,6 @@ from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3.common.utils import set_random_seed
 
 from adv_wrappers.core.budgets import Budget, Linf
@@ -58,6 +57,7 @@ from adv_wrappers.training.agent_setup import (
 from adv_wrappers.training.alternating import AgentScore, AgentTrainer, AlternatingTraining, Schedule
 from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress
+from adv_wrappers.training.multiprocess_vector import EnvironmentSource, Vector, make_vector
 from adv_wrappers.training.robust_algorithms import make_robust
 from adv_wrappers.training.sb3_agents import live_victim, networks_of_agent
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
@@ -113,7 +113,7 @@ def train_agent(
     tensorboard: str | Path | None = None, progress: AgentProgress | None = None,
     env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None,
     settings: Mapping[str, object] | None = None, adversary_settings: Mapping[str, object] | None = None,
-    workers: int = 1,
+    workers: int = 1, env_workers: int = 1,
 ) -> Hardened:  # fmt: skip
     """Train an agent, against an adversary or without one.
 
@@ -159,10 +159,13 @@ def train_agent(
         settings, adversary_settings: settings of the two algorithms, instead of the defaults.
         workers: the number of processes; the others than this one play the episodes of checkpoints while this one
             trains on, as for :func:`adv_wrappers.train_adversary`, which changes nothing in the result.
+        env_workers: the number of processes that step the environments of either side, this one included, as for
+            :func:`adv_wrappers.train_adversary`, which changes nothing in the result.
 
     Raises:
-        AdvWrappersError: one of its kinds, before anything is trained. With several ``workers`` :class:`WorkerError`
-            for an environment that cannot be sent to another process, and for a process that dies.
+        AdvWrappersError: one of its kinds, before anything is trained. With several ``workers`` or
+            ``env_workers`` :class:`WorkerError` for an environment that cannot be sent to another process, and for a
+            process that dies.
 
     For example::
 
@@ -170,7 +173,7 @@ def train_agent(
         evaluate(hardened.victim, "Hopper-v5", [hardened.threat, "max-diff:eps=0.075,scale=victim"])
     """
     check_seed(seed)
-    workers = check_workers(workers)
+    workers, env_workers = check_workers(workers), check_workers(env_workers, "env_workers")
     if algorithm not in ALGORITHMS:
         raise ThreatError(f"algorithm must be {' or '.join(map(repr, ALGORITHMS))}, got {algorithm!r}")
     if select not in ("mode", "sample"):
@@ -190,6 +193,7 @@ def train_agent(
     initial = initial_victim(victim, algorithm)
     parts = None if initial is None else networks_of_agent(initial)
     make_env, name, kwargs = environment_factory(env, initial or _NO_VICTIM, env_kwargs, make)
+    source = EnvironmentSource(env, env_kwargs, make, initial or _NO_VICTIM)
     images = check_spaces(make_env, initial, algorithm)
     agent_settings = algorithm_settings(algorithm, num_envs, settings, parts, images=images)
     own_settings = algorithm_settings("ppo", num_envs, adversary_settings, None, adversary=True) if spec.learns else {}
@@ -207,16 +211,14 @@ def train_agent(
     checkpoints = AgentCheckpoints(None if out is None else Path(out), about, (name, kwargs))
     opened = ExitStack()  # closes the environments at the end
 
-    def make_vector() -> SyncVectorEnv:
-        return opened.enter_context(
-            closing(SyncVectorEnv([make_env] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP))
-        )
+    def make_rows() -> Vector:
+        return opened.enter_context(closing(make_vector(source, num_envs, env_workers)))
 
     with opened, one_thread():
         logs = None if tensorboard is None else str(tensorboard)
         checkpoint = checkpoints.resume_from
         model = make_agent(
-            make_vector(), algorithm, agent_settings, parts, seed, logs, checkpoint, rewards, method is not None,
+            make_rows(), algorithm, agent_settings, parts, seed, logs, checkpoint, rewards, method is not None,
             observations == "normalized",
         )  # fmt: skip
         agent = AgentTrainer(model, live_victim(model, select))
@@ -224,9 +226,9 @@ def train_agent(
         if method is not None and budget is not None:
             bounds = BoundedPolicy(model, agent.victim, budget, initial)
             make_robust(model, method, bounds)
-        opponent = make_adversary(agent, spec, make_vector, sampled, own_settings, seed, logs, checkpoint)
+        opponent = make_adversary(agent, spec, make_rows, sampled, own_settings, seed, logs, checkpoint)
         agent.attack(spec.threat, opponent)
-        setup = ScoringSetup(env, env_kwargs, make, initial or _NO_VICTIM, episodes, seed, True, AgentScore())
+        setup = ScoringSetup(source, episodes, seed, True, AgentScore())
         scoring = opened.enter_context(Scoring(setup, workers))
         training = AlternatingTraining(
             agent, opponent, spec.threat, scoring, schedule, checkpoints, select, progress, bounds

@@ -30,6 +30,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 WORKER_BYTES = 320 << 20  # of a worker with one victim and its environments, beside what processes share
 MOST_WORKERS = 1024
+ON_DEMAND = 61  # workers of a pool that begin one by one, as they are needed; Windows takes no more
 _pools: dict[int, ProcessPoolExecutor] = {}
 _lock = threading.Lock()
 

@@ -18,6 +18,7 @@ from tests.evaluation.agents import short
 
 pytest.importorskip("stable_baselines3")
 
+from adv_wrappers.training.multiprocess_vector import EnvironmentSource
 from adv_wrappers.training.scoring import CheckpointScore, Scoring, ScoringSetup
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_agent import train_agent
@@ -54,7 +55,7 @@ class Named(CheckpointScore[list, tuple]):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_scores_are_of_checkpoints_as_they_were_and_come_in_order(workers):
     received, weights = [], torch.zeros(2)
-    setup = ScoringSetup(short, None, None, load_victim(VICTIM), 3, 0, True, Named())
+    setup = ScoringSetup(EnvironmentSource(short, None, None, load_victim(VICTIM)), 3, 0, True, Named())
     with Scoring(setup, workers) as scoring:
         for i in range(6):
             weights += 1

@@ -1,0 +1,224 @@
+"""A vector environment whose rows are stepped by several processes, some rows each.
+
+Gymnasium's ``AsyncVectorEnv`` has a process for every row, which on a few cores costs more than stepping small
+environments takes. Here each process steps many rows one by one, this process among them, and returns what
+``SyncVectorEnv`` does, to the last digit: a row's episodes depend on its own seed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Future, wait
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pickle import loads
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from adv_wrappers.core.clock import Seeds, row_seeds
+from adv_wrappers.core.types import Action, Array, Info, Observation
+from adv_wrappers.errors import WorkerError
+from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory
+from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, discard, pickled, pool_of
+from adv_wrappers.victims import Victim
+
+Vector = VectorEnv[Observation, Action, Array]
+Stepped = tuple[Array, Array, Array, Array, Info]
+CLOSE_SECONDS = 60  # that closing waits for a process in the middle of a step
+
+
+@dataclass(frozen=True)
+class EnvironmentSource:
+    """What an environment is made of, in this process or in another.
+
+    Attributes:
+        env, env_kwargs, make: as for :func:`adv_wrappers.evaluate`.
+        player: the victim that it is made for.
+    """
+
+    env: str | MakeEnv
+    env_kwargs: Mapping[str, object] | None
+    make: MakeEnv | None
+    player: Victim
+
+    def factory(self) -> EnvFactory:
+        """The function that makes one environment."""
+        return environment_factory(self.env, self.player, self.env_kwargs, self.make)[0]
+
+    def pickled(self) -> bytes:
+        """The source as it is sent to a process; raises :class:`WorkerError` that names what cannot be."""
+        names = {"env": "the environment", "player": "the victim"}
+        for field in fields(self):
+            pickled(names.get(field.name, f"the argument {field.name}"), getattr(self, field.name))
+        return pickled("the environment", self)
+
+
+def make_vector(source: EnvironmentSource, num_envs: int, processes: int = 1) -> Vector:
+    """Environments side by side, in SAME_STEP mode.
+
+    Args:
+        source: what they are made of.
+        num_envs: the number of rows.
+        processes: the number of processes that step them, this one included; 1 is a ``SyncVectorEnv``.
+    """
+    processes = min(processes, num_envs)
+    return _rows(source, num_envs) if processes == 1 else MultiprocessVectorEnv(source, num_envs, processes)
+
+
+def _rows(source: EnvironmentSource, num_envs: int) -> SyncVectorEnv:
+    return SyncVectorEnv([source.factory()] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+class MultiprocessVectorEnv(VectorEnv[Observation, Action, Array]):
+    """Environments in SAME_STEP mode that are stepped by several processes; the first rows by this one.
+
+    Args:
+        source: what they are made of.
+        num_envs: the number of rows, B.
+        processes: the number of processes, this one included, from 2 to ``num_envs``.
+
+    Raises:
+        WorkerError: for what cannot be sent to another process, and, on any call, where a process died.
+    """
+
+    def __init__(self, source: EnvironmentSource, num_envs: int, processes: int) -> None:
+        data = source.pickled()
+        edges = [num_envs * i // processes for i in range(processes + 1)]
+        self._slices = [slice(start, end) for start, end in pairwise(edges)]
+        self._others: list[_OtherProcess] = []
+        self._own = own = _rows(source, edges[1])
+        try:
+            for rows in self._slices[1:]:
+                self._others.append(_OtherProcess(data, rows.stop - rows.start))
+            for other in self._others:  # all import at once
+                other.receive()
+        except BaseException:
+            self.close()
+            raise
+        self.num_envs, self.metadata, self.render_mode = num_envs, own.metadata, own.render_mode
+        self.single_observation_space, self.single_action_space = own.single_observation_space, own.single_action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(self, *, seed: Seeds = None, options: Info | None = None) -> tuple[Observation, Info]:
+        """Reset all rows; returns the observations ``[B, *S]`` and ``info``."""
+        seeds = row_seeds(seed, self.num_envs, np.ones(self.num_envs, bool))
+        given = [
+            {"seed": [seeds[i] for i in range(rows.start, rows.stop)], "options": options} for rows in self._slices
+        ]
+        found = self._call("reset", given)
+        return np.concatenate([obs for obs, _ in found]), self._merged([info for _, info in found])
+
+    def step(self, actions: Action) -> Stepped:
+        """Step all rows with ``actions`` ``[B, *A]``; returns what ``SyncVectorEnv.step`` does."""
+        found: list[Stepped] = self._call("step", [{"actions": actions[rows]} for rows in self._slices])
+        obs, rewards, terminated, truncated = (np.concatenate([part[i] for part in found]) for i in range(4))
+        return obs, rewards, terminated, truncated, self._merged([part[4] for part in found])
+
+    def close_extras(self, **kwargs: object) -> None:
+        """Close all environments; the processes stay for the next ones."""
+        for other in self._others:
+            other.close()
+        self._own.close()
+
+    def _call(self, method: str, arguments: Sequence[Info]) -> list[Any]:
+        """What a method of every part returns; this process's part runs while the others do."""
+        for other, given in zip(self._others, arguments[1:], strict=True):
+            other.send((method, given))
+        own = getattr(self._own, method)(**arguments[0])
+        return [own, *(other.receive() for other in self._others)]
+
+    def _merged(self, infos: Sequence[Info]) -> Info:
+        """The ``info`` of all rows: arrays are put end to end, with zeros, or None, for parts that lack a key."""
+        merged: Info = {}
+        for key in dict.fromkeys(key for info in infos for key in info):
+            parts: list[Any] = [info.get(key) for info in infos]
+            first = next(part for part in parts if part is not None)
+            if isinstance(first, dict):
+                merged[key] = self._merged([part or {} for part in parts])
+            elif all(part is not None for part in parts):
+                merged[key] = np.concatenate(parts)
+            else:
+                shape = (self.num_envs, *first.shape[1:])
+                whole = np.full(shape, None) if first.dtype == object else np.zeros(shape, first.dtype)
+                for rows, part in zip(self._slices, parts, strict=True):
+                    if part is not None:
+                        whole[rows] = part
+                merged[key] = whole
+        return merged
+
+
+class _OtherProcess:
+    """The rows of a vector environment that another process steps.
+
+    Args:
+        data: the pickled :class:`EnvironmentSource`.
+        num_envs: the number of its rows.
+    """
+
+    def __init__(self, data: bytes, num_envs: int) -> None:
+        self._pool = pool_of(ON_DEMAND)
+        self._connection, theirs = Pipe()
+        try:
+            self._served: Future[None] = self._pool.submit(call_in_worker, _serve, theirs, data, num_envs)
+        except BrokenExecutor as error:
+            raise self._died() from error
+        self._theirs: Connection | None = theirs  # open until the other process has it
+
+    def send(self, message: object) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # receive says why
+            self._connection.send(message)
+
+    def receive(self) -> Any:
+        """The answer to the last message, and first of all that the environments are made."""
+        try:
+            if self._theirs is not None:
+                while not self._connection.poll(0.1):
+                    if self._served.done():
+                        raise EOFError
+                self._theirs.close()
+                self._theirs = None
+            return self._connection.recv()
+        except (EOFError, ConnectionResetError):
+            try:
+                self._served.result()  # raises what the environment raised
+            except BrokenExecutor as error:
+                raise self._died() from error
+            raise
+
+    def close(self) -> None:
+        """Tell the process to close its environments; it stays for others."""
+        for end in (self._connection, self._theirs):
+            if end is not None:
+                end.close()
+        wait([self._served], CLOSE_SECONDS)
+
+    def _died(self) -> WorkerError:
+        discard(ON_DEMAND, self._pool)
+        return WorkerError("a process that steps environments died: out of memory, or killed")
+
+
+def _serve(connection: Connection, data: bytes, num_envs: int) -> None:
+    """Step environments in another process until its connection is closed."""
+    source: EnvironmentSource = loads(data)
+    with connection:
+        env = _rows(source, num_envs)
+        calls: dict[str, Callable[..., object]] = {"reset": env.reset, "step": env.step}
+        try:
+            connection.send(None)
+            for method, arguments in _messages(connection):
+                connection.send(calls[method](**arguments))
+        finally:
+            env.close()
+
+
+def _messages(connection: Connection) -> Iterator[tuple[str, dict[str, object]]]:
+    with suppress(EOFError, ConnectionResetError):
+        while True:
+            yield connection.recv()
