@@ -2,8 +2,9 @@
 
 Cells that differ in their seed and their budget alone are of one kind and cost about the same. The sample is a share
 of the cells of every kind, at least one, spread over the plan; their rows are kept, so it costs nothing that the plan
-would not. The seconds of the plan are those of the sample's mean cell, kind by kind, with a 95% interval from the
-spread within kinds of which it has two cells or more.
+would not. Of adversaries that are trained the sample is a share of the steps of one training. The seconds of the plan
+are those of the sample's mean cell, kind by kind, with a 95% interval from the spread within kinds of which it has two
+cells or more.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import io
 import math
 import resource
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from rich import box
@@ -26,10 +29,15 @@ from rich.table import Table
 from adv_wrappers.campaign.expand import Expansion, PlanCell, expand
 from adv_wrappers.campaign.plan import Plan
 from adv_wrappers.campaign.play_cell import CellPlayer
+from adv_wrappers.campaign.recipe import AttackRecipe
+from adv_wrappers.campaign.run import cells_of
 from adv_wrappers.campaign.store import Store
+from adv_wrappers.campaign.suites import ADVERSARIES, entry_named
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.statistics import t_quantile
+from adv_wrappers.training.training_folder import read_record
 from adv_wrappers.utils.numbers import check_number
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim
 
 SHARE = 0.05  # of the cells of every kind that is played
@@ -139,7 +147,7 @@ def estimate(
     """
     check_number("share", share, 0, 1, above=True)
     began = time.perf_counter()
-    cells = (plan if isinstance(plan, Expansion) else expand(plan, victims)).cells
+    cells = cells_of(plan if isinstance(plan, Expansion) else expand(plan, victims), store)
     done = store.done(cell.key for cell in cells)
     kinds: dict[tuple[str, ...], list[PlanCell]] = collections.defaultdict(list)
     for cell in cells:
@@ -148,6 +156,9 @@ def estimate(
     found: list[KindCost] = []
     with closing(CellPlayer(victims)) as player:
         for of_kind in kinds.values():
+            if of_kind[0].recipe is not None and of_kind[0].recipe.entry in ADVERSARIES:
+                found += learned_costs(of_kind, player, share)
+                continue
             count = max(int(share * len(of_kind)), 1)
             places = np.unique(np.linspace(0, len(of_kind) - 1, count + 2)[1:-1].round().astype(int))
             seconds = [_play(player, store, of_kind[place]) for place in places]
@@ -155,6 +166,58 @@ def estimate(
             spread = float(np.std(seconds, ddof=1)) if len(seconds) > 1 else None
             found.append(KindCost(name, len(of_kind) - len(seconds), float(np.mean(seconds)), spread, len(seconds)))
     return PlanCost(tuple(found), len(done), time.perf_counter() - began, _peak_bytes())
+
+
+def learned_costs(cells: Sequence[PlanCell], player: CellPlayer, share: float) -> list[KindCost]:
+    """What adversaries that learn cost: their trainings, and the cells of one kind that are played under them.
+
+    A share of the steps of one training is taken, and thrown away, since a training that is resumed draws other
+    numbers; it ends with one checkpoint. The adversary is weak then and episodes are long, so both what checkpoints
+    cost and what a cell costs are rather too much than too little.
+
+    Args:
+        cells: of one kind.
+        player: loads their victim.
+        share: of the steps.
+    """
+    cell, recipe, setting = cells[0], recipe_of(cells[0]), player.setting(cells[0])
+    missing = set[Path]()
+    for one in cells:
+        folder = recipe_of(one).folder(Path(one.trainings or ""), player.setting(one))
+        if one.trainings is None or min(steps_in(folder), default=0) < recipe.steps:
+            missing.add(folder)
+    checks = int(str(recipe.training.get("checks", 10)))
+
+    def train(steps: int, **training: int) -> tuple[float, float, list[int]]:
+        """Seconds by the wall, and without the checkpoint, and the steps of every training, of one or two forms."""
+        how = replace(setting, steps=steps, training={**recipe.training, "checks": 1, **training})
+        with tempfile.TemporaryDirectory() as folder, one_thread():
+            began = time.perf_counter()
+            entry_named(recipe.entry).attack(replace(how, out=Path(folder)))
+            spent = time.perf_counter() - began
+            seconds = [read_record(path.parent)[-1]["seconds"] for path in Path(folder).rglob("state.json")]
+            return spent, sum(seconds), steps_in(Path(folder))
+
+    train(1, episodes=1)  # imports, which the first training of a process waits for
+    spent, training, steps = train(max(int(share * recipe.steps), 1))
+    checkpoint = (spent - training) / len(steps)
+    whole = len(steps) * (recipe.steps * training / sum(steps) + checks * checkpoint)
+    name = f"{cell.victim} on {cell.env}, {recipe.entry}"
+    return [
+        KindCost(f"{name}: training", len(missing), whole, None, 0),
+        KindCost(name, len(cells), checkpoint * math.ceil(cell.episodes / cell.num_envs), None, 0),
+    ]
+
+
+def recipe_of(cell: PlanCell) -> AttackRecipe:
+    """The recipe of a cell that has one."""
+    assert cell.recipe is not None
+    return cell.recipe
+
+
+def steps_in(folder: Path) -> list[int]:
+    """The steps of every training of an adversary in a folder."""
+    return [int(read_record(path.parent)[-1]["steps"]) for path in sorted(folder.rglob("state.json"))]
 
 
 def _play(player: CellPlayer, store: Store, cell: PlanCell) -> float:

@@ -6,6 +6,7 @@ the same row. Everything is checked here, before anything is played.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from contextlib import closing
@@ -13,7 +14,9 @@ from dataclasses import asdict, dataclass, field
 
 from adv_wrappers.campaign.entries import AttackSetting
 from adv_wrappers.campaign.plan import Grid, Plan, Threat
-from adv_wrappers.campaign.suites import entries_that_apply
+from adv_wrappers.campaign.recipe import AttackRecipe, budget_of
+from adv_wrappers.campaign.suites import SUITES, entries_that_apply
+from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import MakeFunction
@@ -21,11 +24,11 @@ from adv_wrappers.evaluation.prepared import PreparedEvaluation, default_num_env
 from adv_wrappers.evaluation.resume import row_key
 from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack, json_form
-from adv_wrappers.presets import as_threat, parse_threat
+from adv_wrappers.presets import as_threat
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import Victim, environment_of, load_victim
 
-_SEARCHED = "it is searched for the episodes that are played: run_suite has it"
+_UNTIMED = "it is searched for attacks at every step: a grid without timings has it"
 CLEAN = ThreatStack("none", (), False)
 
 
@@ -37,9 +40,11 @@ class PlanCell:
         key: what the row is known by.
         victim, select, device: the agent.
         env, env_kwargs, make: the environment.
-        threat: None for the run without one; else a text, a dictionary or a list of these.
+        threat: None for the run without one, and where there is a recipe; else a text, a dictionary or a list of these.
+        recipe: of an attack that is made where the cell is played, or None.
         name: the text of the threat.
         seed, episodes, num_envs, quantize, measure, best_of, by: as for :func:`adv_wrappers.evaluate`.
+        trainings: the folder where attacks that are trained are kept; None is one that ends with the process.
     """
 
     key: str
@@ -50,6 +55,7 @@ class PlanCell:
     env_kwargs: Mapping[str, JSON] | None
     make: str | None
     threat: Threat | None
+    recipe: AttackRecipe | None
     name: str
     seed: int
     episodes: int
@@ -58,12 +64,14 @@ class PlanCell:
     measure: str | None
     best_of: int
     by: str
+    trainings: str | None = None
 
     @property
     def kind(self) -> tuple[str, ...]:
         """Cells of one kind cost about the same: they differ in their seeds, and in the radius of a budget."""
-        drop = {"key", "seed", "threat", "name"}
+        drop = {"key", "seed", "threat", "name", "trainings"}
         given = {name: value for name, value in asdict(self).items() if name not in drop}
+        given["recipe"] = None if self.recipe is None else {**given["recipe"], "budget": None}
         return self.name.partition(":")[0], json.dumps(given, sort_keys=True)
 
     def __str__(self) -> str:
@@ -105,12 +113,12 @@ def expand(plan: Plan, victims: Mapping[str, Victim] | None = None) -> Expansion
     for grid in plan.grids:
         found, reasons = _GridExpansion(grid, victims or {}).cells()
         for cell in found:
-            if cell.threat is not None and cell.key in known:  # grids may share the runs without a threat
+            if cell.name != CLEAN.name and cell.key in known:  # grids may share the runs without a threat
                 raise ValueRangeError(f"two cells of one key: {known[cell.key]} and {cell}")
             known.setdefault(cell.key, cell)
         left_out |= reasons
     cells = known.values()
-    if not any(cell.threat is not None for cell in cells) and any(grid.threats or grid.suite for grid in plan.grids):
+    if all(cell.name == CLEAN.name for cell in cells) and any(grid.threats or grid.suite for grid in plan.grids):
         reasons_ = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise ThreatError(f"no cell of the plan applies: {reasons_}")
     return Expansion(tuple(cells), left_out)
@@ -155,20 +163,23 @@ class _GridExpansion:
             asked = grid.num_envs or default_num_envs(victim)
             width = used_num_envs(asked, grid.episodes, [1, integer("best_of", grid.best_of, 1)])
             for threat in [*self.stacks, *self._of_suite(name, victim, environment)]:
-                try:
-                    stack = prepared.stacks[0] if threat is None else as_threat_stack(threat, victim)
-                    prepared.player.prepare([stack], grid.quantize)
-                except (SpaceError, VictimError) as error:
-                    self.left_out[f"{name} on {env}, {threat}"] = str(error)
-                    continue
-                layers = [json_form(layer) for layer in stack.layers]
-                draws = grid.best_of if stack.layers else 1
+                if isinstance(threat, AttackRecipe):
+                    recipe, text, layers = threat, threat.name, [threat.identity]
+                else:
+                    try:
+                        stack = prepared.stacks[0] if threat is None else as_threat_stack(threat, victim)
+                        prepared.player.prepare([stack], grid.quantize)
+                    except (SpaceError, VictimError) as error:
+                        self.left_out[f"{name} on {env}, {threat}"] = str(error)
+                        continue
+                    recipe, text, layers = None, stack.name, [json_form(layer) for layer in stack.layers]
+                draws = grid.best_of if layers else 1
                 for seed in grid.seeds:
                     about = {**prepared.about, "seed": seed, "num_envs": width}
                     about["episode_seeds"] = draw_seeds(seed, grid.episodes)
                     key = row_key(about, layers, draws, prepared.sampled)
                     if key is None:
-                        raise ThreatError(f"{stack.name} has no JSON form, which a plan needs")
+                        raise ThreatError(f"{text} has no JSON form, which a plan needs")
                     made.append(
                         PlanCell(
                             key=key,
@@ -178,8 +189,9 @@ class _GridExpansion:
                             env=env,
                             env_kwargs=kwargs,
                             make=make,
-                            threat=threat,
-                            name=stack.name,
+                            threat=None if isinstance(threat, AttackRecipe) else threat,
+                            recipe=recipe,
+                            name=text,
                             seed=seed,
                             episodes=grid.episodes,
                             num_envs=asked,
@@ -191,22 +203,37 @@ class _GridExpansion:
                     )
         return sorted(made, key=lambda cell: grid.seeds.index(cell.seed))
 
-    def _of_suite(self, name: str, victim: Victim, environment: str | Mapping[str, JSON]) -> list[Threat]:
-        """The dictionaries of the entries of the grid's suite that apply, under each budget and timing."""
-        grid, found = self.grid, dict[str, Threat]()
+    def _of_suite(
+        self, name: str, victim: Victim, environment: str | Mapping[str, JSON]
+    ) -> list[Threat | AttackRecipe]:
+        """The entries of the grid's suite that apply, under each budget and timing.
+
+        They are dictionaries, or recipes of those that are trained, or searched for the episodes that are played.
+        """
+        grid, found = self.grid, dict[str, Threat | AttackRecipe]()
         env, kwargs, make = environment_parts(environment)
         for budget in (grid.budgets or (None,)) if grid.suite is not None else ():
             setting = AttackSetting(
-                victim, env, None if budget is None else parse_threat(f"noise:{budget}").budget, env_kwargs=kwargs,
-                make=made_by(make), quantize=grid.quantize,
+                victim, env, budget_of(budget), env_kwargs=kwargs, make=made_by(make), quantize=grid.quantize,
+                train=grid.train, steps=grid.steps, training=grid.training, num_envs=grid.num_envs,
             )  # fmt: skip
             entries, reasons = entries_that_apply(grid.suite or (), setting)
-            reasons |= {entry.name: _SEARCHED for entry in entries if entry.per_episodes}
+            if grid.timings:
+                reasons |= {entry.name: _UNTIMED for entry in entries if entry.per_episodes}
+                entries = tuple(entry for entry in entries if not entry.per_episodes)
             self.left_out |= {f"{name} on {env}, {entry}": reason for entry, reason in reasons.items()}
-            for entry in entries:
-                for timing in (grid.timings or (None,)) if not entry.per_episodes else ():
+            for entry, timing in itertools.product(entries, grid.timings or (None,)):
+                made: Threat | AttackRecipe
+                own = None if entry in SUITES["action"] and setting.within("action") == Valid() else budget
+                if entry.trains(setting):
+                    training = (grid.steps, grid.training_seed, grid.training, grid.num_envs)
+                    made = AttackRecipe(entry.name, own, timing, True, *training)
+                elif entry.per_episodes:
+                    made = AttackRecipe(entry.name, own, timing)
+                else:
                     made = as_threat(entry.attack(setting).threat, when=timing).to_dict()
-                    found.setdefault(json.dumps(made, sort_keys=True), made)  # entries with a budget of their own
+                known = made.identity if isinstance(made, AttackRecipe) else made
+                found.setdefault(json.dumps(known, sort_keys=True), made)  # entries with a budget of their own
         return list(found.values())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
 from adv_wrappers.core.types import JSON
@@ -40,8 +40,11 @@ class Grid:
         budgets: arguments such as ``"eps=0.1,scale=victim"``, each given to every threat that has no budget of its own.
         timings: texts such as ``"bernoulli(0.5)"``, each given to every threat that has no timing of its own; none is
             at every step.
-        suite: the name of a suite, such as ``"everything"``, whose entries are threats as well, under each of the
-            budgets; those that are trained, or searched for the very episodes that are played, are left out.
+        suite: the name of a suite, such as ``"everything"``, or names of entries of suites, which are threats as well,
+            under each of the budgets.
+        train: whether entries of the suite that are trained, for minutes to hours each, are not left out. Each is
+            trained once for all seeds, by the first cell that needs it.
+        steps, training, training_seed: as ``steps``, ``training`` and ``seed`` of :class:`AttackSetting`.
         seeds: of the evaluations.
         episodes, num_envs, quantize, measure, best_of, by: as for :func:`adv_wrappers.evaluate`.
         select, device: as for :func:`adv_wrappers.load_victim`.
@@ -52,7 +55,11 @@ class Grid:
     threats: tuple[Threat, ...] = ()
     budgets: tuple[str, ...] = ()
     timings: tuple[str, ...] = ()
-    suite: str | None = None
+    suite: str | tuple[str, ...] | None = None
+    train: bool = False
+    steps: int = 100_000
+    training: Mapping[str, JSON] = field(default_factory=dict)
+    training_seed: int = 1
     seeds: tuple[int, ...] = (0,)
     episodes: int = 10
     num_envs: int | None = None
@@ -75,7 +82,12 @@ class Grid:
             if wrong := [item for item in getattr(self, name) if not isinstance(item, str)]:
                 raise ValueRangeError(f"{name} of a plan are texts, got {wrong[0]!r:.80}")
         object.__setattr__(self, "seeds", tuple(integer("seed of a plan", seed, 0) for seed in self.seeds))
-        integer("episodes of a plan", self.episodes, 1)
+        for name, least in (("episodes", 1), ("steps", 1), ("training_seed", 0)):
+            integer(f"{name} of a plan", getattr(self, name), least)
+        if not isinstance(self.train, bool) or not isinstance(self.training, Mapping):
+            raise ValueRangeError("train of a plan is true or false, and training a table of arguments")
+        if isinstance(self.suite, list):
+            object.__setattr__(self, "suite", tuple(self.suite))
         for name in _LISTS:
             texts = [json.dumps(item, sort_keys=True, default=repr) for item in getattr(self, name)]
             if double := [text for text in texts if texts.count(text) > 1]:
@@ -93,6 +105,9 @@ class Grid:
             for budget, timing in itertools.product(budgets, timings):
                 made = [_completed(part, budget, timing) for part in parts]
                 yield " + ".join(made) if all(isinstance(part, str) for part in made) else made  # type: ignore[arg-type]
+
+
+_DEFAULTS = Grid(("none",))
 
 
 def _needs_budget(part: str | Mapping[str, JSON]) -> bool:
@@ -146,7 +161,8 @@ class Plan:
         grids = []
         for grid in self.grids:
             values = {f.name: getattr(grid, f.name) for f in fields(Grid)}
-            chosen = [f.name for f in fields(Grid) if f.default is MISSING or values[f.name] != f.default]
+            missing = [f.name for f in fields(Grid) if f.default is MISSING and f.default_factory is MISSING]
+            chosen = [name for name in values if name in missing or values[name] != getattr(_DEFAULTS, name)]
             grids.append(json.loads(json.dumps({name: values[name] for name in chosen})))
         return {"grids": grids}
 

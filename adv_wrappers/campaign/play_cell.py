@@ -8,16 +8,18 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from pickle import loads
 from typing import Protocol
 
+from adv_wrappers.campaign.entries import AttackSetting
 from adv_wrappers.campaign.expand import CLEAN, PlanCell, load_of_plan, made_by
 from adv_wrappers.campaign.store import PlayedCell, process_name
 from adv_wrappers.errors import WorkerError
 from adv_wrappers.evaluation.pool import EpisodePlayer, PlayerSetup
 from adv_wrappers.evaluation.prepared import PreparedEvaluation, used_num_envs
-from adv_wrappers.evaluation.threat_stacks import as_threat_stack
+from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
 from adv_wrappers.utils.processes import discard, pickled, pool_of
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim
@@ -36,6 +38,7 @@ class CellPlayer:
     def __init__(self, victims: Mapping[str, Victim] | None = None) -> None:
         self._given, self._loaded = dict(victims or {}), dict[tuple[str, str | None, str], Victim]()
         self._player: tuple[tuple[object, ...], EpisodePlayer] | None = None
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None  # for trainings that no folder is given for
 
     def play(self, cell: PlanCell) -> PlayedCell:
         """A cell's row, or the error that it ended with."""
@@ -46,7 +49,7 @@ class CellPlayer:
                 prepared = self.open(cell)
                 about, row = prepared.about, prepared.play(0)
         except Exception as error:  # whatever a user's environment or network may raise: the other cells go on
-            self.close()
+            self._close_environments()
             said = f"{type(error).__name__}: {error}"
         worker = process_name().rpartition(":")[0]
         return PlayedCell(cell.key, str(cell), about, row, said, time.perf_counter() - began, worker)
@@ -64,11 +67,11 @@ class CellPlayer:
     def open(self, cell: PlanCell) -> PreparedEvaluation:
         """A cell that is ready to be played; raises whatever is wrong with it."""
         victim, make = self._victim(cell), made_by(cell.make)
-        stack = CLEAN if cell.threat is None else as_threat_stack(cell.threat, victim)
+        stack = self._stack(cell, victim)
         width = used_num_envs(cell.num_envs, cell.episodes, [1, cell.best_of])
         place = (victim, cell.env, repr(cell.env_kwargs), cell.make, width)
         if self._player is None or self._player[0] != place:
-            self.close()
+            self._close_environments()
             setup = PlayerSetup(victim, cell.env, cell.env_kwargs, make, (), width, cell.quantize)
             self._player = (place, EpisodePlayer(setup))
         return PreparedEvaluation(
@@ -77,11 +80,37 @@ class CellPlayer:
             player=self._player[1],
         )  # fmt: skip
 
-    def close(self) -> None:
-        """Close the environments."""
+    def _stack(self, cell: PlanCell, victim: Victim) -> ThreatStack:
+        """The threats of a cell; what is trained, or searched for its episodes, is made now."""
+        recipe = cell.recipe
+        if recipe is None:
+            return CLEAN if cell.threat is None else as_threat_stack(cell.threat, victim)
+        setting = self.setting(cell)
+        if recipe.trained:
+            if cell.trainings is None and self._temporary is None:
+                self._temporary = tempfile.TemporaryDirectory()
+            folder = Path(cell.trainings or self._temporary.name)  # type: ignore[union-attr]
+            setting = replace(setting, out=recipe.folder(folder, setting))
+        return replace(as_threat_stack(recipe.threat(setting), victim), name=cell.name)
+
+    def setting(self, cell: PlanCell) -> AttackSetting:
+        """What the attack of a cell with a recipe is made for."""
+        assert cell.recipe is not None
+        return cell.recipe.setting(
+            self._victim(cell), cell.env, cell.env_kwargs, made_by(cell.make), cell.quantize, cell.episodes, cell.seed
+        )
+
+    def _close_environments(self) -> None:
         if self._player is not None:
             self._player[1].close()
             self._player = None
+
+    def close(self) -> None:
+        """Close the environments, and remove what was trained for cells without a folder."""
+        self._close_environments()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
 
 
 class CellWorkers(Protocol):

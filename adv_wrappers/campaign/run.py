@@ -6,7 +6,7 @@ import collections
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from adv_wrappers.campaign.expand import Expansion, PlanCell, expand
 from adv_wrappers.campaign.plan import Plan
@@ -82,6 +82,12 @@ def run(
         return _Run(cells, store, opened, progress, began).play()
 
 
+def cells_of(cells: Expansion, store: Store) -> list[PlanCell]:
+    """The cells, with the store's folder for what they train."""
+    folder = store.trainings
+    return [cell if cell.recipe is None else replace(cell, trainings=folder) for cell in cells.cells]
+
+
 class _Run:
     """One call of :func:`run`."""
 
@@ -90,7 +96,7 @@ class _Run:
     ) -> None:
         self.cells, self.store, self.workers, self.progress, self.began = cells, store, workers, progress, began
         done = store.done(cell.key for cell in cells.cells)
-        self.waiting = collections.deque(cell for cell in cells.cells if cell.key not in done)
+        self.waiting = collections.deque(cell for cell in cells_of(cells, store) if cell.key not in done)
         self.claimed: collections.deque[PlanCell] = collections.deque()
         self.known, self.played, self.under_way = len(done), 0, 0
         self.failed: dict[str, str] = {}

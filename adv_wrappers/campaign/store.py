@@ -178,6 +178,11 @@ class Store:
                         "UPDATE claims SET heartbeat = ? WHERE owner = ?", (time.time(), self.owner)
                     )  # fmt: skip
 
+    @property
+    def trainings(self) -> str | None:
+        """The folder beside the file where attacks that cells train are kept; None for a store in memory."""
+        return None if self._own_memory else str(self.path.absolute().with_name(f"{self.path.name}.trainings"))
+
     def claim(self, keys: Sequence[str]) -> list[str]:
         """Those of the keys that have no row, and that no other living process has claimed; they are claimed now."""
         now, found = time.time(), []
@@ -329,14 +334,17 @@ def _warnings(report: Report) -> list[str]:
     ref = report.victim["ref"]
     try:
         victim = load_victim(ref, select=report.victim["select"])
-        stacks = [
-            ThreatStack(row["threat"], tuple(map(ThreatModel.from_dict, row["layers"])), row["transfer"])
-            for row in report.threats
-        ]
-        outcomes = [outcome_of(stack, row) for stack, row in zip(stacks, report.threats, strict=True)]
-        return find_warnings(outcomes, victim, report.env["id"], seeds=report.episode_seeds)
     except AdvWrappersError as error:
-        return [f"nothing was checked, as {ref} or a threat cannot be loaded: {error}"]
+        return [f"nothing was checked, as {ref} cannot be loaded: {error}"]
+    outcomes, left_out = [], []
+    for row in report.threats:
+        try:
+            layers = tuple(map(ThreatModel.from_dict, row["layers"]))
+        except AdvWrappersError as error:  # such as one that was searched for these very episodes
+            left_out.append(f"{row['threat']} was not checked, as it cannot be loaded: {error}")
+            continue
+        outcomes.append(outcome_of(ThreatStack(row["threat"], layers, row["transfer"]), row))
+    return [*find_warnings(outcomes, victim, report.env["id"], seeds=report.episode_seeds), *left_out]
 
 
 @contextlib.contextmanager

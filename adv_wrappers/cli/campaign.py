@@ -54,7 +54,10 @@ def run_(
     cells = expand(Plan.load(plan))
     for name, reason in cells.left_out.items():
         click.echo(f"left out: {name}: {reason}")
+    trained = sorted({cell.recipe.entry for cell in cells.cells if cell.recipe is not None and cell.recipe.trained})
     with Store(store) as opened, rows_of_store(opened, cells):
+        if trained:
+            click.echo(f"trains {', '.join(trained)}, for minutes to hours each, and keeps them in {opened.trainings}")
         if dry_run:
             cost = estimate(cells, opened, share)
             make_console().print(cost.table())

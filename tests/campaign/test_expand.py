@@ -63,6 +63,8 @@ def test_a_suite_has_a_cell_for_every_entry_that_applies():
     names = [cell.name for cell in found.cells]
     assert len(names) == len({*names}) == 1 + 2 * 9 and "min-q:eps=0.2,when=every(2)" in names
     assert {name.rpartition(", ")[2] for name in found.left_out} >= {"sa-rl", "pa-ad", "robust-sarsa", "beam"}
+    found = expand(Plan.of(victims=[DQN], suite="standard", budgets=["eps=0.1"]))
+    assert [cell.name for cell in found.cells if cell.recipe is not None] == ["beam:eps=0.1"]
     daylight = expand(Plan.of(victims=["zoo:pong-ppo"], suite="daylight", budgets=["eps=1", "eps=2"]))
     assert len(daylight.cells) > 5  # under budgets of their own, so once each
     with pytest.raises(ThreatError, match="nonsense"):
