@@ -14,6 +14,10 @@ end. Every row must be there once, and equal to that of a run that nobody killed
 ``load``: ten thousand cells of one episode of five steps. What a cell costs beyond its play is the wall clock of the
 run and of the expansion less the seconds of the rows, and memory is that of the process after every tenth of the plan.
 What the process that writes the store spends on a cell that others play is its processor time, over a tenth as many.
+
+``cost``: three plans, one with a training, are estimated from a sample of at most one cell in 25 of every kind, and
+then run by this process. What was predicted for the cells that were left is compared with what they took, and the
+sample with the two together.
 """
 
 from __future__ import annotations
@@ -38,10 +42,11 @@ from timing import command, machine, save, table, write
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, Store, expand, run
 from adv_wrappers.campaign.cluster import RayActors
+from adv_wrappers.campaign.cost import estimate
 from adv_wrappers.campaign.expand import Expansion
 from adv_wrappers.utils.processes import warm_pool
 
-PARTS = ("equal", "workers", "kills", "load")
+PARTS = ("equal", "workers", "kills", "load", "cost")
 SEEDS = (0, 1, 2)
 EVALUATIONS: dict[str, dict[str, Any]] = {
     "MaxDiff-10 on Hopper": {
@@ -52,6 +57,23 @@ EVALUATIONS: dict[str, dict[str, Any]] = {
         "victim": "zoo:pong-ppo", "env": "PongNoFrameskip-v4", "threats": "pgd:eps=1,steps=10", "episodes": 16,
     },
 }  # fmt: skip
+COSTS = {
+    "CartPole": Plan.of(
+        victims=["zoo:cartpole-dqn", "zoo:cartpole-radial-dqn"],
+        threats=["noise", "pgd", "max-diff", "min-q"],
+        budgets=["eps=0.1", "eps=0.2"],
+        seeds=range(25),
+    ),
+    "Hopper with training": Plan.of(
+        victims=["zoo:hopper-ppo"],
+        suite=["noise", "max-diff", "pa-ad"],
+        budgets=["eps=0.075,scale=victim"],
+        train=True,
+        steps=500_000,
+        seeds=range(25),
+    ),
+    "Pong": Plan.of(victims=["zoo:pong-ppo"], threats=["noise:eps=1", "fgsm:eps=1"], seeds=range(25), episodes=1),
+}
 
 
 def plan_of(cells: int, episodes: int = 2) -> Plan:
@@ -200,6 +222,21 @@ def load(cells: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def cost(names: list[str]) -> dict[str, Any]:
+    """Of each plan, the predicted seconds and those that it took."""
+    found = {}
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "rows.db") as store:
+            sample, known = timed(functools.partial(estimate, COSTS[name], store, 0.04))
+            taken, summary = timed(functools.partial(run, COSTS[name], store))
+        if summary.failed:
+            raise SystemExit(f"{name}: {summary.failed}")
+        found[name] = {"cells": known.cells, "predicted": known.seconds, "interval": known.interval, "taken": taken,
+                       "sample": sample, "kinds": str(known).splitlines()}  # fmt: skip
+        print(name, found[name]["predicted"], taken, sample, flush=True)
+    return found
+
+
 def _ratios(seconds: dict[Any, list[float]]) -> dict[Any, float]:
     """Of each, the median over rounds of how many times as fast as the first it was."""
     first = next(iter(seconds))
@@ -243,6 +280,15 @@ def markdown(data: dict[str, Any]) -> str:
             f"{', '.join(f'{kib / 1024:.1f}' for kib in memory)}. The process that writes the store spends on a cell "
             f"that is played by {own}."
         )
+    if found := data.get("cost"):
+        body = [
+            [name, str(of["cells"]), f"{of['predicted']:.0f} ({of['interval'][0]:.0f} to {of['interval'][1]:.0f})",
+             f"{of['taken']:.0f}", f"{of['predicted'] / of['taken']:.2f}", f"{of['sample']:.1f}",
+             f"{of['sample'] / (of['sample'] + of['taken']):.1%}"]
+            for name, of in found.items()
+        ]  # fmt: skip
+        head = ["plan", "cells left", "seconds predicted", "taken", "predicted / taken", "the sample's", "of all"]
+        parts.append("## Cost\n\n" + table(head, body))
     return "\n\n".join(parts) + "\n"
 
 
@@ -256,14 +302,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0, help="of the moments of kills")
     parser.add_argument("--evaluations", nargs="+", choices=EVALUATIONS, default=list(EVALUATIONS))
+    parser.add_argument("--plans", nargs="+", choices=COSTS, default=list(COSTS), help="of cost")
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     given = parser.parse_args()
     known = given.out / "campaign.json"
     data = json.loads(known.read_text(encoding="utf-8")) if known.exists() else {}
     measures: dict[str, Callable[[], Any]] = {
         "equal": lambda: equal(given.cells, given.rounds), "load": lambda: load(given.tiny),
-        "workers": lambda: workers(given.rounds, given.evaluations),
+        "workers": lambda: {**data.get("workers", {}), **workers(given.rounds, given.evaluations)},
         "kills": lambda: kills(given.cells, given.kills, given.seed),
+        "cost": lambda: {**data.get("cost", {}), **cost(given.plans)},
     }  # fmt: skip
     for name in PARTS:
         if name in given.only:

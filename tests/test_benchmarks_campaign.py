@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adv_wrappers.campaign import Store, expand, run
+from adv_wrappers.campaign import Plan, Store, expand, run
 from tests.processes import python
 
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "campaign.py"
@@ -45,3 +45,12 @@ def test_a_small_load_makes_a_page(tmp_path):
     assert data["load"]["cells"] == 20 and len(data["load"]["KiB after each tenth"]) == 10
     assert f"20 cells: {data['load']['ms beyond the play']:.2f} ms a cell beyond its play" in page
     assert str(tmp_path) not in page and "two Ray actors" in page
+
+
+def test_a_prediction_is_compared_with_what_a_plan_took(script, monkeypatch):
+    plan = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise:eps=0.1"], seeds=range(3), episodes=1)
+    monkeypatch.setattr(script, "COSTS", {"tiny": plan})
+    found = script.cost(["tiny"])
+    assert found["tiny"]["cells"] == 4 and min(found["tiny"][name] for name in ("predicted", "taken", "sample")) > 0
+    page = script.markdown({"commands": {}, "machine": "here", "cost": found})
+    assert f"| {found['tiny']['predicted'] / found['tiny']['taken']:.2f} |" in page
