@@ -127,7 +127,7 @@ class Agent:
         budget = f"eps={ENVS[self.env][1]},scale=victim"
         threats = [f"{text}{',' if ':' in text else ':'}{budget}" for text in UNTRAINED]
         threats += [text for _, text in self.learned()]
-        return Plan.of(victims=[self.ref], threats=threats, episodes=episodes, num_envs=25)
+        return Plan.of(victims=[self.ref], threats=threats, episodes=episodes, num_envs=episodes)
 
     def learned(self) -> Iterator[tuple[str, str]]:
         """Name and text of the attacks that were trained to their end."""
