@@ -8,6 +8,7 @@ have other keys.
 
 from __future__ import annotations
 
+import collections
 import importlib
 import os
 from collections.abc import Mapping
@@ -68,8 +69,7 @@ class RayActors:
         except BaseException:
             self.close()
             raise
-        self._load = [0] * count  # cells that each has
-        self._running: dict[object, tuple[PlanCell, int]] = {}
+        self._running: dict[object, tuple[PlanCell, int]] = {}  # in the order in which they were handed over
         self._lost: list[PlanCell] = []
         self._deaths: dict[str, int] = {}
 
@@ -100,9 +100,9 @@ class RayActors:
 
     def submit(self, cell: PlanCell) -> None:
         """Hand a cell to the actor that has the fewest."""
-        i = min(range(len(self._actors)), key=self._load.__getitem__)
+        load = collections.Counter(actor for _, actor in self._running.values())
+        i = min(range(len(self._actors)), key=load.__getitem__)
         self._running[self._actors[i].play.remote(cell)] = (cell, i)  # type: ignore[attr-defined]
-        self._load[i] += 1
 
     def collect(self, seconds: float) -> list[PlayedCell]:
         """What has ended; the cells of an actor that is lost are played again, at most three times each."""
@@ -114,24 +114,32 @@ class RayActors:
         more = [ref for ref in self._running if ref not in done]
         done += self._ray.wait(more, num_returns=len(more), timeout=0)[0] if more else []
         found: list[PlayedCell] = []
-        dead: set[int] = set()
-        for ref in done:
-            cell, i = self._running.pop(ref)
-            self._load[i] -= 1
+        for ref in [ref for ref in self._running if ref in {*done}]:
+            if ref not in self._running:  # another cell of its actor came first
+                continue
+            cell, i = self._running[ref]
             try:
-                found.append(self._ray.get(ref))
+                played = self._ray.get(ref)
             except self._ray.exceptions.RayActorError as error:
-                dead.add(i)
-                self._deaths[cell.key] = self._deaths.get(cell.key, 0) + 1
-                if self._deaths[cell.key] < MOST_TRIES:
-                    self._lost.append(cell)
-                else:
-                    found.append(failed(cell, WorkerError(f"its actor was lost {MOST_TRIES} times: {error}")))
+                found += self._replace(i, error)
+                continue
             except Exception as error:  # what cannot be sent back
-                found.append(failed(cell, WorkerError(f"{type(error).__name__}: {error}")))
-        for i in dead:
-            self._actors[i] = self._new_actor()
+                played = failed(cell, WorkerError(f"{type(error).__name__}: {error}"))
+            del self._running[ref]
+            found.append(played)
         return found
+
+    def _replace(self, i: int, error: Exception) -> list[PlayedCell]:
+        """A new actor for one that is lost; the first of its cells was being played, the others were waiting."""
+        refs = [ref for ref, (_, actor) in self._running.items() if actor == i]
+        first, *waiting = [self._running.pop(ref)[0] for ref in refs]
+        self._actors[i] = self._new_actor()
+        self._lost += waiting
+        self._deaths[first.key] = self._deaths.get(first.key, 0) + 1
+        if self._deaths[first.key] >= MOST_TRIES:
+            return [failed(first, WorkerError(f"its actor was lost {MOST_TRIES} times: {error}"))]
+        self._lost.append(first)
+        return []
 
     def close(self) -> None:
         """End the actors, and a cluster that was started or connected to here."""
