@@ -17,11 +17,11 @@ from adv_wrappers.campaign.entries import NO_ACTION_BUDGET, NO_BUDGET, ONE_RUN, 
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.daylight.transform import Transform
-from adv_wrappers.errors import BudgetError, VictimError
+from adv_wrappers.errors import VictimError
 from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.threat_comparison import daylight_threats
-from adv_wrappers.evaluation.untrained_attacks import BEAM, SLOW, why_no_beam, why_threat_excluded
-from adv_wrappers.presets import parse_threat, read_text, threat
+from adv_wrappers.evaluation.untrained_attacks import BEAM, SLOW, check_no_budget, why_no_beam, why_threat_excluded
+from adv_wrappers.presets import parse_threat, threat
 from adv_wrappers.timing import Not, Pair, Strategic
 from adv_wrappers.victims.lower_bound import LowerBound
 from adv_wrappers.victims.victim import Victim
@@ -43,9 +43,7 @@ def text_entry(name: str, text: str | None = None, slow: bool = False, continuou
         BudgetError: for a text with a budget, which is the suite's.
     """
     text = name if text is None else text
-    given = [key for key in ("eps", "norm", "scale") if key in read_text(text)[1]]
-    if given:
-        raise BudgetError(f"the budget of a suite goes beside its attacks, not in them: {', '.join(given)} in {text!r}")
+    check_no_budget(text)
     parse_threat(text, within=Valid())  # raises for what cannot be read
     return Entry(name, partial(_why_no_text, text, slow, continuous), partial(_text_threat, text))
 

@@ -31,6 +31,7 @@ from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.evaluation.untrained_attacks import (
     BEAM,
     UNTRAINED,
+    check_no_budget,
     untrained_threat,
     why_no_beam,
     why_untrained_excluded,
@@ -95,10 +96,12 @@ class _Runner:
 
         Raises:
             ThreatError: for what cannot be understood, and for an attack on actions.
+            BudgetError: for a text with a budget.
         """
         if isinstance(item, ThreatModel):
             found = item
         else:
+            check_no_budget(item)
             found = untrained_threat(item, budget) if item in UNTRAINED else parse_threat(item, within=budget)
         if found.on != "observation":
             raise ThreatError(f"these certificates are for perturbed observations, and {item} perturbs the action")

@@ -8,10 +8,10 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
-from adv_wrappers.errors import SnapshotError, SpaceError, VictimError
+from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, VictimError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, check_searchable
 from adv_wrappers.evaluation.environments import EnvFactory
-from adv_wrappers.presets import layers_of, parse_threat
+from adv_wrappers.presets import layers_of, parse_threat, read_text
 from adv_wrappers.victims.gradients import need_gradient
 from adv_wrappers.victims.victim import Victim
 
@@ -29,6 +29,13 @@ SLOW = "on images it takes too long: evaluate it by itself"
 def untrained_threat(name: str, budget: Budget) -> ThreatModel:
     """The threat with this name of ``UNTRAINED``, under a budget."""
     return parse_threat(UNTRAINED[name], within=budget)
+
+
+def check_no_budget(text: str) -> None:
+    """Raise :class:`BudgetError` for the text of an attack with a budget, where that is given beside all attacks."""
+    given = [key for key in ("eps", "norm", "scale") if key in read_text(text)[1]]
+    if given:
+        raise BudgetError(f"the budget goes beside the attacks, not in them: {', '.join(given)} in {text!r}")
 
 
 def why_untrained_excluded(name: str, victim: Victim, budget: Budget, seen: Space, acted: Space) -> str | None:

@@ -72,7 +72,7 @@ def test_a_suite_of_ones_own():
         (["noise", "pgd", "noise"], ThreatError, "got noise twice"),
         ([adv.Noise()], ThreatError, "a suite holds entries, their names and texts"),
         (["nois"], ThreatError, "did you mean noise"),
-        (["noise:eps=0.1"], BudgetError, "goes beside its attacks, not in them: eps in 'noise:eps=0.1'"),
+        (["noise:eps=0.1"], BudgetError, "goes beside the attacks, not in them: eps in 'noise:eps=0.1'"),
         (["max-diff:stepz=3"], ThreatError, "not stepz"),
     ],
 )

@@ -12,7 +12,7 @@ import adv_wrappers as adv
 from adv_wrappers.certification import sandwich
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.certification.sandwich import certified_ranges
-from adv_wrappers.errors import CertificateError, SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.errors import BudgetError, CertificateError, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.rollout import draw_seeds
 from tests.certification.walks import Walk, walker
 
@@ -129,6 +129,7 @@ def test_without_a_search_there_is_no_lower_side(tmp_path):
         ({"budget_s": -1.0}, ValueRangeError, "budget_s must be .*-1"),
         ({"attacks": []}, ThreatError, "attacks must be a list of names or texts"),
         ({"attacks": "pgd"}, ThreatError, "attacks must be a list of names or texts.*pgd"),
+        ({"attacks": ["noise:eps=-1"]}, BudgetError, "the budget goes beside the attacks, not in them: eps"),
         ({"attacks": ["action-flip:p=0.1"]}, ThreatError, "for perturbed observations, and action-flip"),
         ({"victim": "zoo:hopper-ppo", "env": "Hopper-v5"}, SpaceError, "one discrete action"),
     ],
