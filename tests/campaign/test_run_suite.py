@@ -24,6 +24,7 @@ from adv_wrappers.evaluation.untrained_attacks import BEAM, untrained_threat, wh
 from adv_wrappers.training.train_critic import check_settings
 from adv_wrappers.training.training_folder import read_record
 from tests.evaluation.agents import Film, balancing, short, watcher
+from tests.evaluation.masked import saturated, straight_through
 from tests.training.test_train_one_critic import Toy, toy_victim
 
 pytest.importorskip("stable_baselines3")
@@ -646,3 +647,17 @@ def test_a_model_of_the_environment_is_planned_through(tmp_path):
     pendulum = adv.train_dynamics(toy_victim(), Toy, 200, hidden=(), num_envs=2)
     with pytest.raises(VictimError, match="the model takes observations"):
         standard(hopper, "Hopper-v5", 0.05, dynamics=pendulum, attacks=["model-based"])
+
+
+@pytest.mark.parametrize(
+    ("make", "flag"),
+    [
+        (saturated, "pgd:eps=0.2: zero gradients at 16 of 16"),
+        (straight_through, "square:eps=0.2 needs no gradient and"),
+    ],
+)
+def test_an_agent_whose_gradients_mislead_is_flagged_and_broken_without_them(make, flag):
+    found = run_suite("everything", make(), short, eps=0.2, attacks=("pgd", "max-diff", "square"), episodes=10)
+    left = {row["threat"]: row["mean_return"] for row in found.report.threats}
+    assert min(left["pgd"], left["max-diff"]) > 35 and left["square"] < 25 and found.worst["threat"] == "square"
+    assert any(said.startswith(flag) for said in found.warnings)
