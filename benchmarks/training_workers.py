@@ -36,19 +36,20 @@ ENV, VICTIM, EPS = "Hopper-v5", "zoo:hopper-ppo", 0.075
 
 
 def train(
-    steps: int, seed: int, workers: int, env_workers: int, checks: int = 10, episodes: int = 30
+    steps: int, seed: int, forms: int, workers: int, env_workers: int, checks: int = 10, episodes: int = 30
 ) -> dict[str, Any]:
-    """One training: its seconds, the hash of its adversary, and its record."""
+    """A training of one form or both: its seconds, the hash of its adversary, and its record."""
     with tempfile.TemporaryDirectory() as folder:
         wall, own = time.perf_counter(), time.process_time()
         learned = train_adversary(
             "pa-ad", ENV, VICTIM, EPS, steps, seed=seed, scale="victim", checks=checks, episodes=episodes, out=folder,
-            workers=workers, env_workers=env_workers,
+            workers=workers, env_workers=env_workers, form="both" if forms == 2 else None,
         )  # fmt: skip
         wall, own = time.perf_counter() - wall, time.process_time() - own
-        record = json.loads((Path(folder) / "state.json").read_text(encoding="utf-8"))["record"]
+        paths = sorted(Path(folder).rglob("state.json"))
+        record = [row for path in paths for row in json.loads(path.read_text(encoding="utf-8"))["record"]]
     return {
-        "workers": workers, "env_workers": env_workers, "wall": wall, "processor": own,
+        "forms": forms, "workers": workers, "env_workers": env_workers, "wall": wall, "processor": own,
         "training": record[-1]["seconds"], "sha256": learned.sha256, "record": record,
     }  # fmt: skip
 
@@ -61,22 +62,18 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 def markdown(rows: list[dict[str, Any]], steps: int, started: float, line: str) -> str:
     """The whole page."""
-    one, *_, last = rows
+    one, _, last, *_ = rows
+    base = {row["forms"]: row["wall"] for row in rows if row["workers"] == 1}
     share = 1 - one["training"] / one["processor"]
     header = [
-        "workers", "env_workers", "seconds on the wall", "processor seconds of the process that trains",
+        "forms", "workers", "env_workers", "seconds on the wall", "processor seconds of the process that trains",
         "of one process",
     ]  # fmt: skip
     body = [
-        [
-            row["workers"],
-            row["env_workers"],
-            f"{row['wall']:.1f}",
-            f"{row['processor']:.1f}",
-            f"{row['wall'] / one['wall']:.2f}",
-        ]
+        [*(row[name] for name in ("forms", "workers", "env_workers")), f"{row['wall']:.1f}", f"{row['processor']:.1f}",
+         f"{row['wall'] / base[row['forms']]:.2f}"]
         for row in rows
-    ]
+    ]  # fmt: skip
     figures = [["steps", "mean return", "std"]]
     figures += [[row["steps"], f"{row['mean_return']:.1f}", f"{row['std']:.1f}"] for row in last["record"]]
     return "\n\n".join([
@@ -86,12 +83,12 @@ def markdown(rows: list[dict[str, Any]], steps: int, started: float, line: str) 
         "## Time\n\n" + table(header, body),
         f"{steps} steps. Checkpoints were {share:.0%} of the processor time of one process. Starting a process took "
         f"{started:.1f} seconds.",
-        "## The checkpoints, the same of all\n\n" + table(figures[0], figures[1:]),
+        "## The checkpoints of one form, the same of all\n\n" + table(figures[0], figures[1:]),
     ]) + "\n"  # fmt: skip
 
 
 def main() -> None:
-    """Train three times, compare, and write the page."""
+    """Train, compare, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=500_000, help="of each training")
     parser.add_argument("--seed", type=int, default=0)
@@ -108,15 +105,16 @@ def main() -> None:
         pool.submit(os.getpid).result()
     started = time.perf_counter() - began
     rows = []
-    train(1, arguments.seed, 1, 2, 1, 1)  # torch's optimisers are imported, and the process for steps begins
-    for workers, env_workers in ((1, 1), (2, 1), (2, 2)):
-        row = train(arguments.steps, arguments.seed, workers, env_workers, arguments.checks, arguments.episodes)
+    train(1, arguments.seed, 2, 2, 2, 1, 1)  # torch's optimisers are imported, and processes begin
+    for how in ((1, 1, 1), (1, 2, 1), (1, 2, 2), (2, 1, 1), (2, 2, 1)):
+        row = train(arguments.steps, arguments.seed, *how, arguments.checks, arguments.episodes)
         rows.append(row)
-        if not same(rows[0], row):
+        first = next(one for one in rows if one["forms"] == row["forms"])
+        if not same(first, row):
             sys.exit("the trainings differ")
         print(
-            f"workers={workers}, env_workers={env_workers}: {row['wall']:.1f} s on the wall, {row['processor']:.1f} s "
-            f"of its own; {row['wall'] / rows[0]['wall']:.2f} of one process", flush=True,
+            f"forms={how[0]}, workers={how[1]}, env_workers={how[2]}: {row['wall']:.1f} s on the wall, "
+            f"{row['processor']:.1f} s of its own; {row['wall'] / first['wall']:.2f} of one process", flush=True,
         )  # fmt: skip
     print("the same adversary and record")
     found = {"command": line, "machine": machine(), "steps": arguments.steps, "start_seconds": started, "rows": rows}

@@ -14,7 +14,9 @@ import math
 import warnings
 from collections.abc import Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from pickle import loads
 from typing import Any
 
 import numpy as np
@@ -52,7 +54,7 @@ from adv_wrappers.training.scoring import Scoring, ScoringSetup
 from adv_wrappers.training.training_folder import check_seed, describe_settings
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import check_integer
-from adv_wrappers.utils.processes import check_workers
+from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_workers, pickled, warm_pool
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
@@ -92,7 +94,8 @@ def train_adversary(
         when: the timing, as a value or a text; None attacks at every step.
         form: form of PA-AD's actions, ``"direction"`` or ``"target"``; None takes the actor's own. Which is stronger
             differs by a factor from victim to victim: ``"both"`` trains the two, ``steps`` each, and returns the best
-            checkpoint of either. It takes twice the time.
+            checkpoint of either. It takes twice the time, unless there are ``workers``: then another process trains the
+            second form meanwhile.
         checks: the number of checkpoints that are compared.
         episodes: the number of episodes that each checkpoint's deterministic director is evaluated on, with seeds that
             the training never sees; the checkpoint with the lowest mean return of the victim is returned.
@@ -103,7 +106,7 @@ def train_adversary(
             and state in a folder of its own in this one.
         tensorboard: a folder for SB3's logs; ``adversary/victim_return`` is the victim's mean return at a checkpoint.
         progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``; with
-            ``form="both"`` the steps of the second form come after ``steps``.
+            ``form="both"`` the steps of the second form come after ``steps``, and with several ``workers`` at the end.
         observe, quantize: as for :class:`adv_wrappers.AdversaryEnv`.
         reward: as for :class:`adv_wrappers.AdversaryEnv`; None is minus the victim's reward. Where attacks cost
             something, :class:`adv_wrappers.wrappers.adversary_rewards.PerturbationCost`, checkpoints are compared by
@@ -233,24 +236,48 @@ def _train_forms(
 ) -> Learned:  # fmt: skip
     """Train one adversary for every form; returns the strongest, and leaves the records of all in ``out``.
 
+    With several ``workers`` the second form is trained in another process, while this one trains the first.
+
     Args:
         actors: the actor of every form.
         env, victim, out, progress: as for :func:`train_adversary`.
         given: further arguments of :func:`train_adversary`.
     """
     check_forms_folder(out)
-    found: dict[str, Learned] = {}
     returns: dict[str, list[float]] = {form: [] for form in actors}
-    for i, (form, actor) in enumerate(actors.items()):
 
-        def report(done: int, mean: float, before: int = i * given["steps"], own: list[float] = returns[form]) -> None:
-            own.append(mean)
-            if progress is not None:
-                progress(before + min(done, given["steps"]), mean)
+    def report(form: str, done: int, mean: float) -> None:
+        returns[form].append(mean)
+        if progress is not None:
+            progress([*actors].index(form) * given["steps"] + min(done, given["steps"]), mean)
 
-        folder = None if out is None else out / form
-        found[form] = train_adversary(actor, env, victim, out=folder, progress=report, **given)
+    def train(form: str, **changed: int) -> Learned:
+        folder, how = None if out is None else out / form, {**given, **changed}
+        return train_adversary(actors[form], env, victim, out=folder, progress=partial(report, form), **how)
+
+    if given["workers"] == 1 or given["on_episode"] is not None:
+        return strongest_form({form: train(form) for form in actors}, returns, out)
+    first, second = actors
+    EnvironmentSource(env, given["env_kwargs"], given["make"], victim).pickled()  # which names what cannot be sent
+    pickled("the timing", given["when"])
+    aside = (actors[second], env, victim, None if out is None else out / second, {**given, "workers": 1})
+    with warm_pool(ON_DEMAND) as pool:
+        future = pool.submit(call_in_worker, _train_aside, pickled("the training", aside))
+        found = {first: train(first, workers=given["workers"] - 1)}
+        found[second], checked = future.result()
+    for done, mean in checked:
+        report(second, done, mean)
     return strongest_form(found, returns, out)
+
+
+def _train_aside(data: bytes) -> tuple[Learned, list[tuple[int, float]]]:
+    """Train one form in another process; returns it, with the steps and mean returns of its checkpoints."""
+    actor, env, victim, folder, given = loads(data)
+    checked: list[tuple[int, float]] = []
+    learned = train_adversary(
+        actor, env, victim, out=folder, progress=lambda done, mean: checked.append((done, mean)), **given
+    )
+    return learned, checked
 
 
 def _check_learnable(algorithm: str, actor: Actor | Hybrid, victim: Victim) -> None:

@@ -14,6 +14,7 @@ import adv_wrappers as adv
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import SEED_OFFSET
+from tests.evaluation.agents import short
 from tests.rigs import RIGS, ReplayEnv
 
 pytest.importorskip("stable_baselines3")
@@ -86,9 +87,10 @@ def records(folder):
     }
 
 
-def test_both_forms_are_trained_and_the_stronger_is_kept(tmp_path):
-    given, received = ("pa-ad", SHORT, "zoo:cartpole-a2c", 0.2, 128), []
-    how = {"form": "both", "out": tmp_path, **QUICK}
+@pytest.mark.parametrize("workers", [1, 2])
+def test_both_forms_are_trained_and_the_stronger_is_kept(workers, tmp_path):
+    given, received = ("pa-ad", short, "zoo:cartpole-a2c", 0.2, 128), []
+    how = {"form": "both", "out": tmp_path, "workers": workers, **QUICK}
     learned = train_adversary(*given, progress=lambda *at: received.append(at), **how)
     left = records(tmp_path)
     assert [steps for steps, _ in received] == [128, 256]
@@ -106,16 +108,18 @@ def test_both_forms_are_trained_and_the_stronger_is_kept(tmp_path):
     assert all(now[: len(left[form])] == left[form] for form, now in records(tmp_path).items())
 
 
-def test_both_forms_without_a_folder():
+@pytest.mark.parametrize("workers", [1, 2])
+def test_both_forms_without_a_folder(workers):
     received = []
     learned = train_adversary(
         "pa-ad",
-        SHORT,
+        short,
         "zoo:cartpole-a2c",
         0.2,
         128,
         form="both",
         progress=lambda *at: received.append(at),
+        workers=workers,
         **QUICK,
     )
     means = [mean for _, mean in received]
