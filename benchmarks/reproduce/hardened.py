@@ -46,7 +46,7 @@ LEARNED = {
     "pa-ad-direction": "PA-AD",
     "pa-ad-target": "PA-AD, target",
 }
-PAPER = {  # mean +- std of natural, and of Robust Sarsa, SA-RL and PA-AD: Hopper and Walker2d of Table 6
+PAPER = {  # mean +- std of natural, Robust Sarsa, SA-RL and PA-AD, of Table 6
     "hopper": {
         "ATLA-PPO": ("1763 +- 818", "1349 +- 174", "1172 +- 344", "477 +- 30"),
         "PA-ATLA-PPO": ("2164 +- 121", "1720 +- 490", "1119 +- 123", "1024 +- 188"),
