@@ -2,12 +2,14 @@
 
     python benchmarks/reproduce/everything.py --victims FOLDER --work FOLDER
 
-plays all entries of the suite that need no training on the agents of the zoo and of ``--victims``, each in the
-environment of its card, into ``FOLDER/rows.db``, and goes on there after an interruption. ``--only`` picks agents,
-``--list`` shows them, and ``--part page`` writes what is there.
+plays the suite on the agents of the zoo and of ``--victims``, each in the environment of its card, into a folder an
+agent, and goes on there after an interruption. ``--only`` picks agents, ``--list`` shows them, and ``--part page``
+writes what is finished.
 
-The suite's worst case is its entry with the lowest mean among those that perturb observations under the agent's
-budget. It should be no better than any other row of ``docs/results`` about that agent, environment and budget whose
+Of the suite's entries those are played that need no training and perturb observations under the agent's budget.
+Perturbed actions and daylight transforms have budgets of their own, and their returns say nothing of this one. The
+entry with the lowest mean is the worst case, and its mean is that of fresh episodes, on which it was not chosen. It
+should be no better than any other row of ``docs/results`` about that agent, environment and budget whose
 attack needs no training: "yes" says that its mean does not lie above the 95% interval of any of them, "overlaps" that
 it does, but that the intervals overlap, and "no" that it is better than one of them. Rows of adversaries, critics,
 surrogates and models that were trained have columns of their own, since here the suite trained nothing.
@@ -17,17 +19,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from figures import Figure, command, machine, of_row, save, table, write
-from published import HALF, PublishedRow, ball, budget_of, counted, published
+from published import HALF, PublishedRow, ball, counted, published
 
-from adv_wrappers.campaign import Plan, Store, run
+from adv_wrappers.campaign import SUITES, SuiteReport, run_suite
+from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.presets import parse_threat
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.references import zoo_names
 
@@ -49,6 +54,9 @@ OTHER_BUDGETS = {  # of agents that the pages have at other budgets, by the begi
     "zoo-cartpole": ball(0.1), "saddpg-ant": ball(0.2, "victim"),
 }  # fmt: skip
 VERDICTS = ("yes", "overlaps", "no")
+ENTRIES = tuple(  # those under the agent's budget
+    entry.name for entry in SUITES["everything"] if entry not in (*SUITES["action"], *SUITES["daylight"])
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,32 @@ class Agent:
         if key not in BUDGETS:
             raise SystemExit(f"{self.name}: no budget is known for {self.env}; give it one in BUDGETS")
         return next((ball for begin, ball in OTHER_BUDGETS.items() if self.name.startswith(begin)), BUDGETS[key])
+
+    def folder(self, work: Path) -> Path:
+        """The folder of its suite; ``zoo:NAME`` and a card called ``zoo-NAME`` have different ones."""
+        return work / self.name.replace(":", "/")
+
+    def play(self, work: Path, episodes: int, workers: int, num_envs: int | None = None) -> SuiteReport:
+        """Run the suite, go on with it, or read what is finished.
+
+        Args:
+            work: the folder of all suites.
+            episodes: the number of episodes of every entry, and of fresh ones for the worst case.
+            workers, num_envs: as for :func:`adv_wrappers.campaign.run_suite`.
+
+        Raises:
+            AdvWrappersError: as :func:`run_suite` does.
+        """
+        return run_suite(
+            "everything", self.ref, self.env, within=parse_threat(f"noise:{self.budget}").budget, attacks=ENTRIES,
+            episodes=episodes, workers=workers, num_envs=num_envs, out=self.folder(work),
+        )  # fmt: skip
+
+    def finished(self, work: Path) -> SuiteReport | None:
+        """The finished suite at the agent's budget, or None."""
+        path = self.folder(work) / "report.json"
+        report = SuiteReport.from_json(path) if path.exists() else None
+        return report if report is not None and report.settings["budget"] == self.budget else None
 
     @property
     def cost(self) -> int:
@@ -101,21 +135,21 @@ def verdict(worst: Figure, row: Figure) -> str:
     return "overlaps" if worst.overlaps(point) else "no"
 
 
-def compare(
-    clean: dict[str, Any], worst: dict[str, Any], entries: int, budget: str, others: Sequence[PublishedRow]
-) -> dict[str, Any]:  # fmt: skip
+def compare(report: SuiteReport, budget: str, others: Sequence[PublishedRow]) -> dict[str, Any]:
     """The worst case of a suite beside the published rows of the same budget.
 
     Args:
-        clean, worst: rows of the run without an attack and of the worst case.
-        entries: the number of entries that the worst case is the lowest of.
-        budget: of the suite.
+        report: of the suite.
+        budget: of the suite, as arguments of a threat.
         others: published rows of the agent.
     """
-    figure = of_row(worst)
+    figure = of_row(report.worst)
     found: dict[str, Any] = {
-        "budget": budget, "entries": entries, "clean": asdict(of_row(clean)), "worst": worst["threat"],
-        "figure": asdict(figure),
+        "budget": budget, "entries": len(report.attacks), "clean": asdict(of_row(report.clean)),
+        "worst": report.worst["threat"], "figure": asdict(figure), "chosen": asdict(of_row(report.chosen)),
+        "means": {row["threat"]: row["mean_return"] for row in report.report.threats},
+        "left_out": {name: report.left_out[name] for name in ENTRIES if name in report.left_out},
+        "fingerprint": report.settings["victim"]["sha256"], "versions": report.report.versions,
     }  # fmt: skip
     for name, trained in (("untrained", False), ("trained", True)):
         rows = [row for row in others if row.budget == budget and row.trained is trained]
@@ -133,11 +167,6 @@ def _told(row: PublishedRow) -> dict[str, Any]:
     return {"file": row.file, "threat": row.threat, "figure": asdict(row.figure)}
 
 
-def suite_rows(rows: Sequence[dict[str, Any]], budget: str) -> list[dict[str, Any]]:
-    """Of the rows of a report those that perturb observations under the budget."""
-    return [row for row in rows if row["threat"] != "none" and budget_of(row["threat"]) == budget]
-
-
 def markdown(data: dict[str, Any]) -> str:
     """The page: one line an agent, and the rows that are lower than a worst case."""
     lines, lower, verdicts = [], [], []
@@ -150,7 +179,7 @@ def markdown(data: dict[str, Any]) -> str:
             verdicts.append(found["untrained"]["holds"])
             lower += [[name, f"`{row['threat']}`", row["file"], Figure(**row["figure"])]
                       for row in found["untrained"]["lower"]]  # fmt: skip
-        worst = f"`{found['worst'].partition(':')[0]}`: {Figure(**found['figure'])}"
+        worst = f"`{found['worst']}`: {Figure(**found['figure'])}"
         clean = Figure(**{**found["clean"], "std": None, "episodes": None})
         rows = found.get("untrained", {}).get("rows", "")
         lines.append([name, found["budget"], clean, found["entries"], worst, rows, *cells])
@@ -178,7 +207,7 @@ def main() -> None:
     """Play what is missing, compare, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--victims", type=Path, help="folder of agents, beside those of the zoo")
-    parser.add_argument("--work", type=Path, help="folder of the store")
+    parser.add_argument("--work", type=Path, help="folder of the suites")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="agents")
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--workers", type=int, default=1)
@@ -198,25 +227,43 @@ def main() -> None:
         return
     if given.work is None:
         parser.error("--work FOLDER is needed")
-    found: dict[str, Any] = {}
-    with Store(given.work / "rows.db") as store:
-        for agent in agents if "rows" in given.part else ():
-            if given.only is None or agent.name in given.only:
-                plan = Plan.of(victims=[agent.ref], suite="everything", budgets=[agent.budget], episodes=given.episodes)
-                print(agent.name, run(plan, store, given.workers), flush=True)
-        reports = {report.victim["ref"]: report for report in store.reports() if report.episodes == given.episodes}
-    if "page" not in given.part:
-        return
-    for agent in agents:
-        report = reports.get(agent.ref)
-        own = suite_rows(report.threats, agent.budget) if report is not None else []
-        if report is not None and own:
-            worst = min(own, key=lambda row: float(row["mean_return"]))
-            found[agent.name] = compare(report.threats[0], worst, len(own), agent.budget, rows[agent.name])
-    data = {"command": command(sys.argv[1:]), "machine": machine()}
+    failed = []
+    for agent in agents if "rows" in given.part else ():
+        if given.only is not None and agent.name not in given.only:
+            continue
+        began = time.perf_counter()
+        try:
+            report = agent.play(given.work, given.episodes, given.workers)
+            print(f"{agent.name}: {report.verdict} ({time.perf_counter() - began:.0f} s)", flush=True)
+        except AdvWrappersError as error:  # the other agents go on
+            failed.append(agent.name)
+            print(f"{agent.name}: {type(error).__name__}: {error}", flush=True)
+    if "page" in given.part:
+        write_page(agents, rows, given.work, given.out)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def write_page(
+    agents: Sequence[Agent], rows: Mapping[str, Sequence[PublishedRow]], work: Path, out: Path
+) -> None:  # fmt: skip
+    """Write the page of what is finished.
+
+    Args:
+        agents: all agents.
+        rows: by name, the published rows of each.
+        work: the folder of the suites.
+        out: the folder of the page.
+    """
+    reports = {agent: agent.finished(work) for agent in agents}
+    found = {
+        agent.name: compare(report, agent.budget, rows[agent.name])
+        for agent, report in reports.items() if report is not None
+    }  # fmt: skip
+    data: dict[str, Any] = {"command": command(sys.argv[1:]), "machine": machine()}
     data |= {"missing": [agent.name for agent in agents if agent.name not in found], "agents": found}
-    save(given.out / OWN, data)
-    write(given.out / "everything.md", markdown(data))
+    save(out / OWN, data)
+    write(out / "everything.md", markdown(data))
 
 
 if __name__ == "__main__":

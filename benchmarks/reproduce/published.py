@@ -93,9 +93,10 @@ def published(folder: Path, environments: Mapping[str, str]) -> dict[str, list[P
             if budget is not None and len(row["returns"]) > 1:
                 trained = is_trained(path.stem, row["threat"])
                 found[name].append(PublishedRow(path.stem, row["threat"], budget, trained, of_row(row)))
-        for name, threat, budget, trained, figure in READERS.get(path.stem, lambda page: iter(()))(page):
+        reader = READERS.get(path.stem)
+        for name, threat, own, trained, figure in reader(page) if reader is not None else ():
             if name in found:
-                found[name].append(PublishedRow(path.stem, threat, budget, trained, figure))
+                found[name].append(PublishedRow(path.stem, threat, own, trained, figure))
     return found
 
 
