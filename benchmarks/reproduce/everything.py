@@ -2,230 +2,268 @@
 
     python benchmarks/reproduce/everything.py --victims FOLDER --work FOLDER
 
-plays all entries of the suite that need no training on the agents of the zoo and of ``--victims``, each in the
-environment of its card, into ``FOLDER/rows.db``, and goes on there after an interruption. ``--only`` picks agents,
-``--list`` shows them, and ``--part page`` writes what is there.
+plays the suite on the agents of the zoo and of ``--victims``, each in the environment of its card, into a folder an
+agent, and goes on there after an interruption. ``--only`` picks agents, ``--list`` shows them, and ``--part page``
+writes what is finished.
 
-The budget of an agent is the one that most rows of ``docs/results`` about it have, where there are any. The suite's
-worst case is its entry with the lowest mean among those that perturb observations under that budget. It should be no
-better than any other row: its mean should not lie above the 95% interval of theirs. Adversaries and critics that were
-trained have a column of their own, since here the suite trained nothing.
+Of the suite's entries those are played that need no training and perturb observations under the agent's budget.
+Perturbed actions and daylight transforms have budgets of their own, and their returns say nothing of this one. The
+entry with the lowest mean is the worst case, and its mean is that of fresh episodes, on which it was not chosen. It
+should be no better than any other row of ``docs/results`` about that agent, environment and budget whose
+attack needs no training: "yes" says that its mean does not lie above the 95% interval of any of them, "overlaps" that
+it does, but that the intervals overlap, and "no" that it is better than one of them. Rows of adversaries, critics,
+surrogates and models that were trained have columns of their own, since here the suite trained nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
-import json
-import re
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from figures import Figure, command, machine, of_row, save, table, write
+from published import HALF, PublishedRow, ball, counted, published
 
-from adv_wrappers.campaign import Plan, Store, run
+from adv_wrappers.campaign import SUITES, SuiteReport, run_suite
+from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.presets import parse_threat
+from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.references import zoo_names
 
-ROW = {"threat", "mean_return", "std", "episodes", "returns"}
-TRAINED = re.compile(r"learned|robust-sarsa|hybrid|critic=|card=|pa-ad|sa-rl|induce|timed")
-ATARI = re.compile(r"pong|qbert|spaceinvaders|roadrunner|bankheist")
 OWN = "everything.json"
-BUDGETS = {  # of agents that no page has a row of
-    "zoo:cartpole": "eps=0.1", "zoo:mountaincar": "eps=0.05", "zoo:walker": "eps=0.2", "zoo:fish": "eps=0.2",
+CLASSIC = ("CartPole-v1", "MountainCar-v0")
+IMAGES = "NoFrameskip-v4"
+BUDGETS = {  # by environment, as most rows of the pages have it
+    "CartPole-v1": ball(0.05), "MountainCar-v0": ball(0.05, HALF),
+    "InvertedPendulum-v4": ball(0.3, "victim"), "Reacher-v4": ball(1.5, "victim"),
+    "Hopper-v4": ball(0.075, "victim"), "Hopper-v5": ball(0.075, "victim"),
+    "Walker2d-v4": ball(0.05, "victim"), "Walker2d-v5": ball(0.05, "victim"),
+    "HalfCheetah-v4": ball(0.15, "victim"), "Ant-v4": ball(0.15, "victim"),
+    "dm_control/cartpole-balance-v0": ball(0.2), "dm_control/cartpole-swingup-v0": ball(0.1),
+    "dm_control/walker-stand-v0": ball(0.2), "dm_control/walker-walk-v0": ball(0.2),
+    "dm_control/fish-upright-v0": ball(0.2),
+    IMAGES: ball(1),  # one grey level: less than one is no change of an image of bytes
 }  # fmt: skip
+OTHER_BUDGETS = {  # of agents that the pages have at other budgets, by the beginning of their names
+    "zoo-cartpole": ball(0.1), "saddpg-ant": ball(0.2, "victim"),
+}  # fmt: skip
+VERDICTS = ("yes", "overlaps", "no")
+ENTRIES = tuple(  # those under the agent's budget
+    entry.name for entry in SUITES["everything"] if entry not in (*SUITES["action"], *SUITES["daylight"])
+)
 
 
 @dataclass(frozen=True)
-class PublishedRow:
-    """A row of ``docs/results`` of an attack on observations within a ball.
+class Agent:
+    """An agent, and what it is attacked in.
 
     Attributes:
-        file: the page that it stands in.
-        threat: its text.
-        eps, scale: the ball's, as texts.
-        figure: the mean with its interval.
+        name: ``zoo:NAME``, or the folder of its card.
+        ref: its reference.
+        env: the id of its environment.
     """
 
-    file: str
-    threat: str
-    eps: str
-    scale: str | None
-    figure: Figure
-
-    @property
-    def trained(self) -> bool:
-        """Whether it is of an attack that is trained."""
-        return bool(TRAINED.search(self.threat))
+    name: str
+    ref: str
+    env: str
 
     @property
     def budget(self) -> str:
-        """As arguments of a threat."""
-        return f"eps={self.eps}" + (f",scale={self.scale}" if self.scale else "")
+        """The budget of the pages, as arguments of a threat; ``SystemExit`` for an environment that none has."""
+        key = IMAGES if self.env.endswith(IMAGES) else self.env
+        if key not in BUDGETS:
+            raise SystemExit(f"{self.name}: no budget is known for {self.env}; give it one in BUDGETS")
+        return next((ball for begin, ball in OTHER_BUDGETS.items() if self.name.startswith(begin)), BUDGETS[key])
+
+    def folder(self, work: Path) -> Path:
+        """The folder of its suite; ``zoo:NAME`` and a card called ``zoo-NAME`` have different ones."""
+        return work / self.name.replace(":", "/")
+
+    def play(self, work: Path, episodes: int, workers: int, num_envs: int | None = None) -> SuiteReport:
+        """Run the suite, go on with it, or read what is finished.
+
+        Args:
+            work: the folder of all suites.
+            episodes: the number of episodes of every entry, and of fresh ones for the worst case.
+            workers, num_envs: as for :func:`adv_wrappers.campaign.run_suite`.
+
+        Raises:
+            AdvWrappersError: as :func:`run_suite` does.
+        """
+        return run_suite(
+            "everything", self.ref, self.env, within=parse_threat(f"noise:{self.budget}").budget, attacks=ENTRIES,
+            episodes=episodes, workers=workers, num_envs=num_envs, out=self.folder(work),
+        )  # fmt: skip
+
+    def finished(self, work: Path) -> SuiteReport | None:
+        """The finished suite at the agent's budget, or None."""
+        path = self.folder(work) / "report.json"
+        report = SuiteReport.from_json(path) if path.exists() else None
+        return report if report is not None and report.settings["budget"] == self.budget else None
+
+    @property
+    def cost(self) -> int:
+        """Its place in the order: classic control is cheap, images take hours."""
+        return 0 if self.env in CLASSIC else 3 if self.env.endswith(IMAGES) else 2 if "/" in self.env else 1
 
 
-def budget_of(threat: str) -> tuple[str, str | None] | None:
-    """Eps and scale of a single attack on observations; None for others, and for units that a text does not show.
-
-    >>> budget_of("pgd:eps=0.10,steps=3"), budget_of("pgd:eps=1 + action-flip"), budget_of("pgd:eps=1,norm=2")
-    (('0.1', None), None, None)
-    """
-    eps = re.search(r"[:,]eps=([0-9.e-]+)", threat)
-    scale = re.search(r"scale=([^,]+)", threat)
-    other = " + " in threat or "norm=" in threat or "when=" in threat or threat.startswith(("action-", "worst-action"))
-    if eps is None or other or (scale and scale[1] != "victim"):
-        return None
-    return f"{float(eps[1]):g}", scale[1] if scale else None
+def agents_of(victims: Path | None) -> list[Agent]:
+    """The agents of the zoo and of a folder of cards, cheap ones first."""
+    refs = {f"zoo:{name}": f"zoo:{name}" for name in zoo_names()}
+    for card in sorted(victims.glob("*/card.json")) if victims is not None else ():
+        refs[card.parent.name] = f"card:{card.parent}"
+    found = [Agent(name, ref, environment_of(load_victim(ref).card or {})[0]) for name, ref in refs.items()]
+    return sorted(found, key=lambda agent: agent.cost)
 
 
-def published(folder: Path, agents: dict[str, str]) -> dict[str, list[PublishedRow]]:
-    """By agent, the rows of the pages.
+def verdict(worst: Figure, row: Figure) -> str:
+    """Whether a worst case is no better than a row: ``"yes"``, ``"overlaps"`` or ``"no"``.
 
     Args:
-        folder: of the pages.
-        agents: by name, the reference of every agent.
+        worst: the worst case.
+        row: a published row; without an interval its mean stands for one.
     """
-    found: dict[str, list[PublishedRow]] = collections.defaultdict(list)
-    for path in sorted(folder.glob("*.json")):
-        if path.name == OWN:
-            continue
-        for name, row in rows_in(json.loads(path.read_text(encoding="utf-8")), agents, None):
-            budget = budget_of(row["threat"])
-            if budget is not None and len(row["returns"]) > 1:
-                found[name].append(PublishedRow(path.stem, row["threat"], *budget, of_row(row)))
-    return found
+    if worst.mean <= (row.mean if row.high is None else row.high):
+        return "yes"
+    point = row if row.high is not None else Figure(row.mean, low=row.mean, high=row.mean)
+    return "overlaps" if worst.overlaps(point) else "no"
 
 
-def rows_in(value: Any, agents: dict[str, str], agent: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every row within a value of JSON, with the agent that the nearest key or entry around it names."""
-    if isinstance(value, list):
-        for item in value:
-            yield from rows_in(item, agents, agent)
-    elif isinstance(value, dict) and {*value} >= ROW:
-        if agent is not None:
-            yield agent, value
-    elif isinstance(value, dict):
-        named = value.get("victim") or value.get("agent")
-        agent = named_agent(named.get("ref") if isinstance(named, dict) else named, agents) or agent
-        for key, item in value.items():
-            yield from rows_in(item, agents, named_agent(key, agents) or agent)
-
-
-def named_agent(text: Any, agents: dict[str, str]) -> str | None:
-    """The agent that a text names, with or without an eps behind it."""
-    if not isinstance(text, str):
-        return None
-    short = re.sub(r"-[0-9.]+$", "", text.removeprefix("card:").rpartition("/")[2])
-    for one in (text, short, short.replace("zoo-", "zoo:", 1)):
-        if one in agents:
-            return one
-    return None
-
-
-def agents_of(victims: Path | None) -> dict[str, str]:
-    """By name, the references of the agents; cheap ones first."""
-    found = {f"zoo:{name}": f"zoo:{name}" for name in zoo_names()}
-    for card in sorted(victims.glob("*/card.json")) if victims is not None else ():
-        found[card.parent.name] = f"card:{card.parent}"
-    return dict(sorted(found.items(), key=lambda item: (bool(ATARI.search(item[0])), "dm_control" in item[0])))
-
-
-def chosen_budget(name: str, rows: list[PublishedRow]) -> str:
-    """The budget that most rows of an agent have, or else one of ``BUDGETS``, or of one grey level."""
-    counts = collections.Counter(row.budget for row in rows)
-    default = next((budget for begin, budget in BUDGETS.items() if name.startswith(begin)), "eps=1")
-    return counts.most_common(1)[0][0] if counts else default
-
-
-def compare(rows: list[dict[str, Any]], budget: str, others: list[PublishedRow]) -> dict[str, Any]:
+def compare(report: SuiteReport, budget: str, others: Sequence[PublishedRow]) -> dict[str, Any]:
     """The worst case of a suite beside the published rows of the same budget.
 
     Args:
-        rows: of the suite, that without an attack first.
-        budget: of the suite.
+        report: of the suite.
+        budget: of the suite, as arguments of a threat.
         others: published rows of the agent.
     """
-    own = [row for row in rows[1:] if budget_of(row["threat"]) is not None]
-    worst = min(own, key=lambda row: float(row["mean_return"]))
-    same = [row for row in others if row.budget == budget]
+    figure = of_row(report.worst)
     found: dict[str, Any] = {
-        "budget": budget, "entries": len(own), "clean": asdict(of_row(rows[0])), "worst": worst["threat"],
-        "figure": asdict(of_row(worst)),
+        "budget": budget, "entries": len(report.attacks), "clean": asdict(of_row(report.clean)),
+        "worst": report.worst["threat"], "figure": asdict(figure), "chosen": asdict(of_row(report.chosen)),
+        "means": {row["threat"]: row["mean_return"] for row in report.report.threats},
+        "left_out": {name: report.left_out[name] for name in ENTRIES if name in report.left_out},
+        "fingerprint": report.settings["victim"]["sha256"], "versions": report.report.versions,
     }  # fmt: skip
     for name, trained in (("untrained", False), ("trained", True)):
-        of_kind = [row for row in same if row.trained is trained]
-        if of_kind:
-            best = min(of_kind, key=lambda row: row.figure.mean)
-            highs = [row.figure.mean if row.figure.high is None else row.figure.high for row in of_kind]
-            found[name] = {"file": best.file, "threat": best.threat, "figure": asdict(best.figure),
-                           "rows": len(of_kind), "holds": bool(worst["mean_return"] <= min(highs))}  # fmt: skip
+        rows = [row for row in others if row.budget == budget and row.trained is trained]
+        if rows:
+            best = min(rows, key=lambda row: row.figure.mean)
+            said = {row: verdict(figure, row.figure) for row in rows}
+            found[name] = {
+                **_told(best), "rows": len(rows), "holds": max(said.values(), key=VERDICTS.index),
+                "lower": [_told(row) for row, text in said.items() if text == "no"],
+            }  # fmt: skip
     return found
 
 
+def _told(row: PublishedRow) -> dict[str, Any]:
+    return {"file": row.file, "threat": row.threat, "figure": asdict(row.figure)}
+
+
 def markdown(data: dict[str, Any]) -> str:
-    """The page: one line an agent."""
-    lines = []
+    """The page: one line an agent, and the rows that are lower than a worst case."""
+    lines, lower, verdicts = [], [], []
     for name, found in data["agents"].items():
         cells = []
         for kind in ("untrained", "trained"):
             row = found.get(kind)
-            text = f"`{row['threat'].partition(':')[0]}` of {row['file']}: {Figure(**row['figure'])}" if row else ""
-            cells += [text, "" if row is None else "yes" if row["holds"] else "no"]
-        worst = f"`{found['worst'].partition(':')[0]}`: {Figure(**found['figure'])}"
+            cells += [_cell(row), row["holds"]] if row else ["", ""]
+        if "untrained" in found:
+            verdicts.append(found["untrained"]["holds"])
+            lower += [[name, f"`{row['threat']}`", row["file"], Figure(**row["figure"])]
+                      for row in found["untrained"]["lower"]]  # fmt: skip
+        worst = f"`{found['worst']}`: {Figure(**found['figure'])}"
         clean = Figure(**{**found["clean"], "std": None, "episodes": None})
-        lines.append([name, found["budget"], str(clean), str(found["entries"]), worst, *cells])
-    head = ["agent", "budget", "no attack", "entries", "worst of everything", "lowest other row", "no better",
-            "lowest trained row", "no better than it"]  # fmt: skip
-    said = (__doc__ or "").split("\n\n")[-1].strip().replace("\n", " ")
-    missing = ", ".join(data["missing"])
-    parts = ["# The suite everything beside all other rows", f"Made by `{data['command']}`\n\non {data['machine']}.",
-             said, table(head, lines)]  # fmt: skip
-    parts += [f"Not played: {missing}."] * bool(missing)
+        rows = found.get("untrained", {}).get("rows", "")
+        lines.append([name, found["budget"], clean, found["entries"], worst, rows, *cells])
+    head = ["agent", "budget", "no attack", "entries", "worst of everything", "other rows", "lowest of them",
+            "no better", "lowest trained row", "no better than it"]  # fmt: skip
+    about = (__doc__ or "").split("\n\n")[-1].strip().replace("\n", " ")
+    count = ", ".join(f'"{text}" for {verdicts.count(text)}' for text in VERDICTS)
+    parts = [
+        "# The suite everything beside all other rows", f"Made by `{data['command']}`\n\non {data['machine']}.", about,
+        f"Of {len(lines)} agents {len(verdicts)} have other rows: {count}.", table(head, lines),
+    ]  # fmt: skip
+    if lower:
+        parts.append("## Rows that are lower than the worst case\n\nWhere the last table says \"no\", an attack that "
+                     "needs no training leaves less than all entries of the suite.\n\n"
+                     + table(["agent", "attack", "page", "mean"], lower))  # fmt: skip
+    parts += [f"Not played: {', '.join(data['missing'])}."] * bool(data["missing"])
     return "\n\n".join(parts) + "\n"
+
+
+def _cell(row: dict[str, Any]) -> str:
+    return f"`{row['threat'].partition(':')[0]}` of {row['file']}: {Figure(**row['figure'])}"
 
 
 def main() -> None:
     """Play what is missing, compare, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--victims", type=Path, help="folder of agents, beside those of the zoo")
-    parser.add_argument("--work", type=Path, help="folder of the store")
+    parser.add_argument("--work", type=Path, help="folder of the suites")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="agents")
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--part", nargs="+", choices=["rows", "page"], default=["rows", "page"])
-    parser.add_argument("--list", action="store_true", help="print agents, budgets and rows, and end")
+    parser.add_argument("--list", action="store_true", help="print agents, environments, budgets and rows, and end")
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     given = parser.parse_args()
     warnings.filterwarnings("ignore", module="gymnasium")
     torch.set_num_threads(1)
     agents = agents_of(given.victims)
-    rows = published(Path("docs/results"), agents)
-    budgets = {name: chosen_budget(name, rows[name]) for name in agents}
+    if unknown := sorted({*(given.only or ())} - {agent.name for agent in agents}):
+        parser.error(f"no agent is called {', '.join(unknown)}; --list shows them")
+    rows = published(Path("docs/results"), {agent.name: agent.env for agent in agents})
     if given.list:
-        for name in agents:
-            print(name, budgets[name], len(rows[name]))
+        for agent in agents:
+            print(agent.name, agent.env, agent.budget, f"{counted(rows[agent.name])[agent.budget]} rows")
         return
     if given.work is None:
         parser.error("--work FOLDER is needed")
-    found: dict[str, Any] = {}
-    with Store(given.work / "rows.db") as store:
-        for name, budget in budgets.items():
-            if "rows" in given.part and (given.only is None or name in given.only):
-                plan = Plan.of(victims=[agents[name]], suite="everything", budgets=[budget], episodes=given.episodes)
-                print(name, run(plan, store, given.workers), flush=True)
-        for report in store.reports() if "page" in given.part else ():
-            name = next(one for one, ref in agents.items() if ref == report.victim["ref"])
-            found[name] = compare([*report.threats], budgets[name], rows[name])
-    if "page" not in given.part:
-        return
-    data = {"command": command(sys.argv[1:]), "machine": machine(), "missing": [n for n in agents if n not in found]}
-    data["agents"] = {name: found[name] for name in agents if name in found}
-    save(given.out / OWN, data)
-    write(given.out / "everything.md", markdown(data))
+    failed = []
+    for agent in agents if "rows" in given.part else ():
+        if given.only is not None and agent.name not in given.only:
+            continue
+        began = time.perf_counter()
+        try:
+            report = agent.play(given.work, given.episodes, given.workers)
+            print(f"{agent.name}: {report.verdict} ({time.perf_counter() - began:.0f} s)", flush=True)
+        except AdvWrappersError as error:  # the other agents go on
+            failed.append(agent.name)
+            print(f"{agent.name}: {type(error).__name__}: {error}", flush=True)
+    if "page" in given.part:
+        write_page(agents, rows, given.work, given.out)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def write_page(
+    agents: Sequence[Agent], rows: Mapping[str, Sequence[PublishedRow]], work: Path, out: Path
+) -> None:  # fmt: skip
+    """Write the page of what is finished.
+
+    Args:
+        agents: all agents.
+        rows: by name, the published rows of each.
+        work: the folder of the suites.
+        out: the folder of the page.
+    """
+    reports = {agent: agent.finished(work) for agent in agents}
+    found = {
+        agent.name: compare(report, agent.budget, rows[agent.name])
+        for agent, report in reports.items() if report is not None
+    }  # fmt: skip
+    data: dict[str, Any] = {"command": command(sys.argv[1:]), "machine": machine()}
+    data |= {"missing": [agent.name for agent in agents if agent.name not in found], "agents": found}
+    save(out / OWN, data)
+    write(out / "everything.md", markdown(data))
 
 
 if __name__ == "__main__":
