@@ -17,8 +17,9 @@ from adv_wrappers.campaign.plan import Grid, Plan, Threat
 from adv_wrappers.campaign.recipe import AttackRecipe, budget_of
 from adv_wrappers.campaign.suites import SUITES, entries_that_apply
 from adv_wrappers.core.budgets import Valid
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
-from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.evaluation.prepared import PreparedEvaluation, default_num_envs, used_num_envs
 from adv_wrappers.evaluation.resume import row_key
@@ -231,10 +232,22 @@ class _GridExpansion:
                 elif entry.per_episodes:
                     made = AttackRecipe(entry.name, own, timing)
                 else:
-                    made = as_threat(entry.attack(setting).threat, when=timing).to_dict()
+                    made = self._as_json(as_threat(entry.attack(setting).threat, when=timing)) or AttackRecipe(
+                        entry.name, own, timing
+                    )
                 known = made.identity if isinstance(made, AttackRecipe) else made
                 found.setdefault(json.dumps(known, sort_keys=True), made)  # entries with a budget of their own
         return list(found.values())
+
+    @staticmethod
+    def _as_json(threat: ThreatModel) -> dict[str, JSON] | None:
+        """The dictionary that a threat is loaded from; None where there is none, as with a victim made for it."""
+        try:
+            found = dict(threat.to_dict())
+            ThreatModel.from_dict(found)
+        except AdvWrappersError:
+            return None
+        return found
 
 
 def load_of_plan(name: str, select: str | None, device: str) -> Victim:

@@ -71,6 +71,12 @@ def test_a_suite_has_a_cell_for_every_entry_that_applies():
         cells(victims=[DQN], suite="nonsense", budgets=["eps=0.1"])
 
 
+def test_an_attack_through_a_victim_without_a_reference_is_made_where_it_is_played():
+    found = expand(Plan.of(victims=[DQN], suite=["lower-bound-pgd"], budgets=["eps=0.1,scale=1;1;1;1"]))
+    assert [cell.name for cell in found.cells] == ["none", "lower-bound-pgd:eps=0.1,scale=1;1;1;1"]
+    assert found.cells[1].recipe is not None and not found.left_out
+
+
 def test_cells_of_one_kind_differ_in_seed_and_budget():
     found = cells(victims=[DQN], threats=["noise", "pgd"], budgets=["eps=0.1", "eps=0.2"], seeds=[0, 1])
     assert len(found) == 10 and len({cell.kind for cell in found}) == 3
