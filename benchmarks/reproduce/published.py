@@ -4,7 +4,8 @@ Most pages hold rows of reports, which name their threat; :func:`rows_in` finds 
 hold returns in another form, or do not say whose rows they are, have a reader of their own below. Not read are figures
 that say nothing of an agent's return in its own environment: shares of changed actions, steps of games that were cut
 short (``worst_case``, the image games of ``certificates``), agents that play another policy than their card's
-(smoothed, or sampling where the card takes the mode), and agents that were trained for one page.
+(smoothed, or sampling where the card takes the mode), and agents that were trained for one page. The greedy worst case
+is no attack: it is an estimate, and may be lower than what any perturbation reaches.
 """
 
 from __future__ import annotations
@@ -146,15 +147,14 @@ def named_agent(text: Any, agents: Mapping[str, str]) -> str | None:
 
 
 def _certificates(page: dict[str, Any]) -> Iterator[Found]:
-    """The attacks beside the certificates, and the greedy worst case; the image games are cut short."""
+    """The attacks beside the certificates; the image games are cut short."""
     for one in page["agents"].values():
         name, scale = one["settings"]["victim"]["ref"], one["settings"]["scale"]
         if "-v" not in one["settings"]["env"]["id"]:
             continue
         for at in one["ranges"]:
             budget = ball(at["eps"], ";".join(map(str, scale)) if scale else None)
-            greedy = at["certificate"].get("gwc_returns") or []
-            for attack, returns in {**at["attacks"], "greedy worst case": greedy}.items():
+            for attack, returns in at["attacks"].items():
                 if len(returns) > 1:
                     yield name, attack, budget, False, of_seeds(returns)
 
@@ -215,23 +215,14 @@ def _radial(page: dict[str, Any]) -> Iterator[Found]:
         for kind, end in (("PPO", "ppo"), ("RADIAL-PPO", "radial-ppo")):
             row = page["games"].get(game, {}).get(kind, {}).get("0", {})
             for eps, at in row.items():
-                for attack in ("fgsm", "pgd", "gwc") if isinstance(at, dict) else ():
+                for attack in ("fgsm", "pgd") if isinstance(at, dict) else ():
                     name = f"zoo:{game.lower()}-{end}"
                     yield name, attack, ball(eps), False, Figure(at[attack], episodes=row["episodes"])
 
 
-def _radial_dqn(page: dict[str, Any]) -> Iterator[Found]:
-    """Means of the greedy worst case of the zoo's agents."""
-    for game, scale in (("cartpole", None), ("mountaincar", HALF)):
-        row = page["games"].get(game, {}).get("agent of the zoo", {}).get("0", {})
-        for eps, at in row.items():
-            if isinstance(at, dict):
-                yield f"zoo:{game}-dqn", "greedy worst case", ball(eps, scale), False, Figure(at["gwc"])
-
-
 READERS: dict[str, Callable[[dict[str, Any]], Iterator[Found]]] = {
     "certificates": _certificates, "model_based": _model_based, "model_based_steps": _model_based_steps,
-    "pa_ad_small": _pa_ad_small, "pa_ad_sweeps": _pa_ad_sweeps, "radial": _radial, "radial_dqn": _radial_dqn,
+    "pa_ad_small": _pa_ad_small, "pa_ad_sweeps": _pa_ad_sweeps, "radial": _radial,
 }  # fmt: skip
 
 
