@@ -165,6 +165,11 @@ def figures(store: Store, agents: list[Agent], episodes: int) -> dict[str, Any]:
     return found
 
 
+def spread(values: list[float]) -> str:
+    """Mean and standard deviation over seeds."""
+    return f"{statistics.fmean(values):.0f} +- {statistics.stdev(values):.0f}"
+
+
 def markdown(data: dict[str, Any]) -> str:
     """The page: a table an environment, one line an agent and one the mean over its seeds."""
     columns = {"none": "natural", **UNTRAINED, **LEARNED}
@@ -174,7 +179,8 @@ def markdown(data: dict[str, Any]) -> str:
         "Mean returns +- standard deviation over the same 50 episodes of agents that were trained for 1M steps, in the "
         'shape of Table 6 of Sun et al. 2022 (theirs: 2M), under `Linf(eps, scale="victim")`. The lowest mean of a '
         "line is bold. Attacks that learn were trained for 500k steps on each agent, the best of 10 checkpoints by 30 "
-        "other episodes; critics are the best of four by 20. A cell that was not measured is empty. ",
+        "other episodes; critics are the best of four by 20. Lines of seeds have mean and standard deviation over the "
+        "means of their agents. A cell that was not measured is empty.",
     ]
     for env, (id, eps) in ENVS.items():
         lines = []
@@ -191,9 +197,9 @@ def markdown(data: dict[str, Any]) -> str:
                     text = f"{means[key]:.0f} +- {rows[key]['std']:.0f}" if key in means else ""
                     cells.append(f"**{text}**" if text and means[key] == min(means.values()) else text)
                 lines.append([f"{label} s{name.rpartition('s')[2]}", *cells, f"{worst[-1]:.0f}" if whole else ""])
-            if len(worst) > 1:
-                spread = f"{statistics.fmean(worst):.0f} +- {statistics.stdev(worst):.0f}"
-                lines.append([f"{label}, {len(worst)} seeds", *[""] * len(columns), spread])
+            if 1 < len(worst) == len(seeds):
+                found = [[one["rows"][key]["mean_return"] for one in seeds.values()] for key in columns]
+                lines.append([f"{label}, {len(worst)} seeds", *map(spread, [*found, worst])])
         parts.append(f"## {id}, eps {eps}\n\n" + table(["agent", *columns.values(), "worst"], lines))
     lines = [[name, *cells] for name, cells in PAPER["hopper"].items()]
     parts.append("## The paper, Hopper\n\n" + table(["agent", "natural", "Robust Sarsa", "SA-RL", "PA-AD"], lines))

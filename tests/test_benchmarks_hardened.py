@@ -1,0 +1,47 @@
+"""The script of hardened agents: which agents, their plans, and a page with means over seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.result_scripts import result_script
+
+
+@pytest.fixture(scope="module")
+def script():
+    with result_script("hardened") as module:
+        yield module
+
+
+def test_every_agent_is_shipped(script):
+    root = Path(script.__file__).parent / "hardened"
+    names = {f"{env}-{kind}-s{seed}" for env in script.ENVS for kind in script.KINDS for seed in (0, 1)}
+    assert {card.parent.name for card in root.glob("*/card.json")} == names
+
+
+def test_a_plan_has_what_needs_no_training_and_what_was_trained(script, tmp_path):
+    agent = script.Agent("hopper", "ppo", 0, tmp_path)
+    assert len([*agent.plan(5).grids[0].stacks()]) == len(script.UNTRAINED)
+    (agent.attacks / "robust-sarsa").mkdir(parents=True)
+    (agent.attacks / "robust-sarsa" / "card.json").write_text("{}")
+    (agent.attacks / "sa-rl").mkdir()
+    (agent.attacks / "sa-rl" / "state.json").write_text('{"record": [{"steps": 400000}]}')  # not to its end
+    assert [name for name, _ in agent.learned()] == ["robust-sarsa"]
+    assert all("eps=0.075,scale=victim" in text for text in agent.plan(5).grids[0].threats)
+
+
+def test_the_page_has_means_over_seeds_where_all_is_there(script):
+    columns = ["none", *script.UNTRAINED, *script.LEARNED]
+
+    def rows(first, left=""):
+        return {name: {"mean_return": first + i, "std": 1.0} for i, name in enumerate(columns) if name != left}
+
+    agents = {"hopper-ppo-s0": rows(100), "hopper-ppo-s1": rows(300), "hopper-sa-s0": rows(50),
+              "hopper-sa-s1": rows(70, "apgd")}  # fmt: skip
+    page = script.markdown(
+        {"command": "it", "machine": "here", "agents": {name: {"rows": found} for name, found in agents.items()}}
+    )
+    assert "| PPO, 2 seeds | 200 +- 141 | 201 +- 141 |" in page and "| **100 +- 1** |" in page
+    assert page.count("2 seeds |") == 1 and "Walker2d-v5, eps 0.05" in page
