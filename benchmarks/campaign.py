@@ -227,7 +227,7 @@ def cost(names: list[str]) -> dict[str, Any]:
     found = {}
     for name in names:
         with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "rows.db") as store:
-            sample, known = timed(functools.partial(estimate, COSTS[name], store, 0.04))
+            sample, known = timed(functools.partial(estimate, COSTS[name], store, 0.03))
             taken, summary = timed(functools.partial(run, COSTS[name], store))
         if summary.failed:
             raise SystemExit(f"{name}: {summary.failed}")

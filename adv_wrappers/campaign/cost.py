@@ -172,12 +172,12 @@ def learned_costs(cells: Sequence[PlanCell], player: CellPlayer, share: float) -
     """What adversaries that learn cost: their trainings, and the cells of one kind that are played under them.
 
     A share of the steps of one training is taken, and thrown away, since a training that is resumed draws other
-    numbers; it ends with one checkpoint. The adversary is weak then and episodes are long, so both what checkpoints
-    cost and what a cell costs are rather too much than too little.
+    numbers; it ends with one checkpoint, and a cell is played under it. The adversary is weak then and episodes are
+    long, so both what checkpoints cost and what a cell costs are rather too much than too little.
 
     Args:
         cells: of one kind.
-        player: loads their victim.
+        player: plays them.
         share: of the steps.
     """
     cell, recipe, setting = cells[0], recipe_of(cells[0]), player.setting(cells[0])
@@ -188,24 +188,27 @@ def learned_costs(cells: Sequence[PlanCell], player: CellPlayer, share: float) -
             missing.add(folder)
     checks = int(str(recipe.training.get("checks", 10)))
 
-    def train(steps: int, **training: int) -> tuple[float, float, list[int]]:
-        """Seconds by the wall, and without the checkpoint, and the steps of every training, of one or two forms."""
+    def train(steps: int, **training: int) -> tuple[float, float, float, list[int]]:
+        """Seconds of the training, of its steps alone, and of a cell; and the steps of each of its one or two forms."""
         how = replace(setting, steps=steps, training={**recipe.training, "checks": 1, **training})
         with tempfile.TemporaryDirectory() as folder, one_thread():
             began = time.perf_counter()
-            entry_named(recipe.entry).attack(replace(how, out=Path(folder)))
+            made = entry_named(recipe.entry).attack(replace(how, out=Path(folder)))
             spent = time.perf_counter() - began
             seconds = [read_record(path.parent)[-1]["seconds"] for path in Path(folder).rglob("state.json")]
-            return spent, sum(seconds), steps_in(Path(folder))
+            prepared = player.open(replace(cell, episodes=training.get("episodes", cell.episodes)), made.threat)
+            began = time.perf_counter()
+            prepared.play(0)
+            return spent, sum(seconds), time.perf_counter() - began, steps_in(Path(folder))
 
     train(1, episodes=1)  # imports, which the first training of a process waits for
-    spent, training, steps = train(max(int(share * recipe.steps), 1))
+    spent, training, playing, steps = train(max(int(share * recipe.steps), 1))
     checkpoint = (spent - training) / len(steps)
     whole = len(steps) * (recipe.steps * training / sum(steps) + checks * checkpoint)
     name = f"{cell.victim} on {cell.env}, {recipe.entry}"
     return [
         KindCost(f"{name}: training", len(missing), whole, None, 0),
-        KindCost(name, len(cells), checkpoint * math.ceil(cell.episodes / cell.num_envs), None, 0),
+        KindCost(name, len(cells), playing, None, 0),
     ]
 
 

@@ -16,6 +16,7 @@ from typing import Protocol
 from adv_wrappers.campaign.entries import AttackSetting
 from adv_wrappers.campaign.expand import CLEAN, PlanCell, load_of_plan, made_by
 from adv_wrappers.campaign.store import PlayedCell, process_name
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import WorkerError
 from adv_wrappers.evaluation.pool import EpisodePlayer, PlayerSetup
 from adv_wrappers.evaluation.prepared import PreparedEvaluation, used_num_envs
@@ -64,10 +65,10 @@ class CellPlayer:
             self._loaded[known] = load_of_plan(*known)
         return self._loaded[known]
 
-    def open(self, cell: PlanCell) -> PreparedEvaluation:
-        """A cell that is ready to be played; raises whatever is wrong with it."""
+    def open(self, cell: PlanCell, threat: ThreatModel | None = None) -> PreparedEvaluation:
+        """A cell that is ready to be played, under its own threat or another; raises whatever is wrong with it."""
         victim, make = self._victim(cell), made_by(cell.make)
-        stack = self._stack(cell, victim)
+        stack = self._stack(cell, victim) if threat is None else as_threat_stack(threat, victim)
         width = used_num_envs(cell.num_envs, cell.episodes, [1, cell.best_of])
         place = (victim, cell.env, repr(cell.env_kwargs), cell.make, width)
         if self._player is None or self._player[0] != place:
