@@ -18,6 +18,7 @@ surrogates and models that were trained have columns of their own, since here th
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 import warnings
@@ -148,7 +149,9 @@ def compare(report: SuiteReport, budget: str, others: Sequence[PublishedRow]) ->
         "budget": budget, "entries": len(report.attacks), "clean": asdict(of_row(report.clean)),
         "worst": report.worst["threat"], "figure": asdict(figure), "chosen": asdict(of_row(report.chosen)),
         "means": {row["threat"]: row["mean_return"] for row in report.report.threats},
-        "left_out": {name: report.left_out[name] for name in ENTRIES if name in report.left_out},
+        "left_out": {  # without the folders of cards, which are those of one machine
+            name: re.sub(r"card:\S*/", "card:", report.left_out[name]) for name in ENTRIES if name in report.left_out
+        },
         "fingerprint": report.settings["victim"]["sha256"], "versions": report.report.versions,
     }  # fmt: skip
     for name, trained in (("untrained", False), ("trained", True)):
@@ -179,7 +182,8 @@ def markdown(data: dict[str, Any]) -> str:
             verdicts.append(found["untrained"]["holds"])
             lower += [[name, f"`{row['threat']}`", row["file"], Figure(**row["figure"])]
                       for row in found["untrained"]["lower"]]  # fmt: skip
-        worst = f"`{found['worst']}`: {Figure(**found['figure'])}"
+        chosen = f"{found['chosen']['mean']:.4g} where it was chosen"
+        worst = f"`{found['worst']}`: {Figure(**found['figure'])}, {chosen}"
         clean = Figure(**{**found["clean"], "std": None, "episodes": None})
         rows = found.get("untrained", {}).get("rows", "")
         lines.append([name, found["budget"], clean, found["entries"], worst, rows, *cells])
