@@ -227,7 +227,7 @@ def _play(player: CellPlayer, store: Store, cell: PlanCell) -> float:
     """Seconds of a cell, without those of opening its environments; its row is written."""
     if not store.claim([cell.key]):
         raise ValueRangeError(f"another run on {store.path} plays {cell} now: wait for it, or give another store")
-    player.open(cell)
+    player.open_environments(cell)
     played = player.play(cell)
     store.add([played])
     if played.error is not None:

@@ -67,19 +67,24 @@ class CellPlayer:
 
     def open(self, cell: PlanCell, threat: ThreatModel | None = None) -> PreparedEvaluation:
         """A cell that is ready to be played, under its own threat or another; raises whatever is wrong with it."""
-        victim, make = self._victim(cell), made_by(cell.make)
+        victim = self._victim(cell)
         stack = self._stack(cell, victim) if threat is None else as_threat_stack(threat, victim)
+        return PreparedEvaluation(
+            victim, cell.env, [stack], cell.episodes, cell.seed, cell.num_envs, env_kwargs=cell.env_kwargs,
+            make=made_by(cell.make), quantize=cell.quantize, measure=cell.measure, best_of=cell.best_of, by=cell.by,
+            player=self.open_environments(cell),
+        )  # fmt: skip
+
+    def open_environments(self, cell: PlanCell) -> EpisodePlayer:
+        """The victim and the environments of a cell, which stay open for the next one; its attack is not made."""
+        victim = self._victim(cell)
         width = used_num_envs(cell.num_envs, cell.episodes, [1, cell.best_of])
         place = (victim, cell.env, repr(cell.env_kwargs), cell.make, width)
         if self._player is None or self._player[0] != place:
             self._close_environments()
-            setup = PlayerSetup(victim, cell.env, cell.env_kwargs, make, (), width, cell.quantize)
+            setup = PlayerSetup(victim, cell.env, cell.env_kwargs, made_by(cell.make), (), width, cell.quantize)
             self._player = (place, EpisodePlayer(setup))
-        return PreparedEvaluation(
-            victim, cell.env, [stack], cell.episodes, cell.seed, cell.num_envs, env_kwargs=cell.env_kwargs, make=make,
-            quantize=cell.quantize, measure=cell.measure, best_of=cell.best_of, by=cell.by,
-            player=self._player[1],
-        )  # fmt: skip
+        return self._player[1]
 
     def _stack(self, cell: PlanCell, victim: Victim) -> ThreatStack:
         """The threats of a cell; what is trained, or searched for its episodes, is made now."""
@@ -88,11 +93,16 @@ class CellPlayer:
             return CLEAN if cell.threat is None else as_threat_stack(cell.threat, victim)
         setting = self.setting(cell)
         if recipe.trained:
-            if cell.trainings is None and self._temporary is None:
-                self._temporary = tempfile.TemporaryDirectory()
-            folder = Path(cell.trainings or self._temporary.name)  # type: ignore[union-attr]
-            setting = replace(setting, out=recipe.folder(folder, setting))
+            setting = replace(setting, out=recipe.folder(self._trainings(cell), setting))
         return replace(as_threat_stack(recipe.threat(setting), victim), name=cell.name)
+
+    def _trainings(self, cell: PlanCell) -> Path:
+        """The folder of a cell's trainings; where it names none, one that goes with this player."""
+        if cell.trainings is not None:
+            return Path(cell.trainings)
+        if self._temporary is None:
+            self._temporary = tempfile.TemporaryDirectory()
+        return Path(self._temporary.name)
 
     def setting(self, cell: PlanCell) -> AttackSetting:
         """What the attack of a cell with a recipe is made for."""

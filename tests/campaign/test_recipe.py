@@ -9,7 +9,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, Store, expand, run
 from adv_wrappers.campaign.cost import estimate
-from adv_wrappers.campaign.recipe import _turn
+from adv_wrappers.campaign.recipe import AttackRecipe, _turn
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.utils.files import held
 from tests.campaign.test_run import DQN, rows
@@ -152,3 +152,11 @@ def test_the_cost_of_a_training(tmp_path):
         run(Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 2000, "seeds": [0]})), store)
         kinds = {kind.name.partition(", ")[2]: kind for kind in estimate(plan, store).kinds}
         assert kinds["pa-ad: training"].cells == 0 and kinds["pa-ad"].cells == 1
+
+
+def test_the_sample_makes_an_attack_once(monkeypatch):
+    made, threat = [], AttackRecipe.threat
+    monkeypatch.setattr(AttackRecipe, "threat", lambda recipe, setting: made.append(recipe) or threat(recipe, setting))
+    with Store(":memory:") as store:
+        estimate(Plan.of(**(TRAINED | {"suite": ["beam"], "seeds": [0]})), store)
+    assert [recipe.entry for recipe in made] == ["beam"]
