@@ -69,7 +69,7 @@ class RayActors:
         except BaseException:
             self.close()
             raise
-        self._running: dict[object, tuple[PlanCell, int]] = {}  # in the order in which they were handed over
+        self._running: dict[object, tuple[PlanCell, int]] = {}  # in the order of their submission
         self._lost: list[PlanCell] = []
         self._deaths: dict[str, int] = {}
 

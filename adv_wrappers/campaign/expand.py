@@ -232,22 +232,23 @@ class _GridExpansion:
                 elif entry.per_episodes:
                     made = AttackRecipe(entry.name, own, timing)
                 else:
-                    made = self._as_json(as_threat(entry.attack(setting).threat, when=timing)) or AttackRecipe(
+                    made = _loadable_form(as_threat(entry.attack(setting).threat, when=timing)) or AttackRecipe(
                         entry.name, own, timing
                     )
                 known = made.identity if isinstance(made, AttackRecipe) else made
                 found.setdefault(json.dumps(known, sort_keys=True), made)  # entries with a budget of their own
         return list(found.values())
 
-    @staticmethod
-    def _as_json(threat: ThreatModel) -> dict[str, JSON] | None:
-        """The dictionary that a threat is loaded from; None where there is none, as with a victim made for it."""
-        try:
-            found = dict(threat.to_dict())
+
+def _loadable_form(threat: ThreatModel) -> dict[str, JSON] | None:
+    """The dictionary that a threat is loaded from; None where there is none, as with a victim made for it."""
+    found = json_form(threat)
+    try:
+        if found is not None:
             ThreatModel.from_dict(found)
-        except AdvWrappersError:
-            return None
-        return found
+    except AdvWrappersError:
+        return None
+    return found
 
 
 def load_of_plan(name: str, select: str | None, device: str) -> Victim:

@@ -32,8 +32,8 @@ from figures import Figure, command, machine, of_row, save, table, write
 from published import HALF, PublishedRow, ball, counted, published
 
 from adv_wrappers.campaign import SUITES, SuiteReport, run_suite
+from adv_wrappers.campaign.recipe import budget_of
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.presets import parse_threat
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.references import zoo_names
 
@@ -98,7 +98,7 @@ class Agent:
             AdvWrappersError: as :func:`run_suite` does.
         """
         return run_suite(
-            "everything", self.ref, self.env, within=parse_threat(f"noise:{self.budget}").budget, attacks=ENTRIES,
+            "everything", self.ref, self.env, within=budget_of(self.budget), attacks=ENTRIES,
             episodes=episodes, workers=workers, num_envs=num_envs, out=self.folder(work),
         )  # fmt: skip
 
