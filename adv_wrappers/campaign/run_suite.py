@@ -3,7 +3,8 @@
 One attack that fails says little of an agent: it may be the wrong attack, or badly trained. So all that apply are run
 on the same episodes, cheap and trained ones, and the attack with the lowest mean is the worst case. The lowest of
 several means is lower than that attack's own mean, by chance, so the worst case is played again on fresh episodes: that
-is what the agent is worth under this budget.
+is what the agent is worth under this budget. Where the episodes do not tell the lowest from others, which may take much
+more, these are played on further ones first.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from adv_wrappers.campaign.entries import AttackSetting, Entry, MadeAttack, SuiteProgress
-from adv_wrappers.campaign.suite_report import SuiteReport, strongest_of
+from adv_wrappers.campaign.suite_report import SuiteReport, close_attacks, strongest_of
 from adv_wrappers.campaign.suites import LEARNED, SUITES, chosen_entries, entries_of, entries_that_apply
 from adv_wrappers.campaign.trained_entries import SARSA
 from adv_wrappers.core.arithmetic import Scale
@@ -63,13 +64,15 @@ def standard(
     ``beam``, which searches the scored episodes where a simulator can be saved, ``model-based`` where a model of the
     environment is given, ``robust-sarsa`` with the critic of the victim's card or else the strongest of a scan, and
     ``sa-rl`` and ``pa-ad``, trained here. What is trained, and what chooses between critics and checkpoints, are
-    episodes apart from those that are scored. All attacks are scored on the same episodes, which choose the strongest;
-    its own figure is that of fresh ones, on which nothing was chosen. :func:`run_suite` runs other suites.
+    episodes apart from those that are scored. All attacks are scored on the same episodes, which choose the strongest,
+    with as many further ones where they do not tell it from others; its own figure is that of fresh ones, on which
+    nothing was chosen. :func:`run_suite` runs other suites.
 
     Args:
         victim, env, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`.
         eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself.
-        episodes: the number of episodes that every attack is scored on, and of fresh ones for the strongest.
+        episodes: the number of episodes that every attack is scored on, of further ones for those that may be the
+            strongest, and of fresh ones for the strongest.
         seed: seeds the scored episodes; trainings take ``seed + 1``, fresh episodes ``fresh_seed(seed)``.
         steps: training steps of each adversary that learns.
         critics: settings for :func:`scan_critics`, which is run where the victim's card has no critic.
@@ -78,10 +81,10 @@ def standard(
             algorithm's own settings.
         attacks: names of the attacks to run; None runs all that apply.
         out: a folder for everything: ``report.json``, adversaries and critics in folders of their own, and in
-            ``evaluation`` and ``fresh`` the rows as they come. The same call goes on after an interruption, or reads
-            the result; with more ``steps`` or attacks it does only what is missing, and with more ``episodes`` it
-            trains nothing anew but scores all attacks on them. Rows that this leaves behind are kept in
-            ``evaluation/report-1.json``, ... No other process gets it meanwhile.
+            ``evaluation``, ``tie_break`` and ``fresh`` the rows as they come. The same call goes on after an
+            interruption, or reads the result; with more ``steps`` or attacks it does only what is missing, and with
+            more ``episodes`` it trains nothing anew but scores all attacks on them. Rows that this leaves behind are
+            kept in ``evaluation/report-1.json``, ... No other process gets it meanwhile.
         progress: called as ``progress(what, done, total)``.
         dynamics: a model of the environment or its reference (:func:`adv_wrappers.train_dynamics`), through which
             ``model-based`` plans; None leaves that attack out.
@@ -178,7 +181,12 @@ def run_suite(
 
     scored = evaluate_all(entries, setting, "")
     report = _named(scored, names)
-    strongest = entries[names.index(strongest_of(report)["threat"])]
+    tie_break = None
+    if len(close := close_attacks(report)) > 1:
+        further = replace(setting, episode_seed=fresh_seed(int(seed), 2), part="tie_break")
+        again = evaluate_all([entries[names.index(one)] for one in close], further, " on further episodes")
+        tie_break = _named(again, close)
+    strongest = entries[names.index(strongest_of(report, tie_break)["threat"])]
     later = replace(setting, episode_seed=fresh_seed(int(seed)), part="fresh")
     fresh = evaluate_all([strongest], later, " on fresh episodes")
     others = _other_budgets({one: made[one].threat for one in names}, setting)
@@ -186,12 +194,14 @@ def run_suite(
     warnings = [*_with_advice(scored, names, trained, others), *(text for one in names for text in made[one].warnings)]
     done = SuiteReport(
         name, settings, report, _named(fresh, [strongest.name]), {one: made[one].protocol for one in names}, left_out,
-        tuple(warnings), others,
+        tuple(warnings), others, tie_break,
     )  # fmt: skip
     if folder is not None:
         try:
             done.report.to_json(folder / "evaluation" / "report.json")
             done.fresh.to_json(folder / "fresh" / "report.json")
+            if tie_break is not None:
+                tie_break.to_json(folder / "tie_break" / "report.json")
             done.to_json(folder / "report.json")
         except OutputError as error:
             error.report = done
@@ -251,9 +261,14 @@ def _other_budgets(threats: Mapping[str, ThreatModel], setting: AttackSetting) -
     return {name: text for name, text in texts.items() if found[name] != own}
 
 
-def fresh_seed(seed: int) -> int:
-    """The seed of the fresh episodes that a suite's worst case is reported on, apart from all its other seeds."""
-    return int(np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(1)[0])
+def fresh_seed(seed: int, key: int = 1) -> int:
+    """The seed of the fresh episodes that a suite's worst case is reported on, apart from all its other seeds.
+
+    Args:
+        seed: of the suite.
+        key: 1 for these, 2 for the further episodes that choose between close attacks.
+    """
+    return int(np.random.SeedSequence(seed, spawn_key=(key,)).generate_state(1)[0])
 
 
 def _named(report: Report, names: Sequence[str]) -> Report:

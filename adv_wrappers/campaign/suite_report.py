@@ -18,10 +18,11 @@ from rich.table import Table
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import Report, bounds, number, share
-from adv_wrappers.evaluation.statistics import caveat, footnotes, summary
+from adv_wrappers.evaluation.statistics import caveat, footnotes, interval, summary
 from adv_wrappers.utils.files import write
 
 _OTHER_BUDGET = "‡"
+_CLOSE = 0.05  # of the return that the strongest attack takes: a lower mean by less would change little
 _DERIVED = ("worst", "chosen", "shares", "worst_per_episode")  # in files for their readers
 
 
@@ -36,6 +37,8 @@ class SuiteReport:
             ``quantize``.
         report: of :func:`adv_wrappers.evaluate`: the clean run, and a row an attack, whose ``threat`` is its name here.
         fresh: the same of the strongest of them alone, on episodes that had no part in finding it.
+        tie_break: the same of the attacks that may be the strongest (:func:`close_attacks`), on further episodes which
+            choose between them; None where there is one such attack.
         protocol: by attack, of how many runs, settings and checkpoints its figure is the best.
         left_out: by attack that was not run, the reason.
         warnings: signs that a figure should not be trusted, the report's own included.
@@ -52,6 +55,7 @@ class SuiteReport:
     left_out: dict[str, str]
     warnings: tuple[str, ...]
     other_budgets: dict[str, str] = field(default_factory=dict)
+    tie_break: Report | None = None
 
     @property
     def attacks(self) -> tuple[str, ...]:
@@ -65,8 +69,11 @@ class SuiteReport:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """The row of the strongest attack on the episodes that all were scored on, where its mean is the lowest."""
-        return strongest_of(self.report)
+        """The row of the strongest attack on the episodes that all were scored on.
+
+        Its mean is the lowest there, or with a ``tie_break`` the lowest over those episodes and these.
+        """
+        return strongest_of(self.report, self.tie_break)
 
     @property
     def worst(self) -> dict[str, Any]:
@@ -75,6 +82,9 @@ class SuiteReport:
         Its mean is that attack's own. The one that ``chosen`` has is too low: it is the lowest of several, by chance.
         """
         return self.fresh.threats[1]
+
+    def _ties(self) -> tuple[dict[str, Any], ...]:
+        return () if self.tie_break is None else self.tie_break.threats[1:]
 
     def _returns(self) -> NDArray[np.float64]:
         return np.array([row["returns"] for row in self.report.threats[1:]], np.float64)
@@ -101,29 +111,35 @@ class SuiteReport:
         for name in ("worst", "chosen"):
             row = found[name]
             found[name] = {key: row[key] for key in ("threat", "mean_return", "low", "high", "caveat", "median")}
-        own = {key: value for key, value in asdict(self).items() if key not in ("report", "fresh")}
+        own = {key: value for key, value in asdict(self).items() if key not in ("report", "fresh", "tie_break")}
         if not self.other_budgets:
             own.pop("other_budgets")
         reports = {"report": self.report.to_dict(), "fresh": self.fresh.to_dict()}
+        if self.tie_break is not None:
+            reports["tie_break"] = self.tie_break.to_dict()
         return {**own, "warnings": list(self.warnings), **found, **reports}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> SuiteReport:
         """Inverse of :meth:`to_dict`; raises :class:`ValueRangeError` for a dictionary of another form."""
         names = {part.name for part in fields(SuiteReport)}
-        needed = names - {"other_budgets"}  # which is written where there are some
+        needed = names - {"other_budgets", "tie_break"}  # which are written where there are some
         if not isinstance(data, Mapping) or not needed <= {*data} <= names | {*_DERIVED}:
             raise ValueRangeError(f"expected a suite's report with {', '.join(sorted(names))}, got {data!r:.200}")
-        own = {key: value for key, value in data.items() if key in names}
-        report, fresh = Report.from_dict(own["report"]), Report.from_dict(own["fresh"])
-        for part in (report, fresh):
+        own: dict[str, Any] = {key: value for key, value in data.items() if key in names}
+        parts = [key for key in ("report", "fresh", "tie_break") if key in own]
+        own |= {key: Report.from_dict(own[key]) for key in parts}
+        for part in (own[key] for key in parts):
             if len(part.threats) < 2 or not all("returns" in row and "threat" in row for row in part.threats):
                 raise ValueRangeError(
                     "a suite's report holds the clean run and at least one attack, with their returns"
                 )
-        if fresh.threats[1]["threat"] != strongest_of(report)["threat"]:
+        found = SuiteReport(**{**own, "warnings": tuple(own["warnings"])})
+        if not {row["threat"] for row in found._ties()} <= {*found.attacks}:
+            raise ValueRangeError("the further episodes of a suite's report are those of attacks that it has")
+        if found.worst["threat"] != found.chosen["threat"]:
             raise ValueRangeError("the fresh episodes of a suite's report are those of its strongest attack")
-        return SuiteReport(**{**own, "report": report, "fresh": fresh, "warnings": tuple(own["warnings"])})
+        return found
 
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON: all of it, or nothing."""
@@ -161,11 +177,16 @@ class SuiteReport:
         row, chosen, clean = self.worst, self.chosen, self.fresh.threats[0]
         other = self.other_budgets.get(row["threat"])
         name = f"{row['threat']} ({other})" if other else row["threat"]
+        count, over = self.report.episodes, number(chosen["mean_return"])
+        how = f"it is the lowest of {len(self.attacks)} means over the {count} episodes of the table, {over} there"
+        if self.tie_break is not None:
+            further = {tie["threat"]: tie["returns"] for tie in self._ties()}
+            over = number(np.mean([*chosen["returns"], *further[chosen["threat"]]]))
+            how = f"the {count} episodes of the table do not tell {', '.join(further)} apart; with "
+            how += f"{self.tie_break.episodes} more it is the lowest of them, {over} over both"
         return (
             f"worst case: {name} leaves {number(row['mean_return'])} ({bounds(row)}) of "
-            f"{number(clean['mean_return'])} over {self.fresh.episodes} fresh episodes, seed {self.fresh.seed}; it is "
-            f"the lowest of {len(self.attacks)} means over the {self.report.episodes} episodes of the table, "
-            f"{number(chosen['mean_return'])} there"
+            f"{number(clean['mean_return'])} over {self.fresh.episodes} fresh episodes, seed {self.fresh.seed}; {how}"
         )
 
     def notes(self) -> list[str]:
@@ -205,9 +226,35 @@ class SuiteReport:
         replace(self.report, threats=(*self.report.threats, fresh)).plot(path)
 
 
-def strongest_of(report: Report) -> dict[str, Any]:
-    """The row of the attack with the lowest mean return."""
-    return min(report.threats[1:], key=lambda row: float(row["mean_return"]))
+def strongest_of(report: Report, tie_break: Report | None = None) -> dict[str, Any]:
+    """The row of the attack with the lowest mean return.
+
+    Args:
+        report: of all attacks.
+        tie_break: of some of them, on as many other episodes: the lowest mean over both is sought among these.
+    """
+    returns = {row["threat"]: row["returns"] for row in report.threats[1:]}
+    if tie_break is not None:
+        returns = {row["threat"]: [*returns[row["threat"]], *row["returns"]] for row in tie_break.threats[1:]}
+    name = min(returns, key=lambda name: float(np.mean(returns[name])))
+    return next(row for row in report.threats[1:] if row["threat"] == name)
+
+
+def close_attacks(report: Report) -> tuple[str, ...]:
+    """Names of the attacks that may be the strongest: the one with the lowest mean, and those that come close to it.
+
+    An attack comes close where the 95% interval of its paired difference from the lowest goes below zero by more than
+    a twentieth of what that attack takes from the clean return. So attacks that are as good as equal are not listed,
+    and neither is one that more episodes would hardly show to be stronger.
+    """
+    clean, *rows = report.threats
+    best = strongest_of(report)
+    least = _CLOSE * max(float(clean["mean_return"]) - float(best["mean_return"]), 0.0)
+
+    def may_be_lower(row: Mapping[str, Any]) -> bool:
+        return interval(np.subtract(row["returns"], best["returns"]))[0] < -least
+
+    return tuple(row["threat"] for row in rows if row is best or may_be_lower(row))
 
 
 def _figures(row: Mapping[str, Any]) -> tuple[str, str, str]:

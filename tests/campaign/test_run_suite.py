@@ -137,6 +137,39 @@ def test_the_worst_case_of_attacks_that_take_nothing_is_nothing():
     assert np.mean([report.chosen["mean_return"] for report in reports]) < -2 * deviation  # the lowest of two
 
 
+def test_further_episodes_choose_between_attacks_that_are_not_told_apart(tmp_path):
+    net = torch.nn.Linear(2, 2, bias=False)
+    victim = adv.from_module(net, Lottery.observation_space, Lottery.action_space, "logits")
+    names, received = ("noise", "pgd", "max-diff"), list[tuple[str, int, int]]()
+    how: dict[str, Any] = {"attacks": names, "episodes": 8, "num_envs": 4, "out": tmp_path}
+
+    def stop(*at):
+        received.append(at)
+        if at == ("scoring pgd on further episodes", 4, 8):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        standard(victim, Lottery, 1.0, progress=stop, **how)
+    assert not (tmp_path / "report.json").exists()
+    received.clear()
+    report = standard(victim, Lottery, 1.0, progress=lambda *at: received.append(at), **how)
+    assert report.tie_break is not None
+    played = [what for what, done, _ in received if done == 4]
+    chosen = report.chosen["threat"]
+    assert played == [
+        *(f"scoring {name} on further episodes" for name in ("pgd", "max-diff")),
+        *(f"scoring {name}{FRESH}" for name in ("none", chosen)),
+    ]
+    parts = (report.report, report.tie_break, report.fresh)
+    assert len({seed for part in parts for seed in part.episode_seeds}) == 24
+    assert report.tie_break.episode_seeds == tuple(np.random.SeedSequence(fresh_seed(0, 2)).generate_state(8))
+    both = {row["threat"]: row["returns"] + report.tie_break.threats[i]["returns"]
+            for i, row in enumerate(report.report.threats)}  # fmt: skip
+    assert [*both] == ["none", *names] and chosen == min(names, key=lambda name: np.mean(both[name]))
+    assert chosen == report.worst["threat"] and SuiteReport.from_json(tmp_path / "report.json") == report
+    assert adv.Report.from_json(tmp_path / "tie_break" / "report.json") == report.tie_break
+
+
 def test_everything_is_kept_and_a_finished_suite_is_read(suite):
     report, out = suite
     assert {path.name for path in out.iterdir()} == {

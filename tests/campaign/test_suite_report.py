@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import SuiteReport
+from adv_wrappers.campaign.suite_report import close_attacks
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.statistics import caveat, summary
 
@@ -46,6 +48,41 @@ def test_figures(report):
     assert (
         report.worst_per_episode["mean_return"] == np.mean([1, 2, 3, 8]) and report.worst_per_episode["median"] == 2.5
     )
+
+
+def with_tie_break(report: SuiteReport, b: list[float]) -> SuiteReport:
+    """The report with further episodes of a and b: under a all return 4, under b these."""
+    rows = {row["threat"]: row for row in report.report.threats}
+    further = {"none": [9.0] * 4, "a": [4.0] * 4, "b": b}
+    threats = tuple({**rows[name], **summary(returns), "returns": returns} for name, returns in further.items())
+    return replace(report, tie_break=replace(report.report, threats=threats, seed=78))
+
+
+def test_further_episodes_choose_between_close_attacks(report):
+    assert close_attacks(report.report) == ("a", "b", "c")  # four episodes tell nothing
+    still, other = with_tie_break(report, [4.0] * 4), with_tie_break(report, [3.0] * 4)
+    assert still.chosen["threat"] == "a" and other.chosen["threat"] == "b"  # 18 of 8 episodes against 17 and 12
+    assert other.chosen["mean_return"] == 4.5  # in the table
+    text = "the 4 episodes of the table do not tell a, b apart; with 4 more it is the lowest of them, 4.12 over both"
+    assert still.verdict.endswith(text)
+    assert SuiteReport.from_dict(json.loads(json.dumps(still.to_dict()))) == still
+    with pytest.raises(ValueRangeError, match="those of its strongest attack"):
+        SuiteReport.from_dict(other.to_dict())
+    strange = replace(still, report=replace(still.report, threats=still.report.threats[:2]))
+    with pytest.raises(ValueRangeError, match="those of attacks that it has"):
+        SuiteReport.from_dict({**still.to_dict(), "report": strange.report.to_dict()})
+
+
+def test_attacks_that_could_take_little_more_are_not_close(report):
+    def close(b: list[float], clean: float) -> tuple[str, ...]:
+        returns = {"none": [clean] * 4, "a": [5.0] * 4, "b": b}
+        threats = tuple({"threat": name, "returns": r, "mean_return": np.mean(r)} for name, r in returns.items())
+        return close_attacks(replace(report.report, threats=threats))
+
+    assert close([5.0, 5.0, 5.0, 5.0], 9.0) == ("a",) and close([8.0, 6.0, 9.0, 7.0], 9.0) == ("a",)
+    noisy = [5.0, 5.5, 4.8, 5.1]
+    assert close(noisy, 9.0) == ("a", "b")  # lower by up to 0.3, and 4 are taken
+    assert close(noisy, 25.0) == ("a",)
 
 
 def test_round_trip(report, tmp_path):
