@@ -6,13 +6,15 @@ plays the suite on the agents of the zoo and of ``--victims``, each in the envir
 agent, and goes on there after an interruption. ``--only`` picks agents, ``--list`` shows them, and ``--part page``
 writes what is finished.
 
-Of the suite's entries those are played that need no training and perturb observations under the agent's budget.
-Perturbed actions and daylight transforms have budgets of their own, and their returns say nothing of this one. The
-entry with the lowest mean is the worst case, and its mean is that of fresh episodes, on which it was not chosen. It
-should be no better than any other row of ``docs/results`` about that agent, environment and budget whose
-attack needs no training: "yes" says that its mean does not lie above the 95% interval of any of them, "overlaps" that
-it does, but that the intervals overlap, and "no" that it is better than one of them. Rows of adversaries, critics,
-surrogates and models that were trained have columns of their own, since here the suite trained nothing.
+Of the suite's entries those are played that perturb observations under the agent's budget. Perturbed actions and
+daylight transforms have budgets of their own, and their returns say nothing of this one. Where these pages have
+adversaries that were trained against an agent of MuJoCo or dm_control, the suite trains too: the column "steps" says
+for how long each, and it is empty where entries that are trained were left out. The entry with the lowest mean is the
+worst case, and its mean is that of fresh episodes, on which it was not chosen. It should be no better than any other
+row of ``docs/results`` about that agent, environment and budget: "yes" says that its mean does not lie above the 95%
+interval of any of them, "overlaps" that it does, but that the intervals overlap, and "no" that it is better than one
+of them. Rows of adversaries, critics, surrogates and models that were trained have columns of their own. Those pages
+train for longer, several times, or towards a state that a person chose; the suite trains each once.
 """
 
 from __future__ import annotations
@@ -54,6 +56,10 @@ BUDGETS = {  # by environment, as most rows of the pages have it
 OTHER_BUDGETS = {  # of agents that the pages have at other budgets, by the beginning of their names
     "zoo-cartpole": ball(0.1), "saddpg-ant": ball(0.2, "victim"),
 }  # fmt: skip
+TRAINING = {  # steps of each training, by the beginning of an environment's id
+    "Hopper": 500_000, "Walker2d": 500_000, "Ant": 500_000, "dm_control/": 100_000,
+}  # fmt: skip
+EPISODES, FEWER = 20, 5  # of states, and of images
 VERDICTS = ("yes", "overlaps", "no")
 ENTRIES = tuple(  # those under the agent's budget
     entry.name for entry in SUITES["everything"] if entry not in (*SUITES["action"], *SUITES["daylight"])
@@ -86,20 +92,31 @@ class Agent:
         """The folder of its suite; ``zoo:NAME`` and a card called ``zoo-NAME`` have different ones."""
         return work / self.name.replace(":", "/")
 
-    def play(self, work: Path, episodes: int, workers: int, num_envs: int | None = None) -> SuiteReport:
+    @property
+    def steps(self) -> int | None:
+        """Steps of each training where adversaries are trained against agents of this environment; or None."""
+        return next((steps for begin, steps in TRAINING.items() if self.env.startswith(begin)), None)
+
+    def play(
+        self, work: Path, episodes: int | None = None, workers: int = 1, num_envs: int | None = None,
+        steps: int | None = None,
+    ) -> SuiteReport:  # fmt: skip
         """Run the suite, go on with it, or read what is finished.
 
         Args:
             work: the folder of all suites.
-            episodes: the number of episodes of every entry, and of fresh ones for the worst case.
+            episodes: the number of episodes of every entry, and of others for the worst case; None takes 20, or 5 of
+                images.
             workers, num_envs: as for :func:`adv_wrappers.campaign.run_suite`.
+            steps: of each training; None trains nothing.
 
         Raises:
             AdvWrappersError: as :func:`run_suite` does.
         """
         return run_suite(
-            "everything", self.ref, self.env, within=budget_of(self.budget), attacks=ENTRIES,
-            episodes=episodes, workers=workers, num_envs=num_envs, out=self.folder(work),
+            "everything", self.ref, self.env, within=budget_of(self.budget), attacks=ENTRIES, workers=workers,
+            episodes=episodes or (FEWER if self.env.endswith(IMAGES) else EPISODES), num_envs=num_envs,
+            out=self.folder(work), **({} if steps is None else {"train": True, "steps": steps}),
         )  # fmt: skip
 
     def finished(self, work: Path) -> SuiteReport | None:
@@ -146,7 +163,8 @@ def compare(report: SuiteReport, budget: str, others: Sequence[PublishedRow]) ->
     """
     figure = of_row(report.worst)
     found: dict[str, Any] = {
-        "budget": budget, "entries": len(report.attacks), "clean": asdict(of_row(report.clean)),
+        "budget": budget, "entries": len(report.attacks), "steps": _trained_steps(report),
+        "clean": asdict(of_row(report.clean)),
         "worst": report.worst["threat"], "figure": asdict(figure), "chosen": asdict(of_row(report.chosen)),
         "means": {row["threat"]: row["mean_return"] for row in report.report.threats},
         "left_out": {  # without the folders of cards, which are those of one machine
@@ -166,6 +184,11 @@ def compare(report: SuiteReport, budget: str, others: Sequence[PublishedRow]) ->
     return found
 
 
+def _trained_steps(report: SuiteReport) -> int | None:
+    """Steps of each training of a suite; None where it trained no adversary."""
+    return int(report.settings["steps"]) if {"sa-rl", "pa-ad"} & {*report.attacks} else None
+
+
 def _told(row: PublishedRow) -> dict[str, Any]:
     return {"file": row.file, "threat": row.threat, "figure": asdict(row.figure)}
 
@@ -182,12 +205,12 @@ def markdown(data: dict[str, Any]) -> str:
             verdicts.append(found["untrained"]["holds"])
             lower += [[name, f"`{row['threat']}`", row["file"], Figure(**row["figure"])]
                       for row in found["untrained"]["lower"]]  # fmt: skip
-        chosen = f"{found['chosen']['mean']:.4g} where it was chosen"
+        chosen = f"{found['chosen']['mean']:.4g} in the suite's table"
         worst = f"`{found['worst']}`: {Figure(**found['figure'])}, {chosen}"
         clean = Figure(**{**found["clean"], "std": None, "episodes": None})
         rows = found.get("untrained", {}).get("rows", "")
-        lines.append([name, found["budget"], clean, found["entries"], worst, rows, *cells])
-    head = ["agent", "budget", "no attack", "entries", "worst of everything", "other rows", "lowest of them",
+        lines.append([name, found["budget"], clean, found["entries"], found["steps"] or "", worst, rows, *cells])
+    head = ["agent", "budget", "no attack", "entries", "steps", "worst of everything", "other rows", "lowest of them",
             "no better", "lowest trained row", "no better than it"]  # fmt: skip
     about = (__doc__ or "").split("\n\n")[-1].strip().replace("\n", " ")
     count = ", ".join(f'"{text}" for {verdicts.count(text)}' for text in VERDICTS)
@@ -196,8 +219,8 @@ def markdown(data: dict[str, Any]) -> str:
         f"Of {len(lines)} agents {len(verdicts)} have other rows: {count}.", table(head, lines),
     ]  # fmt: skip
     if lower:
-        parts.append("## Rows that are lower than the worst case\n\nWhere the last table says \"no\", an attack that "
-                     "needs no training leaves less than all entries of the suite.\n\n"
+        parts.append("## Rows that are lower than the worst case\n\nWhere the last table says \"no\" of attacks that "
+                     "need no training, one of them leaves less than the suite's worst case.\n\n"
                      + table(["agent", "attack", "page", "mean"], lower))  # fmt: skip
     parts += [f"Not played: {', '.join(data['missing'])}."] * bool(data["missing"])
     return "\n\n".join(parts) + "\n"
@@ -213,7 +236,7 @@ def main() -> None:
     parser.add_argument("--victims", type=Path, help="folder of agents, beside those of the zoo")
     parser.add_argument("--work", type=Path, help="folder of the suites")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="agents")
-    parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--episodes", type=int, help=f"of each entry (default: {EPISODES}, of images {FEWER})")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--part", nargs="+", choices=["rows", "page"], default=["rows", "page"])
     parser.add_argument("--list", action="store_true", help="print agents, environments, budgets and rows, and end")
@@ -237,7 +260,9 @@ def main() -> None:
             continue
         began = time.perf_counter()
         try:
-            report = agent.play(given.work, given.episodes, given.workers)
+            trains = any(row.trained and row.budget == agent.budget for row in rows[agent.name])
+            steps = agent.steps if trains else None
+            report = agent.play(given.work, given.episodes, given.workers, steps=steps)
             print(f"{agent.name}: {report.verdict} ({time.perf_counter() - began:.0f} s)", flush=True)
         except AdvWrappersError as error:  # the other agents go on
             failed.append(agent.name)
