@@ -26,6 +26,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from adv_wrappers.campaign.entries import MadeAttack
 from adv_wrappers.campaign.expand import Expansion, PlanCell, expand
 from adv_wrappers.campaign.plan import Plan
 from adv_wrappers.campaign.play_cell import CellPlayer
@@ -188,21 +189,23 @@ def learned_costs(cells: Sequence[PlanCell], player: CellPlayer, share: float) -
             missing.add(folder)
     checks = int(str(recipe.training.get("checks", 10)))
 
-    def train(steps: int, **training: int) -> tuple[float, float, float, list[int]]:
-        """Seconds of the training, of its steps alone, and of a cell; and the steps of each of its one or two forms."""
+    def train(steps: int, **training: int) -> tuple[MadeAttack, float, float, list[int]]:
+        """What comes out, seconds of the training and of its steps alone, and the steps of its one or two forms."""
         how = replace(setting, steps=steps, training={**recipe.training, "checks": 1, **training})
-        with tempfile.TemporaryDirectory() as folder, one_thread():
+        with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
             made = entry_named(recipe.entry).attack(replace(how, out=Path(folder)))
             spent = time.perf_counter() - began
             seconds = [read_record(path.parent)[-1]["seconds"] for path in Path(folder).rglob("state.json")]
-            prepared = player.open(replace(cell, episodes=training.get("episodes", cell.episodes)), made.threat)
-            began = time.perf_counter()
-            prepared.play(0)
-            return spent, sum(seconds), time.perf_counter() - began, steps_in(Path(folder))
+            return made, spent, sum(seconds), steps_in(Path(folder))
 
-    train(1, episodes=1)  # imports, which the first training of a process waits for
-    spent, training, playing, steps = train(max(int(share * recipe.steps), 1))
+    with one_thread():
+        train(1, episodes=1)  # imports, which the first training of a process waits for
+        made, spent, training, steps = train(max(int(share * recipe.steps), 1))
+        prepared = player.open(cell, made.threat)
+        began = time.perf_counter()
+        prepared.play(0)
+        playing = time.perf_counter() - began
     checkpoint = (spent - training) / len(steps)
     whole = len(steps) * (recipe.steps * training / sum(steps) + checks * checkpoint)
     name = f"{cell.victim} on {cell.env}, {recipe.entry}"
