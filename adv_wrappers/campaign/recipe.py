@@ -21,7 +21,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import OutputError
-from adv_wrappers.evaluation.environments import MakeEnv
+from adv_wrappers.evaluation.environments import MakeEnv, described_environment
 from adv_wrappers.presets import as_threat, parse_threat
 from adv_wrappers.utils.files import held
 from adv_wrappers.victims import Victim
@@ -80,7 +80,8 @@ class AttackRecipe:
     def folder(self, trainings: Path, setting: AttackSetting) -> Path:
         """Of its training, among those of all recipes, victims and environments."""
         victim, (_, env, kwargs) = setting.victim, setting.environment
-        known = [victim.fingerprint(), victim.select, env, kwargs, setting.quantize, self.identity]
+        about = described_environment(env, kwargs, setting.make)
+        known = [victim.fingerprint(), victim.select, *about.values(), setting.quantize, self.identity]
         digest = sha256(json.dumps(known, sort_keys=True, default=repr).encode()).hexdigest()
         return trainings / f"{self.entry.partition(':')[0]}-{digest[:16]}"
 

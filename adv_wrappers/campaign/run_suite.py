@@ -25,7 +25,7 @@ from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, described_environment
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.report import Report, number
@@ -226,7 +226,7 @@ def _settings_of(setting: AttackSetting, entries: Sequence[Entry]) -> dict[str, 
     text = "no budget" if within is None else _budget_text(within, victim)
     settings: dict[str, JSON] = {
         "victim": {"ref": victim.ref, "sha256": victim.fingerprint(), "select": victim.select},
-        "environment": {"id": kind, "kwargs": kwargs},
+        "environment": described_environment(kind, kwargs, setting.make),
         "within": None if within is None else within.resolve(victim).to_dict(), "budget": text,
         "seed": setting.episode_seed, "episodes": setting.episodes, "steps": setting.steps,
         "critics": setting.critics if SARSA in names and victim.robust_sarsa is None else None,

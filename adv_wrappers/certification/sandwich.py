@@ -23,7 +23,13 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import CertificateError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.beam import WIDTH, beam_search
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, environment_factory, spaces_of
+from adv_wrappers.evaluation.environments import (
+    EnvKwargs,
+    MakeEnv,
+    described_environment,
+    environment_factory,
+    spaces_of,
+)
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.provenance import versions
@@ -166,7 +172,8 @@ def certified_ranges(
     victim = load_victim(victim)
     _, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     settings: dict[str, JSON] = json.loads(json.dumps({
-        "victim": {"ref": victim.ref, "sha256": victim.fingerprint()}, "env": {"id": name, "kwargs": kwargs},
+        "victim": {"ref": victim.ref, "sha256": victim.fingerprint()},
+        "env": described_environment(name, kwargs, make),
         "scale": scale, "episodes": episodes, "seed": seed, "method": method, "budget_s": budget_s,
         "max_nodes": max_nodes, "max_boxes": max_boxes, "width": width, "quantize": bool(quantize),
         "versions": versions(),

@@ -21,9 +21,16 @@ from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
 from adv_wrappers.atari.games import is_atari
-from adv_wrappers.core.types import Action, Info, Observation
+from adv_wrappers.core.types import JSON, Action, Info, Observation
 from adv_wrappers.errors import SnapshotError, SpaceError, VictimError
-from adv_wrappers.evaluation.environments import EnvFactory, EnvKwargs, MakeEnv, environment_factory, spaces_of
+from adv_wrappers.evaluation.environments import (
+    EnvFactory,
+    EnvKwargs,
+    MakeEnv,
+    described_environment,
+    environment_factory,
+    spaces_of,
+)
 from adv_wrappers.snapshots import Snapshot, check_repeats
 from adv_wrappers.snapshots.repeats import difference
 from adv_wrappers.victims import Victim, load_victim
@@ -74,12 +81,12 @@ def check_searchable(victim: Victim) -> None:
 
 def unchecked_factory(
     env: str | MakeEnv, victim: Victim, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None
-) -> tuple[EnvFactory, str]:
+) -> tuple[EnvFactory, str, dict[str, JSON]]:
     """As :func:`environment_factory`, without Gymnasium's checks of every step, which take half of its time."""
     make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     if isinstance(env, str) and make is None and not is_atari(env):
         make_env, *_ = environment_factory(env, victim, {"disable_env_checker": True, **kwargs})
-    return make_env, name
+    return make_env, name, kwargs
 
 
 def step_limit(env: AnyEnv) -> int | None:
@@ -100,6 +107,7 @@ class DeterministicEpisodes:
         victim, env: the agent, and the environment, an instance for the search alone.
         make_env: makes another instance.
         label, name: what reports call the two.
+        about: the environment as folders know it.
         limit: the largest number of steps of an episode, or None.
         start, count: the first action, and the number of actions.
 
@@ -114,7 +122,8 @@ class DeterministicEpisodes:
         check_searchable(victim)
         assert isinstance(victim.action_space, spaces.Discrete)
         self.start, self.count = int(victim.action_space.start), int(victim.action_space.n)
-        self.make_env, self.name = unchecked_factory(env, victim, env_kwargs, make)
+        self.make_env, self.name, kwargs = unchecked_factory(env, victim, env_kwargs, make)
+        self.about = described_environment(self.name, kwargs, make)
         spaces_of(self.make_env, victim)
         self.env, self.label = self.make_env(), victim.ref or repr(victim)
         self.limit = step_limit(self.env)

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from adv_wrappers.atari.games import is_atari, make_environment
 from adv_wrappers.atari.preprocessing import atari
 from adv_wrappers.core.threat import fits
-from adv_wrappers.core.types import Space
+from adv_wrappers.core.types import JSON, Space
 from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
@@ -108,6 +108,36 @@ def environment_factory(
     if isinstance(space, spaces.Box) and env.startswith(PREFIX):
         return lambda: dmc(env, **kwargs), env, kwargs
     return lambda: make_environment(env, kwargs), env, kwargs
+
+
+def described_environment(name: str, kwargs: Mapping[str, JSON], make: MakeEnv | None = None) -> dict[str, JSON]:
+    """An environment as reports and folders know it: one that another function makes is another environment.
+
+    Args:
+        name, kwargs: as :func:`environment_factory` returns them.
+        make: as for :func:`environment_factory`.
+
+    Returns:
+        ``id`` and ``kwargs``; with ``make`` its name too, such as ``"module:function"``.
+    """
+    about: dict[str, JSON] = {"id": name, "kwargs": dict(kwargs)}
+    if make is not None:
+        about["make"] = make.text if isinstance(make, MakeFunction) else f"{make.__module__}:{_qualified_name(make)}"
+    return about
+
+
+def is_named(function: str | MakeEnv | None) -> bool:
+    """Whether its name tells what makes environments from others: not of a lambda, a method, or a partial.
+
+    >>> import functools
+    >>> is_named("CartPole-v1"), is_named(print), is_named(lambda: None), is_named(functools.partial(print, 1))
+    (True, True, False, False)
+    """
+    return not callable(function) or isinstance(function, MakeFunction) or _qualified_name(function).isidentifier()
+
+
+def _qualified_name(function: MakeEnv) -> str:
+    return str(getattr(function, "__qualname__", f"<{type(function).__qualname__}>"))
 
 
 def spaces_of(make_env: EnvFactory, victim: Victim) -> tuple[Space, Space]:

@@ -9,7 +9,7 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.best_of import BestOf, check_by, draws_of
 from adv_wrappers.evaluation.checks import find_warnings
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, minimum_of
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, described_environment, is_named, minimum_of
 from adv_wrappers.evaluation.losses import Measure, measure_text, measured_target
 from adv_wrappers.evaluation.pool import EpisodePlayer, OnEpisode, PlayBlocks, PlayerSetup, blocks_of, play_run
 from adv_wrappers.evaluation.provenance import revision, versions
@@ -104,7 +104,8 @@ class PreparedEvaluation:
             self.stacks = [replace(stack, name=stack.name if stack.layers else first) for stack in self.stacks]
         self.about: dict[str, JSON] = {
             "versions": versions(), "seed": seed, "episode_seeds": tuple(self.seeds), "git": revision(),
-            "device": str(victim.device), "env": {"id": name, "kwargs": self.player.kwargs}, "episodes": self.episodes,
+            "device": str(victim.device), "episodes": self.episodes,
+            "env": described_environment(name, self.player.kwargs, make),
             "num_envs": venv.num_envs, "quantize": bool(quantize),
             "victim": {"ref": victim.ref, "fingerprint": victim.fingerprint(), "select": victim.select},
             "measure": measure_text(self.target), "by": by,
@@ -113,7 +114,8 @@ class PreparedEvaluation:
     def key(self, i: int) -> str | None:
         """What distinguishes the row of a run from all others (see :func:`row_key`); None where nothing does."""
         layers = [json_form(layer) for layer in self.stacks[i].layers]
-        return row_key(self.about, layers, self.counts[i], self.sampled) if self.victim.modules() else None
+        known = bool(self.victim.modules()) and is_named(self.setup.env) and is_named(self.setup.make)
+        return row_key(self.about, layers, self.counts[i], self.sampled) if known else None
 
     def play(self, i: int, play: PlayBlocks | None = None, on_episode: OnEpisode | None = None) -> Row:
         """The columns that one run decides.

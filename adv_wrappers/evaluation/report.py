@@ -130,7 +130,7 @@ class Report:
             repository.
         device: the device on which the victim computed.
         victim: ``ref``, ``fingerprint`` (sha256 of the weights) and ``select``.
-        env: ``id`` and ``kwargs``.
+        env: ``id`` and ``kwargs``, and ``make`` where another function than Gymnasium's made it.
         episodes: the number of episodes of every threat.
         num_envs: the number of environments that were stepped at once.
         warnings: signs that a number should not be trusted.

@@ -29,7 +29,13 @@ from safetensors.torch import save
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON, Space
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory, spaces_of
+from adv_wrappers.evaluation.environments import (
+    EnvFactory,
+    MakeEnv,
+    described_environment,
+    environment_factory,
+    spaces_of,
+)
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.training.queries import ATTACKED, NEARBY, SOURCES, SURROGATE, ask, ask_nearby, episode_seeds
@@ -128,7 +134,9 @@ def imitate(
     observed, acted = spaces_of(make_env, victim)
     check_imitable(observed, acted, out)
     attacks = _Attacks(threats, victim, observed, acted)
-    imitation = _Imitating(victim, make_env, how, attacks, (name, kwargs), None if out is None else Path(out))
+    imitation = _Imitating(
+        victim, make_env, how, attacks, described_environment(name, kwargs, make), None if out is None else Path(out)
+    )
     with one_thread():
         return imitation.run(progress)
 
@@ -219,7 +227,7 @@ class _Imitating:
         make_env: makes one environment.
         how: the settings.
         attacks: of the later rounds.
-        environment: id and keyword arguments.
+        environment: as :func:`described_environment` returns it.
         out: a folder, or None.
 
     Raises:
@@ -228,12 +236,12 @@ class _Imitating:
 
     def __init__(
         self, victim: Victim, make_env: EnvFactory, how: ImitationSettings, attacks: _Attacks,
-        environment: tuple[str, Mapping[str, object]], out: Path | None,
+        environment: Mapping[str, JSON], out: Path | None,
     ) -> None:  # fmt: skip
         self.victim, self.make_env, self.how, self.attacks = victim, make_env, how, attacks
         self.environment, self.out = environment, out
         self.about: Mapping[str, object] = {
-            "environment": {"id": environment[0], "kwargs": environment[1]},
+            "environment": dict(environment),
             "victim": {"ref": victim.ref, "sha256": victim.fingerprint(), "select": victim.select},
             "imitation": {**vars(how), "threats": list(attacks.names)},
         }
@@ -329,8 +337,9 @@ class _Imitating:
             write(self.out / QUERIES, save(tensors, {"imitation": json.dumps(about)}))
         who = self.victim.ref or type(self.victim).__name__
         save_card(
-            self.out, surrogate, environment=self.environment, name=f"imitation of {who}", training=self.about,
-            rounds=self.record, result=self.result, versions=versions(),
+            self.out, surrogate, environment=(self.environment["id"], self.environment["kwargs"]),
+            name=f"imitation of {who}", training=self.about, rounds=self.record, result=self.result,
+            versions=versions(),
         )  # fmt: skip
         if self.result is not None:  # finished: the card is there before this says so
             write(self.out / QUERIES, save(tensors, {"imitation": json.dumps(about)}))

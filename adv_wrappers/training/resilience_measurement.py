@@ -27,7 +27,13 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory, spaces_of
+from adv_wrappers.evaluation.environments import (
+    EnvFactory,
+    MakeEnv,
+    described_environment,
+    environment_factory,
+    spaces_of,
+)
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, draw_seeds, play_episodes
@@ -137,8 +143,8 @@ class Measurement:
             raise ThreatError(f"{', '.join(refused)} cannot be set here: how= is a threat with its budget and timing")
         out = None if out is None else Path(out)
         made = Measurement(
-            victim, make_env, {"id": name, "kwargs": kwargs}, actor, within if threat is None else threat.within,
-            when, aim, options, budget, hard, others, found, out, progress,
+            victim, make_env, described_environment(name, kwargs, make), actor,
+            within if threat is None else threat.within, when, aim, options, budget, hard, others, found, out, progress,
         )  # fmt: skip
         compared = {key: value for key, value in options.items() if key != "steps"}
         about = {

@@ -36,7 +36,7 @@ from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.values import Value, construct
 from adv_wrappers.errors import SpaceError, ThreatError
-from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
+from adv_wrappers.evaluation.environments import MakeEnv, described_environment, environment_factory
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.training.adversary_checkpoints import (
     AdversaryCheckpoints,
@@ -183,9 +183,10 @@ def train_adversary(
         chosen["policy_kwargs"] = {**own, **settings.get("policy_kwargs", {})}
         task = AdversaryTask(by_victim, scoring, earned)
         task.about = {
-            "algorithm": algorithm, "environment": {"id": name, "kwargs": kwargs}, "num_envs": rows, "seed": seed,
-            "episodes": episodes, "observe": observe, "quantize": quantize, "actor": actor.open().to_dict(),
-            "within": budget.to_dict(), "when": when.to_dict() if isinstance(when, When) else repr(when),
+            "algorithm": algorithm, "environment": described_environment(name, kwargs, make), "num_envs": rows,
+            "seed": seed, "episodes": episodes, "observe": observe, "quantize": quantize,
+            "actor": actor.open().to_dict(), "within": budget.to_dict(),
+            "when": when.to_dict() if isinstance(when, When) else repr(when),
             "victim": {"ref": victim.ref, "sha256": victim.fingerprint(), "select": victim.select},
             "actor_victim": None if actor.victim is None else actor.victim.fingerprint(),
             "settings": describe_settings(chosen),

@@ -41,7 +41,7 @@ from stable_baselines3.common.utils import set_random_seed
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
+from adv_wrappers.evaluation.environments import MakeEnv, described_environment, environment_factory
 from adv_wrappers.training.agent_setup import (
     ALGORITHMS,
     REWARDS,
@@ -198,7 +198,7 @@ def train_agent(
     agent_settings = algorithm_settings(algorithm, num_envs, settings, parts, images=images)
     own_settings = algorithm_settings("ppo", num_envs, adversary_settings, None, adversary=True) if spec.learns else {}
     about = {
-        "environment": {"id": name, "kwargs": kwargs}, "algorithm": algorithm, "adversary": spec.describe(),
+        "environment": described_environment(name, kwargs, make), "algorithm": algorithm, "adversary": spec.describe(),
         **asdict(schedule), "seed": seed, "select": select, "sampled": sampled,
         "victim": None if initial is None else initial.fingerprint(),
         "settings": describe_settings(agent_settings), "adversary_settings": describe_settings(own_settings),

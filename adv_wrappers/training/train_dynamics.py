@@ -25,7 +25,13 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory, spaces_of
+from adv_wrappers.evaluation.environments import (
+    EnvFactory,
+    MakeEnv,
+    described_environment,
+    environment_factory,
+    spaces_of,
+)
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.networks.card import Section
@@ -108,7 +114,8 @@ def train_dynamics(
     make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     linear = not hidden
     about: Section = {
-        "environment": {"id": name, "kwargs": kwargs}, "victim": {"ref": victim.ref, "sha256": victim.fingerprint()},
+        "environment": described_environment(name, kwargs, make),
+        "victim": {"ref": victim.ref, "sha256": victim.fingerprint()},
         "training": {
             "transitions": transitions, "noise": noise, "random": random, "hidden": list(hidden),
             "ensemble": 1 if linear else ensemble, "epochs": None if linear else epochs,

@@ -26,7 +26,7 @@ from torch import Tensor
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.core.types import Action, Observation
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import MakeEnv, environment_factory
+from adv_wrappers.evaluation.environments import MakeEnv, described_environment, environment_factory
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.networks.card import card_kind
 from adv_wrappers.networks.layers import ActionValue, Normalize
@@ -308,7 +308,7 @@ class CriticTraining:
         self.player = exploring_victim(self.victim, how["noise"])
         self.make_env, name, kwargs = environment_factory(env, self.victim, env_kwargs, make)
         self.card: dict[str, Any] = {
-            "name": "robust-sarsa critic", "environment": {"id": name, "kwargs": kwargs},
+            "name": "robust-sarsa critic", "environment": described_environment(name, kwargs, make),
             "victim": {"ref": self.victim.ref, "sha256": self.victim.fingerprint()},
             "training": {**how, "noise": how["noise"] if self.victim.kind == "mean" else None},
             "versions": versions(), "git": revision(),

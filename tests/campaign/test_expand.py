@@ -8,6 +8,7 @@ import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, expand
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.resume import rows_by_key
+from tests.evaluation import agents
 from tests.evaluation.agents import balancing
 
 DQN, HOPPER = "zoo:cartpole-dqn", "zoo:hopper-ppo"
@@ -38,6 +39,12 @@ def test_the_product_and_its_order():
         for name in ("none", "noise:eps=0.1", "max-diff:eps=0.1")
     ]  # fmt: skip
     assert [cell.env for cell in found] == ["CartPole-v1"] * 6 + ["Hopper-v5"] * 6  # those of their cards
+
+
+def test_what_another_function_makes_is_another_environment():
+    made = {"id": "CartPole-v1", "make": f"{agents.__name__}:make_short"}
+    found = cells(victims=[DQN], environments=["CartPole-v1", {"id": "CartPole-v1", "kwargs": {}}, made], episodes=1)
+    assert [cell.make for cell in found] == [None, made["make"]] and len({cell.key for cell in found}) == 2
 
 
 def test_grids_share_the_runs_without_a_threat():

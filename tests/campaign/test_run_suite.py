@@ -23,7 +23,7 @@ from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.evaluation.untrained_attacks import BEAM, untrained_threat, why_no_beam
 from adv_wrappers.training.train_critic import check_settings
 from adv_wrappers.training.training_folder import read_record
-from tests.evaluation.agents import Film, balancing, short, watcher
+from tests.evaluation.agents import Film, balancing, make_short, short, watcher
 from tests.evaluation.masked import saturated, straight_through
 from tests.training.test_train_one_critic import Toy, toy_victim
 
@@ -225,6 +225,8 @@ def test_a_folder_takes_more_attacks_but_no_other_suite(tmp_path):
     assert more.attacks == ("noise", "min-q") and SuiteReport.from_json(tmp_path / "report.json") == more
     with pytest.raises(ValueRangeError, match=r"holds another suite, with within\.eps 0\.05 and not 0\.1"):
         standard("zoo:cartpole-dqn", "CartPole-v1", 0.1, attacks=("noise",), **how)
+    with pytest.raises(ValueRangeError, match=r"another suite, with environment\.make 'missing'|environment"):
+        standard("zoo:cartpole-dqn", "CartPole-v1", 0.05, attacks=("noise",), make=make_short, **how)
     with pytest.raises(ValueRangeError, match="holds another suite, with victim"):
         standard("zoo:cartpole-ppo", "CartPole-v1", 0.05, attacks=("noise",), **how)
     (tmp_path / "suite.json").write_text("[")

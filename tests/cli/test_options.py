@@ -111,7 +111,11 @@ def test_a_function_of_the_current_directory_is_called_with_the_arguments(module
     done = invoke(*EVALUATE, *words)
     assert done.exit_code == 0, done.output
     report = Report.from_json(tmp_path / "o" / "report.json")
-    assert report.threats[0]["lengths"] == [5] and report.env == {"id": "CartPole-v1", "kwargs": {"steps": 5}}
+    assert report.threats[0]["lengths"] == [5] and report.env == {
+        "id": "CartPole-v1",
+        "kwargs": {"steps": 5},
+        "make": f"{module}:short",
+    }
     assert MakeFunction(f"{module}:Shelf.short")("CartPole-v1").spec.id == "CartPole-v1"
 
 

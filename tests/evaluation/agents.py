@@ -27,6 +27,11 @@ def short() -> gym.Env[Any, Any]:
     return gym.make("CartPole-v1", max_episode_steps=40)
 
 
+def make_short(id: str, steps: int = 40) -> gym.Env[Any, Any]:
+    """An environment that ends after this many steps."""
+    return gym.make(id, max_episode_steps=steps)
+
+
 class Film(gym.Env[Any, Any]):
     """Random pictures from the seed, for a number of steps that differs from episode to episode."""
 

@@ -92,6 +92,10 @@ def test_integers(quantize, eps):
     assert (shown == shown.round()).all() == quantize
 
 
+def make_walk(id, **kwargs):
+    return Walk(**kwargs)
+
+
 def test_what_was_found_is_kept_in_a_folder(tmp_path, monkeypatch):
     told = []
     found = beam_search(agent(), Walk, EPS, episodes=3, out=tmp_path, progress=lambda *at: told.append(at))
@@ -104,8 +108,12 @@ def test_what_was_found_is_kept_in_a_folder(tmp_path, monkeypatch):
     assert again.threat.how.to_dict() == found.threat.how.to_dict()
     reports = [evaluate(agent(), Walk, [one.threat], episodes=3) for one in (found, again)]
     assert reports[0].threats[1]["returns"] == reports[1].threats[1]["returns"] == found.returns.tolist()
-    beam_search(agent(), Walk, EPS, episodes=3, seed=1, out=tmp_path)
-    assert searched
+    for other in ({"seed": 1}, {"env_kwargs": {"lost": 1.0}}, {"make": make_walk}, {"env": lambda: Walk(lost=1.0)}):
+        searched.clear()
+        env = "Walk-v0" if "make" in other else Walk
+        for _ in range(2):
+            beam_search(**{"victim": agent(), "env": env, "eps": EPS, "episodes": 3, "out": tmp_path, **other})
+        assert len(searched) == (2 if "env" in other else 1)
     (tmp_path / "perturbations.npz").write_bytes(b"PK")
     assert (beam_search(agent(), Walk, EPS, episodes=3, seed=1, out=tmp_path).nodes > 0).all()
 

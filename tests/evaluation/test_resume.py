@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,9 +16,10 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation import prepared
+from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import Victim
-from tests.evaluation.agents import Film, balancing, short, watcher
+from tests.evaluation.agents import Film, balancing, make_short, short, watcher
 
 NOISE, PGD, WORST = "noise:eps=0.4", "pgd:eps=0.3", "worst-action"
 
@@ -95,6 +97,22 @@ def test_rows_of_other_runs_are_played_and_kept(change: dict[str, Any], played: 
     assert Report.from_json(tmp_path / "report.json") == other
     assert adv.evaluate(**how) == first and len(played) == 4  # from where it was put
     assert Report.from_json(tmp_path / "report-2.json") == other
+
+
+def test_what_another_function_makes_is_another_environment(played: list[Any], tmp_path: Path) -> None:
+    how: dict[str, Any] = {"victim": balancing("q"), "env": "CartPole-v1", "episodes": 2, "threats": [NOISE]}
+    how |= {"out": tmp_path, "resume": True}
+    whole = adv.evaluate(**how)
+    assert whole.env == {"id": "CartPole-v1", "kwargs": {}} and whole.threats[0]["mean_length"] > 40
+    made = adv.evaluate(**how, make=make_short)
+    assert made.env["make"] == "tests.evaluation.agents:make_short" and made.threats[0]["mean_length"] == 40
+    named = adv.evaluate(**how, make=MakeFunction("tests.evaluation.agents:make_short"))
+    assert len(played) == 4 and named == made and Report.from_json(tmp_path / "report.json") == made
+    for steps in (30, 20):  # the names of these do not tell them apart
+        partly = adv.evaluate(**how, make=functools.partial(make_short, steps=steps))
+        whole = adv.evaluate(**{**how, "env": functools.partial(make_short, "CartPole-v1", steps)})
+        assert partly.threats[0]["mean_length"] == whole.threats[0]["mean_length"] == steps
+    assert len(played) == 4 + 8
 
 
 def filmed() -> Victim:
