@@ -333,6 +333,21 @@ def test_resilience_prints_table_6_and_draws(tmp_path: Path) -> None:
     assert done.exit_code == 0 and "at 2 perturbations (hard)" in done.output, done.output
 
 
+def test_a_profile_of_negative_rewards_needs_the_lowest(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    words = ["resilience", "MountainCar-v0", "--victim", "zoo:mountaincar-dqn", *MEASURE[4:], "--out", str(tmp_path)]
+    assert MEASURE[1:4] == ["CartPole-v1", "--victim", "zoo:cartpole-dqn"]
+    done = CliRunner().invoke(main, [*words, "--lowest-reward", "-1"])
+    assert done.exit_code == 2 and "--lowest-reward is for --profile, which is not given" in done.output
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "BUDGETS", range(1, 2))
+        done = CliRunner().invoke(main, [*words, "--profile", "1"])
+        assert done.exit_code == 2 and "expected rewards of at least --lowest-reward 0" in done.output, done.output
+        done = CliRunner().invoke(main, [*words, "--profile", "1", "--lowest-reward", "-1"])
+    assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "profile.json").read_text())["clean_returns"][0] < 0
+
+
 def test_training_needs_sb3_a_folder_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("stable_baselines3")
     (tmp_path / "file").write_text("")

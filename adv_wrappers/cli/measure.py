@@ -53,6 +53,7 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     SELECT,
     click.option("--profile", type=POSITIVE, metavar="STARTS", help="draw the exact regret of 1 to 10 perturbations, "
                  "over so many of the test's episodes: seconds to a minute each"),
+    click.option("--lowest-reward", type=float, help="that a step can bring, for --profile  [default: 0]"),
     click.option("--out", required=True, type=FOLDER, help="for results and figures; the same call goes on from there"),
 )  # fmt: skip
 
@@ -95,8 +96,11 @@ def _run(name: str, **options: object) -> None:
 def _measure(
     measure: Callable[..., Resilience], env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None,
     victim: str, stats: str | None, trust: bool, select: Select | None, any_action: bool,
-    profile: int | None, transfer: tuple[str, ...], steps: int, out: Path, **options: object,
+    profile: int | None, lowest_reward: float | None, transfer: tuple[str, ...], steps: int, out: Path,
+    **options: object,
 ) -> None:  # fmt: skip
+    if lowest_reward is not None and profile is None:
+        raise click.UsageError("--lowest-reward is for --profile, which is not given")
     agent, induce = load_agent(victim, trust, stats, select), "any" if any_action else "worst"
     others = [load_victim(ref, trust=trust) for ref in transfer]
     with progress_bars() as move, resumable(out, kept_checkpoints(steps, ["adversary"])):
@@ -110,7 +114,10 @@ def _measure(
     found.plot_histogram(pictures[1])
     files = [out / f"{found.kind}.json", out / "training.csv", *pictures]
     if profile is not None:
-        exact = resilience_profile(agent, env, found.episode_seeds[:profile], BUDGETS, env_kwargs=env_kwargs, make=make)
+        exact = resilience_profile(
+            agent, env, found.episode_seeds[:profile], BUDGETS, lowest_reward=lowest_reward or 0.0,
+            env_kwargs=env_kwargs, make=make,
+        )  # fmt: skip
         files += _profile(exact, out)
     click.echo(f"trained in {found.seconds:.0f} s for {found.steps} steps" + (" (stopped)" if found.stopped else ""))
     click.echo(f"wrote {', '.join(map(str, files))}, and the adversary in {out / 'adversary'}")
