@@ -269,11 +269,15 @@ class Store:
     def reports(self) -> list[Report]:
         """A report of every victim, environment and seed, with the warnings of :mod:`adv_wrappers.evaluation.checks`.
 
-        Rows whose run without a threat is not there (yet) have nothing to be compared with, and are in none.
+        Rows whose run without a threat is not there (yet) have nothing to be compared with, and are in none. Of
+        the revisions of a checkout that played the rows of a report, ``git`` is that of its last row.
         """
         groups: dict[str, tuple[dict[str, JSON], list[Row]]] = {}
         for about, row in self.rows():
-            groups.setdefault(json.dumps(about, sort_keys=True), (about, []))[1].append(row)
+            known = json.dumps({**about, "git": None}, sort_keys=True)
+            first, rows = groups.setdefault(known, (about, []))
+            rows.append(row)
+            first["git"] = about["git"]
         found = []
         for about, rows in groups.values():
             clean = [row for row in rows if not row["layers"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 
 from adv_wrappers.campaign import Plan, RunSummary, Store, expand, run
@@ -25,6 +27,7 @@ from adv_wrappers.evaluation.report import Row, number
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim
 
+_OF_A_RUN = ("seed", "episode_seeds", "git")  # which differ between rows that are counted together
 _MOST_LINES = 200  # of the table: a store of more is read by Store.reports()
 STORE = click.Path(path_type=Path, dir_okay=False)
 
@@ -114,29 +117,45 @@ def rows_of_store(store: Store, cells: Expansion) -> Iterator[None]:
 
 
 def show(store: Store, keys: set[str]) -> None:
-    """Print the rows with these keys: for every victim, environment and threat the mean over seeds."""
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+    """Print the rows with these keys: for every victim, environment, threat and setting the mean over seeds."""
+    groups: dict[str, tuple[dict[str, JSON], list[Row]]] = {}
     for key, about, row in store.rows_with_keys():
         if key in keys:
-            groups.setdefault((_name(about), str(about["env"]["id"]), row["threat"]), []).append(row)
+            setting = {name: value for name, value in about.items() if name not in _OF_A_RUN}
+            known = json.dumps([setting, row["threat"], row["best_of"]], sort_keys=True)
+            groups.setdefault(known, (about, []))[1].append(row)
     if len(groups) > _MOST_LINES:
         click.echo(f"{len(groups)} lines are too many for a table: Store({str(store.path)!r}).reports() has them")
         return
-    make_console().print(_table(groups))
+    make_console().print(_table([*groups.values()]))
 
 
-def _name(about: Mapping[str, JSON]) -> str:
-    victim = about["victim"]
-    return str(victim["ref"] or victim["fingerprint"][:8])
+def _names(about: Mapping[str, JSON]) -> tuple[str, str]:
+    """The victim and the environment, with whatever is not as usual."""
+    victim, env = about["victim"], about["env"]
+    how = ["sampled actions"] * (victim["select"] == "sample") + ["float observations"] * (not about["quantize"])
+    arguments = [f"{name}={value!r}" for name, value in env["kwargs"].items()]
+    arguments += [f"made by {env['make']}"] if "make" in env else []
+
+    def text(name: str, more: Sequence[str]) -> str:
+        return f"{name} ({', '.join(more)})" if more else name
+
+    return text(victim["ref"] or victim["fingerprint"][:8], how), text(env["id"], arguments)
 
 
-def _table(groups: Mapping[tuple[str, str, str], Sequence[Row]]) -> Table:
+def _table(groups: Sequence[tuple[Mapping[str, JSON], Sequence[Row]]]) -> Table:
     table = make_table("victim", "environment", "threat", "return", "std over seeds", "lowest", "seeds", "episodes")
     for column in table.columns[3:]:
         column.justify = "right"
-    for (victim, env, threat), rows in groups.items():
+    for about, rows in groups:
         means = np.array([row["mean_return"] for row in rows], np.float64)
         spread = number(float(means.std(ddof=1))) if len(means) > 1 else ""
         counts = str(len(rows)), str(sum(row["episodes"] for row in rows))
-        table.add_row(victim, env, threat, number(float(means.mean())), spread, number(float(means.min())), *counts)
+        table.add_row(
+            *map(escape, (*_names(about), rows[0]["threat"])),
+            number(float(means.mean())),
+            spread,
+            number(float(means.min())),
+            *counts,
+        )
     return table

@@ -13,6 +13,7 @@ import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, Store, run
 from adv_wrappers.campaign.store import PlayedCell, process_name
 from adv_wrappers.errors import OutputError, StoreError, ValueRangeError
+from adv_wrappers.evaluation import prepared
 
 DQN = "zoo:cartpole-dqn"
 PLAN = Plan.of(victims=[DQN], threats=["noise:eps=0.2", "pgd:eps=0.2"], seeds=[0, 1], episodes=2)
@@ -36,6 +37,16 @@ def test_reports_are_those_of_evaluations(filled):
         untimed = [[{**row, "ms_per_step": 0} for row in which.threats] for which in (report, own)]
         assert untimed[0] == untimed[1] and report.warnings == own.warnings and report.minimum == own.minimum
         assert report.episode_seeds == own.episode_seeds and report.num_envs == own.num_envs
+
+
+def test_rows_of_several_revisions_of_a_checkout_are_of_one_report(tmp_path, monkeypatch):
+    threats = ["noise:eps=0.2", "pgd:eps=0.2"]
+    with Store(tmp_path / "rows.db") as store:
+        for count in (0, 1, 2):
+            monkeypatch.setattr(prepared, "revision", lambda count=count: f"revision {count}")
+            run(Plan.of(victims=[DQN], threats=threats[:count], episodes=1), store)
+        [report] = store.reports()
+    assert [row["threat"] for row in report.threats] == ["none", *threats] and report.git == "revision 2"
 
 
 def test_rows_of_folders_are_taken_over(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from adv_wrappers.campaign import Plan, Store, expand
-from adv_wrappers.cli import main
+from adv_wrappers.cli import campaign, main
 from tests.campaign.test_run import MANY, failing
 
 PLAN = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise:eps=0.1"], seeds=[0, 1], episodes=2)
@@ -34,6 +34,29 @@ def test_a_plan_is_run_and_its_rows_are_shown(plan, tmp_path):
     assert "4 known before" in call("run", plan, "--store", store).output
     line = next(line for line in done.output.splitlines() if "none" in line)
     assert line.split()[3] == "500.0" and line.split()[-2:] == ["2", "4"]
+
+
+def test_the_table_keeps_apart_what_differs_in_more_than_the_seed(tmp_path):
+    longer = {"id": "CartPole-v1", "kwargs": {"max_episode_steps": 30}}
+    made = {"id": "CartPole-v1", "make": "tests.evaluation.agents:make_short"}
+    plan = Plan.of(victims=["zoo:cartpole-dqn"], environments=["CartPole-v1", longer, made], episodes=1, seeds=[0, 1])
+    plan += Plan.of(victims=["zoo:cartpole-ppo"], select="sample", episodes=1)
+    plan.save(tmp_path / "plan.json")
+    done = call("run", tmp_path / "plan.json", "--store", tmp_path / "rows.db")
+    assert done.exit_code == 0, done.output
+    with Store(tmp_path / "rows.db") as store:
+        keys = {cell.key for cell in expand(plan).cells}
+        means = {
+            campaign._names(about): row["mean_return"] for key, about, row in store.rows_with_keys() if key in keys
+        }
+    dqn, ppo = "zoo:cartpole-dqn", "zoo:cartpole-ppo"
+    assert {*means} == {
+        (dqn, "CartPole-v1"), (dqn, "CartPole-v1 (max_episode_steps=30)"),
+        (dqn, "CartPole-v1 (made by tests.evaluation.agents:make_short)"), (ppo + " (sampled actions)", "CartPole-v1"),
+    }  # fmt: skip
+    assert [means[dqn, f"CartPole-v1{more}"] for more in ("", " (max_episode_steps=30)")] == [500, 30]
+    lines = [line for line in done.output.splitlines() if "none" in line]
+    assert len(lines) == 4 and [line.split()[-2:] for line in lines] == [["2", "2"]] * 3 + [["1", "1"]]
 
 
 def test_seeds_of_an_evaluation_go_into_a_store(plan, tmp_path):
