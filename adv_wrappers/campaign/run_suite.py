@@ -25,7 +25,7 @@ from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, described_environment
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, can_be_known, described_environment
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.report import Report, number
@@ -130,7 +130,8 @@ def run_suite(
         victim, env, env_kwargs, make, quantize, episodes, seed, num_envs, workers: as for :func:`standard`.
         steps, critics, training, dynamics, attacks, progress: as for :func:`standard`.
         out: as for :func:`standard`. An entry of one's own is made again at every call, since its code may have
-            changed; its row is taken over where the threat is the same.
+            changed; its row is taken over where the threat is the same. A victim without weights, and an environment
+            that a lambda, a method or a partial makes, are always played again, as :func:`adv_wrappers.evaluate` does.
 
     Raises:
         AdvWrappersError: as :func:`standard` does; :class:`ThreatError` for what is no suite.
@@ -164,7 +165,8 @@ def run_suite(
     left_out = {one.name: reasons.get(one.name, "not asked for") for one in whole if one.name not in names}
     settings = _settings_of(setting, entries)
     finished = None if folder is None else _finished_suite(folder, settings)
-    if finished is not None and not any(isinstance(item, Entry) and item not in SUITES["everything"] for item in given):
+    own = any(isinstance(item, Entry) and item not in SUITES["everything"] for item in given)
+    if finished is not None and not own and can_be_known(victim, env, make):
         return finished
     if tell is not None and any(entry.trains(setting) for entry in entries):
         tell(training_note(entries, setting))

@@ -26,6 +26,7 @@ from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.environments import (
     EnvKwargs,
     MakeEnv,
+    can_be_known,
     described_environment,
     environment_factory,
     spaces_of,
@@ -179,7 +180,7 @@ def certified_ranges(
         "versions": versions(),
     }, default=repr))  # fmt: skip
     folder = None if out is None else Path(out)
-    known = {} if folder is None or not victim.modules() else _read(folder, settings)
+    known = {} if folder is None or not can_be_known(victim, env, make) else _read(folder, settings)
     runner = _Runner(
         victim, env, episodes, seed, attacks, width, quantize, num_envs, env_kwargs, make, progress
     )  # fmt: skip

@@ -33,7 +33,7 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, is_named
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, can_be_known
 from adv_wrappers.evaluation.forced_actions import ForcedActions
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.recorded_perturbations import RecordedPerturbations, RecordedStep, digest_of
@@ -299,8 +299,7 @@ def beam_search(
             "within": forced.threat.budget.to_dict(), "episodes": episodes, "seed": seed, "width": width,
             "steps": steps, "restarts": restarts, "quantize": quantize,
         }  # fmt: skip
-        known_by_name = played.victim.modules() and is_named(env) and is_named(make)
-        folder = Path(out) if out is not None and known_by_name else None
+        folder = Path(out) if out is not None and can_be_known(played.victim, env, make) else None
         known = None if folder is None else _known(folder, settings, forced.threat.budget)
         if known is not None:
             return known

@@ -126,13 +126,15 @@ def described_environment(name: str, kwargs: Mapping[str, JSON], make: MakeEnv |
     return about
 
 
-def is_named(function: str | MakeEnv | None) -> bool:
-    """Whether its name tells what makes environments from others: not of a lambda, a method, or a partial.
+def can_be_known(victim: Victim, *makers: str | MakeEnv | None) -> bool:
+    """Whether a file can tell a victim and what makes its environments from others.
 
-    >>> import functools
-    >>> is_named("CartPole-v1"), is_named(print), is_named(lambda: None), is_named(functools.partial(print, 1))
-    (True, True, False, False)
+    It cannot for a victim without weights, and for a lambda, a method or a partial.
     """
+    return bool(victim.modules()) and all(map(_is_named, makers))
+
+
+def _is_named(function: str | MakeEnv | None) -> bool:
     return not callable(function) or isinstance(function, MakeFunction) or _qualified_name(function).isidentifier()
 
 

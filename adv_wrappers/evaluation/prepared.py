@@ -9,7 +9,7 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.best_of import BestOf, check_by, draws_of
 from adv_wrappers.evaluation.checks import find_warnings
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, described_environment, is_named, minimum_of
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, can_be_known, described_environment, minimum_of
 from adv_wrappers.evaluation.losses import Measure, measure_text, measured_target
 from adv_wrappers.evaluation.pool import EpisodePlayer, OnEpisode, PlayBlocks, PlayerSetup, blocks_of, play_run
 from adv_wrappers.evaluation.provenance import revision, versions
@@ -107,14 +107,14 @@ class PreparedEvaluation:
             "device": str(victim.device), "episodes": self.episodes,
             "env": described_environment(name, self.player.kwargs, make),
             "num_envs": venv.num_envs, "quantize": bool(quantize),
-            "victim": {"ref": victim.ref, "fingerprint": victim.fingerprint(), "select": victim.select},
+            "victim": victim.described(),
             "measure": measure_text(self.target), "by": by,
         }  # fmt: skip
 
     def key(self, i: int) -> str | None:
         """What distinguishes the row of a run from all others (see :func:`row_key`); None where nothing does."""
         layers = [json_form(layer) for layer in self.stacks[i].layers]
-        known = bool(self.victim.modules()) and is_named(self.setup.env) and is_named(self.setup.make)
+        known = can_be_known(self.victim, self.setup.env, self.setup.make)
         return row_key(self.about, layers, self.counts[i], self.sampled) if known else None
 
     def play(self, i: int, play: PlayBlocks | None = None, on_episode: OnEpisode | None = None) -> Row:

@@ -129,7 +129,8 @@ class Report:
         git: the revision of this package's sources (of the last call, where rows were taken over); None outside a git
             repository.
         device: the device on which the victim computed.
-        victim: ``ref``, ``fingerprint`` (sha256 of the weights) and ``select``.
+        victim: ``ref``, ``fingerprint`` (sha256 of the weights) and ``select``; without a ref ``structure`` too, a
+            sha256 over its networks and how their outputs are read.
         env: ``id`` and ``kwargs``, and ``make`` where another function than Gymnasium's made it.
         episodes: the number of episodes of every threat.
         num_envs: the number of environments that were stepped at once.

@@ -343,7 +343,7 @@ class Measurement:
 
 def _named(victim: Victim) -> dict[str, JSON]:
     """What a result says of a victim."""
-    return {"ref": victim.ref, "fingerprint": victim.fingerprint(), "select": victim.select}
+    return dict(victim.described())
 
 
 def _description(part: object) -> JSON:

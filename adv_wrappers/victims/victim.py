@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -273,6 +274,18 @@ class Victim:
         if self._fingerprint is None:
             self._fingerprint = digest(self.modules())
         return self._fingerprint
+
+    def described(self) -> dict[str, str | None]:
+        """The victim as rows of reports know it: ``ref``, ``fingerprint``, ``select``, and without a ref ``structure``.
+
+        That is a sha256 over what the weights do not say and a reference would: how outputs are read, and the networks
+        as they print themselves.
+        """
+        about = {"ref": self.ref, "fingerprint": self.fingerprint(), "select": self.select}
+        if self.ref is None:
+            parts = [repr(self), f"clip={getattr(self, 'clip', None)}", *map(repr, self.modules())]
+            about["structure"] = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        return about
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_compiled"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import sys
@@ -509,6 +510,25 @@ def test_an_entry_of_ones_own_is_made_again_as_its_code_may_have_changed(tmp_pat
     first = run_suite(["noise", "max-diff:steps=3"], "zoo:cartpole-dqn", short, **how)
     received.clear()
     assert run_suite(["noise", "max-diff:steps=3"], "zoo:cartpole-dqn", short, **how) == first and not received
+
+
+def test_what_a_file_cannot_tell_apart_is_played_again(tmp_path):
+    env = gym.make("CartPole-v1")
+    how: dict[str, Any] = {"attacks": ("noise",), "episodes": 2, "out": tmp_path / "victims"}
+
+    def clean(victim, env, **how):
+        return run_suite("standard", victim, env, 0.05, **how).clean["mean_return"]
+
+    for lasts in (True, False):  # functions have no weights
+        victim = adv.from_module(
+            lambda x, sign=1 if lasts else -1: sign * torch.stack([-x[:, 2] - x[:, 3], x[:, 2] + x[:, 3]], 1),
+            env.observation_space, env.action_space, "q",
+        )  # fmt: skip
+        assert (clean(victim, short, **how) > 20) is lasts
+    how["out"] = tmp_path / "environments"
+    for steps in (30, 20):
+        made = functools.partial(make_short, "CartPole-v1", steps)
+        assert clean("zoo:cartpole-dqn", made, **how) == steps
 
 
 def test_a_unit_without_a_radius_is_no_budget():
