@@ -14,7 +14,8 @@ worst case, and its mean is that of fresh episodes, on which it was not chosen. 
 row of ``docs/results`` about that agent, environment and budget: "yes" says that its mean does not lie above the 95%
 interval of any of them, "overlaps" that it does, but that the intervals overlap, and "no" that it is better than one
 of them. Rows of adversaries, critics, surrogates and models that were trained have columns of their own. Those pages
-train for longer, several times, or towards a state that a person chose; the suite trains each once.
+train for longer, several times, or towards a state that a person chose, or plan in the simulator itself; the suite
+trains each once.
 """
 
 from __future__ import annotations
