@@ -65,9 +65,11 @@ class Clock:
     Attributes:
         first_episode: the number of the episode that begins with a seed, one for all rows or ``[B]``: other numbers
             give the same episode of the environment other random numbers of the attack.
+        asked: whether a key was asked for, which random numbers are drawn with; it may be set back.
     """
 
     first_episode: int | NDArray[np.int64] = 0
+    asked = False
 
     def __init__(self, rows: int | None, device: torch.device | None = None, roots: list[int] | None = None) -> None:
         self.rows, self.device = rows, device
@@ -132,6 +134,7 @@ class Clock:
 
     def key(self) -> rng.Key:
         """The key of (root, episode, t), from which every stream is folded."""
+        self.asked = True
         if self._step_key is None:
             if self._episode_key is None:
                 self._episode_key = rng.fold(self.root, self.episode)
@@ -140,6 +143,7 @@ class Clock:
 
     def episode_key(self) -> rng.Key:
         """The key of (root, episode), the same at every step of an episode."""
+        self.asked = True
         if self._episode_key is None:
             self._episode_key = rng.fold(self.root, self.episode)
         return self._episode_key

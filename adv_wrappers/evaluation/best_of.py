@@ -59,7 +59,7 @@ class EpisodeDraws:
         run: of all draws, those of an episode ``episodes`` apart.
         best: the episodes of the run that are the best draws, int ``[episodes]``.
         count: how many draws were asked for.
-        alike: whether the first two are alike in every episode; no others are played then, as nothing is random.
+        alike: whether nothing random was drawn, and the first two are alike; no others are played then.
     """
 
     run: RunMeasurements
@@ -88,7 +88,7 @@ def play_draws(play: Play, count: int, episodes: int, by: str) -> EpisodeDraws:
     run = play([draw for draw in range(min(count, 2)) for _ in range(episodes)])
     alike = False
     if count > 1:
-        alike = all((part[:episodes] == part[episodes:]).all() for part in (run.returns, run.lengths))
+        alike = run.drew == 0 and all((x[:episodes] == x[episodes:]).all() for x in (run.returns, run.lengths))
         if count > 2 and not alike:
             run = joined(run, play([draw for draw in range(2, count) for _ in range(episodes)]))
     values = run.returns if by == "return" else run.losses

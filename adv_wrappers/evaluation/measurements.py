@@ -48,6 +48,7 @@ class RunMeasurements:
         flipped: those of them at which the agent acts differently in that precision.
         asked_twice: the observations about which the agent was asked twice.
         unequal_answers: those of them at which the second answer was another one.
+        drew: how many layers drew random numbers that differ between draws of an episode.
         seconds: wall clock of the run.
         integers: whether a perturbed observation is made of integers.
         losses: the total loss of the states of every episode, ``[episodes]``, or None where it was not measured.
@@ -68,6 +69,7 @@ class RunMeasurements:
     flipped: int = 0
     asked_twice: int = 0
     unequal_answers: int = 0
+    drew: int = 0
     seconds: float = 0.0
     integers: bool = False
     losses: NDArray[np.float64] | None = None

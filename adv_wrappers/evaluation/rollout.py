@@ -151,7 +151,7 @@ def _gated(engines: Sequence[Engine], gate: When, draws: NDArray[np.int64]) -> I
     """Layers attack where a gate allows it, and begin with the random numbers of these draws, int ``[B]``."""
     for engine in engines:
         engine.add_gate(gate)
-        engine.clock.first_episode = draws
+        engine.clock.first_episode, engine.clock.asked = draws, False
     try:
         yield
     finally:
@@ -245,6 +245,7 @@ def play_episodes(
             obs, _ = env.reset(seed=new_seeds, options={"reset_mask": done})  # type: ignore[arg-type]
             runner.reset(done, new_seeds)
             monitor.new_observation(done)
+    run.drew = sum(engine.clock.asked for engine in engines)
     run.losses = None if losses is None else losses.totals
     run.seconds, run.steps = time.perf_counter() - started, int(run.lengths.sum())
     return run

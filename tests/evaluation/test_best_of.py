@@ -45,6 +45,14 @@ def test_a_threat_without_randomness_is_played_twice_and_warned_of() -> None:
     assert not adv.evaluate(balancing(), short, [NOISE], 3, best_of=2).threats[1]["checks"]["alike"]
 
 
+def test_draws_that_agree_by_chance_are_not_taken_for_all() -> None:
+    """Where nearly all episodes last to their end, two draws of a random attack agree, and the worst case is later."""
+    report = adv.evaluate(balancing(), short, ["noise:eps=1.0,when=bernoulli(0.5)"], 2, seed=1, best_of=200)
+    drawn = np.array(report.threats[1]["draws"]["returns"])
+    assert (drawn[:2] == 40).all() and drawn.shape == (200, 2) and drawn.min() < 40
+    assert not report.threats[1]["checks"]["alike"]
+
+
 def test_draws_are_given_by_threat_and_chosen_by_the_loss(tmp_path: Path) -> None:
     agent = balancing()
     how: dict[str, Any] = {"episodes": 3, "seed": 2, "measure": "2=0.2", "out": tmp_path, "resume": True}
