@@ -5,11 +5,14 @@ attack is judged by the interval of its mean return (:func:`adv_wrappers.evaluat
 
 - The test fails as soon as one attack's mean lies below ``min_return``, and passes as soon as every attack's mean lies
   at or above it. What lies on both sides is played on.
-- A verdict is wrong with a probability of at most ``1 - confidence``: each of the looks has an equal share of it
-  (Bonferroni's inequality). To fail, each attack has a share of that share, since any of them may. To pass all have
-  to, so none is divided further.
-- Nothing passes on fewer than 10 episodes, and nothing on episodes that are nearly all equal unless there are so many
-  of them that an event of 1 in 20 would have been seen with the confidence asked for.
+- A verdict is wrong with a probability of at most ``1 - confidence``: each of the looks has an equal share of one half
+  of it (Bonferroni's inequality), and what is not seen at all has the other. To fail, each attack has a share of that
+  share, since any of them may. To pass all have to, so none is divided further.
+- There is no verdict on fewer than 10 episodes.
+- Where all returns but three or fewer are equal, episodes of another kind may be as frequent as the exact bound of a
+  proportion allows (Clopper and Pearson 1934), and worth the lowest or the highest return possible. Where that is not
+  known, there is no verdict before an event of the share ``rare`` would have been seen, and what is rarer than that is
+  not looked for: an agent that earns all in 999 episodes of a thousand passes, whatever it loses in the last.
 - A test that ends without a verdict, out of time or of episodes, has not shown the agent to be robust: it fails, and
   says so.
 """
@@ -30,17 +33,16 @@ from adv_wrappers.campaign import AttackSetting, entries_that_apply
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.errors import NotRobust, ValueRangeError
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, minimum_of
 from adv_wrappers.evaluation.prepared import MOST_EPISODES, PreparedEvaluation
 from adv_wrappers.evaluation.report import number
-from adv_wrappers.evaluation.statistics import LEAST, caveat, interval
+from adv_wrappers.evaluation.statistics import FEW, LEAST, caveat, interval
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 
 BUDGET_VARIABLE = "ADV_WRAPPERS_BUDGET"  # seconds of every call that names none: pytest's option --adv-budget sets it
-_RARE = 1 / 20  # an event that equal episodes must not have missed
 _FIRST = 1  # episodes that are played to know what one costs
 _BATCHED = 0.2  # of an episode that is played alone, what one beside others costs at the least
 _LAST_LOOKS = 2  # beside the planned ones, where time ends between two of them
@@ -93,8 +95,9 @@ class Robust:
 def assert_robust(
     victim: Victim | str, env: str | MakeEnv, suite: str = "standard", eps: float | None = None, *, min_return: float,
     confidence: float = 0.95, budget_s: float | None = None, scale: object = None, within: Budget | None = None,
-    attacks: Sequence[object] | None = None, seed: int = 0, num_envs: int | None = None, most_episodes: int = 1280,
-    env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
+    attacks: str | Sequence[object] | None = None, seed: int = 0, num_envs: int | None = None,
+    most_episodes: int = 1280, return_range: tuple[float | None, float | None] | None = None,
+    rare: float = 0.05, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
 ) -> Robust:  # fmt: skip
     """Assert that an agent's mean return is at least so much under every attack of a suite.
 
@@ -110,6 +113,12 @@ def assert_robust(
             budget.
         seed: seeds the episodes; every look has its own.
         most_episodes: of each attack.
+        return_range: the lowest and the highest return that an episode can have, each None where it is not known; None
+            takes the lowest from the table of games that ``minimum`` of :func:`adv_wrappers.evaluate` has, for an
+            environment without ``env_kwargs`` and ``make``. Nearly equal returns are judged by it.
+        rare: the share of episodes, above 0 and below 1, from which on a kind of them must not be missed where nearly
+            all that were played are equal, and their range is not known: 0.05 takes at least 72 of these to pass, 0.01
+            takes 368.
 
     Returns:
         What was seen, where the agent passes.
@@ -121,7 +130,7 @@ def assert_robust(
     >>> from adv_wrappers.testing import assert_robust
     >>> found = assert_robust("zoo:cartpole-dqn", "CartPole-v1", eps=0.01, attacks=["noise"], min_return=400)
     >>> found.worst.threat, found.worst.episodes
-    ('noise:eps=0.01', 80)
+    ('noise:eps=0.01', 40)
     """
     began = time.perf_counter()
     check_number("min_return", min_return)
@@ -130,9 +139,16 @@ def assert_robust(
         raise ValueRangeError("confidence must be below 1: no number of episodes gives certainty")
     budget_s = _budget(budget_s)
     integer("most_episodes", most_episodes, LEAST, MOST_EPISODES)
-    agent = load_victim(victim)
+    check_number("rare", rare, 0.0, 1.0, above=True)
+    if rare == 1:
+        raise ValueRangeError("rare must be below 1, the share of all episodes")
+    if return_range is None and isinstance(env, str) and not env_kwargs and make is None:
+        return_range = minimum_of(env), None
+    attacks = [attacks] if isinstance(attacks, str) else attacks
+    agent, (lowest, highest) = load_victim(victim), _return_range(return_range)
     stacks, left_out = _attacks(agent, env, suite, eps, scale, within, attacks, env_kwargs, make)
-    test = _SequentialTest([stack.name for stack in stacks], float(min_return), confidence, most_episodes)
+    names = [stack.name for stack in stacks]
+    test = _SequentialTest(names, float(min_return), confidence, most_episodes, rare, lowest, highest)
     root = np.random.SeedSequence(integer("seed", seed, 0))
     where = f"adv.evaluate({agent.ref or victim!r}, {env!r}, [{{}}], episodes=1)"
     batch = _FIRST
@@ -169,13 +185,24 @@ class _SequentialTest:
         names: of the attacks.
         min_return, confidence: what is asked for.
         most: episodes of each attack.
+        rare: the share of episodes that equal ones must not have missed, where their range is not known.
+        lowest, highest: the range of returns, or None.
     """
 
-    def __init__(self, names: Sequence[str], min_return: float, confidence: float, most: int) -> None:
+    def __init__(
+        self, names: Sequence[str], min_return: float, confidence: float, most: int, rare: float = 0.05,
+        lowest: float | None = None, highest: float | None = None,
+    ) -> None:  # fmt: skip
         self.names, self.min_return = names, min_return
         self.looks = [min(LEAST * 2**i, most) for i in range(max(math.ceil(math.log2(most / LEAST)), 0) + 1)]
-        self.share = (1 - confidence) / (len(self.looks) + _LAST_LOOKS)
-        self.seen_all = math.ceil(math.log(1 - confidence) / math.log(1 - _RARE))
+        self.share = (1 - confidence) / 2 / (len(self.looks) + _LAST_LOOKS)
+        missed = (1 - confidence) / 2
+        risks = (missed, missed / len(names))  # all attacks have to pass, and any may fail
+        enough = [math.ceil(math.log(risk) / math.log1p(-rare)) for risk in risks]
+        self.enough_to_pass, self.enough_to_fail = (
+            LEAST if edge is not None else count for edge, count in zip((lowest, highest), enough, strict=True)
+        )
+        self.lowest, self.highest = lowest, highest
         self.returns: list[list[float]] = [[] for _ in names]
         self.seeds: list[list[int]] = [[] for _ in names]
         self.seconds = [0.0] * len(names)  # of an episode, in the last batch
@@ -210,24 +237,62 @@ class _SequentialTest:
         """Judge the attacks whose mean may lie at or above what is asked for."""
         self.done = max(self.done, *(len(of) for of, above in zip(self.returns, self.above, strict=True) if not above))
         for i, returns in enumerate(self.returns):
-            if (
-                not self.above[i]
-                and len(returns) >= LEAST
-                and (caveat(returns) is None or len(returns) >= self.seen_all)
-            ):
-                self.above[i] = interval(returns, 1 - 2 * self.share)[0] >= self.min_return
+            if not self.above[i] and _conclusive(returns, self.enough_to_pass):
+                self.above[i] = self._bounds(returns, 1 - 2 * self.share)[0] >= self.min_return
 
     def below(self, i: int) -> bool:
         """Whether an attack's mean lies below what is asked for."""
-        found = self.returns[i]
-        return len(found) >= LEAST and interval(found, 1 - 2 * self.share / len(self.names))[1] < self.min_return
+        found, level = self.returns[i], 1 - 2 * self.share / len(self.names)
+        return _conclusive(found, self.enough_to_fail) and self._bounds(found, level)[1] < self.min_return
+
+    def _bounds(self, returns: Sequence[float], level: float) -> tuple[float, float]:
+        return bounds(returns, level, self.lowest, self.highest)
 
     def verdict(self, i: int) -> AttackVerdict:
         """What was seen of an attack."""
         returns = self.returns[i]
-        low, high = interval(returns, 1 - 2 * self.share)
+        low, high = self._bounds(returns, 1 - 2 * self.share)
         worst = self.seeds[i][int(np.argmin(returns))]
         return AttackVerdict(self.names[i], float(np.mean(returns)), low, high, len(returns), worst)
+
+
+def _conclusive(returns: Sequence[float], enough: int) -> bool:
+    """Whether there are enough returns for a verdict, where they are nearly all equal too."""
+    return len(returns) >= LEAST and (len(returns) >= enough or caveat(returns) is None)
+
+
+def bounds(
+    returns: Sequence[float], level: float, lowest: float | None = None, highest: float | None = None
+) -> tuple[float, float]:
+    """The :func:`interval` of the mean, wider where all returns but ``FEW`` are equal.
+
+    Other episodes may then be as frequent as the bound of Clopper and Pearson allows, each of them worth the lowest
+    return, or the highest: that of the rules, or where these are not known of the episodes that were played.
+
+    Args:
+        returns: of the episodes.
+        level: probability that the interval covers the mean.
+        lowest, highest: of the returns that an episode can have, or None.
+    """
+    low, high = interval(returns, level)
+    values, counts = np.unique(np.asarray(returns, np.float64), return_counts=True)
+    common, others = float(values[counts.argmax()]), len(returns) - int(counts.max())
+    if others > FEW:
+        return low, high
+    share = _most_frequent(others, len(returns), (1 - level) / 2)
+    least = min(float(values[0]), math.inf if lowest is None else lowest)
+    most = max(float(values[-1]), -math.inf if highest is None else highest)
+    return min(low, common - share * (common - least)), max(high, common + share * (most - common))
+
+
+def _most_frequent(count: int, trials: int, risk: float) -> float:
+    """The probability of an event under which at most ``count`` of them are seen with a probability of ``risk``."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        p = (low + high) / 2
+        seen = sum(math.comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(count + 1))
+        low, high = (p, high) if seen > risk else (low, p)
+    return high
 
 
 def _budget(given: float | None) -> float | None:
@@ -242,13 +307,28 @@ def _budget(given: float | None) -> float | None:
     return budget
 
 
+def _return_range(given: tuple[float | None, float | None] | None) -> tuple[float | None, float | None]:
+    """The lowest and the highest return that are given, after checking them; None is a range without limits."""
+    if given is None:
+        return None, None
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise ValueRangeError(f"return_range must be the lowest and the highest return, got {given!r:.80}")
+    for name, edge in zip(("lowest", "highest"), given, strict=True):
+        if edge is not None:
+            check_number(f"the {name} of return_range", edge)
+    low, high = given
+    if low is not None and high is not None and low >= high:
+        raise ValueRangeError(f"return_range must go from the lowest to the highest return, got {low:g} to {high:g}")
+    return low, high
+
+
 def _attacks(
     victim: Victim, env: str | MakeEnv, suite: str, eps: float | None, scale: object, within: Budget | None,
     attacks: Sequence[object] | None, env_kwargs: EnvKwargs | None, make: MakeEnv | None,
 ) -> tuple[list[ThreatStack], dict[str, str]]:  # fmt: skip
     """The threats that are tried, and why others are not."""
     budget = None
-    if eps is not None or within is not None:
+    if eps is not None or within is not None or scale is not None:
         budget = needed_budget("assert_robust", eps, scale, within)  # type: ignore[arg-type]  # Linf says what scale is
     setting = AttackSetting(victim, env, budget, env_kwargs=env_kwargs, make=make)
     if attacks is None:

@@ -2,17 +2,22 @@
 
     python benchmarks/robust_gate.py
 
-The agent plays five steps, each of which is won with a probability of 0.7, or of 0.5 where an attack makes it take the
-other action; every perturbation of the budget that moves the observation far enough does. So its mean return is 3.5,
-and under attack 2.5, exactly. The test is called again and again, each time with other episodes, and asked for a little
-less than that, where failing is wrong, and for a little more, where passing is. Undecided is no verdict. The clear
-cases are asked for far less and far more. The last calls have a number of seconds for a claim that no number of
-episodes decides.
+The agent plays a few bets, each of which is won with one probability, and with a lower one where an attack makes it
+take the other action; every perturbation of the budget that moves the observation far enough does. So its mean return
+under attack is known exactly. Five bets, won with 0.7 and 0.5, leave 2.5. One bet, won with 0.2 and 0.1, leaves 0.1,
+and most episodes return nothing; won with 0.98 and 0.9 it leaves 0.9, and most return 1. The test is called again and
+again, each time with other episodes, and asked for a little less than what is left, where failing is wrong, and for a
+little more, where passing is. Undecided is no verdict. The clear cases are asked for far less and far more.
+
+One bet that is won with 0.98 under attack is lost more rarely than in 1 of 20 episodes: the test does not look for that
+unless it is told to, or told the range of the returns. The last calls have a number of seconds for a claim that no
+number of episodes decides.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import sys
 import time
@@ -29,28 +34,43 @@ from adv_wrappers.errors import NotRobust
 from adv_wrappers.testing import assert_robust
 
 WORST = 2.5
-CASES = {  # the return asked for, and the verdict that is wrong
-    "a little less than is left": (WORST - 0.1, "fails"), "what is left": (WORST, None),
-    "a little more than is left": (WORST + 0.1, "passes"), "far less": (1.0, "fails"), "far more": (4.5, "passes"),
+FIVE, SELDOM, OFTEN, NEARLY = (5, 0.7, 0.5), (1, 0.2, 0.1), (1, 0.98, 0.9), (1, 0.99, 0.98)  # steps, won, and attacked
+RANGE = {"return_range": (0.0, 1.0)}
+CASES: dict[str, tuple[tuple[int, float, float], float, str | None, dict[str, Any]]] = {  # bets, asked, wrong verdict
+    "five bets: a little less than is left": (FIVE, WORST - 0.1, "fails", {}), "what is left": (FIVE, WORST, None, {}),
+    "a little more than is left": (FIVE, WORST + 0.1, "passes", {}), "far less": (FIVE, 1.0, "fails", {}),
+    "far more": (FIVE, 4.5, "passes", {}),
+    "one bet, seldom won: less than is left": (SELDOM, 0.04, "fails", {}),
+    "a little less": (SELDOM, 0.09, "fails", {}), "a little less, with the range": (SELDOM, 0.09, "fails", RANGE),
+    "a little more": (SELDOM, 0.11, "passes", {}), "far more than is left": (SELDOM, 0.9, "passes", RANGE),
+    "one bet, often won: a little less": (OFTEN, 0.89, "fails", {}),
+    "a little more, often won": (OFTEN, 0.91, "passes", {}),
+    "a little more, often won, with the range": (OFTEN, 0.91, "passes", RANGE),
+    "one bet, nearly always won: a little more": (NEARLY, 0.985, "passes", {}),
+    "a little more, nearly always won, rare=0.01": (NEARLY, 0.985, "passes", {"rare": 0.01}),
+    "a little more, nearly always won, with the range": (NEARLY, 0.985, "passes", RANGE),
 }  # fmt: skip
 
 
-class FiveBets(gym.Env[Any, Any]):
-    """Five steps, won with a probability of 0.7, or of 0.5 after action 1."""
+class Bets(gym.Env[Any, Any]):
+    """Steps that are won with one probability, or with another after action 1."""
 
     observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float64)
     action_space = gym.spaces.Discrete(2)
 
+    def __init__(self, steps: int, won: float, attacked: float) -> None:
+        self.steps, self.chances = steps, (won, attacked)
+
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         """Begin."""
         super().reset(seed=seed)
-        self.left = 5
+        self.left = self.steps
         return np.full(1, -0.1), {}
 
     def step(self, action: Any) -> Any:
         """One bet."""
         self.left -= 1
-        won = self.np_random.uniform() < (0.5 if action else 0.7)
+        won = self.np_random.uniform() < self.chances[int(action)]
         return np.full(1, -0.1), float(won), self.left == 0, False, {}
 
 
@@ -59,14 +79,17 @@ def agent() -> adv.Victim:
     net = torch.nn.Linear(1, 2, bias=False, dtype=torch.float64)
     with torch.no_grad():
         net.weight.copy_(torch.tensor([[-1.0], [1.0]]))
-    return adv.from_module(net, FiveBets.observation_space, FiveBets.action_space, "logits")
+    return adv.from_module(net, Bets.observation_space, Bets.action_space, "logits")
 
 
-def call(victim: adv.Victim, min_return: float, seed: int, **how: Any) -> tuple[str, int, float]:
+def call(
+    victim: adv.Victim, bets: tuple[int, float, float], min_return: float, seed: int, **how: Any
+) -> tuple[str, int, float]:
     """The verdict of a call, the episodes that it played, and its seconds."""
     began = time.perf_counter()
     try:
-        found = assert_robust(victim, FiveBets, eps=0.5, attacks=["fgsm"], min_return=min_return, seed=seed, **how)
+        make = functools.partial(Bets, *bets)
+        found = assert_robust(victim, make, eps=0.5, attacks=["fgsm"], min_return=min_return, seed=seed, **how)
         verdict, episodes = "passes", found.worst.episodes
     except NotRobust as error:
         text = str(error)
@@ -84,8 +107,8 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     victim, cases, times = agent(), {}, []
-    for name, (asked, wrong) in CASES.items():
-        found = [call(victim, asked, seed) for seed in range(given.calls)]
+    for name, (bets, asked, wrong, how) in CASES.items():
+        found = [call(victim, bets, asked, seed, **how) for seed in range(given.calls)]
         verdicts = [verdict for verdict, _, _ in found]
         cases[name] = {
             "asked": asked, "wrong": None if wrong is None else verdicts.count(wrong), "calls": given.calls,
@@ -94,7 +117,7 @@ def main() -> None:
         }  # fmt: skip
         print(name, cases[name], flush=True)
     for seconds in given.seconds:
-        verdict, episodes, spent = call(victim, WORST, 0, budget_s=seconds, most_episodes=10**6)
+        verdict, episodes, spent = call(victim, FIVE, WORST, 0, budget_s=seconds, most_episodes=10**6)
         times.append({"seconds": seconds, "verdict": verdict, "episodes": episodes, "spent": spent})
         print(times[-1], flush=True)
     data = {"command": command(sys.argv[1:]), "machine": machine(), "cases": cases, "times": times}

@@ -9,7 +9,8 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.errors import NotRobust, SpaceError, ThreatError, ValueRangeError
-from adv_wrappers.testing import BUDGET_VARIABLE, _SequentialTest, assert_robust
+from adv_wrappers.evaluation.statistics import interval
+from adv_wrappers.testing import BUDGET_VARIABLE, _SequentialTest, assert_robust, bounds
 from tests.evaluation.agents import balancing, short
 
 pytest_plugins = ("pytester",)
@@ -101,11 +102,48 @@ def test_a_look_is_cut_to_the_time_that_is_left():
     assert test.too_slow(0.5) and not test.too_slow(10.0)
 
 
-def test_equal_returns_pass_only_when_there_are_many():
-    found = assert_robust(balancing(), short, eps=1e-3, attacks=["noise"], min_return=30)
-    assert found.worst.mean == 40 and found.worst.episodes == 80  # 59 would show an event of 1 in 20
-    with pytest.raises(NotRobust, match="over 10 episodes, less than the 41"):
+def test_equal_returns_decide_only_where_there_are_many():
+    found = assert_robust(balancing(), short, eps=1e-3, attacks="noise", min_return=30)
+    assert found.worst.mean == 40 and found.worst.episodes == 80  # 72 would show an event of 1 in 20
+    with pytest.raises(NotRobust, match="over 80 episodes, less than the 41"):
         assert_robust(balancing(), short, eps=1e-3, attacks=["noise"], min_return=41)
+    with pytest.raises(NotRobust, match="undecided after 80 episodes"):
+        assert_robust(balancing(), short, eps=1e-3, attacks=["noise"], min_return=30, most_episodes=80, rare=0.01)
+
+
+def test_the_range_of_returns_decides_sooner():
+    known = {"eps": 1e-3, "attacks": ["noise"], "return_range": (0.0, 50.0)}
+    assert assert_robust(balancing(), short, min_return=15, **known).worst.episodes == 10
+    with pytest.raises(NotRobust, match="over 10 episodes, less than the 49"):
+        assert_robust(balancing(), short, min_return=49, **known)
+    with pytest.raises(NotRobust, match="undecided after 80 episodes"):  # 40 but for 1 in 100 would be left
+        assert_robust(balancing(), short, min_return=39.6, most_episodes=80, **known)
+    found = assert_robust("zoo:cartpole-dqn", "CartPole-v1", min_return=200, eps=1e-3, attacks=["noise"])
+    assert found.worst.mean == 500 and found.worst.episodes == 10  # CartPole's lowest return is known
+
+
+@pytest.mark.parametrize(("chance", "asked"), [(0.1, 0.04), (0.2, 0.1), (0.05, 0.02)])
+def test_a_task_that_is_seldom_won_is_not_failed_for_its_first_losses(chance, asked):
+    draw, failed = np.random.default_rng(0), 0
+    for _ in range(200):
+        test = _SequentialTest(["a", "b", "c"], asked, 0.95, 320)
+        for look in test.looks:
+            for i in range(3):
+                test.add(i, draw.binomial(1, chance, look - len(test.returns[i])).tolist(), [0], 1.0)
+            test.end_look()
+            failed += any(map(test.below, range(3)))
+            if any(map(test.below, range(3))) or all(test.above):
+                break
+    assert failed <= 0.05 * 200
+
+
+def test_bounds_allow_for_what_was_not_seen():
+    assert bounds([1.0] * 20, 0.9) == (1.0, 1.0)  # nothing says how far others would be
+    low, high = bounds([1.0] * 20, 0.9, lowest=-1.0, highest=1.0)
+    assert high == 1.0 and (low + 1) / 2 == pytest.approx(0.05 ** (1 / 20))  # the share that is seen in all 20
+    low, high = bounds([0.0] * 99 + [5.0], 0.9)
+    assert low < 0.05 and high == pytest.approx(5 * 0.0466, rel=1e-2)  # Clopper and Pearson's for 1 of 100
+    assert bounds(range(10), 0.9) == interval(range(10), 0.9)
 
 
 def test_a_suite_and_threats_of_ones_own():
@@ -128,7 +166,12 @@ def test_a_suite_and_threats_of_ones_own():
         ({"attacks": None, "eps": None}, ThreatError, "needs a budget"),
         ({"attacks": ["min-q"]}, ValueRangeError, "min-q"),
         ({"attacks": []}, ValueRangeError, "no attack"), ({"env": "Nowhere-v0"}, SpaceError, "Nowhere"),
-        ({"seed": -1}, ValueRangeError, "seed"),
+        ({"seed": -1}, ValueRangeError, "seed"), ({"rare": 0.0}, ValueRangeError, "rare"),
+        ({"rare": 1.0}, ValueRangeError, "rare must be below 1"),
+        ({"return_range": 5}, ValueRangeError, "return_range"),
+        ({"return_range": (3.0, 1.0)}, ValueRangeError, "from the lowest to the highest"),
+        ({"return_range": (0.0, "x")}, ValueRangeError, "highest of return_range"),
+        ({"eps": None, "scale": "victim", "attacks": ["noise:eps=0.1"]}, ThreatError, "eps"),
     ],
 )  # fmt: skip
 def test_what_is_refused(change, error, message):
