@@ -29,6 +29,7 @@ from adv_wrappers.evaluation.environments import (
     can_be_known,
     described_environment,
     environment_factory,
+    json_value,
     spaces_of,
 )
 from adv_wrappers.evaluation.evaluate import evaluate
@@ -173,14 +174,13 @@ def certified_ranges(
     victim = load_victim(victim)
     _, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     settings: dict[str, JSON] = json.loads(json.dumps({
-        "victim": {"ref": victim.ref, "sha256": victim.fingerprint()},
-        "env": described_environment(name, kwargs, make),
+        "victim": victim.described(), "env": json_value(described_environment(name, kwargs, make, env)),
         "scale": scale, "episodes": episodes, "seed": seed, "method": method, "budget_s": budget_s,
         "max_nodes": max_nodes, "max_boxes": max_boxes, "width": width, "quantize": bool(quantize),
         "versions": versions(),
-    }, default=repr))  # fmt: skip
+    }))  # fmt: skip
     folder = None if out is None else Path(out)
-    known = {} if folder is None or not can_be_known(victim, env, make) else _read(folder, settings)
+    known = {} if folder is None or not can_be_known(victim, env, make, kwargs) else _read(folder, settings)
     runner = _Runner(
         victim, env, episodes, seed, attacks, width, quantize, num_envs, env_kwargs, make, progress
     )  # fmt: skip

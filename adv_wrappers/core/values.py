@@ -69,7 +69,10 @@ def encode(value: Any) -> Any:
     if isinstance(value, Value):
         return value.to_dict()
     if hasattr(value, "fingerprint"):
-        return {"victim": value.ref or "", "sha256": value.fingerprint()}
+        if not value.is_known:
+            raise ThreatError(f"{value!r} has no JSON form: functions have no weights that it could be known by")
+        hashes = {"sha256": value.fingerprint(), "structure": value.structure()}
+        return {"victim": value.ref or "", **hashes, "select": value.select}
     raise ThreatError(f"{type(value).__name__} has no JSON form: use a named perturbation, or a victim with a ref")
 
 
@@ -89,7 +92,7 @@ def decode(data: Any, victims: Mapping[str, Any] | None = None) -> Any:
     if not isinstance(data, Mapping):
         return data
     if "victim" in data and "type" not in data:
-        return _victim(str(data["victim"]), str(data.get("sha256", "")), victims or {})
+        return _victim(data, victims or {})
     name = str(data.get("type"))
     if name not in Value.kinds and _finder:
         _finder[0]()
@@ -128,7 +131,8 @@ def construct(kind: Callable[..., T], /, **arguments: Any) -> T:
         raise ThreatError(f"{label}: {error}") from error
 
 
-def _victim(ref: str, sha256: str, victims: Mapping[str, Any]) -> Any:
+def _victim(data: Mapping[str, Any], victims: Mapping[str, Any]) -> Any:
+    ref, sha256 = str(data["victim"]), str(data.get("sha256", ""))
     victim = victims.get(ref) or victims.get(sha256)
     if victim is None and ref and _loader:
         victim = _loader[0](ref)
@@ -138,4 +142,6 @@ def _victim(ref: str, sha256: str, victims: Mapping[str, Any]) -> Any:
         raise VictimError(
             f"the weights of victim {ref!r} changed: expected sha256 {sha256[:12]}, got {victim.fingerprint()[:12]}"
         )
+    if data.get("structure", victim.structure()) != victim.structure():
+        raise VictimError(f"the victim {ref!r} is no longer what it was: its weights are, its structure is not")
     return victim

@@ -295,11 +295,11 @@ def beam_search(
     with closing(DeterministicEpisodes(load_victim(victim), env, env_kwargs, make)) as played, one_thread():
         forced = ForcedActions(played, budget, steps, restarts, quantize)
         settings = {
-            "victim": {"ref": played.victim.ref, "sha256": played.victim.fingerprint()}, "env": played.about,
+            "victim": played.victim.described(), "env": played.about,
             "within": forced.threat.budget.to_dict(), "episodes": episodes, "seed": seed, "width": width,
             "steps": steps, "restarts": restarts, "quantize": quantize,
         }  # fmt: skip
-        folder = Path(out) if out is not None and can_be_known(played.victim, env, make) else None
+        folder = Path(out) if out is not None and can_be_known(played.victim, env, make, env_kwargs) else None
         known = None if folder is None else _known(folder, settings, forced.threat.budget)
         if known is not None:
             return known

@@ -29,6 +29,7 @@ from adv_wrappers.evaluation.environments import (
     MakeEnv,
     described_environment,
     environment_factory,
+    json_value,
     spaces_of,
 )
 from adv_wrappers.snapshots import Snapshot, check_repeats
@@ -123,7 +124,7 @@ class DeterministicEpisodes:
         assert isinstance(victim.action_space, spaces.Discrete)
         self.start, self.count = int(victim.action_space.start), int(victim.action_space.n)
         self.make_env, self.name, kwargs = unchecked_factory(env, victim, env_kwargs, make)
-        self.about = described_environment(self.name, kwargs, make)
+        self.about = json_value(described_environment(self.name, kwargs, make, env))
         spaces_of(self.make_env, victim)
         self.env, self.label = self.make_env(), victim.ref or repr(victim)
         self.limit = step_limit(self.env)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -10,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
 
 from adv_wrappers.atari.games import is_atari, make_environment
@@ -26,6 +29,7 @@ from adv_wrappers.wrappers.order import check_order
 MakeEnv = Callable[..., AnyEnv]
 EnvFactory = Callable[[], AnyEnv]
 EnvKwargs = Mapping[str, Any]
+_SHOWN = 64  # numbers of an array that are written out
 
 
 @dataclass(frozen=True)
@@ -110,35 +114,78 @@ def environment_factory(
     return lambda: make_environment(env, kwargs), env, kwargs
 
 
-def described_environment(name: str, kwargs: Mapping[str, JSON], make: MakeEnv | None = None) -> dict[str, JSON]:
+def described_environment(
+    name: str, kwargs: Mapping[str, object], make: MakeEnv | None = None, env: str | MakeEnv | None = None
+) -> dict[str, JSON]:
     """An environment as reports and folders know it: one that another function makes is another environment.
 
     Args:
         name, kwargs: as :func:`environment_factory` returns them.
-        make: as for :func:`environment_factory`.
+        make, env: as for :func:`environment_factory`.
 
     Returns:
-        ``id`` and ``kwargs``; with ``make`` its name too, such as ``"module:function"``.
+        ``id`` and ``kwargs``; with a function that makes it ``make``, its name, such as ``"module:function"``.
     """
     about: dict[str, JSON] = {"id": name, "kwargs": dict(kwargs)}
-    if make is not None:
-        about["make"] = make.text if isinstance(make, MakeFunction) else f"{make.__module__}:{_qualified_name(make)}"
+    function = env if callable(env) else make
+    if function is not None:
+        about["make"] = text_of_function(function)
     return about
 
 
-def can_be_known(victim: Victim, *makers: str | MakeEnv | None) -> bool:
-    """Whether a file can tell a victim and what makes its environments from others.
+def text_of_function(function: Callable[..., object]) -> str:
+    """A function's name, such as ``"module:function"``."""
+    if isinstance(function, MakeFunction):
+        return function.text
+    return f"{getattr(function, '__module__', '')}:{_qualified_name(function)}"
 
-    It cannot for a victim without weights, and for a lambda, a method or a partial.
+
+def json_value(value: object) -> JSON:
+    """A value as a file holds it: arrays by their dtype and numbers, or hash, functions and other objects by a name."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        few = value.size <= _SHOWN and value.dtype != object
+        numbers = {"values": value.tolist()} if few else {"sha256": hashlib.sha256(value.tobytes()).hexdigest()}
+        return {"dtype": str(value.dtype), "shape": list(value.shape), **numbers}
+    if isinstance(value, Mapping):
+        return {str(key): json_value(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_value(part) for part in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return text_of_function(value) if callable(value) else f"<{type(value).__module__}.{type(value).__qualname__}>"
+
+
+def can_be_known(victim: Victim | None, *environment: object) -> bool:
+    """Whether a file can tell a victim, and what its environments are made by and with, from others.
+
+    It cannot for a victim that is a function, for a lambda, a method or a partial, and for objects of one's own among
+    keyword arguments.
+
+    Args:
+        victim: the agent, or None.
+        environment: ids, functions and keyword arguments.
     """
-    return bool(victim.modules()) and all(map(_is_named, makers))
+    return (victim is None or victim.is_known) and all(map(is_named, environment))
 
 
-def _is_named(function: str | MakeEnv | None) -> bool:
-    return not callable(function) or isinstance(function, MakeFunction) or _qualified_name(function).isidentifier()
+def is_named(value: object) -> bool:
+    """Whether :func:`json_value` tells a value from others: of functions it is no lambda, method or partial."""
+    if isinstance(value, Mapping):
+        return all(map(is_named, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(is_named, value))
+    if isinstance(value, np.ndarray):
+        return bool(value.dtype != object)
+    if callable(value):
+        return isinstance(value, MakeFunction) or bool(_qualified_name(value).isidentifier())
+    return value is None or isinstance(value, (bool, int, float, str, np.generic, os.PathLike))
 
 
-def _qualified_name(function: MakeEnv) -> str:
+def _qualified_name(function: Callable[..., object]) -> str:
     return str(getattr(function, "__qualname__", f"<{type(function).__qualname__}>"))
 
 

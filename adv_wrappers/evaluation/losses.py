@@ -50,11 +50,19 @@ def measured_target(measure: Measure, victim: Victim, env: str, feature_names: S
     return target.named(feature_names, space.shape[0])
 
 
-def measure_text(target: Target | None) -> str | None:
-    """What a report says of a target: its text, or the name of a user's function."""
+def measure_text(target: Target | None, victim: Victim | None = None) -> str | None:
+    """What a report says of a target: its text, or the name of a user's function.
+
+    Args:
+        target: the loss of a state, or None.
+        victim: the agent that is evaluated; the value of another one is said with the beginning of its hash.
+    """
     if target is None:
         return None
     function = getattr(target, "function", None)
+    if isinstance(target, VictimValue) and target.victim is not None and target.victim is not victim:
+        other = target.victim
+        return f"{target.name} of {other.ref or type(other).__name__} {other.fingerprint()[:16]}"
     return target_text(target) or getattr(function, "__name__", None) or repr(target)
 
 

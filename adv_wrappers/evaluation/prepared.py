@@ -9,7 +9,14 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.best_of import BestOf, check_by, draws_of
 from adv_wrappers.evaluation.checks import find_warnings
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, can_be_known, described_environment, minimum_of
+from adv_wrappers.evaluation.environments import (
+    EnvKwargs,
+    MakeEnv,
+    can_be_known,
+    described_environment,
+    json_value,
+    minimum_of,
+)
 from adv_wrappers.evaluation.losses import Measure, measure_text, measured_target
 from adv_wrappers.evaluation.pool import EpisodePlayer, OnEpisode, PlayBlocks, PlayerSetup, blocks_of, play_run
 from adv_wrappers.evaluation.provenance import revision, versions
@@ -29,6 +36,7 @@ from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.dmc import feature_names
 
 MOST_EPISODES = 10**6
+PERTURBED = " (on an environment already perturbed by "  # in the name of the run without a threat
 Distances = Sequence[str | Distance] | str | Distance | None
 
 
@@ -100,21 +108,22 @@ class PreparedEvaluation:
             self.close()
             raise
         if self.under:
-            first = f"none (on an environment already perturbed by {' + '.join(self.under)})"
+            first = f"none{PERTURBED}{' + '.join(self.under)})"
             self.stacks = [replace(stack, name=stack.name if stack.layers else first) for stack in self.stacks]
         self.about: dict[str, JSON] = {
             "versions": versions(), "seed": seed, "episode_seeds": tuple(self.seeds), "git": revision(),
             "device": str(victim.device), "episodes": self.episodes,
-            "env": described_environment(name, self.player.kwargs, make),
+            "env": json_value(described_environment(name, self.player.kwargs, make, env)),
             "num_envs": venv.num_envs, "quantize": bool(quantize),
             "victim": victim.described(),
-            "measure": measure_text(self.target), "by": by,
+            "measure": measure_text(self.target, victim), "by": by,
         }  # fmt: skip
 
     def key(self, i: int) -> str | None:
         """What distinguishes the row of a run from all others (see :func:`row_key`); None where nothing does."""
         layers = [json_form(layer) for layer in self.stacks[i].layers]
-        known = can_be_known(self.victim, self.setup.env, self.setup.make)
+        setup, target = self.setup, getattr(self.target, "function", None)
+        known = can_be_known(self.victim, setup.env, setup.make, self.player.kwargs, target)
         return row_key(self.about, layers, self.counts[i], self.sampled) if known else None
 
     def play(self, i: int, play: PlayBlocks | None = None, on_episode: OnEpisode | None = None) -> Row:

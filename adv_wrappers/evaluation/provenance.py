@@ -19,7 +19,7 @@ def versions() -> dict[str, str]:
 def _versions() -> dict[str, str]:
     root = sys.modules[__name__.partition(".")[0]]
     found = {"python": platform.python_version(), "adv_wrappers": str(getattr(root, "__version__", "unknown"))}
-    for name in ("gymnasium", "torch", "numpy", "mujoco", "ale-py", "opencv-python"):
+    for name in ("gymnasium", "torch", "numpy", "mujoco", "ale-py", "opencv-python", "dm-control"):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -44,7 +44,7 @@ def row_key(about: Mapping[str, object], layers: Sequence[JSON], draws: int, dis
     if None in layers:
         return None
     shared = {key: about[key] for key in _SAME}
-    text = json.dumps(_plain([shared, list(layers), draws, sorted(distances)]), sort_keys=True)
+    text = json.dumps(plain([shared, list(layers), draws, sorted(distances)]), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -57,6 +57,13 @@ def rows_by_key(report: Report) -> dict[str | None, Row]:
         key = row_key(data, row["layers"], row["best_of"], [*row["distances"]]) if whole else None
         found.setdefault(key, row)
     return found
+
+
+def is_known(report: Report) -> bool:
+    """Whether the rows of a report can be told from all others: its agent and its environment are no bare functions."""
+    victim, make = report.victim, str(report.env.get("make", "module:function"))
+    named = make.rpartition(":")[2].rpartition(".")[2].isidentifier()
+    return victim.get("structure", "") is not None and named and "<" not in str(report.measure)
 
 
 class StoredRows:
@@ -101,6 +108,6 @@ class StoredRows:
         report.to_json(path)
 
 
-def _plain(value: object) -> JSON:
-    """A value as a report's file holds it."""
-    return json.loads(json.dumps(value, default=repr))
+def plain(value: object) -> JSON:
+    """A value as a report's file holds it; raises TypeError for what JSON has no form for."""
+    return json.loads(json.dumps(value))

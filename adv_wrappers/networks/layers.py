@@ -23,6 +23,9 @@ class Normalize(nn.Module):
         self.register_buffer("std", std)
         self.clip = clip
 
+    def extra_repr(self) -> str:
+        return f"clip={self.clip}"
+
     def forward(self, x: Tensor) -> Tensor:
         y = (x - self.mean) / self.std
         return y if self.clip is None else y.clamp(-self.clip, self.clip)
@@ -34,6 +37,9 @@ class Clip(nn.Module):
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
         super().__init__()
         self.low, self.high = low, high
+
+    def extra_repr(self) -> str:
+        return f"low={self.low}, high={self.high}"
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.clamp(x, self.low, self.high)
@@ -57,6 +63,9 @@ class OneHot(nn.Module):
         super().__init__()
         self.sizes = sizes
 
+    def extra_repr(self) -> str:
+        return f"sizes={self.sizes}"
+
     def forward(self, x: Tensor) -> Tensor:
         parts = x.reshape(len(x), len(self.sizes)).unbind(1)
         hot = [functional.one_hot(p.long(), n) for p, n in zip(parts, self.sizes, strict=True)]
@@ -76,6 +85,9 @@ class QuantileMean(nn.Module):
     def __init__(self, quantiles: int) -> None:
         super().__init__()
         self.quantiles = quantiles
+
+    def extra_repr(self) -> str:
+        return f"quantiles={self.quantiles}"
 
     def forward(self, x: Tensor) -> Tensor:
         return x.view(len(x), self.quantiles, -1).mean(1)

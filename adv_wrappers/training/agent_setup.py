@@ -51,6 +51,7 @@ from adv_wrappers.training.sb3_agents import (
     policy_kwargs_of,
     q_policy_kwargs_of,
 )
+from adv_wrappers.training.training_folder import described
 from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
@@ -123,10 +124,7 @@ class AdversarySpec:
     def describe(self) -> dict[str, Any] | None:
         """A JSON form, as far as there is one, that distinguishes one training from another."""
         if self.threat is not None:
-            try:
-                return self.threat.to_dict()
-            except ThreatError:
-                return {"how": self.threat.label, "within": self.threat.budget.to_dict()}
+            return dict(described(self.threat))
         if self.actor is None:
             return None
         assert self.within is not None

@@ -40,7 +40,14 @@ from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.training.queries import ATTACKED, NEARBY, SOURCES, SURROGATE, ask, ask_nearby, episode_seeds
 from adv_wrappers.training.surrogate import Labels, agreement, fit
-from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same
+from adv_wrappers.training.training_folder import (
+    as_json,
+    check_no_other_card,
+    check_same,
+    described,
+    described_victim,
+    warn_of_unknown,
+)
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.threads import one_thread
@@ -133,10 +140,10 @@ def imitate(
     make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
     observed, acted = spaces_of(make_env, victim)
     check_imitable(observed, acted, out)
+    warn_of_unknown(out, victim, env, make, kwargs)
     attacks = _Attacks(threats, victim, observed, acted)
-    imitation = _Imitating(
-        victim, make_env, how, attacks, described_environment(name, kwargs, make), None if out is None else Path(out)
-    )
+    environment = described_environment(name, kwargs, make, env)
+    imitation = _Imitating(victim, make_env, how, attacks, environment, None if out is None else Path(out))
     with one_thread():
         return imitation.run(progress)
 
@@ -213,6 +220,8 @@ class _Attacks:
         for threat in (layer for stack in stacks for layer in stack.layers):
             threat.check(observed, acted)
         self.names = tuple(stack.name for stack in stacks)
+        # what a text does not say; without the surrogate, which differs from round to round
+        self.described = [None if isinstance(item, str) else described(item) for item in self.items]
 
     def on(self, surrogate: Victim, number: int) -> tuple[ThreatModel, ...]:
         """The threats of round ``number``."""
@@ -242,8 +251,8 @@ class _Imitating:
         self.environment, self.out = environment, out
         self.about: Mapping[str, object] = {
             "environment": dict(environment),
-            "victim": {"ref": victim.ref, "sha256": victim.fingerprint(), "select": victim.select},
-            "imitation": {**vars(how), "threats": list(attacks.names)},
+            "victim": described_victim(victim),
+            "imitation": {**vars(how), "threats": list(attacks.names), "threats_in_full": attacks.described},
         }
         self.labels: Labels | None = None
         self.record: list[Round] = []

@@ -43,7 +43,7 @@ from adv_wrappers.training.resilience_result import AttackedEpisodes, Resilience
 from adv_wrappers.training.stop_rule import StopRule
 from adv_wrappers.training.timed_actors import How, actors_of
 from adv_wrappers.training.train_adversary import check_algorithm, train_adversary
-from adv_wrappers.training.training_folder import as_json, check_same, describe_settings, read_record
+from adv_wrappers.training.training_folder import as_json, check_same, describe_settings, read_record, warn_of_unknown
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.threads import one_thread
@@ -141,9 +141,10 @@ class Measurement:
         refused = sorted({*found} & _TAKEN)
         if refused:
             raise ThreatError(f"{', '.join(refused)} cannot be set here: how= is a threat with its budget and timing")
+        warn_of_unknown(out, victim, env, make, kwargs)
         out = None if out is None else Path(out)
         made = Measurement(
-            victim, make_env, described_environment(name, kwargs, make), actor,
+            victim, make_env, described_environment(name, kwargs, make, env), actor,
             within if threat is None else threat.within, when, aim, options, budget, hard, others, found, out, progress,
         )  # fmt: skip
         compared = {key: value for key, value in options.items() if key != "steps"}

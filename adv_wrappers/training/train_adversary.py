@@ -51,7 +51,7 @@ from adv_wrappers.training.multiprocess_vector import EnvironmentSource, make_ve
 from adv_wrappers.training.pa_ad_forms import BOTH, actors_by_form, check_forms_folder, strongest_form
 from adv_wrappers.training.sb3_adapter import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
-from adv_wrappers.training.training_folder import check_seed, describe_settings
+from adv_wrappers.training.training_folder import check_seed, describe_settings, described_victim, warn_of_unknown
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_workers, pickled, warm_pool
@@ -170,6 +170,7 @@ def train_adversary(
         raise ThreatError(f"a folder keeps rewards such as PerturbationCost(1.0), not the function {reward!r:.60}")
     _check_learnable(algorithm, actor, victim)
     _, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+    warn_of_unknown(out, victim, env, make, kwargs)
     source = EnvironmentSource(env, env_kwargs, make, victim)
     by_victim = AdversaryScore(victim, actor, budget, when, observe)
     setup = ScoringSetup(source, episodes, seed, quantize, by_victim)
@@ -183,11 +184,11 @@ def train_adversary(
         chosen["policy_kwargs"] = {**own, **settings.get("policy_kwargs", {})}
         task = AdversaryTask(by_victim, scoring, earned)
         task.about = {
-            "algorithm": algorithm, "environment": described_environment(name, kwargs, make), "num_envs": rows,
+            "algorithm": algorithm, "environment": described_environment(name, kwargs, make, env), "num_envs": rows,
             "seed": seed, "episodes": episodes, "observe": observe, "quantize": quantize,
             "actor": actor.open().to_dict(), "within": budget.to_dict(),
             "when": when.to_dict() if isinstance(when, When) else repr(when),
-            "victim": {"ref": victim.ref, "sha256": victim.fingerprint(), "select": victim.select},
+            "victim": described_victim(victim),
             "actor_victim": None if actor.victim is None else actor.victim.fingerprint(),
             "settings": describe_settings(chosen),
             **({"reward": reward.to_dict()} if isinstance(reward, Value) else {}),

@@ -61,7 +61,7 @@ from adv_wrappers.training.multiprocess_vector import EnvironmentSource, Vector,
 from adv_wrappers.training.robust_algorithms import make_robust
 from adv_wrappers.training.sb3_agents import live_victim, networks_of_agent
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
-from adv_wrappers.training.training_folder import check_seed, describe_settings
+from adv_wrappers.training.training_folder import check_seed, describe_settings, functions_of, warn_of_unknown
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers, pickled
 from adv_wrappers.utils.threads import one_thread
@@ -193,14 +193,17 @@ def train_agent(
     initial = initial_victim(victim, algorithm)
     parts = None if initial is None else networks_of_agent(initial)
     make_env, name, kwargs = environment_factory(env, initial or _NO_VICTIM, env_kwargs, make)
+    functions = () if spec.threat is None else functions_of(spec.threat)
+    warn_of_unknown(out, None, env, make, kwargs, *functions)
     source = EnvironmentSource(env, env_kwargs, make, initial or _NO_VICTIM)
     images = check_spaces(make_env, initial, algorithm)
     agent_settings = algorithm_settings(algorithm, num_envs, settings, parts, images=images)
     own_settings = algorithm_settings("ppo", num_envs, adversary_settings, None, adversary=True) if spec.learns else {}
     about = {
-        "environment": described_environment(name, kwargs, make), "algorithm": algorithm, "adversary": spec.describe(),
-        **asdict(schedule), "seed": seed, "select": select, "sampled": sampled,
+        "environment": described_environment(name, kwargs, make, env), "algorithm": algorithm,
+        "adversary": spec.describe(), **asdict(schedule), "seed": seed, "select": select, "sampled": sampled,
         "victim": None if initial is None else initial.fingerprint(),
+        "structure": None if initial is None else initial.structure(),
         "settings": describe_settings(agent_settings), "adversary_settings": describe_settings(own_settings),
     }  # fmt: skip
     for what, given in (("rewards", rewards), ("observations", observations)):

@@ -35,7 +35,13 @@ from adv_wrappers.evaluation.environments import (
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.networks.card import Section
-from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same
+from adv_wrappers.training.training_folder import (
+    as_json,
+    check_no_other_card,
+    check_same,
+    described_victim,
+    warn_of_unknown,
+)
 from adv_wrappers.training.trajectories import MakeEnvs, Trajectories, collect
 from adv_wrappers.utils.files import holding, make_folder, write
 from adv_wrappers.utils.numbers import check_integer, check_number
@@ -112,10 +118,11 @@ def train_dynamics(
     if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
         raise VictimError(f"a model of the dynamics takes observations of one dimension, this victim sees {seen}")
     make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+    warn_of_unknown(out, victim, env, make, kwargs)
     linear = not hidden
     about: Section = {
-        "environment": described_environment(name, kwargs, make),
-        "victim": {"ref": victim.ref, "sha256": victim.fingerprint()},
+        "environment": described_environment(name, kwargs, make, env),
+        "victim": described_victim(victim),
         "training": {
             "transitions": transitions, "noise": noise, "random": random, "hidden": list(hidden),
             "ensemble": 1 if linear else ensemble, "epochs": None if linear else epochs,

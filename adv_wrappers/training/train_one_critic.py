@@ -39,7 +39,7 @@ from adv_wrappers.training.sarsa import (
     critic_network,
     exploring_victim,
 )
-from adv_wrappers.training.training_folder import check_same
+from adv_wrappers.training.training_folder import check_same, described_victim, warn_of_unknown
 from adv_wrappers.utils.files import holding, make_folder, write
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.threads import one_thread
@@ -307,9 +307,10 @@ class CriticTraining:
         self.victim = load_victim(victim)
         self.player = exploring_victim(self.victim, how["noise"])
         self.make_env, name, kwargs = environment_factory(env, self.victim, env_kwargs, make)
+        warn_of_unknown(out, self.victim, env, make, kwargs)
         self.card: dict[str, Any] = {
-            "name": "robust-sarsa critic", "environment": described_environment(name, kwargs, make),
-            "victim": {"ref": self.victim.ref, "sha256": self.victim.fingerprint()},
+            "name": "robust-sarsa critic", "environment": described_environment(name, kwargs, make, env),
+            "victim": described_victim(self.victim),
             "training": {**how, "noise": how["noise"] if self.victim.kind == "mean" else None},
             "versions": versions(), "git": revision(),
         }  # fmt: skip

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.core.values import Value
-from adv_wrappers.errors import CardError, ValueRangeError
+from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
+from adv_wrappers.evaluation.environments import can_be_known, text_of_function
+from adv_wrappers.networks.card import digest
 from adv_wrappers.utils.files import make_folder
 from adv_wrappers.utils.numbers import integer
+from adv_wrappers.victims.victim import Victim
 
 MOST_SEED = 2**32 - 2**16
 SHOWN = 4  # differences that an error names
@@ -22,6 +29,7 @@ SHOWN = 4  # differences that an error names
 _NAMES_IN_FOLDERS = {"adv_wrappers.training.director_networks.Frames": "adv_wrappers.training.networks.Frames"}
 _PART = ".part."  # begins the names of folders of checkpoints that are not complete
 _PLAIN = (bool, int, float, str, type(None))
+_LATER = ("structure", "threats_in_full")  # of which folders of earlier versions say nothing
 
 
 def check_seed(seed: object) -> None:
@@ -41,11 +49,56 @@ def check_same(
         what: what is described, for the message.
     """
     theirs, own = (dict(_leaves("", json.loads(json.dumps(part)))) for part in (found, expected))
-    apart = sorted(key for key in {*theirs, *own} if theirs.get(key) != own.get(key))
+    later = {key for key in own if key.rpartition(".")[2] in _LATER and key not in theirs}
+    apart = sorted(key for key in {*theirs, *own} - later if theirs.get(key) != own.get(key))
     if apart:
         said = ", ".join(f"{key} {theirs.get(key)!r:.60} and not {own.get(key)!r:.60}" for key in apart[:SHOWN])
         said += f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else ""
         raise ValueRangeError(f"{folder} holds another {what}, with {said}: give another folder, or what it has")
+
+
+def described_victim(victim: Victim) -> dict[str, str | None]:
+    """A victim as folders know it: ``ref``, ``sha256`` of its weights, ``structure`` and ``select``."""
+    hashes = {"sha256": victim.fingerprint(), "structure": victim.structure()}
+    return {"ref": victim.ref, **hashes, "select": victim.select}
+
+
+def described(part: object) -> Any:
+    """A threat, or a part of one, in JSON, also where nothing can be loaded from that: functions by their names."""
+    if isinstance(part, Victim):
+        return described_victim(part)
+    if isinstance(part, Value):
+        try:
+            return part.to_dict()
+        except ThreatError:
+            fields = [field.name for field in dataclasses.fields(part) if field.init]  # type: ignore[arg-type]
+            return {"type": part.name, **{name: described(getattr(part, name)) for name in fields}}
+    if isinstance(part, nn.Module):
+        return {"network": type(part).__qualname__, "sha256": digest([part])}
+    return text_of_function(part) if callable(part) else describe_settings(part)
+
+
+def functions_of(threat: ThreatModel) -> list[object]:
+    """The functions that a threat is made of, where it has no JSON form that something could be loaded from."""
+    return [part for part in (threat.how, threat.when, threat.at) if callable(part) and not isinstance(part, Value)]
+
+
+def warn_of_unknown(folder: str | Path | None, victim: Victim | None, *parts: object) -> None:
+    """Warn where a folder that is gone on with cannot tell a victim, or a function, from another.
+
+    Args:
+        folder: of the training, or None.
+        victim: the agent, or None.
+        parts: what makes the environment, its keyword arguments, functions.
+    """
+    names = [] if folder is None or not Path(folder).is_dir() else [path.name for path in Path(folder).iterdir()]
+    if any(not name.startswith(".") for name in names) and not can_be_known(victim, *parts):
+        warnings.warn(
+            f"{folder} is gone on with, though it cannot tell a victim that is a function, or an environment that a "
+            f"lambda, a method or a partial makes, from another: give another folder where they have changed",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def check_no_other_card(folder: Path, expected: Mapping[str, object]) -> None:

@@ -219,6 +219,11 @@ class ModuleVictim(Victim):
         nets = (_inner(net) for net in (self.net, self.value_net, self.critic, self.robust_sarsa))
         return [net for net in nets if isinstance(net, nn.Module)]
 
+    @property
+    def is_known(self) -> bool:
+        nets = [_inner(net) for net in (self.net, self.value_net, self.critic, self.robust_sarsa) if net is not None]
+        return all(isinstance(net, nn.Module) for net in nets)
+
     def find_graph(self, net: nn.Module, form: str = "tensor") -> None:
         """Look for the layers of a network, whose gradient is then written out.
 

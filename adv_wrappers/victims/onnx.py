@@ -114,6 +114,9 @@ class OnnxNet(nn.Module):
         self.batched, self.rows = len(sides) > wanted, sides[0] if len(sides) > wanted else 1
         self.input, self.dtype, self.outputs = found.name, _DTYPES[found.type], [output] if output else names[:outputs]
 
+    def extra_repr(self) -> str:
+        return f"outputs={self.outputs}"
+
     def forward(self, obs: Tensor | Array) -> Array | tuple[Array, ...]:
         """The outputs ``[B, K]`` for observations ``[B, *S]``, as arrays."""
         whole = obs.detach().cpu().numpy() if isinstance(obs, Tensor) else np.asarray(obs)

@@ -29,6 +29,9 @@ class PerKey(nn.Module):
         super().__init__()
         self.keys, self.parts = tuple(parts), nn.ModuleList(parts.values())
 
+    def extra_repr(self) -> str:
+        return f"keys={self.keys}"
+
     def forward(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         return {key: part(obs[key]) for key, part in zip(self.keys, self.parts, strict=True)}
 
@@ -39,6 +42,9 @@ class MethodModule(nn.Module):
     def __init__(self, owner: nn.Module, name: str) -> None:
         super().__init__()
         self.owner, self.name = owner, name
+
+    def extra_repr(self) -> str:
+        return f"name={self.name}"
 
     def forward(self, x: Tensor) -> Any:
         return getattr(self.owner, self.name)(x)

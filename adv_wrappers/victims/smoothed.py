@@ -240,6 +240,13 @@ class Smoothed(Victim):
     def modules(self) -> list[nn.Module]:
         return self.victim.modules()
 
+    @property
+    def is_known(self) -> bool:
+        return self.victim.is_known
+
+    def structure(self) -> str:
+        return self.victim.structure()
+
     def native(self, action: Tensor) -> Tensor:
         return self.victim.native(action)
 

@@ -275,17 +275,25 @@ class Victim:
             self._fingerprint = digest(self.modules())
         return self._fingerprint
 
-    def described(self) -> dict[str, str | None]:
-        """The victim as rows of reports know it: ``ref``, ``fingerprint``, ``select``, and without a ref ``structure``.
+    @property
+    def is_known(self) -> bool:
+        """Whether :meth:`described` tells the victim from others: it has weights, and no part of it is a function."""
+        return bool(self.modules())
 
-        That is a sha256 over what the weights do not say and a reference would: how outputs are read, and the networks
-        as they print themselves.
+    def structure(self) -> str:
+        """sha256 over what weights do not say (hexadecimal): how outputs are read, and what the networks print."""
+        settings = [f"{name}={getattr(self, name, None)}" for name in ("kind", "dtype", "clip", "squash", "first")]
+        spaces = [repr(self.observation_space), repr(self.action_space)]
+        parts = [type(self).__name__, *settings, *spaces, *map(repr, self.modules())]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def described(self) -> dict[str, str | None]:
+        """The victim as files know it: ``ref``, ``fingerprint``, ``structure`` and ``select``.
+
+        ``structure`` is None where the victim is a function (see :attr:`is_known`).
         """
-        about = {"ref": self.ref, "fingerprint": self.fingerprint(), "select": self.select}
-        if self.ref is None:
-            parts = [repr(self), f"clip={getattr(self, 'clip', None)}", *map(repr, self.modules())]
-            about["structure"] = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-        return about
+        hashes = {"fingerprint": self.fingerprint(), "structure": self.structure() if self.is_known else None}
+        return {"ref": self.ref, **hashes, "select": self.select}
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_compiled"}

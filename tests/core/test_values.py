@@ -73,7 +73,8 @@ def test_a_name_is_taken_once():
 def test_victims_are_written_as_reference_and_hash(loader):
     victim = chooser(linear(randn(3, 4)), ref="test:victim")
     data = json.loads(json.dumps(Sample(1, c=victim).to_dict()))
-    assert data["c"] == {"victim": "test:victim", "sha256": victim.fingerprint()}
+    known = {"sha256": victim.fingerprint(), "structure": victim.structure()}
+    assert data["c"] == {"victim": "test:victim", **known, "select": "mode"}
     assert decode(data, {"test:victim": victim}).c is victim
     assert decode(data, {victim.fingerprint(): victim}).c is victim
     loader(lambda ref: victim if ref == "test:victim" else None)

@@ -122,7 +122,7 @@ def test_distances_of_sign_noise_are_exact() -> None:
     assert seen["action_change"] == 0
     assert done["linf"] == pytest.approx(0.25) and done["l2"] == pytest.approx(0.25 * 2**0.5)
     assert done["action_change"] == 1 and done["impact"] is None
-    assert report.env == {"id": "Still", "kwargs": {}}
+    assert report.env == {"id": "Still", "kwargs": {}, "make": "tests.evaluation.test_evaluate:Still"}
 
 
 def test_transfer_is_told(victim: Victim) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import adv_wrappers as adv
+from adv_wrappers.attacks.targets import VictimValue
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation import prepared
 from adv_wrappers.evaluation.environments import MakeFunction
@@ -113,6 +117,74 @@ def test_what_another_function_makes_is_another_environment(played: list[Any], t
         whole = adv.evaluate(**{**how, "env": functools.partial(make_short, "CartPole-v1", steps)})
         assert partly.threats[0]["mean_length"] == whole.threats[0]["mean_length"] == steps
     assert len(played) == 4 + 8
+
+
+def tanh_or_relu(kind: type[nn.Module]) -> Victim:
+    """Of equal weights, whatever the activation."""
+    torch.manual_seed(0)
+    env = short()
+    net = nn.Sequential(nn.Linear(4, 8), kind(), nn.Linear(8, 2))
+    return adv.from_module(net, env.observation_space, env.action_space, "logits")
+
+
+def test_an_attack_through_another_victim_is_known_by_all_of_it(played: list[Any], tmp_path: Path) -> None:
+    how: dict[str, Any] = {"victim": balancing(), "env": short, "episodes": 2, "out": tmp_path, "resume": True}
+    for kind in (nn.Tanh, nn.ReLU):
+        adv.evaluate(**how, threats=[adv.threat("fgsm", tanh_or_relu(kind), eps=0.3)])
+    assert len(played) == 3
+    law = watcher(Film(gym.spaces.Box(-1.0, 1.0, (4,), np.float32)))
+    for _ in range(2):  # a function
+        adv.evaluate(**how, threats=[adv.threat("noise", eps=0.3), adv.threat("square", law, eps=0.3, queries=2)])
+    assert len(played) == 3 + 2 + 1
+
+
+def test_a_victim_with_a_function_beside_its_network_is_played_again(played: list[Any], tmp_path: Path) -> None:
+    env = short()
+    net = nn.Linear(4, 2)
+    for slope in (1.0, 2.0):
+        agent = adv.from_module(
+            lambda x, slope=slope: slope * x[:, :2], env.observation_space, env.action_space, "logits", value=net
+        )
+        adv.evaluate(agent, short, episodes=1, out=tmp_path, resume=True)
+    assert len(played) == 2
+
+
+def test_a_card_that_was_edited_is_another_victim(played: list[Any], tmp_path: Path) -> None:
+    agent = tmp_path / "agent"
+    shutil.copytree(Path(adv.__file__).parent / "zoo" / "cartpole-a2c", agent)
+    card = json.loads((agent / "card.json").read_text())
+    for clip in (10.0, 0.01):
+        card["observation"] |= {"mean": [0.0] * 4, "std": [1.0] * 4, "clip": clip}
+        (agent / "card.json").write_text(json.dumps(card))
+        adv.evaluate(f"card:{agent}", short, episodes=1, out=tmp_path / "rows", resume=True)
+    assert len(played) == 2
+
+
+def test_losses_of_other_functions_and_victims_are_other_rows(played: list[Any], tmp_path: Path) -> None:
+    how: dict[str, Any] = {"victim": balancing("q"), "env": short, "episodes": 1, "out": tmp_path, "resume": True}
+    for index in (0, 1):
+        adv.evaluate(**how, measure=lambda x, index=index: x[..., index])
+    assert len(played) == 2
+    for agent in (balancing("q", sharpness=2.0), balancing("q", sharpness=3.0), balancing("q", sharpness=3.0)):
+        report = adv.evaluate(**how, measure=VictimValue(agent))
+    assert len(played) == 4 and str(report.measure).startswith("victim-value of ModuleVictim ")
+
+
+def test_keyword_arguments_of_numpy_are_told_apart(played: list[Any], tmp_path: Path) -> None:
+    how: dict[str, Any] = {"victim": balancing(), "env": mapped, "episodes": 1, "out": tmp_path, "resume": True}
+    for place in (3, 5, 5):
+        steps = np.zeros(2000)
+        steps[1000] = place
+        report = adv.evaluate(**how, env_kwargs={"steps": steps, "more": np.int64(1)})
+        assert report.threats[0]["mean_length"] == place + 1
+    assert len(played) == 2 and Report.from_json(tmp_path / "report.json").env == report.env
+    for _ in range(2):  # an object that nothing is known of
+        adv.evaluate(**how, env_kwargs={"steps": np.ones(3), "more": object()})
+    assert len(played) == 4
+
+
+def mapped(steps: Any, more: object) -> gym.Env[Any, Any]:
+    return make_short("CartPole-v1", int(steps.sum()) + 1)
 
 
 def filmed() -> Victim:

@@ -22,6 +22,9 @@ from adv_wrappers.training.resilience import resilience, robustness
 from adv_wrappers.training.resilience_result import Resilience
 from adv_wrappers.training.timed_actors import worst_action_of
 
+# its environments and agents are functions, which folders cannot tell apart
+pytestmark = pytest.mark.filterwarnings("ignore:.*cannot tell a victim that is a function:RuntimeWarning")
+
 SHORT = "tests/Short-v0"  # CartPole of 30 steps
 DQN = "zoo:cartpole-dqn"
 QUICK: dict[str, Any] = {
