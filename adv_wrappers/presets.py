@@ -263,6 +263,9 @@ def parse_threat(text: str, **given: Any) -> ThreatModel:
     return threat(name, **{**arguments, **{k: v for k, v in given.items() if v is not None}})
 
 
+BUDGET_ARGUMENTS = frozenset({"eps", "norm", "scale", "newest"})  # of a text; the others are the threat's
+
+
 def parse_perturbation(text: str) -> How:
     """The perturbation of a text such as ``max-diff:steps=5``, whose budget and timing are given elsewhere.
 

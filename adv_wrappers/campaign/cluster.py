@@ -2,8 +2,8 @@
 
 An actor is a process with one torch thread that keeps its victim and its environments, as a warm process does
 (:mod:`adv_wrappers.campaign.play_cell`); rows come back to the one process that writes the store. Only this module
-knows Ray. All machines need the same version of it, of this package and of what that depends on: rows of other versions
-have other keys.
+knows Ray. All machines need the same version of it, of this package and of what that depends on: a cell whose key is
+another one there ends with an error.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class RayActors:
 
     def _new_actor(self) -> object:
         kind = self._ray.remote(num_cpus=1, num_gpus=self._gpus)(CellPlayer)
-        return kind.remote(self._victims)
+        return kind.remote(self._victims, os.getcwd())
 
     def free(self) -> int:
         """How many more cells may be handed over now."""

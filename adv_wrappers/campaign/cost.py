@@ -163,7 +163,7 @@ def estimate(
             count = max(int(share * len(of_kind)), 1)
             places = np.unique(np.linspace(0, len(of_kind) - 1, count + 2)[1:-1].round().astype(int))
             seconds = [_play(player, store, of_kind[place]) for place in places]
-            name = f"{of_kind[0].victim} on {of_kind[0].env}, {of_kind[0].name.partition(':')[0]}"
+            name = f"{of_kind[0].victim} on {of_kind[0].env}, {of_kind[0].kind[0]}"
             spread = float(np.std(seconds, ddof=1)) if len(seconds) > 1 else None
             found.append(KindCost(name, len(of_kind) - len(seconds), float(np.mean(seconds)), spread, len(seconds)))
     return PlanCost(tuple(found), len(done), time.perf_counter() - began, _peak_bytes())

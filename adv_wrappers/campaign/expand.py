@@ -13,9 +13,9 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 
 from adv_wrappers.campaign.entries import AttackSetting
-from adv_wrappers.campaign.plan import Grid, Plan, Threat
-from adv_wrappers.campaign.recipe import AttackRecipe, budget_of
-from adv_wrappers.campaign.suites import SUITES, entries_that_apply
+from adv_wrappers.campaign.plan import Grid, Plan, Threat, environment_parts
+from adv_wrappers.campaign.recipe import AttackRecipe, budget_of, with_timing
+from adv_wrappers.campaign.suites import SUITES, TIMED, entries_that_apply
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
@@ -25,7 +25,7 @@ from adv_wrappers.evaluation.prepared import PreparedEvaluation, default_num_env
 from adv_wrappers.evaluation.resume import row_key
 from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack, json_form
-from adv_wrappers.presets import as_threat
+from adv_wrappers.parsing import split_arguments, split_stack
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import Victim, environment_of, load_victim
 
@@ -45,6 +45,7 @@ class PlanCell:
         recipe: of an attack that is made where the cell is played, or None.
         name: the text of the threat.
         seed, episodes, num_envs, quantize, measure, best_of, by: as for :func:`adv_wrappers.evaluate`.
+        width: the number of environments that the cells of its grid have side by side, at most ``num_envs``.
         trainings: the folder where attacks that are trained are kept; None is one that ends with the process.
     """
 
@@ -61,6 +62,7 @@ class PlanCell:
     seed: int
     episodes: int
     num_envs: int
+    width: int
     quantize: bool
     measure: str | None
     best_of: int
@@ -73,10 +75,25 @@ class PlanCell:
         drop = {"key", "seed", "threat", "name", "trainings"}
         given = {name: value for name, value in asdict(self).items() if name not in drop}
         given["recipe"] = None if self.recipe is None else {**given["recipe"], "budget": None}
-        return self.name.partition(":")[0], json.dumps(given, sort_keys=True)
+        return " + ".join(map(_without_radius, split_stack(self.name))), json.dumps(given, sort_keys=True)
 
     def __str__(self) -> str:
-        return f"{self.victim} on {self.env}, {self.name}, seed {self.seed}"
+        return (
+            f"{self.victim} on {environment_text(self.env, self.env_kwargs, self.make)}, {self.name}, seed {self.seed}"
+        )
+
+
+def _without_radius(threat: str) -> str:
+    name, _, rest = threat.partition(":")
+    left = [piece for piece in split_arguments(rest) if piece.partition("=")[0].strip() != "eps"]
+    return f"{name}:{','.join(left)}" if left else name
+
+
+def environment_text(env: str, env_kwargs: Mapping[str, JSON] | None = None, make: str | None = None) -> str:
+    """An environment in words, with whatever is not as usual."""
+    more = [f"{name}={value!r:.40}" for name, value in (env_kwargs or {}).items()]
+    more += [f"made by {make}"] if make is not None else []
+    return f"{env} ({', '.join(more)})" if more else env
 
 
 @dataclass(frozen=True)
@@ -110,6 +127,7 @@ def expand(plan: Plan, victims: Mapping[str, Victim] | None = None) -> Expansion
     >>> [str(cell) for cell in expand(plan).cells][:2]
     ['zoo:cartpole-dqn on CartPole-v1, none, seed 0', 'zoo:cartpole-dqn on CartPole-v1, noise:eps=0.1, seed 0']
     """
+    check_victims(victims)
     known, left_out = dict[str, PlanCell](), dict[str, str]()
     for grid in plan.grids:
         found, reasons = _GridExpansion(grid, victims or {}).cells()
@@ -137,6 +155,8 @@ class _GridExpansion:
         found: list[PlanCell] = []
         for name in self.grid.victims:
             victim = self.given[name] if name in self.given else load_of_plan(name, self.grid.select, self.grid.device)
+            if self.grid.select not in (None, victim.select):
+                raise VictimError(f"{name} acts by its {victim.select}, the plan says select={self.grid.select!r}")
             fitting = 0
             for environment in self.grid.environments or [_own_environment(name, victim)]:
                 try:
@@ -145,7 +165,7 @@ class _GridExpansion:
                 except VictimError as error:  # of a victim for another environment of the same grid
                     if len(self.grid.environments) < 2:
                         raise
-                    self.left_out[f"{name} on {environment_parts(environment)[0]}"] = str(error)
+                    self.left_out[f"{name} on {environment_text(*environment_parts(environment))}"] = str(error)
             if not fitting:
                 raise VictimError(f"{name} fits none of the plan's environments: {[*self.left_out.values()][-1]}")
         return found, self.left_out
@@ -157,8 +177,8 @@ class _GridExpansion:
             victim, env, [CLEAN], grid.episodes, 0, 1, env_kwargs=kwargs,
             make=made_by(make), quantize=grid.quantize, measure=grid.measure, by=grid.by,
         )  # fmt: skip
-        if not victim.modules():
-            raise VictimError(f"{name} has no weights that its rows could be known by: evaluate it by itself")
+        if not victim.is_known:
+            raise VictimError(f"{name} is a function, which its rows could not be known by: evaluate it by itself")
         made: list[PlanCell] = []
         with closing(prepared):
             asked = grid.num_envs or default_num_envs(victim)
@@ -171,7 +191,7 @@ class _GridExpansion:
                         stack = prepared.stacks[0] if threat is None else as_threat_stack(threat, victim)
                         prepared.player.prepare([stack], grid.quantize)
                     except (SpaceError, VictimError) as error:
-                        self.left_out[f"{name} on {env}, {threat}"] = str(error)
+                        self.left_out[f"{name} on {environment_text(env, kwargs, make)}, {threat}"] = str(error)
                         continue
                     recipe, text, layers = None, stack.name, [json_form(layer) for layer in stack.layers]
                 draws = grid.best_of if layers else 1
@@ -196,6 +216,7 @@ class _GridExpansion:
                             seed=seed,
                             episodes=grid.episodes,
                             num_envs=asked,
+                            width=width,
                             quantize=grid.quantize,
                             measure=grid.measure,
                             best_of=draws,
@@ -222,8 +243,10 @@ class _GridExpansion:
             if grid.timings:
                 reasons |= {entry.name: _UNTIMED for entry in entries if entry.per_episodes}
                 entries = tuple(entry for entry in entries if not entry.per_episodes)
-            self.left_out |= {f"{name} on {env}, {entry}": reason for entry, reason in reasons.items()}
+            where = f"{name} on {environment_text(env, kwargs, make)}"
+            self.left_out |= {f"{where}, {entry}": reason for entry, reason in reasons.items()}
             for entry, timing in itertools.product(entries, grid.timings or (None,)):
+                timing = None if entry.name in TIMED else timing
                 made: Threat | AttackRecipe
                 own = None if entry in SUITES["action"] and setting.within("action") == Valid() else budget
                 if entry.trains(setting):
@@ -232,9 +255,9 @@ class _GridExpansion:
                 elif entry.per_episodes:
                     made = AttackRecipe(entry.name, own, timing)
                 else:
-                    made = _loadable_form(as_threat(entry.attack(setting).threat, when=timing)) or AttackRecipe(
-                        entry.name, own, timing
-                    )
+                    threat = entry.attack(setting).threat
+                    timing = timing if threat.when is None else None
+                    made = _loadable_form(with_timing(threat, timing)) or AttackRecipe(entry.name, own, timing)
                 known = made.identity if isinstance(made, AttackRecipe) else made
                 found.setdefault(json.dumps(known, sort_keys=True), made)  # entries with a budget of their own
         return list(found.values())
@@ -251,6 +274,13 @@ def _loadable_form(threat: ThreatModel) -> dict[str, JSON] | None:
     return found
 
 
+def check_victims(victims: Mapping[str, Victim] | None) -> None:
+    """Raise :class:`VictimError` unless these are victims by their names in a plan."""
+    for name, victim in (victims or {}).items():
+        if not isinstance(victim, Victim):
+            raise VictimError(f"victims are handed over as objects, {name!r} is {victim!r:.80}: a plan has references")
+
+
 def load_of_plan(name: str, select: str | None, device: str) -> Victim:
     """The victim of a plan; raises :class:`VictimError` for an unknown one."""
     return load_victim(name, select=select, device=device)  # type: ignore[arg-type]  # it says what select must be
@@ -260,21 +290,6 @@ def _own_environment(name: str, victim: Victim) -> str:
     if victim.card is None:
         raise VictimError(f"{name} has no card that names its environment: give the plan environments")
     return environment_of(victim.card)[0]
-
-
-def environment_parts(given: str | Mapping[str, JSON]) -> tuple[str, dict[str, JSON] | None, str | None]:
-    """The id, the keyword arguments (None for those of the card) and the function of an environment in a plan.
-
-    Raises:
-        SpaceError: for a dictionary of another form.
-    """
-    if isinstance(given, str):
-        return given, None, None
-    kwargs = given.get("kwargs")
-    named = isinstance(given.get("id"), str) and {*given} <= {"id", "kwargs", "make"}
-    if not named or not isinstance(kwargs, (Mapping, type(None))):
-        raise SpaceError(f"an environment of a plan is an id, or a dictionary with id, kwargs and make, got {given!r}")
-    return given["id"], None if kwargs is None else dict(kwargs), given.get("make")
 
 
 def made_by(text: str | None) -> MakeFunction | None:

@@ -13,9 +13,10 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
 from adv_wrappers.core.types import JSON
-from adv_wrappers.errors import BudgetError, ValueRangeError
+from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 from adv_wrappers.parsing import split_arguments, split_stack
 from adv_wrappers.presets import as_threat, parse_threat
+from adv_wrappers.training.training_folder import MOST_SEED
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.numbers import integer
 
@@ -72,24 +73,37 @@ class Grid:
 
     def __post_init__(self) -> None:
         for name in _LISTS:
-            given = getattr(self, name)
-            if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
-                raise ValueRangeError(f"{name} of a plan must be a list, got {given!r:.80}")
-            object.__setattr__(self, name, tuple(given))
+            items = getattr(self, name)
+            if isinstance(items, (str, Mapping)) or not isinstance(items, Iterable):
+                raise ValueRangeError(f"{name} of a plan must be a list, got {items!r:.80}")
+            object.__setattr__(self, name, tuple(items))
         if not self.victims or not self.seeds:
             raise ValueRangeError("a plan needs at least one victim and one seed")
         for name in ("victims", "budgets", "timings"):
             if wrong := [item for item in getattr(self, name) if not isinstance(item, str)]:
                 raise ValueRangeError(f"{name} of a plan are texts, got {wrong[0]!r:.80}")
         object.__setattr__(self, "seeds", tuple(integer("seed of a plan", seed, 0) for seed in self.seeds))
-        for name, least in (("episodes", 1), ("steps", 1), ("training_seed", 0)):
+        for name, least in (("episodes", 1), ("steps", 1), ("best_of", 1)):
             integer(f"{name} of a plan", getattr(self, name), least)
-        if not isinstance(self.train, bool) or not isinstance(self.training, Mapping):
-            raise ValueRangeError("train of a plan is true or false, and training a table of arguments")
+        integer("training_seed of a plan", self.training_seed, 0, MOST_SEED)
+        if self.num_envs is not None:
+            integer("num_envs of a plan", self.num_envs, 1)
+        for name in ("train", "quantize"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueRangeError(f"{name} of a plan is true or false, got {getattr(self, name)!r:.80}")
+        for name in ("measure", "select"):
+            if not isinstance(getattr(self, name), (str, type(None))):
+                raise ValueRangeError(f"{name} of a plan is a text, got {getattr(self, name)!r:.80}")
+        if not isinstance(self.training, Mapping):
+            raise ValueRangeError(f"training of a plan is a table of arguments, got {self.training!r:.80}")
+        for given in self.environments:
+            environment_parts(given)  # raises for what is none
+        for name in ("environments", "threats", "training"):
+            _check_json(f"{name} of a plan", getattr(self, name))
         if isinstance(self.suite, list):
             object.__setattr__(self, "suite", tuple(self.suite))
         for name in _LISTS:
-            texts = [json.dumps(item, sort_keys=True, default=repr) for item in getattr(self, name)]
+            texts = [json.dumps(item, sort_keys=True) for item in getattr(self, name)]
             if double := [text for text in texts if texts.count(text) > 1]:
                 raise ValueRangeError(f"{name} of a plan name {double[0]} twice")
 
@@ -107,7 +121,28 @@ class Grid:
                 yield " + ".join(made) if all(isinstance(part, str) for part in made) else made  # type: ignore[arg-type]
 
 
-_DEFAULTS = Grid(("none",))
+def environment_parts(given: object) -> tuple[str, dict[str, JSON] | None, str | None]:
+    """The id, the keyword arguments (None for those of the card) and the function of an environment in a plan.
+
+    Raises:
+        SpaceError: for anything but an id, and a dictionary with these.
+    """
+    if isinstance(given, str):
+        return given, None, None
+    if not isinstance(given, Mapping) or not isinstance(given.get("id"), str) or {*given} - {"id", "kwargs", "make"}:
+        raise SpaceError(f"an environment is an id, or a dictionary with id, kwargs and make, got {given!r:.80}")
+    kwargs, make = given.get("kwargs"), given.get("make")
+    if not isinstance(kwargs, (Mapping, type(None))) or not isinstance(make, (str, type(None))):
+        raise SpaceError(f"kwargs of an environment are a table and make a text, module:function, got {given!r:.80}")
+    return given["id"], None if kwargs is None else dict(kwargs), make
+
+
+def _check_json(name: str, value: object) -> None:
+    """Raise :class:`ValueRangeError` for what a JSON file cannot hold, NaN and infinity included."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueRangeError(f"{name} are values that JSON can hold: {error}, in {value!r:.80}") from error
 
 
 def _needs_budget(part: str | Mapping[str, JSON]) -> bool:
@@ -134,6 +169,9 @@ def _completed(part: str | Mapping[str, JSON], budget: str, timing: str) -> str 
         return dict(as_threat(part, when=timing or None).to_dict())
     more = [budget] * (bool(budget) and _needs_budget(part)) + [f"when={timing}"] * bool(timing)
     return part.strip() + (":" if ":" not in part else ",") * bool(more) + ",".join(more)
+
+
+_DEFAULTS = Grid(("none",))
 
 
 @dataclass(frozen=True)
@@ -217,7 +255,10 @@ class Plan:
 def _toml(value: JSON) -> str:
     """A value as TOML writes it; its texts, numbers and lists are those of JSON."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(part)}" for key, part in value.items()) + "}"
+        names = {key: json.dumps(key, ensure_ascii=False) for key in value}
+        return "{" + ", ".join(f"{names[key]} = {_toml(part)}" for key, part in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_toml, value)) + "]"
+    if value is None:
+        raise ValueRangeError("TOML has no null: leave it out, or save the plan as .json")
     return json.dumps(value, ensure_ascii=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import os
 import tempfile
 import time
 from collections.abc import Mapping
@@ -17,10 +19,11 @@ from adv_wrappers.campaign.entries import AttackSetting
 from adv_wrappers.campaign.expand import CLEAN, PlanCell, load_of_plan, made_by
 from adv_wrappers.campaign.store import PlayedCell, process_name
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import WorkerError
+from adv_wrappers.errors import StoreError, WorkerError
 from adv_wrappers.evaluation.pool import EpisodePlayer, PlayerSetup
-from adv_wrappers.evaluation.prepared import PreparedEvaluation, used_num_envs
-from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
+from adv_wrappers.evaluation.prepared import PreparedEvaluation
+from adv_wrappers.evaluation.resume import row_key
+from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack, json_form
 from adv_wrappers.utils.processes import discard, pickled, pool_of
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim
@@ -34,9 +37,12 @@ class CellPlayer:
 
     Args:
         victims: victims that cells call by these names.
+        folder: where the campaign runs, in which relative paths are found; None is where this process is.
     """
 
-    def __init__(self, victims: Mapping[str, Victim] | None = None) -> None:
+    def __init__(self, victims: Mapping[str, Victim] | None = None, folder: str | None = None) -> None:
+        if folder is not None and Path(folder).is_dir():  # a machine of a cluster may not have it
+            os.chdir(folder)
         self._given, self._loaded = dict(victims or {}), dict[tuple[str, str | None, str], Victim]()
         self._player: tuple[tuple[object, ...], EpisodePlayer] | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None  # for trainings that no folder is given for
@@ -48,6 +54,7 @@ class CellPlayer:
         try:
             with one_thread():
                 prepared = self.open(cell)
+                _check_key(cell, prepared)
                 about, row = prepared.about, prepared.play(0)
         except Exception as error:  # whatever a user's environment or network may raise: the other cells go on
             self._close_environments()
@@ -78,11 +85,10 @@ class CellPlayer:
     def open_environments(self, cell: PlanCell) -> EpisodePlayer:
         """The victim and the environments of a cell, which stay open for the next one; its attack is not made."""
         victim = self._victim(cell)
-        width = used_num_envs(cell.num_envs, cell.episodes, [1, cell.best_of])
-        place = (victim, cell.env, repr(cell.env_kwargs), cell.make, width)
+        place = (victim, cell.env, json.dumps(cell.env_kwargs), cell.make, cell.width, cell.quantize)
         if self._player is None or self._player[0] != place:
             self._close_environments()
-            setup = PlayerSetup(victim, cell.env, cell.env_kwargs, made_by(cell.make), (), width, cell.quantize)
+            setup = PlayerSetup(victim, cell.env, cell.env_kwargs, made_by(cell.make), (), cell.width, cell.quantize)
             self._player = (place, EpisodePlayer(setup))
         return self._player[1]
 
@@ -124,6 +130,17 @@ class CellPlayer:
             self._temporary = None
 
 
+def _check_key(cell: PlanCell, prepared: PreparedEvaluation) -> None:
+    """Raise :class:`StoreError` unless what is about to be played is what the cell's key stands for."""
+    layers = [json_form(layer) for layer in prepared.stacks[0].layers]
+    known = layers if cell.recipe is None else [cell.recipe.identity]
+    if row_key(prepared.about, known, cell.best_of, prepared.sampled) != cell.key:
+        raise StoreError(
+            f"{cell} is not what it was when the plan was expanded: a file of its victim or its threat has changed, or "
+            f"this process has other versions of the packages, or finds another file under the same relative path"
+        )
+
+
 class CellWorkers(Protocol):
     """Plays cells that are handed over one by one, and hands back what became of them as they end."""
 
@@ -162,7 +179,7 @@ class ThisProcess:
 @functools.lru_cache(maxsize=1)
 def _player_of(path: str) -> CellPlayer:
     """The player of a worker process, for the campaign whose victims are in this file."""
-    return CellPlayer(loads(Path(path).read_bytes()))
+    return CellPlayer(*loads(Path(path).read_bytes()))
 
 
 def _play_in_process(path: str, cell: PlanCell) -> PlayedCell:
@@ -189,7 +206,7 @@ class Processes:
         self.workers, self._opened = workers, ExitStack()
         folder = self._opened.enter_context(tempfile.TemporaryDirectory())
         self._path = str(Path(folder) / "victims")
-        Path(self._path).write_bytes(pickled("the victims", dict(victims or {})))
+        Path(self._path).write_bytes(pickled("the victims", (dict(victims or {}), os.getcwd())))
         self._pool = pool_of(workers)
         self._running: dict[Future[PlayedCell], PlanCell] = {}
         self._suspects: list[PlanCell] = []  # to be played alone, since a process died while they were under way

@@ -20,9 +20,10 @@ from adv_wrappers.campaign.suites import entry_named
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
-from adv_wrappers.errors import OutputError
-from adv_wrappers.evaluation.environments import MakeEnv, described_environment
-from adv_wrappers.presets import as_threat, parse_threat
+from adv_wrappers.errors import BudgetError, OutputError
+from adv_wrappers.evaluation.environments import MakeEnv, described_environment, json_value
+from adv_wrappers.parsing import split_arguments
+from adv_wrappers.presets import BUDGET_ARGUMENTS, as_threat, parse_threat
 from adv_wrappers.utils.files import held
 from adv_wrappers.victims import Victim
 
@@ -80,21 +81,35 @@ class AttackRecipe:
     def folder(self, trainings: Path, setting: AttackSetting) -> Path:
         """Of its training, among those of all recipes, victims and environments."""
         victim, (_, env, kwargs) = setting.victim, setting.environment
-        about = described_environment(env, kwargs, setting.make)
-        known = [victim.fingerprint(), victim.select, *about.values(), setting.quantize, self.identity]
-        digest = sha256(json.dumps(known, sort_keys=True, default=repr).encode()).hexdigest()
+        about = json_value(described_environment(env, kwargs, setting.make))
+        known = [victim.described(), about, setting.quantize, self.identity]
+        digest = sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
         return trainings / f"{self.entry.partition(':')[0]}-{digest[:16]}"
 
     def threat(self, setting: AttackSetting) -> ThreatModel:
         """Make the attack; where another process trains it, wait for that."""
         with contextlib.nullcontext() if setting.out is None else _turn(setting.out):
             made = entry_named(self.entry).attack(setting).threat
-        return made if self.when is None else as_threat(made, when=self.when)
+        return with_timing(made, self.when)
+
+
+def with_timing(threat: ThreatModel, when: str | None) -> ThreatModel:
+    """A threat with a timing, where it has none of its own."""
+    return threat if when is None or threat.when is not None else as_threat(threat, when=when)
 
 
 def budget_of(text: str | None) -> Budget | None:
-    """The budget with these arguments, such as ``eps=0.1,scale=victim``; None for None."""
-    return None if text is None else parse_threat(f"noise:{text}").budget
+    """The budget with these arguments, such as ``eps=0.1,scale=victim``; None for None.
+
+    Raises:
+        BudgetError: for other arguments than those of a budget.
+    """
+    if text is None:
+        return None
+    named = {piece.partition("=")[0].strip() for piece in split_arguments(text)}
+    if other := sorted(named - BUDGET_ARGUMENTS):
+        raise BudgetError(f"a budget has {', '.join(sorted(BUDGET_ARGUMENTS))}, not {', '.join(other)}: {text!r:.80}")
+    return parse_threat(f"noise:{text}").budget
 
 
 @contextlib.contextmanager

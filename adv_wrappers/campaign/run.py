@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from adv_wrappers.campaign.expand import Expansion, PlanCell, expand
+from adv_wrappers.campaign.expand import Expansion, PlanCell, check_victims, expand
 from adv_wrappers.campaign.plan import Plan
 from adv_wrappers.campaign.play_cell import CellWorkers, open_workers
 from adv_wrappers.campaign.store import PlayedCell, Store
+from adv_wrappers.errors import OutputError
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim
 
@@ -73,12 +75,12 @@ def run(
             :class:`OutputError` where a row cannot be written, with the cells that were played as its ``report``.
     """
     began = time.perf_counter()
-    if isinstance(workers, int):
-        check_workers(workers)
+    check_victims(victims)
+    count = None if hasattr(workers, "submit") else check_workers(workers)
     cells = plan if isinstance(plan, Expansion) else expand(plan, victims)
-    if not isinstance(workers, int):
-        return _Run(cells, store, workers, progress, began).play()
-    with closing(open_workers(workers, victims)) as opened:
+    if count is None:
+        return _Run(cells, store, workers, progress, began).play()  # type: ignore[arg-type]  # it has submit
+    with closing(open_workers(count, victims)) as opened:
         return _Run(cells, store, opened, progress, began).play()
 
 
@@ -114,7 +116,10 @@ class _Run:
                 elif not self.claimed:  # another run plays the rest
                     time.sleep(_POLL)
         finally:
-            self.store.release(cell.key for cell in self.claimed)
+            with contextlib.suppress(
+                OutputError
+            ):  # an error above is the one to be raised; claims end with the process
+                self.store.release(cell.key for cell in self.claimed)
         return RunSummary(
             self.played, self.known, self.failed, self.cells.left_out, time.perf_counter() - self.began,
             self.play_seconds,
@@ -150,7 +155,8 @@ class _Run:
             self.played += cell.error is None
             self.play_seconds += cell.seconds
             if cell.error is not None:
-                self.failed[cell.name] = cell.error
+                name = cell.name if cell.name not in self.failed else f"{cell.name} ({cell.key[:8]})"
+                self.failed[name] = cell.error
         each = self.play_seconds / max(self.played + len(self.failed), 1)
         self.chunk = int(min(max(_CLAIM_SECONDS / max(each, 1e-6), 1), _MOST_CLAIMED))
         self._report()

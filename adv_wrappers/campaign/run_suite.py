@@ -25,15 +25,15 @@ from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, can_be_known, described_environment
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, can_be_known, described_environment, json_value
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.report import Report, number
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
-from adv_wrappers.presets import layers_of, threat
+from adv_wrappers.presets import layers_of, parse_threat, threat
 from adv_wrappers.training.train_critic import SMALL, Setting
-from adv_wrappers.training.training_folder import check_same
+from adv_wrappers.training.training_folder import check_same, describe_settings, described, described_victim
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.utils.processes import check_workers
@@ -44,6 +44,7 @@ from adv_wrappers.victims.victim import Victim
 # settings that a suite shares with the one in its folder
 _IDENTITY = ("victim", "environment", "within", "seed", "quantize")
 # the names of attacks that are trained, of which a report says where they are no stronger than noise
+_ENTRIES = frozenset(entry.name for entry in SUITES["everything"])
 _TRAINED = (*LEARNED, SARSA)
 
 
@@ -164,10 +165,12 @@ def run_suite(
     names = tuple(entry.name for entry in entries)
     left_out = {one.name: reasons.get(one.name, "not asked for") for one in whole if one.name not in names}
     settings = _settings_of(setting, entries)
+    if texts := [item for item in given if isinstance(item, str) and item not in _ENTRIES]:
+        settings["threats"] = {text: described(parse_threat(text, within=Valid())) for text in texts}  # with all hashes
     finished = None if folder is None else _finished_suite(folder, settings)
     own = any(isinstance(item, Entry) and item not in SUITES["everything"] for item in given)
-    if finished is not None and not own and can_be_known(victim, env, make):
-        return finished
+    if finished is not None and not own and can_be_known(victim, env, make, env_kwargs):
+        return replace(finished, suite=name)
     if tell is not None and any(entry.trains(setting) for entry in entries):
         tell(training_note(entries, setting))
     made: dict[str, MadeAttack] = {one.name: one.attack(setting) for one in entries if not one.per_episodes}
@@ -227,16 +230,16 @@ def _settings_of(setting: AttackSetting, entries: Sequence[Entry]) -> dict[str, 
     _, kind, kwargs = setting.environment
     text = "no budget" if within is None else _budget_text(within, victim)
     settings: dict[str, JSON] = {
-        "victim": {"ref": victim.ref, "sha256": victim.fingerprint(), "select": victim.select},
-        "environment": described_environment(kind, kwargs, setting.make),
+        "victim": described_victim(victim),
+        "environment": json_value(described_environment(kind, kwargs, setting.make, setting.env)),
         "within": None if within is None else within.resolve(victim).to_dict(), "budget": text,
         "seed": setting.episode_seed, "episodes": setting.episodes, "steps": setting.steps,
         "critics": setting.critics if SARSA in names and victim.robust_sarsa is None else None,
-        "num_envs": setting.num_envs, "training": setting.training, "attacks": names,
+        "num_envs": setting.num_envs, "training": describe_settings(setting.training), "attacks": names,
         "quantize": bool(setting.quantize), "dynamics": None if setting.dynamics is None else setting.dynamics.sha256,
         **({} if on_actions is None else {"action_within": on_actions.to_dict()}),
     }  # fmt: skip
-    return dict(json.loads(json.dumps(settings, default=repr)))
+    return dict(json.loads(json.dumps(settings)))
 
 
 def _budget_text(within: Budget, victim: Victim) -> str:

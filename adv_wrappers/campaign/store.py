@@ -21,13 +21,15 @@ from pathlib import Path
 
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
-from adv_wrappers.errors import AdvWrappersError, OutputError, StoreError
+from adv_wrappers.errors import AdvWrappersError, OutputError, StoreError, ValueRangeError
 from adv_wrappers.evaluation.checks import find_warnings
 from adv_wrappers.evaluation.environments import minimum_of
+from adv_wrappers.evaluation.prepared import PERTURBED
 from adv_wrappers.evaluation.report import Report, Row, compared, outcome_of
-from adv_wrappers.evaluation.resume import rows_by_key
+from adv_wrappers.evaluation.resume import is_known, rows_by_key
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.formatting import unique
+from adv_wrappers.parsing import split_stack
 from adv_wrappers.victims import load_victim
 
 SCHEMA = 1  # the user_version of the file
@@ -231,7 +233,7 @@ class Store:
 
     def _run(self, about: Mapping[str, JSON]) -> str:
         """The id of what a report says of all its rows, which is written where it is new."""
-        text = json.dumps({key: about[key] for key in _SHARED_BY_ROWS}, sort_keys=True, default=repr)
+        text = json.dumps({key: about[key] for key in _SHARED_BY_ROWS}, sort_keys=True)
         if text not in self._about:
             id = sha256(text.encode()).hexdigest()[:16]
             self._connection.execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", (id, text))
@@ -247,11 +249,11 @@ class Store:
             return {key for key in keys if self._connection.execute(find, (key,)).fetchone()}
 
     def errors(self) -> dict[str, str]:
-        """By the name of a cell that failed, kind and text of its error."""
+        """By the name of a cell that failed, kind and text of its error; cells of one name are numbered."""
+        find = "SELECT name, error FROM cells WHERE error IS NOT NULL ORDER BY rowid"
         with _named_errors(self.path):
-            return dict(
-                self._connection.execute("SELECT name, error FROM cells WHERE error IS NOT NULL ORDER BY rowid")
-            )
+            found = self._connection.execute(find).fetchall()
+        return dict(zip(unique(name for name, _ in found), (error for _, error in found), strict=True))
 
     def rows(self) -> Iterator[tuple[dict[str, JSON], Row]]:
         """Of every row what a report says of all its rows, and the row, as :func:`measured_row` made it."""
@@ -274,7 +276,7 @@ class Store:
         """
         groups: dict[str, tuple[dict[str, JSON], list[Row]]] = {}
         for about, row in self.rows():
-            known = json.dumps({**about, "git": None}, sort_keys=True)
+            known = json.dumps([{**about, "git": None}, sorted(row["distances"])], sort_keys=True)
             first, rows = groups.setdefault(known, (about, []))
             rows.append(row)
             first["git"] = about["git"]
@@ -288,12 +290,19 @@ class Store:
     def add_folder(self, folder: str | Path) -> int:
         """Take over the rows that ``evaluate(out=...)`` left in a folder; returns how many are new.
 
+        What a file cannot tell from others stays there: rows of an agent that is a function, or of an environment that
+        a lambda, a method or a partial makes.
+
         Raises:
-            ValueRangeError: for a file of its name that is no report.
+            ValueRangeError: for a folder without a report, and a file of its name that is none.
         """
-        found: dict[str, PlayedCell] = {}
-        for path in sorted(Path(folder).glob("report*.json")):
+        paths, found = sorted(Path(folder).glob("report*.json")), dict[str, PlayedCell]()
+        if not paths:
+            raise ValueRangeError(f"{folder} holds no report.json, which evaluate(out=...) writes")
+        for path in paths:
             report = Report.from_json(path)
+            if not is_known(report):
+                continue
             about = report.to_dict()
             for key, row in rows_by_key(report).items():
                 if key is not None:
@@ -326,14 +335,21 @@ def _report(about: Mapping[str, JSON], rows: Sequence[Row]) -> Report:
     """The report of some rows, the clean one first."""
     names = unique(row["threat"] for row in rows)
     rows = [{**row, "threat": name} for row, name in zip(rows, names, strict=True)]
-    lowest = minimum_of(about["env"]["id"])
+    under = _under(rows[0])
+    lowest = None if under else minimum_of(about["env"]["id"])
     minimum = {"kind": "unknown" if lowest is None else "fixed", "value": lowest}
     made = Report(**{**about, "episode_seeds": tuple(about["episode_seeds"])}, warnings=(), minimum=minimum,
                   threats=compared(rows, lowest, lowest))  # fmt: skip
-    return replace(made, warnings=tuple(_warnings(made)))
+    return replace(made, warnings=tuple(_warnings(made, under)))
 
 
-def _warnings(report: Report) -> list[str]:
+def _under(clean: Row) -> list[str]:
+    """The threats that an environment has itself, as :class:`PreparedEvaluation` names them in its clean row."""
+    _, begun, names = clean["threat"].partition(PERTURBED)
+    return split_stack(names[:-1]) if begun else []
+
+
+def _warnings(report: Report, under: Sequence[str]) -> list[str]:
     """The warnings of a report, for which its victim and threats are loaded again."""
     ref = report.victim["ref"]
     try:
@@ -348,7 +364,7 @@ def _warnings(report: Report) -> list[str]:
             left_out.append(f"{row['threat']} was not checked, as it cannot be loaded: {error}")
             continue
         outcomes.append(outcome_of(ThreatStack(row["threat"], layers, row["transfer"]), row))
-    return [*find_warnings(outcomes, victim, report.env["id"], seeds=report.episode_seeds), *left_out]
+    return [*find_warnings(outcomes, victim, report.env["id"], under, report.episode_seeds), *left_out]
 
 
 @contextlib.contextmanager

@@ -43,10 +43,11 @@ _CERTIFIED = (
     *(_UNTRAINED[name] for name in ("noise", "max-diff", "apgd", "multi-targeted")), _square, _decisions, lower_bound,
     beam,
 )  # fmt: skip
+_timed = learned_entry("timed-max-diff", "timed:max-diff")
 _OTHERS = (
     text_entry("flip"), text_entry("max-worst"), text_entry("min-value"), text_entry("min-played-q", slow=True),
     text_entry("carlini-wagner", slow=True), text_entry("strategic-max-diff", "max-diff:when=strategic(0.1)"),
-    learned_entry("timed-max-diff", "timed:max-diff"), transfer,
+    _timed, transfer,
 )  # fmt: skip
 
 SUITES: dict[str, tuple[Entry, ...]] = {
@@ -59,6 +60,7 @@ SUITES: dict[str, tuple[Entry, ...]] = {
 _BY_NAME = {entry.name: entry for entry in SUITES["everything"]}
 # the names of those that learn from steps of the environment, so that more steps are another training
 LEARNED = tuple(entry.name for entry in SUITES["everything"] if entry.trained is True)
+TIMED = (_timed.name,)  # whose adversaries decide themselves when they attack
 ADVERSARIES = tuple(name for name in LEARNED if name != transfer.name)  # of these those by train_adversary
 
 

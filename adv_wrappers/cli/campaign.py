@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from rich.table import Table
 from adv_wrappers.campaign import Plan, RunSummary, Store, expand, run
 from adv_wrappers.campaign.cluster import RayActors
 from adv_wrappers.campaign.cost import SHARE, estimate
-from adv_wrappers.campaign.expand import Expansion
+from adv_wrappers.campaign.expand import Expansion, PlanCell, environment_text
 from adv_wrappers.campaign.run import RunProgress
 from adv_wrappers.cli.interruption import Interrupted
 from adv_wrappers.cli.main import main, make_console, make_progress, make_table
@@ -68,7 +68,7 @@ def run_(
             click.echo(f"with {workers} processes about {cost.wall_clock(workers, os.cpu_count()):.0f} s")
             return
         summary = play(cells, opened, workers, ray, actors, gpus)
-        show(opened, {cell.key for cell in cells.cells})
+        show(opened, cells.cells)
     finish(summary, store)
 
 
@@ -116,14 +116,19 @@ def rows_of_store(store: Store, cells: Expansion) -> Iterator[None]:
         raise Interrupted(f"{kept}; the same command plays only the others") from None
 
 
-def show(store: Store, keys: set[str]) -> None:
-    """Print the rows with these keys: for every victim, environment, threat and setting the mean over seeds."""
+def show(store: Store, cells: Iterable[PlanCell]) -> None:
+    """Print the rows of these cells: for every victim, environment, threat and setting the mean over seeds."""
     groups: dict[str, tuple[dict[str, JSON], list[Row]]] = {}
+    known = {cell.key: cell.recipe for cell in cells}
     for key, about, row in store.rows_with_keys():
-        if key in keys:
-            setting = {name: value for name, value in about.items() if name not in _OF_A_RUN}
-            known = json.dumps([setting, row["threat"], row["best_of"]], sort_keys=True)
-            groups.setdefault(known, (about, []))[1].append(row)
+        if key not in known:
+            continue
+        setting, recipe = {name: value for name, value in about.items() if name not in _OF_A_RUN}, known[key]
+        if recipe is not None and recipe.trained:
+            row = {**row, "threat": f"{row['threat']} ({recipe.steps} steps, seed {recipe.seed})"}
+        made = row["layers"] if recipe is None else recipe.identity
+        group = json.dumps([setting, row["threat"], row["best_of"], made], sort_keys=True)
+        groups.setdefault(group, (about, []))[1].append(row)
     if len(groups) > _MOST_LINES:
         click.echo(f"{len(groups)} lines are too many for a table: Store({str(store.path)!r}).reports() has them")
         return
@@ -134,13 +139,9 @@ def _names(about: Mapping[str, JSON]) -> tuple[str, str]:
     """The victim and the environment, with whatever is not as usual."""
     victim, env = about["victim"], about["env"]
     how = ["sampled actions"] * (victim["select"] == "sample") + ["float observations"] * (not about["quantize"])
-    arguments = [f"{name}={value!r}" for name, value in env["kwargs"].items()]
-    arguments += [f"made by {env['make']}"] if "make" in env else []
-
-    def text(name: str, more: Sequence[str]) -> str:
-        return f"{name} ({', '.join(more)})" if more else name
-
-    return text(victim["ref"] or victim["fingerprint"][:8], how), text(env["id"], arguments)
+    name = victim["ref"] or victim["fingerprint"][:8]
+    agent = f"{name} ({', '.join(how)})" if how else name
+    return agent, environment_text(env["id"], env["kwargs"], env.get("make"))
 
 
 def _table(groups: Sequence[tuple[Mapping[str, JSON], Sequence[Row]]]) -> Table:

@@ -144,7 +144,7 @@ def evaluate_(
         cells = expand(plan, {name: agent})
         with Store(store) as opened, rows_of_store(opened, cells):
             summary = play(cells, opened, workers, victims={name: agent})
-            show(opened, {cell.key for cell in cells.cells})
+            show(opened, cells.cells)
         finish(summary, store)
         return
     if seeds is not None:

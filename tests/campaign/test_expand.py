@@ -47,6 +47,27 @@ def test_what_another_function_makes_is_another_environment():
     assert [cell.make for cell in found] == [None, made["make"]] and len({cell.key for cell in found}) == 2
 
 
+def test_cells_of_other_arguments_are_of_other_kinds():
+    threats = ["max-diff:steps=2,eps=0.1", "max-diff:steps=9,eps=0.1", "max-diff:steps=2,eps=0.2"]
+    _, two, nine, wider = cells(victims=[DQN], threats=threats, episodes=1)
+    assert two.kind == wider.kind != nine.kind and two.kind[0] == "max-diff:steps=2"
+
+
+def test_an_environment_says_what_is_not_as_usual():
+    environment = {"id": "CartPole-v1", "kwargs": {"steps": 9}, "make": f"{agents.__name__}:make_short"}
+    [cell] = cells(victims=[DQN], environments=[environment], episodes=1)
+    assert str(cell) == f"{DQN} on CartPole-v1 (steps=9, made by {agents.__name__}:make_short), none, seed 0"
+
+
+def test_victims_that_are_handed_over_fit_the_plan():
+    given = {"plan": Plan.of(victims=["mine"], environments=["CartPole-v1"])}
+    with pytest.raises(VictimError, match="handed over as objects, 'mine' is 'zoo:cartpole-dqn'"):
+        expand(**given, victims={"mine": DQN})
+    given = {"plan": Plan.of(victims=["mine"], environments=["CartPole-v1"], select="sample")}
+    with pytest.raises(VictimError, match="acts by its mode, the plan says select='sample'"):
+        expand(**given, victims={"mine": balancing()})
+
+
 def test_grids_share_the_runs_without_a_threat():
     plan = Plan.of(victims=[DQN], threats=["noise:eps=0.1"]) + Plan.of(victims=[DQN], threats=["pgd:eps=0.1"])
     assert [cell.name for cell in expand(plan).cells] == ["none", "noise:eps=0.1", "pgd:eps=0.1"]
@@ -95,13 +116,14 @@ def test_cells_of_one_kind_differ_in_seed_and_budget():
         ({"victims": ["zoo:nobody"]}, VictimError, "no agent 'nobody' in the zoo"),
         ({"environments": ["Nowhere-v0"]}, SpaceError, "Nowhere"),
         ({"environments": ["Hopper-v5"]}, VictimError, "is for observation space"),
-        ({"environments": [{"kwargs": {}}]}, SpaceError, "an environment of a plan is"),
+        ({"environments": [{"kwargs": {}}]}, SpaceError, "an environment is an id"),
         ({"environments": [{"id": "CartPole-v1", "make": "os"}]}, SpaceError, "expected module:function"),
         ({"environments": [{"id": "CartPole-v1", "make": "nowhere:f"}]}, SpaceError, "cannot import 'nowhere'"),
         ({"environments": [{"id": "CartPole-v1", "make": "os:sep"}]}, SpaceError, "expected a function"),
         ({"threats": ["noise:eps=-1"]}, BudgetError, "-1"), ({"threats": ["nonsense:eps=1"]}, ThreatError, "nonsense"),
         ({"victims": ["zoo:pong-ppo"], "threats": ["noise:eps=0.5"]}, BudgetError, "grey level"),
         ({"threats": ["noise:eps=0.1", "noise: eps=0.1"]}, ValueRangeError, "two cells of one key: zoo:cart"),
+        ({"suite": "standard", "budgets": ["eps=0.1,p=0.5"]}, BudgetError, r"a budget has eps, .*, not p"),
         ({"victims": [HOPPER], "threats": ["pgd:eps=0.1"]}, ThreatError, "no cell of the plan applies: .* max-diff"),
     ],
 )  # fmt: skip

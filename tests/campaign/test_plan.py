@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
+from adv_wrappers import threat
 from adv_wrappers.campaign import Grid, Plan
-from adv_wrappers.errors import BudgetError, OutputError, ValueRangeError
+from adv_wrappers.errors import BudgetError, OutputError, SpaceError, ValueRangeError
 
 VICTIM = "zoo:cartpole-dqn"
 WHOLE = {
@@ -65,11 +67,35 @@ def test_budgets_and_timings_are_given_to_threats_that_have_none():
         ({"episodes": 0}, "episodes of a plan"), ({"eps": 0.1}, "a plan has .* not eps"),
         ({"grids": []}, "grids of a plan"),
         ({"grids": [3]}, "grids of a plan"), ({"budgets": [0.1]}, "budgets of a plan are texts"),
+        ({"num_envs": 0}, "num_envs of a plan"), ({"num_envs": True}, "num_envs of a plan"),
+        ({"num_envs": "4"}, "num_envs of a plan"), ({"best_of": 0}, "best_of of a plan"),
+        ({"quantize": "false"}, "quantize of a plan is true or false"), ({"measure": 3}, "measure of a plan is a text"),
+        ({"training_seed": 2**32}, "training_seed of a plan"),
+        ({"training": {"lr": float("inf")}}, "training of a plan are values that JSON can hold"),
+        ({"environments": [{"id": "A", "kwargs": {"x": np.ones(2)}}]}, "environments of a plan are values that JSON"),
+        ({"threats": [threat("noise", eps=0.1)]}, "threats of a plan are values that JSON can hold"),
     ],
 )  # fmt: skip
 def test_what_is_refused(change, message):
     with pytest.raises(ValueRangeError, match=message):
         Plan.from_dict({"victims": [VICTIM]} | change)
+
+
+@pytest.mark.parametrize(
+    "given", [3, {"kwargs": {}}, {"id": "A", "make": 3}, {"id": "A", "kwargs": 3}, {"id": "A", "x": 1}]
+)
+def test_environments_that_are_none(given):
+    with pytest.raises(SpaceError, match="environment"):
+        Plan.of(victims=[VICTIM], environments=[given])
+
+
+def test_toml_has_names_of_all_kinds_and_no_null(tmp_path):
+    plan = Plan.of(victims=[VICTIM], environments=[{"id": "A", "kwargs": {'\U0001f600 "x"': [1, {"y": "\n"}]}}])
+    plan.save(tmp_path / "plan.toml")
+    assert Plan.load(tmp_path / "plan.toml") == plan
+    with pytest.raises(ValueRangeError, match="TOML has no null"):
+        Plan.of(victims=[VICTIM], training={"x": None}).save(tmp_path / "other.toml")
+    assert not (tmp_path / "other.toml").exists()
 
 
 def test_files_that_hold_no_plan(tmp_path):

@@ -42,10 +42,20 @@ def test_a_cell_is_known_by_how_its_attack_is_made():
     assert {cell.kind for cell in cells(budgets=["eps=0.2"]).values()} == {cell.kind for cell in found.values()}
 
 
+def test_a_timing_is_given_to_attacks_that_have_none():
+    names = ["max-diff", "strategic-max-diff", "half-action-flip", "timed-max-diff", "sa-rl"]
+    timed = [*cells(suite=names, timings=["every(2)", "every(3)"])]
+    assert sorted(timed) == sorted([
+        "none", "max-diff:eps=0.1,when=every(2)", "max-diff:eps=0.1,when=every(3)",
+        "max-diff:eps=0.1,when=strategic(0.1)", "timed-max-diff:eps=0.1", "sa-rl:eps=0.1,when=every(2)",
+        "sa-rl:eps=0.1,when=every(3)", "action-flip:when=bernoulli(0.5)",
+    ])  # fmt: skip
+
+
 def test_without_train_what_is_trained_is_left_out():
     found = expand(Plan.of(**(TRAINED | {"train": False})))
     assert not any(cell.recipe and cell.recipe.trained for cell in found.cells)
-    assert "only where train=True" in found.left_out[f"{DQN} on CartPole-v1, pa-ad"]
+    assert "only where train=True" in found.left_out[f"{DQN} on CartPole-v1 (max_episode_steps=30), pa-ad"]
 
 
 def test_adversaries_on_actions_are_trained_once_for_all_budgets():
@@ -57,7 +67,7 @@ def test_adversaries_on_actions_are_trained_once_for_all_budgets():
     ("change", "error", "message"),
     [
         ({"train": "yes"}, ValueRangeError, "train of a plan is true or false"),
-        ({"training": 3}, ValueRangeError, "training a table of arguments"),
+        ({"training": 3}, ValueRangeError, "training of a plan is a table of arguments"),
         ({"training": {"nonsense": 1}}, ThreatError, "not nonsense"),
         ({"steps": 0}, ValueRangeError, "steps of a plan"),
         ({"suite": ["nonsense"]}, ThreatError, "nonsense"),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
 
+import adv_wrappers
 from adv_wrappers.campaign import Plan, Store, expand, run
 from adv_wrappers.campaign.play_cell import CellPlayer, Processes
 from adv_wrappers.errors import OutputError, ValueRangeError, WorkerError
@@ -109,10 +112,41 @@ def test_a_cell_that_fails_is_kept_with_its_error_and_tried_again(tmp_path):
     plan = failing("raises") + PLAN
     with Store(tmp_path / "rows.db") as store:
         found = run(plan, store)
-        name = f"{DQN} on CartPole-v1, none, seed 0"
+        name = f"{DQN} on CartPole-v1 (how='raises', made by {__name__}:make_failing), none, seed 0"
         assert found.played == 12 and found.failed == {name: "RuntimeError: no more"} == store.errors()
         assert run(plan, store).known == 12
     assert "1 failed" in str(found)
+
+
+def test_what_has_changed_since_the_plan_was_expanded_is_not_played(tmp_path):
+    def put(name):
+        shutil.rmtree(tmp_path / "agent", ignore_errors=True)
+        shutil.copytree(Path(adv_wrappers.__file__).parent / "zoo" / name, tmp_path / "agent")
+
+    put("cartpole-a2c")
+    plan = Plan.of(victims=[f"card:{tmp_path / 'agent'}"], threats=["noise:eps=0.1"], episodes=1)
+    with Store(":memory:") as store:
+        cells = expand(plan)
+        put("cartpole-ppo")
+        found = run(cells, store)
+        assert found.played == 0 and len(found.failed) == 2
+        assert all("is not what it was when the plan was expanded" in error for error in found.failed.values())
+        assert run(plan, store).played == 2
+
+
+def test_processes_find_what_a_relative_path_names(tmp_path, monkeypatch):
+    run(PLAN, Store(":memory:"), 2)  # processes that began elsewhere
+    shutil.copytree(Path(adv_wrappers.__file__).parent / "zoo" / "cartpole-a2c", tmp_path / "agent")
+    monkeypatch.chdir(tmp_path)
+    plan = Plan.of(victims=["card:agent"], threats=["noise:eps=0.1"], episodes=1)
+    with Store(":memory:") as store:
+        assert run(plan, store, 2).played == 2
+
+
+@pytest.mark.parametrize("workers", [None, "2", 0, True, 1.5])
+def test_workers_are_a_number(workers):
+    with pytest.raises(ValueRangeError, match="workers"), Store(":memory:") as store:
+        run(PLAN, store, workers)
 
 
 def test_a_process_that_dies_is_replaced(tmp_path):

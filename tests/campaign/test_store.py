@@ -14,8 +14,20 @@ from adv_wrappers.campaign import Plan, Store, run
 from adv_wrappers.campaign.store import PlayedCell, process_name
 from adv_wrappers.errors import OutputError, StoreError, ValueRangeError
 from adv_wrappers.evaluation import prepared
+from tests.evaluation.agents import short
 
 DQN = "zoo:cartpole-dqn"
+
+
+def perturbed():
+    return adv.wrap(short(), "action-flip:p=0.5")
+
+
+def spaces_of_cartpole():
+    env = short()
+    return env.observation_space, env.action_space
+
+
 PLAN = Plan.of(victims=[DQN], threats=["noise:eps=0.2", "pgd:eps=0.2"], seeds=[0, 1], episodes=2)
 ERROR = PlayedCell("b", "cell b", None, None, "ValueError: no", 1.0, "here:1")
 
@@ -47,6 +59,51 @@ def test_rows_of_several_revisions_of_a_checkout_are_of_one_report(tmp_path, mon
             run(Plan.of(victims=[DQN], threats=threats[:count], episodes=1), store)
         [report] = store.reports()
     assert [row["threat"] for row in report.threats] == ["none", *threats] and report.git == "revision 2"
+
+
+def test_the_best_of_several_draws_is_in_the_report_of_its_run():
+    plan = Plan.of(victims=[DQN], threats=["noise:eps=0.2"], episodes=2, best_of=3)
+    with Store(":memory:") as store:
+        run(plan, store)
+        [report] = store.reports()
+    own = adv.evaluate(DQN, "CartPole-v1", ["noise:eps=0.2"], episodes=2, best_of=3)
+    assert [row["threat"] for row in report.threats] == ["none", "noise:eps=0.2"] and report.num_envs == own.num_envs
+    assert [row["returns"] for row in report.threats] == [row["returns"] for row in own.threats]
+
+
+def test_rows_that_nothing_tells_from_others_stay_in_their_folder(tmp_path):
+    agent = adv.from_module(lambda x: x[:, :2], *spaces_of_cartpole(), "q")
+    for name, victim, env in (("agent", agent, "CartPole-v1"), ("env", DQN, lambda: short())):
+        adv.evaluate(victim, env, episodes=1, out=tmp_path / name)
+        with Store(":memory:") as store:
+            assert store.add_folder(tmp_path / name) == 0
+    with Store(":memory:") as store, pytest.raises(ValueRangeError, match=r"holds no report\.json"):
+        store.add_folder(tmp_path / "typo")
+
+
+def test_rows_with_other_distances_are_of_other_reports(tmp_path):
+    class Largest:
+        name = "largest"
+
+        def __call__(self, x, y):
+            return (x - y).abs().amax(1)
+
+    adv.evaluate(DQN, "CartPole-v1", ["noise:eps=0.1"], episodes=1, out=tmp_path / "a")
+    adv.evaluate(DQN, "CartPole-v1", ["pgd:eps=0.1"], episodes=1, out=tmp_path / "b", distances=[Largest()])
+    with Store(":memory:") as store:
+        assert [store.add_folder(tmp_path / name) for name in "ab"] == [2, 2]
+        assert [[row["threat"] for row in report.threats] for report in store.reports()] == [
+            ["none", "noise:eps=0.1"], ["none", "pgd:eps=0.1"],
+        ]  # fmt: skip
+
+
+def test_an_environment_that_is_perturbed_already_is_so_in_reports(tmp_path):
+    own = adv.evaluate(DQN, perturbed, ["noise:eps=0.1"], episodes=1, out=tmp_path)
+    with Store(":memory:") as store:
+        store.add_folder(tmp_path)
+        [report] = store.reports()
+    assert report.warnings == own.warnings and report.minimum["value"] is None
+    assert report.threats[1]["impact"] is None and own.threats[1]["impact"] is None
 
 
 def test_rows_of_folders_are_taken_over(tmp_path):
