@@ -333,6 +333,15 @@ def test_resilience_prints_table_6_and_draws(tmp_path: Path) -> None:
     assert done.exit_code == 0 and "at 2 perturbations (hard)" in done.output, done.output
 
 
+@pytest.mark.parametrize("more", [["--how", "max-diff:eps=0.1"], ["--any-action"]])
+def test_a_profile_is_of_the_worst_action(more: list[str], tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, [*MEASURE, *more, "--profile", "1", "--out", str(tmp_path)])
+    assert done.exit_code == 2 and "--profile is of the worst action" in done.output
+    words = ["resilience", "Hopper-v5", "--victim", "zoo:hopper-ppo", "--profile", "1", "--out", str(tmp_path)]
+    done = CliRunner().invoke(main, words)  # continuous actions
+    assert done.exit_code == 2 and not (tmp_path / "resilience.json").exists()
+
+
 def test_a_profile_of_negative_rewards_needs_the_lowest(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
     words = ["resilience", "MountainCar-v0", "--victim", "zoo:mountaincar-dqn", *MEASURE[4:], "--out", str(tmp_path)]
@@ -355,7 +364,8 @@ def test_training_needs_sb3_a_folder_and_says_so(tmp_path: Path, monkeypatch: py
     assert done.exit_code == 2 and "cannot write to the folder" in done.output
     assert "--out" in CliRunner().invoke(main, TRAIN).output
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    monkeypatch.delitem(sys.modules, "adv_wrappers.training.train_adversary", raising=False)
+    for name in ("train_adversary", "algorithms"):
+        monkeypatch.delitem(sys.modules, f"adv_wrappers.training.{name}", raising=False)
     for words in (TRAIN, [*SUITE, "--eps", "0.1"], MEASURE):
         done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "out")])
         assert done.exit_code == 2 and "pip install 'adv_wrappers[sb3]'" in done.output

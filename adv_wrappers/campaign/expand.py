@@ -175,7 +175,7 @@ class _GridExpansion:
         env, kwargs, make = environment_parts(environment)
         prepared = PreparedEvaluation(
             victim, env, [CLEAN], grid.episodes, 0, 1, env_kwargs=kwargs,
-            make=made_by(make), quantize=grid.quantize, measure=grid.measure, by=grid.by,
+            make=made_by(make), quantize=grid.quantize, measure=measure_of(grid.measure), by=grid.by,
         )  # fmt: skip
         if not victim.is_known:
             raise VictimError(f"{name} is a function, which its rows could not be known by: evaluate it by itself")
@@ -290,6 +290,11 @@ def _own_environment(name: str, victim: Victim) -> str:
     if victim.card is None:
         raise VictimError(f"{name} has no card that names its environment: give the plan environments")
     return environment_of(victim.card)[0]
+
+
+def measure_of(text: str | None) -> str | bool | None:
+    """The loss of states that a plan measures, as evaluations take it: ``own`` is the environment's own."""
+    return True if text == "own" else text
 
 
 def made_by(text: str | None) -> MakeFunction | None:

@@ -47,7 +47,8 @@ class Grid:
             trained once for all seeds, by the first cell that needs it.
         steps, training, training_seed: as ``steps``, ``training`` and ``seed`` of :class:`AttackSetting`.
         seeds: of the evaluations.
-        episodes, num_envs, quantize, measure, best_of, by: as for :func:`adv_wrappers.evaluate`.
+        episodes, num_envs, quantize, measure, best_of, by: as for :func:`adv_wrappers.evaluate`; ``measure="own"`` is
+            the loss that the environment has itself.
         select, device: as for :func:`adv_wrappers.load_victim`.
     """
 

@@ -16,7 +16,7 @@ from pickle import loads
 from typing import Protocol
 
 from adv_wrappers.campaign.entries import AttackSetting
-from adv_wrappers.campaign.expand import CLEAN, PlanCell, load_of_plan, made_by
+from adv_wrappers.campaign.expand import CLEAN, PlanCell, load_of_plan, made_by, measure_of
 from adv_wrappers.campaign.store import PlayedCell, process_name
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import StoreError, WorkerError
@@ -78,8 +78,8 @@ class CellPlayer:
         stack = self._stack(cell, victim) if threat is None else as_threat_stack(threat, victim)
         return PreparedEvaluation(
             victim, cell.env, [stack], cell.episodes, cell.seed, cell.num_envs, env_kwargs=cell.env_kwargs,
-            make=made_by(cell.make), quantize=cell.quantize, measure=cell.measure, best_of=cell.best_of, by=cell.by,
-            player=self.open_environments(cell),
+            make=made_by(cell.make), quantize=cell.quantize, measure=measure_of(cell.measure), best_of=cell.best_of,
+            by=cell.by, player=self.open_environments(cell),
         )  # fmt: skip
 
     def open_environments(self, cell: PlanCell) -> EpisodePlayer:

@@ -8,6 +8,7 @@ most the last rows. The file lies on a local disk: a write-ahead log does not wo
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -73,6 +74,9 @@ class PlayedCell:
     worker: str
 
 
+_stores = itertools.count()  # of this process
+
+
 def process_name() -> str:
     """This process, as ``host:pid:start``; the start tells it from an earlier one with its number."""
     return f"{socket.gethostname()}:{os.getpid()}:{_start_of(os.getpid())}"
@@ -86,8 +90,8 @@ def _start_of(pid: int) -> str:
 
 
 def _is_gone(owner: str) -> bool:
-    """Whether a process of this machine is known to be no longer there."""
-    host, pid, start = owner.rsplit(":", 2)
+    """Whether the process of a store's owner is of this machine, and known to be no longer there."""
+    host, pid, start = owner.partition("/")[0].rsplit(":", 2)
     if host != socket.gethostname() or not Path("/proc/self/stat").exists():
         return False
     return _start_of(int(pid)) != start
@@ -113,7 +117,7 @@ class Store:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path, self.owner = Path(path), process_name()
+        self.path, self.owner = Path(path), f"{process_name()}/{next(_stores)}"
         self._own_memory = str(path) == ":memory:"
         self._about: dict[str, str] = {}  # ids of runs that the file has, by their text
         self._claimed: set[str] = set()
@@ -151,8 +155,6 @@ class Store:
                         "a newer release of adv_wrappers wrote it" if version > SCHEMA else "an older release wrote it"
                     )
                     raise StoreError(f"{self.path} has form {version} and not {SCHEMA}: {newer}")
-                else:
-                    execute("DELETE FROM claims WHERE owner = ?", (self.owner,))
             execute("PRAGMA journal_mode = WAL")
             execute("PRAGMA synchronous = NORMAL")
         except BaseException:

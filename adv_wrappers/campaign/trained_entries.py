@@ -21,6 +21,7 @@ from adv_wrappers.training.pa_ad_forms import FORMS
 from adv_wrappers.training.sarsa import exploring_victim
 from adv_wrappers.training.train_critic import check_settings, scan_critics
 from adv_wrappers.training.training_folder import read_record
+from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.wrappers.adversary_config import as_actor
 
 SARSA = "robust-sarsa"
@@ -121,7 +122,7 @@ def import_train_adversary() -> Callable[..., Learned]:
 def check_training(training: Mapping[str, object]) -> None:
     """Raise :class:`ThreatError` for arguments that :func:`train_adversary` does not take, or that a suite sets."""
     train = import_train_adversary()
-    from adv_wrappers.training.train_adversary import ALGORITHMS
+    from adv_wrappers.training.algorithms import ALGORITHMS, check_settings
 
     algorithm = training.get("algorithm", "ppo")
     if algorithm not in ALGORITHMS:
@@ -131,6 +132,10 @@ def check_training(training: Mapping[str, object]) -> None:
     unknown = sorted({*training} - known)
     if unknown:
         raise ThreatError(f"training takes {', '.join(sorted(known))}, not {', '.join(unknown)}")
+    settings = {*inspect.signature(ALGORITHMS[str(algorithm)]).parameters} & {*training}
+    check_settings(str(algorithm), {name: training[name] for name in settings})
+    for name in ("checks", "episodes", "workers", "env_workers"):
+        check_integer(f"{name} of training", training.get(name, 1), 1)
 
 
 # critics

@@ -26,6 +26,7 @@ from adv_wrappers.cli.options import (
 )
 from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.evaluation.optimal_timing import ResilienceProfile, resilience_profile
+from adv_wrappers.evaluation.timing_search import TimingSearch
 from adv_wrappers.rendering.resilience_plots import plot_profile
 from adv_wrappers.utils.files import write
 from adv_wrappers.victims import load_victim
@@ -97,16 +98,20 @@ def _measure(
     measure: Callable[..., Resilience], env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None,
     victim: str, stats: str | None, trust: bool, select: Select | None, any_action: bool,
     profile: int | None, lowest_reward: float | None, transfer: tuple[str, ...], steps: int, out: Path,
-    **options: object,
+    by: str | None, **options: object,
 ) -> None:  # fmt: skip
     if lowest_reward is not None and profile is None:
         raise click.UsageError("--lowest-reward is for --profile, which is not given")
+    if profile is not None and (any_action or options["how"] is not None):
+        raise click.UsageError("--profile is of the worst action: it does not go with --how and --any-action")
     agent, induce = load_agent(victim, trust, stats, select), "any" if any_action else "worst"
+    if profile is not None:  # which raises for what cannot be searched, before the training
+        TimingSearch(agent, env, [0], by, 0.99, 1, lowest_reward or 0.0, 1, env_kwargs, make).close()
     others = [load_victim(ref, trust=trust) for ref in transfer]
     with progress_bars() as move, resumable(out, kept_checkpoints(steps, ["adversary"])):
         found = measure(
-            agent, env, induce=induce, transfer=others, steps=steps, out=out, progress=move, env_kwargs=env_kwargs,
-            make=make, **options,
+            agent, env, induce=induce, by=by, transfer=others, steps=steps, out=out, progress=move,
+            env_kwargs=env_kwargs, make=make, **options,
         )  # fmt: skip
     make_console().print(found.table())
     pictures = out / "training.png", out / "histogram.png"
@@ -115,7 +120,7 @@ def _measure(
     files = [out / f"{found.kind}.json", out / "training.csv", *pictures]
     if profile is not None:
         exact = resilience_profile(
-            agent, env, found.episode_seeds[:profile], BUDGETS, lowest_reward=lowest_reward or 0.0,
+            agent, env, found.episode_seeds[:profile], BUDGETS, by=by, lowest_reward=lowest_reward or 0.0,
             env_kwargs=env_kwargs, make=make,
         )  # fmt: skip
         files += _profile(exact, out)

@@ -33,12 +33,15 @@ def find_masking(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def weaker_than_noise(outcomes: Sequence[Outcome]) -> list[str]:
-    """Attacks that take less than noise of the same budget takes, beyond the interval of the paired difference."""
+    """Attacks that take less than noise of the same budget takes, beyond the interval of the paired difference.
+
+    One episode has no interval.
+    """
     single = [o for o in outcomes if len(o.layers) == 1]
     found = []
     for noise in (o for o in single if o.layers[0].label == "noise"):
         for attack in (o for o in single if o.layers[0].label != "noise" and o.layers[0].on == "observation"):
-            if _same_setting(attack, noise) and interval(attack.returns - noise.returns)[0] > 0:
+            if _same_setting(attack, noise) and _stronger(noise, attack):
                 found.append(
                     f"{attack.name} is weaker than {noise.name} ({_means(attack, noise)}): the attack fails, rather "
                     f"than the agent withstands"
@@ -145,7 +148,7 @@ def return_rises_with_eps(outcomes: Sequence[Outcome]) -> list[str]:
     for family in families.values():
         ordered = [outcome for _, outcome in sorted(family, key=lambda pair: pair[0])]
         for small, large in itertools.pairwise(ordered):
-            if interval(large.returns)[0] > interval(small.returns)[1]:
+            if len(large.returns) > 1 and interval(large.returns)[0] > interval(small.returns)[1]:
                 found.append(
                     f"{large.name} leaves a higher return than {small.name} ({_means(large, small)}): the larger "
                     f"budget contains the smaller, so the attack fails"

@@ -108,9 +108,9 @@ class TakenCheckpoint:
 class AdversaryCheckpoints(BaseCallback):
     """Evaluates the deterministic director every ``every`` steps, keeps the best one, and writes the checkpoint.
 
-    A checkpoint may be scored while the training goes on. Its model is kept in a folder of its own meanwhile, and takes
-    the place of the last one's when the score is known: so a training that is killed at any moment resumes from a
-    complete checkpoint.
+    A checkpoint may be scored while the training goes on. Its model is written to a folder under another name, which is
+    moved into its place at once when the score is known; then ``state.json`` names it, and the one before is removed.
+    So a training that is killed at any moment resumes from a complete checkpoint.
 
     Args:
         task: what the adversary is trained for.
@@ -163,8 +163,14 @@ class AdversaryCheckpoints(BaseCallback):
         if self.record:
             self.seconds, self.taken = float(self.record[-1]["seconds"]), int(self.record[-1]["steps"])
         self.found = Learned(card=str(self.out), victim=self.task.score.actor.victim)
-        restore_model(model, self.out / MODEL, self.out / NORMALISER)
+        folder = self._folder_at(self.taken)
+        folder = folder if folder.exists() else self.out  # where earlier versions kept it
+        restore_model(model, folder / MODEL, folder / NORMALISER)
         return True
+
+    def _folder_at(self, steps: int) -> Path:
+        assert self.out is not None
+        return self.out / f"checkpoint-{steps}"
 
     def finish(self) -> Learned:
         """The strongest checkpoint, after evaluating the last steps too."""
@@ -240,10 +246,14 @@ class AdversaryCheckpoints(BaseCallback):
             if self.out is not None:
                 self.found = taken.learned.save(self.out, self.task.score.budget, dict(taken.learned.director.record))
         if self.out is not None and taken.part is not None:
-            for name in (MODEL, NORMALISER):
-                move(taken.part / name, self.out / name)
-            shutil.rmtree(taken.part, ignore_errors=True)
+            folder = self._folder_at(steps)
+            shutil.rmtree(folder, ignore_errors=True)  # of a training that was killed before state.json named it
+            move(taken.part, folder)
             state = {"next": taken.next, "about": self.task.about, "record": self.record}
             write(self.out / "state.json", (json.dumps(state, indent=1) + "\n").encode())
+            for old in {*self.out.glob("checkpoint-*")} - {folder}:
+                shutil.rmtree(old, ignore_errors=True)
+            for name in (MODEL, NORMALISER):
+                (self.out / name).unlink(missing_ok=True)
         if self.progress is not None:
             self.progress(steps, mean)

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from stable_baselines3 import A2C, PPO
+from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecNormalize
@@ -24,10 +24,11 @@ from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Action, Observation
-from adv_wrappers.core.values import Value, construct
+from adv_wrappers.core.values import Value
 from adv_wrappers.errors import SpaceError, ThreatError, VictimError
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.presets import as_threat, presets
+from adv_wrappers.training.algorithms import ALGORITHMS, made_model
 from adv_wrappers.training.alternating import (
     AdversaryTrainer,
     AgentTrainer,
@@ -51,7 +52,7 @@ from adv_wrappers.training.sb3_agents import (
     policy_kwargs_of,
     q_policy_kwargs_of,
 )
-from adv_wrappers.training.training_folder import described
+from adv_wrappers.training.training_folder import described, later_seed
 from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
@@ -59,7 +60,6 @@ from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 Rewards = Literal["normalized", "clipped", "raw"]
 REWARDS: tuple[Rewards, ...] = get_args(Rewards)
 AgentNetworks = MLPPolicy | ImageNetworks
-ALGORITHMS: dict[str, type[PPO | A2C | PrioritizedDQN]] = {"ppo": PPO, "a2c": A2C, "dqn": PrioritizedDQN}
 ROBUST_ALGORITHMS: dict[str, type[RobustPPO | RobustA2C | RobustDQN]] = {
     "ppo": RobustPPO, "a2c": RobustA2C, "dqn": RobustDQN,
 }  # fmt: skip
@@ -293,7 +293,7 @@ def make_agent(
     policy = DQNPolicy if algorithm == "dqn" else ImagePolicy if images else "MlpPolicy"
     arguments = {"policy": policy, "env": normal, "seed": seed, "device": "cpu", "tensorboard_log": logs}
     kind = ROBUST_ALGORITHMS[algorithm] if robust else ALGORITHMS[algorithm]
-    model: BaseAlgorithm = construct(kind, **arguments, **settings)
+    model = made_model(kind, arguments, settings)
     if checkpoint is not None:
         restore_model(model, checkpoint / "agent.zip", checkpoint / "normaliser.json")
         if isinstance(model, PrioritizedDQN):
@@ -328,12 +328,12 @@ def make_adversary(
     env = VecAdversaryEnv(Sb3Adapter(make_rows(), np.float64), agent.victim, actor, within, spec.when)
     normal = VecNormalize(env, norm_reward=True, gamma=settings["gamma"])
     chosen = {**settings, "policy_kwargs": {**policy_kwargs(env.observation_space), **settings["policy_kwargs"]}}
-    own_seed = seed + _ADVERSARY_SEED
+    own_seed = later_seed(seed, _ADVERSARY_SEED)
     arguments = {"policy": "MlpPolicy", "env": normal, "seed": own_seed, "device": "cpu", "tensorboard_log": logs}
-    model: PPO = construct(PPO, **arguments, **chosen)
+    model = made_model(PPO, arguments, chosen)
     if checkpoint is not None:
         restore_model(model, checkpoint / "adversary.zip", checkpoint / "adversary-normaliser.json")
-        normal.seed(own_seed + int(model.num_timesteps))
+        normal.seed(later_seed(own_seed, int(model.num_timesteps)))
     snapshot = DirectorSnapshot(sampled)
     snapshot.update(model)
     deployed = actor.open() if actor.victim is agent.victim else actor

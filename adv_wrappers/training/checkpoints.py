@@ -309,6 +309,7 @@ class AgentCheckpoints:
         if self.out is None:
             assert self.found is not None
             return self.found
-        if threat is not None and isinstance(threat.how, Learned):
-            threat = replace(threat, how=Learned(card=str(self.out / "adversary")))
+        learned = self.out / "adversary"
+        if threat is not None and isinstance(threat.how, Learned) and (learned / "card.json").exists():
+            threat = replace(threat, how=Learned(card=str(learned)))
         return load_card(self.out), threat

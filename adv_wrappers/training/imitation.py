@@ -148,6 +148,9 @@ def imitate(
         return imitation.run(progress)
 
 
+_MOST_SEED = 2**63 - 1  # that torch takes
+
+
 @dataclass(frozen=True)
 class ImitationSettings:
     """The numbers of :func:`imitate`, by the names of its arguments."""
@@ -174,7 +177,7 @@ def _checked(
             f"queries must be at least {LEAST} a round, so {LEAST * (rounds + 1)} with rounds={rounds}, got {queries}"
         )
     return ImitationSettings(
-        queries, rounds, integer("seed", seed, 0), number("noise", noise, 0),
+        queries, rounds, integer("seed", seed, 0, _MOST_SEED), number("noise", noise, 0),
         [integer("a size of hidden", size, 1, 2**20) for size in hidden],
         integer("epochs", epochs, 1), integer("episodes", episodes, 1),
     )  # fmt: skip

@@ -201,7 +201,10 @@ class _OtherProcess:
 
     def _died(self) -> WorkerError:
         discard(ON_DEMAND, self._pool)
-        return WorkerError("a process that steps environments died: out of memory, or killed")
+        return WorkerError(
+            "a process that steps environments died: out of memory, killed, or, where none ever began, a script whose "
+            'calls are not under `if __name__ == "__main__":`'
+        )
 
 
 def _serve(connection: Connection, data: bytes, num_envs: int) -> None:

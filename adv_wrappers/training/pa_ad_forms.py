@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
-from adv_wrappers.training.training_folder import read_record
+from adv_wrappers.training.training_folder import score
 from adv_wrappers.utils.files import write
 
 FORMS = ("direction", "target")
@@ -55,22 +56,26 @@ def check_forms_folder(out: Path | None) -> None:
         raise ValueRangeError(f"{out} holds something else than a training of both forms: give another out=")
 
 
-def strongest_form(found: Mapping[str, Learned], returns: Mapping[str, Sequence[float]], out: Path | None) -> Learned:
-    """The adversary whose best checkpoint has the lowest mean return; its card is copied into ``out`` itself.
+def strongest_form(found: Mapping[str, Learned], out: Path | None) -> Learned:
+    """The adversary whose best checkpoint has the lowest score (:func:`.training_folder.score`).
+
+    Its card is copied into ``out`` itself, with the scores of all forms.
 
     Args:
         found: the best adversary of every form.
-        returns: mean returns of the victim at the checkpoints of every form, in this call.
-        out: the folder, which holds the record of earlier calls too; or None.
+        out: the folder, which holds those of earlier calls too; or None.
     """
-    lowest = {
-        form: min(returns[form] if out is None else (float(row["mean_return"]) for row in read_record(out / form)))
-        for form in found
-    }
-    best = min(lowest, key=lambda form: lowest[form])
     if out is None:
-        return found[best]
-    card = json.loads((out / best / "card.json").read_text(encoding="utf-8"))
+        return min(found.values(), key=lambda learned: _best_score(learned.director.record))
+    cards = {form: json.loads((out / form / "card.json").read_text(encoding="utf-8")) for form in found}
+    lowest = {form: _best_score(card["training"]) for form, card in cards.items()}
+    best = min(lowest, key=lambda form: lowest[form])
+    card = cards[best]
     write(out / "weights.safetensors", (out / best / "weights.safetensors").read_bytes())
     write(out / "card.json", (json.dumps({**card, "forms": lowest}, indent=2) + "\n").encode())
     return Learned(card=str(out), victim=found[best].victim)
+
+
+def _best_score(training: Mapping[str, Any]) -> float:
+    """The score of the best checkpoint of a training, which is the last of its record at that time."""
+    return score(training["checkpoints"][-1])

@@ -20,7 +20,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike
 
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.adversaries.learned import OBSERVE, Learned
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel
@@ -38,7 +38,9 @@ from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, draw_seeds, play_episodes
 from adv_wrappers.timing import And, AtMost
+from adv_wrappers.training.algorithms import check_settings
 from adv_wrappers.training.episode_log import EpisodeLog, TrainingEpisode
+from adv_wrappers.training.multiprocess_vector import EnvironmentSource
 from adv_wrappers.training.resilience_result import AttackedEpisodes, Resilience, Robustness, TransferRow
 from adv_wrappers.training.stop_rule import StopRule
 from adv_wrappers.training.timed_actors import How, actors_of
@@ -59,7 +61,8 @@ SETTINGS: dict[str, dict[str, JSON]] = {
     "a2c": {"gamma": 1.0, "ent_coef": 0.01},
 }
 # arguments of train_adversary that are no settings of its algorithm, but for those that may be given as if they were
-_TAKEN = {*inspect.signature(train_adversary).parameters} - {"device", "tensorboard"}
+_BESIDE = {"device", "tensorboard"}  # arguments of trainings that are no settings, and may be given as if they were
+_TAKEN = {*inspect.signature(train_adversary).parameters} - _BESIDE
 MeasurementProgress = Callable[[str, int, int], None]
 
 
@@ -68,8 +71,8 @@ class Measurement:
     """A measurement of resilience, or with a ``budget`` of robustness: its checked arguments, and its steps.
 
     Attributes:
-        victim, make_env, env: the victim, a function that makes its environment, and the environment's ``id`` and
-            ``kwargs``.
+        victim, make_env, source, env: the victim, a function that makes its environment, what that is made of, and the
+            environment's ``id`` and ``kwargs``.
         actor, within, when: the adversary's actor, the budget of its perturbations, and the timing of ``how``, or None.
         aim: makes the actor that is aimed at another victim.
         options: the other arguments of :func:`resilience`, by name.
@@ -82,6 +85,7 @@ class Measurement:
 
     victim: Victim
     make_env: EnvFactory
+    source: EnvironmentSource
     env: dict[str, JSON]
     actor: Actor
     within: Budget | None
@@ -138,13 +142,19 @@ class Measurement:
         }  # fmt: skip
         own = SETTINGS.get(algorithm, {})
         found = {**(own if flat else {key: own[key] for key in own if key == "gamma"}), **(settings or {}), **more}
+        if num_envs is not None:
+            integer("num_envs", num_envs, 1)
+        if observe not in OBSERVE:
+            raise ValueRangeError(f"observe must be one of {', '.join(map(repr, OBSERVE))}, got {observe!r:.80}")
         refused = sorted({*found} & _TAKEN)
         if refused:
             raise ThreatError(f"{', '.join(refused)} cannot be set here: how= is a threat with its budget and timing")
+        check_settings(algorithm, {name: value for name, value in found.items() if name not in _BESIDE})
         warn_of_unknown(out, victim, env, make, kwargs)
         out = None if out is None else Path(out)
         made = Measurement(
-            victim, make_env, described_environment(name, kwargs, make, env), actor,
+            victim, make_env, EnvironmentSource(env, env_kwargs, make, victim),
+            described_environment(name, kwargs, make, env), actor,
             within if threat is None else threat.within, when, aim, options, budget, hard, others, found, out, progress,
         )  # fmt: skip
         compared = {key: value for key, value in options.items() if key != "steps"}
@@ -244,10 +254,11 @@ class Measurement:
             self._show("training", min(before["steps"], options["steps"]), options["steps"])
             train: Callable[..., Learned] = train_adversary  # settings are of any type
             adversary = train(
-                self.actor, self.make_env, self.victim, steps=options["steps"], algorithm=options["algorithm"],
+                self.actor, self.source.env, self.victim, steps=options["steps"], algorithm=options["algorithm"],
                 num_envs=options["num_envs"], seed=options["seed"], within=self.within, when=self.when,
                 checks=options["checks"], episodes=options["check_episodes"], out=folder, progress=progress,
-                observe=options["observe"], reward=reward, on_episode=on_episode, **self.settings,
+                observe=options["observe"], reward=reward, on_episode=on_episode, env_kwargs=self.source.env_kwargs,
+                make=self.source.make, **self.settings,
             )  # fmt: skip
         found: dict[str, JSON] = {name: [getattr(row, name) for row in log.rows] for name in TrainingEpisode._fields}
         episodes = self._episodes(reward, r_max, found["victim_return"], found["perturbations"], found["length"])

@@ -22,8 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.spaces import Discrete
-from stable_baselines3 import A2C, PPO
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -34,7 +32,7 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import needed_budget
-from adv_wrappers.core.values import Value, construct
+from adv_wrappers.core.values import Value
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.evaluation.environments import MakeEnv, described_environment, environment_factory
 from adv_wrappers.parsing import parse_when
@@ -45,23 +43,29 @@ from adv_wrappers.training.adversary_checkpoints import (
     AdversaryTask,
     OnEpisode,
 )
+from adv_wrappers.training.algorithms import ALGORITHMS, check_settings, made_model
 from adv_wrappers.training.director_networks import director_of, minibatch, policy_kwargs, rollout_of
 from adv_wrappers.training.dqn import PrioritizedDQN
 from adv_wrappers.training.multiprocess_vector import EnvironmentSource, make_vector
 from adv_wrappers.training.pa_ad_forms import BOTH, actors_by_form, check_forms_folder, strongest_form
 from adv_wrappers.training.sb3_adapter import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
-from adv_wrappers.training.training_folder import check_seed, describe_settings, described_victim, warn_of_unknown
+from adv_wrappers.training.training_folder import (
+    check_seed,
+    describe_settings,
+    described_victim,
+    later_seed,
+    warn_of_unknown,
+)
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import check_integer
-from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_workers, pickled, warm_pool
+from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_processes, pickled, warm_pool
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
-ALGORITHMS: dict[str, type[PPO | A2C | PrioritizedDQN]] = {"ppo": PPO, "a2c": A2C, "dqn": PrioritizedDQN}
 MOST_NUMBERS = 4096  # of an adversary's action
 
 
@@ -133,12 +137,10 @@ def train_adversary(
             ``env_workers`` :class:`WorkerError` for an environment or a victim that cannot be sent to another process,
             and for a process that dies.
     """
-    check_seed(seed)
+    seed = check_seed(seed)
     check_algorithm(algorithm)
-    workers, env_workers = check_workers(workers), check_workers(env_workers, "env_workers")
-    taken = sorted({"env", "policy", "tensorboard_log"} & {*settings})
-    if taken:
-        raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
+    workers, env_workers = check_processes(workers, env_workers)
+    check_settings(algorithm, settings)
     victim = load_victim(victim)
     if form is not None:
         actors = actors_by_form(as_actor(kind, victim), form)
@@ -199,10 +201,11 @@ def train_adversary(
         scaled = algorithm != "dqn"
         normal = normaliser(game, norm_obs=flat and scaled, norm_reward=scaled, gamma=chosen["gamma"])
         given = {"policy": "MlpPolicy", "env": normal, "seed": seed, "device": place, "tensorboard_log": logs}
-        model: BaseAlgorithm = construct(ALGORITHMS[algorithm], **given, **chosen)
+        model = made_model(ALGORITHMS[algorithm], given, chosen)
         if checkpoints.resume(model):  # other draws and episodes than at the beginning
-            set_random_seed(seed + model.num_timesteps)
-            game.seed(seed + model.num_timesteps)
+            later = later_seed(seed, model.num_timesteps)
+            set_random_seed(later)
+            game.seed(later)
             if isinstance(model, PrioritizedDQN):
                 model.refill()
         director = director_of(model)
@@ -246,10 +249,8 @@ def _train_forms(
         given: further arguments of :func:`train_adversary`.
     """
     check_forms_folder(out)
-    returns: dict[str, list[float]] = {form: [] for form in actors}
 
     def report(form: str, done: int, mean: float) -> None:
-        returns[form].append(mean)
         if progress is not None:
             progress([*actors].index(form) * given["steps"] + min(done, given["steps"]), mean)
 
@@ -258,7 +259,7 @@ def _train_forms(
         return train_adversary(actors[form], env, victim, out=folder, progress=partial(report, form), **how)
 
     if given["workers"] == 1 or given["on_episode"] is not None:
-        return strongest_form({form: train(form) for form in actors}, returns, out)
+        return strongest_form({form: train(form) for form in actors}, out)
     first, second = actors
     EnvironmentSource(env, given["env_kwargs"], given["make"], victim).pickled()  # which names what cannot be sent
     pickled("the timing", given["when"])
@@ -269,7 +270,7 @@ def _train_forms(
         found[second], checked = future.result()
     for done, mean in checked:
         report(second, done, mean)
-    return strongest_form(found, returns, out)
+    return strongest_form(found, out)
 
 
 def _train_aside(data: bytes) -> tuple[Learned, list[tuple[int, float]]]:

@@ -43,7 +43,6 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import MakeEnv, described_environment, environment_factory
 from adv_wrappers.training.agent_setup import (
-    ALGORITHMS,
     REWARDS,
     AdversarySpec,
     Rewards,
@@ -54,6 +53,7 @@ from adv_wrappers.training.agent_setup import (
     make_agent,
     parse_robust,
 )
+from adv_wrappers.training.algorithms import ALGORITHMS, check_settings
 from adv_wrappers.training.alternating import AgentScore, AgentTrainer, AlternatingTraining, Schedule
 from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress
@@ -61,9 +61,15 @@ from adv_wrappers.training.multiprocess_vector import EnvironmentSource, Vector,
 from adv_wrappers.training.robust_algorithms import make_robust
 from adv_wrappers.training.sb3_agents import live_victim, networks_of_agent
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
-from adv_wrappers.training.training_folder import check_seed, describe_settings, functions_of, warn_of_unknown
+from adv_wrappers.training.training_folder import (
+    check_seed,
+    describe_settings,
+    functions_of,
+    later_seed,
+    warn_of_unknown,
+)
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.processes import check_workers, pickled
+from adv_wrappers.utils.processes import check_processes, pickled
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim
 
@@ -172,10 +178,12 @@ def train_agent(
         hardened = train_agent("Hopper-v5", "pa-ad", 0.075, scale="victim", steps=2_000_000, out="hopper")
         evaluate(hardened.victim, "Hopper-v5", [hardened.threat, "max-diff:eps=0.075,scale=victim"])
     """
-    check_seed(seed)
-    workers, env_workers = check_workers(workers), check_workers(env_workers, "env_workers")
+    seed = check_seed(seed)
+    workers, env_workers = check_processes(workers, env_workers, 2)
     if algorithm not in ALGORITHMS:
         raise ThreatError(f"algorithm must be {' or '.join(map(repr, ALGORITHMS))}, got {algorithm!r}")
+    check_settings(algorithm, {} if settings is None else settings)
+    check_settings("ppo", {} if adversary_settings is None else adversary_settings)
     if select not in ("mode", "sample"):
         raise ValueRangeError(f"select must be 'mode' or 'sample', got {select!r}")
     if rewards not in REWARDS:
@@ -237,8 +245,9 @@ def train_agent(
             agent, opponent, spec.threat, scoring, schedule, checkpoints, select, progress, bounds
         )
         if model.num_timesteps:  # other draws and episodes than at the beginning
-            set_random_seed(seed + model.num_timesteps)
-            agent.normal.seed(seed + model.num_timesteps)
+            later = later_seed(seed, model.num_timesteps)
+            set_random_seed(later)
+            agent.normal.seed(later)
         opened.callback(checkpoints.remove_unscored)
         training.init_callback(model)
         if model.num_timesteps < steps:

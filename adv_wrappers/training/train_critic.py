@@ -92,13 +92,17 @@ class CriticScan:
             CardError, ValueRangeError: as :func:`check_scan_folder` does.
         """
         check_scan_folder(folder)
+        return self.recorded().save(folder)
+
+    def recorded(self) -> Critic:
+        """The strongest critic, whose card has the record of the scan as ``scan``."""
         rows = zip(self.settings, self.chosen.threats[1:], strict=True)
         about = {
             "protocol": self.protocol, "threat": self.scored.threats[1]["threat"],
             "critics": [{"setting": dict(setting), "mean_return": row["mean_return"]} for setting, row in rows],
             "episode_seeds": list(self.chosen.episode_seeds),
         }  # fmt: skip
-        return Critic.of(self.critic.net, {**self.critic.card, "scan": about}).save(folder)
+        return Critic.of(self.critic.net, {**self.critic.card, "scan": about})
 
     def table(self) -> Table:
         """A rich table with one row a critic, the strongest marked."""
@@ -196,7 +200,7 @@ def train_critic(
         victim, env, within=within, settings=settings, episodes=episodes, attack_steps=attack_steps, seed=seed,
         progress=report_progress, **env_arguments, **training,
     )  # fmt: skip
-    return scan.critic if out is None else scan.save(out)
+    return scan.recorded() if out is None else scan.save(out)
 
 
 def _default_settings(settings: Sequence[Setting] | None, training: Setting) -> Sequence[Setting]:

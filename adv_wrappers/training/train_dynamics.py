@@ -52,6 +52,7 @@ from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.dmc import feature_names
 
 HELD_OUT = 0.1  # share of the steps of every row
+LEAST_STEPS = 5  # of a row, so that one is held out
 HORIZONS = (1, 5, 10, 20, 50, 100)  # of the errors in the card
 STARTS = 256  # of predictions without correction, on each side
 UNFINISHED, PLAYED = "training.safetensors", "trajectories-{}.safetensors"
@@ -118,6 +119,13 @@ def train_dynamics(
     if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
         raise VictimError(f"a model of the dynamics takes observations of one dimension, this victim sees {seen}")
     make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+    drawn = round(transitions * random)
+    for what, count in (("the victim's own", transitions - drawn), ("random", drawn)):
+        if 0 < count <= (LEAST_STEPS - 1) * num_envs:
+            raise ValueRangeError(
+                f"of {count} transitions with {what} actions in {num_envs} environments none could be held out: "
+                f"expected none, or more than {(LEAST_STEPS - 1) * num_envs}: give more, or a smaller num_envs"
+            )
     warn_of_unknown(out, victim, env, make, kwargs)
     linear = not hidden
     about: Section = {

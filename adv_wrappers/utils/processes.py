@@ -51,6 +51,24 @@ def check_workers(workers: object, name: str = "workers") -> int:
     return count
 
 
+def check_processes(workers: object, env_workers: object, vectors: int = 1) -> tuple[int, int]:
+    """The processes of a training that score checkpoints, and those that step environments.
+
+    Args:
+        workers, env_workers: as for :func:`adv_wrappers.train_adversary`.
+        vectors: how many vectors of environments are stepped, each by processes of its own.
+
+    Raises:
+        ValueRangeError: for no whole numbers from 1 on, and for more than memory holds or can step at once.
+    """
+    scoring, stepping = check_workers(workers), check_workers(env_workers, "env_workers")
+    if vectors * (stepping - 1) > ON_DEMAND:
+        raise ValueRangeError(f"env_workers={stepping}: at most {ON_DEMAND // vectors + 1} step environments at once")
+    if scoring + stepping > 2:
+        check_workers(scoring + vectors * (stepping - 1), "processes")
+    return scoring, stepping
+
+
 def pickled(what: str, value: object) -> bytes:
     """A value as it is sent to a worker.
 
@@ -152,8 +170,10 @@ def _free_bytes() -> int | None:
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         found.append(next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")))
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, StopIteration):
         group = Path("/sys/fs/cgroup")
         limit, used = (int((group / f"memory.{name}").read_text(encoding="utf-8")) for name in ("max", "current"))
-        found.append(limit - used)
+        lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
+        cached = next(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+        found.append(limit - used + cached)  # the group gives up what is cached of files when it needs memory
     return min(found, default=None)

@@ -71,6 +71,23 @@ def test_the_best_of_several_draws_is_in_the_report_of_its_run():
     assert [row["returns"] for row in report.threats] == [row["returns"] for row in own.threats]
 
 
+def test_two_stores_of_one_process_keep_their_claims(tmp_path):
+    with Store(tmp_path / "rows.db") as one:
+        assert one.claim(["a", "b"]) == ["a", "b"]
+        with Store(tmp_path / "rows.db") as other:
+            assert other.claim(["a", "c"]) == ["c"]
+        with Store(tmp_path / "rows.db") as third:
+            assert third.claim(["a", "b", "c"]) == ["c"]
+
+
+def test_the_own_loss_of_an_environment_is_measured():
+    with Store(":memory:") as store:
+        run(Plan.of(victims=["zoo:walker-stand-sac"], measure="own", episodes=1), store)
+        [(about, row)] = store.rows()
+    own = adv.evaluate("zoo:walker-stand-sac", "dm_control/walker-stand-v0", episodes=1, measure=True)
+    assert about["measure"] == own.measure and row["losses"] == own.threats[0]["losses"]
+
+
 def test_rows_that_nothing_tells_from_others_stay_in_their_folder(tmp_path):
     agent = adv.from_module(lambda x: x[:, :2], *spaces_of_cartpole(), "q")
     for name, victim, env in (("agent", agent, "CartPole-v1"), ("env", DQN, lambda: short())):

@@ -204,7 +204,7 @@ class Unplayed(Plane):
         ({"queries": 149}, ValueRangeError, "queries must be at least 50 a round, so 150 with rounds=2, got 149"),
         ({"queries": 2.5}, ValueRangeError, "queries must be an integer"),
         ({"rounds": -1}, ValueRangeError, "rounds must be an integer from 0"),
-        ({"seed": -1}, ValueRangeError, "seed must be an integer of at least 0"),
+        ({"seed": -1}, ValueRangeError, "seed must be an integer from 0"),
         ({"noise": -0.1}, ValueRangeError, "noise must be a finite number of at least 0"),
         ({"hidden": "64"}, ValueRangeError, "hidden must hold integers of at least 1, got '64'"),
         ({"hidden": [0]}, ValueRangeError, "a size of hidden must be an integer from 1"),

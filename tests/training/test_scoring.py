@@ -162,7 +162,8 @@ def test_an_error_of_a_worker_comes_back_and_what_was_scored_stays(how, error, m
     more = {"env_kwargs": {"how": how}, "out": tmp_path, **QUICK}
     with pytest.raises(error, match=match):
         train_adversary(*given, workers=2, **more)
-    assert files(tmp_path) == ["card.json", "model.zip", "normaliser.json", "state.json", "weights.safetensors"]
+    checkpoint = ["checkpoint-256", "checkpoint-256/model.zip", "checkpoint-256/normaliser.json"]
+    assert files(tmp_path) == ["card.json", *checkpoint, "state.json", "weights.safetensors"]
     before = record_of(tmp_path)
     assert [row["steps"] for row in before] == [256]
     train_adversary(*given, **more)

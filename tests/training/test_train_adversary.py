@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import shutil
+import zipfile
 from pathlib import Path
 
 import gymnasium as gym
@@ -22,7 +25,9 @@ pytest.importorskip("stable_baselines3")
 from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
+from adv_wrappers.training import adversary_checkpoints
 from adv_wrappers.training.dqn import PrioritizedDQN
+from adv_wrappers.training.pa_ad_forms import strongest_form
 from adv_wrappers.training.sb3_adapter import Sb3Adapter
 from adv_wrappers.training.train_adversary import ALGORITHMS, train_adversary
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
@@ -124,6 +129,28 @@ def test_both_forms_without_a_folder(workers):
     )
     means = [mean for _, mean in received]
     assert len(means) == 2 and learned.actor.form == ("direction", "target")[means.index(min(means))]
+
+
+@pytest.mark.parametrize("folder", [None, "out"])
+def test_forms_are_compared_by_the_score_that_checkpoints_are(folder, tmp_path, monkeypatch):
+    scores = {"direction": 5.0, "target": 3.0}
+    made = {}
+    for form, returned in (("direction", 1.0), ("target", 2.0)):  # the form with the higher return attacks less
+        learned = train_adversary("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 128, form=form, **{**QUICK, "checks": 1})
+        record = {"checkpoints": [{"steps": 128, "mean_return": returned, "score": scores[form]}]}
+        learned.director.record = record
+        made[form] = learned if folder is None else learned.save(tmp_path / form, adv.Linf(0.05), record)
+    found = strongest_form(made, None if folder is None else tmp_path)
+    assert found.actor.form == "target"
+    if folder is not None:
+        assert json.loads((tmp_path / "card.json").read_text())["forms"] == scores
+
+
+def test_one_form_does_not_write_over_the_stronger_of_both(tmp_path):
+    given = ("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 128)
+    learned = train_adversary(*given, form="both", out=tmp_path, **QUICK)
+    with pytest.raises(ValueRangeError, match="belongs to something else"):
+        train_adversary(*given, form=learned.actor.form, out=tmp_path, **QUICK)
 
 
 @pytest.mark.parametrize(
@@ -364,13 +391,69 @@ def test_what_cannot_be_kept_is_told_of_before_it_is_trained(more, error, match,
 
 
 def test_a_training_that_was_killed_before_its_last_word(tmp_path):
-    train_adversary("sa-rl", *GIVEN, out=tmp_path, **QUICK)
+    train_adversary("sa-rl", *GIVEN[:3], 512, out=tmp_path, **QUICK)
     state = json.loads((tmp_path / "state.json").read_text())
     whole = len(state["record"])
-    state["record"].pop()
+    last = tmp_path / f"checkpoint-{state['record'].pop()['steps']}"
+    earlier = tmp_path / f"checkpoint-{state['record'][-1]['steps']}"
+    shutil.copytree(last, earlier)  # which is removed after state.json was written
     (tmp_path / "state.json").write_text(json.dumps(state))
-    train_adversary("sa-rl", *GIVEN, out=tmp_path, **QUICK)
+    train_adversary("sa-rl", *GIVEN[:3], 512, out=tmp_path, **QUICK)
     assert len(json.loads((tmp_path / "state.json").read_text())["record"]) == whole
+    assert last.exists() and not earlier.exists()
+
+
+def test_a_training_that_is_killed_between_any_two_files_goes_on_to_the_same_end(tmp_path, monkeypatch):
+    """Wherever it ends, what it goes on from is one checkpoint, and not parts of two."""
+    how = {**QUICK, "steps": 512}
+    train_adversary("sa-rl", *GIVEN[:3], out=tmp_path / "whole", **how)
+
+    def figures(folder):
+        record = json.loads((folder / "state.json").read_text())["record"]
+        return [(row["steps"], row["mean_return"]) for row in record]
+
+    left = [0]  # calls until the kill
+
+    def stopping(then, *given, **more):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return then(*given, **more)
+
+    for at in range(1, 100):
+        left[0], folder = at, tmp_path / f"killed-{at}"
+        with monkeypatch.context() as patched:
+            for module, name in ((adversary_checkpoints, "move"), (adversary_checkpoints, "write"), (shutil, "rmtree")):
+                patched.setattr(module, name, functools.partial(stopping, getattr(module, name)))
+            patched.setattr(adversary_checkpoints, "remove_parts", lambda folder: None)  # a kill leaves them
+            try:
+                train_adversary("sa-rl", *GIVEN[:3], out=folder, **how)
+                break
+            except KeyboardInterrupt:
+                pass
+        train_adversary("sa-rl", *GIVEN[:3], out=folder, **how)
+        assert [steps for steps, _ in figures(folder)] == [steps for steps, _ in figures(tmp_path / "whole")]
+        model, counted = _counts(folder)
+        resets = counted - _counts(tmp_path / "whole")[1]  # that going on begins with
+        assert model == 512 and 0 <= round(resets) <= 8
+    assert at > 6
+
+
+def _counts(folder):
+    """Steps of the model in a folder, and how many observations its statistics are of."""
+    with zipfile.ZipFile(folder / "checkpoint-512" / "model.zip") as archive:
+        steps = json.loads(archive.read("data"))["num_timesteps"]
+    return steps, json.loads((folder / "checkpoint-512" / "normaliser.json").read_text())["observation"]["count"]
+
+
+def test_a_training_of_an_earlier_version_goes_on(tmp_path):
+    train_adversary("sa-rl", *GIVEN[:3], 256, out=tmp_path, **QUICK)
+    [checkpoint] = tmp_path.glob("checkpoint-*")
+    for path in checkpoint.iterdir():
+        path.rename(tmp_path / path.name)
+    checkpoint.rmdir()
+    train_adversary("sa-rl", *GIVEN[:3], 512, out=tmp_path, **QUICK)
+    assert not (tmp_path / "model.zip").exists() and (tmp_path / "checkpoint-512" / "model.zip").exists()
 
 
 def test_a_training_goes_on_with_other_episodes(tmp_path, monkeypatch):
@@ -511,7 +594,7 @@ def test_a_training_by_dqn_goes_on_with_its_networks_and_a_new_replay_buffer(tmp
     assert [row["steps"] for row in record] == [60, 120, 180, 240]
     with pytest.warns(RuntimeWarning, match="holds a training of 240 steps, more than the 120 asked for"):
         train_adversary(*TIMED, steps=120, out=tmp_path, **DQN)
-    (tmp_path / "model.zip").write_bytes(b"no archive")
+    (tmp_path / "checkpoint-240" / "model.zip").write_bytes(b"no archive")
     with pytest.raises(CardError, match=r"cannot read .*model.zip as a model"):
         train_adversary(*TIMED, steps=400, out=tmp_path, **DQN)
 

@@ -35,6 +35,7 @@ from adv_wrappers.training.alternating import (
 from adv_wrappers.training.checkpoints import AgentCheckpoints
 from adv_wrappers.training.sb3_adapter import AgentVecEnv
 from adv_wrappers.training.sb3_agents import live_victim, save_agent, update_normaliser
+from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_agent import train_agent
 
 SMALL: dict[str, Any] = {
@@ -308,6 +309,16 @@ def test_a_training_that_was_killed_goes_on(tmp_path):
     assert kept == {"checkpoint-512", f"checkpoint-{hardened.record[hardened.best]['steps']}"}
     done = train_agent(*arguments, out=tmp_path, progress=_Kill(0), **{**SMALL, "checks": 4})  # nothing left to do
     assert done.record == hardened.record and done.victim.fingerprint() == hardened.victim.fingerprint()
+
+
+def test_an_agent_learns_against_an_adversary_of_a_folder(tmp_path):
+    quick = {"num_envs": 4, "checks": 1, "episodes": 1, "n_steps": 16, "batch_size": 64, "n_epochs": 1}
+    train_adversary("sa-rl", "CartPole-v1", "zoo:cartpole-ppo", 0.1, 64, out=tmp_path / "adversary", **quick)
+    found = train_agent(
+        "CartPole-v1", f"learned:card={tmp_path / 'adversary'}", steps=64, num_envs=4, checks=1, episodes=1,
+        settings={"n_steps": 16}, out=tmp_path / "agent",
+    )  # fmt: skip
+    assert found.threat is not None and found.threat.how.card == str(tmp_path / "adversary")
 
 
 def test_the_folder_of_another_training_is_refused(tmp_path):

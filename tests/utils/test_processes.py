@@ -3,13 +3,14 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from adv_wrappers.errors import ValueRangeError, WorkerError
 from adv_wrappers.utils import processes
-from adv_wrappers.utils.processes import check_workers, pickled, warm_pool
+from adv_wrappers.utils.processes import WORKER_BYTES, check_processes, check_workers, pickled, warm_pool
 from tests.processes import python
 
 
@@ -97,5 +98,22 @@ def test_more_workers_than_memory_holds(monkeypatch):
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/meminfo"), reason="it is Linux that says how much memory is free")
+def test_processes_of_a_training(monkeypatch):
+    assert check_processes(2, 3) == (2, 3) and check_processes(1, 31, 2) == (1, 31)
+    with pytest.raises(ValueRangeError, match="env_workers=32: at most 31 step environments at once"):
+        check_processes(1, 32, 2)
+    monkeypatch.setattr(processes, "_free_bytes", lambda: 5 * WORKER_BYTES)
+    assert check_processes(2, 4) == (2, 4)
+    with pytest.raises(ValueRangeError, match=r"processes=8 need about .* at most 5"):
+        check_processes(2, 4, 2)
+
+
+def test_memory_that_caches_files_is_free(tmp_path, monkeypatch):
+    for name, text in (("max", "1000"), ("current", "900"), ("stat", "anon 100\ninactive_file 700\n")):
+        (tmp_path / f"memory.{name}").write_text(text)
+    monkeypatch.setattr(processes, "Path", lambda path: tmp_path if "cgroup" in path else Path(path))
+    assert processes._free_bytes() == 800
+
+
 def test_free_memory_is_known():
     assert 0 < processes._free_bytes() < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
