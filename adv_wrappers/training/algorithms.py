@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 
+from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import construct
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.training.dqn import PrioritizedDQN
@@ -21,7 +22,7 @@ _SHARES = ("gamma", "gae_lambda")
 Model = TypeVar("Model", bound=BaseAlgorithm)
 
 
-def check_settings(algorithm: str, settings: Mapping[str, Any]) -> None:
+def check_settings(algorithm: str, settings: Mapping[str, JSON]) -> None:
     """Raise :class:`ThreatError` unless an algorithm takes these settings, beside those that a training sets itself.
 
     Args:
@@ -48,7 +49,7 @@ def check_settings(algorithm: str, settings: Mapping[str, Any]) -> None:
             raise ThreatError(f"{name} must be a whole number of at least 1, got {value!r:.80}")
 
 
-def made_model(kind: type[Model], arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> Model:
+def made_model(kind: type[Model], arguments: Mapping[str, object], settings: Mapping[str, object]) -> Model:
     """A model of an algorithm; :class:`ThreatError` where it refuses its settings.
 
     Args:

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.training.training_folder import score
 from adv_wrappers.utils.files import write
@@ -76,6 +76,6 @@ def strongest_form(found: Mapping[str, Learned], out: Path | None) -> Learned:
     return Learned(card=str(out), victim=found[best].victim)
 
 
-def _best_score(training: Mapping[str, Any]) -> float:
+def _best_score(training: Mapping[str, JSON]) -> float:
     """The score of the best checkpoint of a training, which is the last of its record at that time."""
     return score(training["checkpoints"][-1])

@@ -14,7 +14,7 @@ import numpy as np
 from torch import nn
 
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Info
+from adv_wrappers.core.types import JSON, Info
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import can_be_known, text_of_function
@@ -68,7 +68,7 @@ def described_victim(victim: Victim) -> dict[str, str | None]:
     return {"ref": victim.ref, **hashes, "select": victim.select}
 
 
-def described(part: object) -> Any:
+def described(part: object) -> JSON:
     """A threat, or a part of one, in JSON, also where nothing can be loaded from that: functions by their names."""
     if isinstance(part, Victim):
         return described_victim(part)
