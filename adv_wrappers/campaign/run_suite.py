@@ -131,7 +131,7 @@ def run_suite(
         victim, env, env_kwargs, make, quantize, episodes, seed, num_envs, workers: as for :func:`standard`.
         steps, critics, training, dynamics, attacks, progress: as for :func:`standard`.
         out: as for :func:`standard`. An entry of one's own is made again at every call, since its code may have
-            changed; its row is taken over where the threat is the same. A victim without weights, and an environment
+            changed; its row is taken over where the threat is the same. A victim that is a function, and an environment
             that a lambda, a method or a partial makes, are always played again, as :func:`adv_wrappers.evaluate` does.
 
     Raises:

@@ -74,9 +74,10 @@ def evaluate(
         resume: take over rows that ``out`` holds and play only the others. A row is taken over if it was played with
             the same victim, environment, episodes, layers (trained adversaries and critics by their hashes), distances
             (by name), ``num_envs``, ``quantize``, device and versions. A function that makes the environment is known
-            by its name. Always played is what nothing distinguishes: a victim without weights, a layer without a JSON
-            form, an environment made by a lambda, a method or a partial. No row is lost: a ``report.json`` with rows
-            of other runs becomes ``report-1.json``, ..., from which rows are taken over as well.
+            by its name. Always played is what nothing distinguishes: a victim that is a function, a layer without a
+            JSON form, an environment made by a lambda, a method or a partial, an object among ``env_kwargs``. No row
+            is lost: a ``report.json`` with rows of other runs becomes ``report-1.json``, ..., from which rows are taken
+            over as well.
         measure: a loss of states whose total over an episode is reported beside the return, over every control step
             where actions are held for several: what :func:`adv_wrappers.attacks.targets.as_target` takes, such as
             ``"height=0"``, or True for the environment's own.

@@ -71,7 +71,7 @@ class StoredRows:
 
     A row is that of a run if its report is of the same victim, environment, episodes and versions, and its threats have
     the same dictionaries, hashes of trained adversaries and critics included. Threats without a dictionary, and victims
-    without weights, which a file cannot tell from others, are always played.
+    that are functions, which a file cannot tell from others, are always played.
 
     Args:
         folder: the folder of ``report.json``, and of ``report-1.json``, ..., which hold rows of other runs.
