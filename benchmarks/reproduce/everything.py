@@ -4,7 +4,8 @@
 
 plays the suite on the agents of the zoo and of ``--victims``, each in the environment of its card, into a folder an
 agent, and goes on there after an interruption. ``--only`` picks agents, ``--list`` shows them, and ``--part page``
-writes what is finished.
+writes what is finished. ``--models FOLDER`` attacks tasks of the DeepMind Control Suite through the models of
+``model_based.py`` too, and ``--steps`` trains for longer.
 
 Of the suite's entries those are played that perturb observations under the agent's budget. Perturbed actions and
 daylight transforms have budgets of their own, and their returns say nothing of this one. Where these pages have
@@ -32,6 +33,7 @@ from typing import Any
 
 import torch
 from figures import Figure, command, machine, of_row, save, table, write
+from model_based import ROWS, model_of
 from published import HALF, PublishedRow, ball, counted, published
 
 from adv_wrappers.campaign import SUITES, SuiteReport, run_suite
@@ -100,7 +102,7 @@ class Agent:
 
     def play(
         self, work: Path, episodes: int | None = None, workers: int = 1, num_envs: int | None = None,
-        steps: int | None = None,
+        steps: int | None = None, models: Path | None = None,
     ) -> SuiteReport:  # fmt: skip
         """Run the suite, go on with it, or read what is finished.
 
@@ -110,6 +112,7 @@ class Agent:
                 images.
             workers, num_envs: as for :func:`adv_wrappers.campaign.run_suite`.
             steps: of each training; None trains nothing.
+            models: the folder of learned models, as for ``model_based.py``; None attacks without them.
 
         Raises:
             AdvWrappersError: as :func:`run_suite` does.
@@ -117,8 +120,14 @@ class Agent:
         return run_suite(
             "everything", self.ref, self.env, within=budget_of(self.budget), attacks=ENTRIES, workers=workers,
             episodes=episodes or (FEWER if self.env.endswith(IMAGES) else EPISODES), num_envs=num_envs,
-            out=self.folder(work), **({} if steps is None else {"train": True, "steps": steps}),
+            out=self.folder(work), dynamics=self.dynamics(models),
+            **({} if steps is None else {"train": True, "steps": steps}),
         )  # fmt: skip
+
+    def dynamics(self, models: Path | None) -> str | None:
+        """The reference of the model that ``model_based.py`` has of the environment, learned where it is not there."""
+        row = next((row for row in ROWS if row.env == self.env and row.victim == self.name), None)
+        return None if models is None or row is None else model_of(row, models)
 
     def finished(self, work: Path) -> SuiteReport | None:
         """The finished suite at the agent's budget, or None."""
@@ -236,8 +245,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--victims", type=Path, help="folder of agents, beside those of the zoo")
     parser.add_argument("--work", type=Path, help="folder of the suites")
+    parser.add_argument("--models", type=Path, help="folder of learned models, as for model_based.py")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="agents")
     parser.add_argument("--episodes", type=int, help=f"of each entry (default: {EPISODES}, of images {FEWER})")
+    parser.add_argument(
+        "--steps", type=int, help="of each training, with --only (default: 500,000, or 100,000 of tasks)"
+    )
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--part", nargs="+", choices=["rows", "page"], default=["rows", "page"])
     parser.add_argument("--list", action="store_true", help="print agents, environments, budgets and rows, and end")
@@ -262,8 +275,8 @@ def main() -> None:
         began = time.perf_counter()
         try:
             trains = any(row.trained and row.budget == agent.budget for row in rows[agent.name])
-            steps = agent.steps if trains else None
-            report = agent.play(given.work, given.episodes, given.workers, steps=steps)
+            steps = (given.steps or agent.steps) if trains else None
+            report = agent.play(given.work, given.episodes, given.workers, steps=steps, models=given.models)
             print(f"{agent.name}: {report.verdict} ({time.perf_counter() - began:.0f} s)", flush=True)
         except AdvWrappersError as error:  # the other agents go on
             failed.append(agent.name)
