@@ -99,6 +99,7 @@ def test_more_workers_than_memory_holds(monkeypatch):
 
 @pytest.mark.skipif(not os.path.exists("/proc/meminfo"), reason="it is Linux that says how much memory is free")
 def test_processes_of_a_training(monkeypatch):
+    monkeypatch.setattr(processes, "_free_bytes", lambda: None)
     assert check_processes(2, 3) == (2, 3) and check_processes(1, 31, 2) == (1, 31)
     with pytest.raises(ValueRangeError, match="env_workers=32: at most 31 step environments at once"):
         check_processes(1, 32, 2)
