@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from pickle import loads
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from adv_wrappers.campaign.entries import AttackSetting
 from adv_wrappers.campaign.expand import CLEAN, PlanCell, load_of_plan, made_by, measure_of
@@ -141,6 +141,7 @@ def _check_key(cell: PlanCell, prepared: PreparedEvaluation) -> None:
         )
 
 
+@runtime_checkable
 class CellWorkers(Protocol):
     """Plays cells that are handed over one by one, and hands back what became of them as they end."""
 

@@ -76,11 +76,12 @@ def run(
     """
     began = time.perf_counter()
     check_victims(victims)
-    count = None if hasattr(workers, "submit") else check_workers(workers)
+    if not isinstance(workers, CellWorkers):
+        workers = check_workers(workers)
     cells = plan if isinstance(plan, Expansion) else expand(plan, victims)
-    if count is None:
-        return _Run(cells, store, workers, progress, began).play()  # type: ignore[arg-type]  # it has submit
-    with closing(open_workers(count, victims)) as opened:
+    if isinstance(workers, CellWorkers):
+        return _Run(cells, store, workers, progress, began).play()
+    with closing(open_workers(workers, victims)) as opened:
         return _Run(cells, store, opened, progress, began).play()
 
 
@@ -116,9 +117,8 @@ class _Run:
                 elif not self.claimed:  # another run plays the rest
                     time.sleep(_POLL)
         finally:
-            with contextlib.suppress(
-                OutputError
-            ):  # an error above is the one to be raised; claims end with the process
+            # an error above is the one to raise, and claims end with the process
+            with contextlib.suppress(OutputError):
                 self.store.release(cell.key for cell in self.claimed)
         return RunSummary(
             self.played, self.known, self.failed, self.cells.left_out, time.perf_counter() - self.began,

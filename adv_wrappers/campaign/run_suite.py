@@ -43,8 +43,8 @@ from adv_wrappers.victims.victim import Victim
 
 # settings that a suite shares with the one in its folder
 _IDENTITY = ("victim", "environment", "within", "seed", "quantize")
-# the names of attacks that are trained, of which a report says where they are no stronger than noise
 _ENTRIES = frozenset(entry.name for entry in SUITES["everything"])
+# the names of attacks that are trained, of which a report says where they are no stronger than noise
 _TRAINED = (*LEARNED, SARSA)
 
 

@@ -44,7 +44,7 @@ def row_key(about: Mapping[str, object], layers: Sequence[JSON], draws: int, dis
     if None in layers:
         return None
     shared = {key: about[key] for key in _SAME}
-    text = json.dumps(plain([shared, list(layers), draws, sorted(distances)]), sort_keys=True)
+    text = json.dumps([shared, list(layers), draws, sorted(distances)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -106,8 +106,3 @@ class StoredRows:
             move(path, next(name for name in names if not name.exists()))
             self._others = False
         report.to_json(path)
-
-
-def plain(value: object) -> JSON:
-    """A value as a report's file holds it; raises TypeError for what JSON has no form for."""
-    return json.loads(json.dumps(value))
