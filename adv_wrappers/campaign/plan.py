@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -19,11 +20,6 @@ from adv_wrappers.presets import as_threat, parse_threat
 from adv_wrappers.training.training_folder import MOST_SEED
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.numbers import integer
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib  # type: ignore[import-not-found,no-redef]
 
 Threat = str | Mapping[str, JSON] | Sequence[str | Mapping[str, JSON]]
 _LISTS = ("victims", "environments", "threats", "budgets", "timings", "seeds")

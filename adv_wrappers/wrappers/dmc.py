@@ -146,5 +146,8 @@ def register_dmc(id: str) -> None:
             raise SpaceError(f"dm_control works with mujoco >=3.17,<4, this is {mujoco.__version__}")
         import shimmy
     except ImportError as error:
-        raise SpaceError(f"{id} needs Shimmy and dm_control: pip install 'adv_wrappers[dmc]'") from error
+        raise SpaceError(
+            f"{id} needs Shimmy and dm_control: pip install 'adv_wrappers[dmc]', on Python 3.11 or 3.12 (dm_control "
+            "needs labmaze, which has no wheels for newer ones)"
+        ) from error
     gym.register_envs(shimmy)
