@@ -24,7 +24,7 @@ from adv_wrappers.networks.spec import clip_of
 from adv_wrappers.utils.numbers import is_integer
 from adv_wrappers.utils.untrusted import most_numbers
 from adv_wrappers.victims.card_kinds import VictimNetworks, networks_of
-from adv_wrappers.victims.module import from_module
+from adv_wrappers.victims.module import ModuleVictim, from_module
 from adv_wrappers.victims.victim import Select, Victim
 
 # action boxes of Gymnasium's environments that are not [-1, 1]
@@ -45,7 +45,8 @@ def load_card(
 
     Raises:
         CardError: for a file that is missing, truncated, too large or malformed, an unknown kind of network, a missing,
-            extra or misshapen weight, and values that are not finite.
+            extra or misshapen weight, values that are not finite, a scale below 0, and a network that does not answer
+            with finite numbers to an observation of zeros.
     """
     card = read_card(folder, "victim", max_bytes)
     return victim_of(
@@ -82,7 +83,7 @@ def victim_of(
         if mean is not None and mean.dim() and mean.shape != observed.shape:
             raise CardError(f"{where}: mean has shape {tuple(mean.shape)}, the network takes {observed.shape}")
         scale = section(card, "attack", where, {}).get("scale")
-        unit = std if scale is None else _numbers(scale, "attack.scale", where)
+        unit = std if scale is None else _scale(scale, where)
         if unit is not None:
             unit = unit.expand(observed.shape).clone().to(device)
         action = section(card, "action", where, {})
@@ -92,12 +93,30 @@ def victim_of(
             initial_state=start, select=select or cast(Select, action.get("select", "mode")),
             clip=bool(action.get("clip", False)), scale=unit, device=device, dtype=dtype, ref=ref,
         )  # fmt: skip
+        _check_answers(victim, where)
     except CardError:
         raise
     except (AdvWrappersError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise CardError(f"{where}: {error!s:.500}") from error
     victim.card = card
     return victim
+
+
+@torch.no_grad()
+def _check_answers(victim: ModuleVictim, where: str) -> None:
+    """Raise :class:`CardError` unless every network answers with finite numbers to an observation of zeros."""
+    shape, state = victim.observation_space.shape or (), victim.initial_state(1)
+    zeros = torch.zeros(1, *shape, dtype=victim.dtype, device=victim.device)
+    answers: dict[str, Tensor | None] = {"policy": victim.params(zeros, state), "value": victim.value(zeros, state)}
+    for name, critic in (("critic", victim.critic), ("robust_sarsa", victim.robust_sarsa)):
+        if critic is not None:
+            answers[name] = critic(zeros, zeros.new_zeros(1, *(victim.action_space.shape or ())))
+    for name, answer in answers.items():
+        if answer is not None and not bool(torch.isfinite(answer).all()):
+            raise CardError(
+                f"{where}: the {name} network must answer with finite numbers, to an observation of zeros it answers "
+                f"{answer.flatten().tolist()!s:.80}: are its weights or its normaliser damaged?"
+            )
 
 
 def environment_of(card: Section, where: str = "card") -> tuple[str, dict[str, Any]]:
@@ -120,6 +139,14 @@ def _numbers(value: object, name: str, where: str) -> Tensor:
     if not np.isfinite(array).all() or array.ndim > 1:
         raise CardError(f"{where}: {name} must be a number or a list of numbers, all finite")
     return torch.from_numpy(array)
+
+
+def _scale(value: object, where: str) -> Tensor:
+    """The unit of ``scale="victim"``: 0 freezes a feature, and of several one at least may be perturbed."""
+    unit = _numbers(value, "attack.scale", where)
+    if bool((unit < 0).any()) or not bool((unit > 0).any()):
+        raise CardError(f"{where}: attack.scale must be at least 0, and above 0 for some feature, got {value!r:.80}")
+    return unit
 
 
 def _normaliser(observation: Section, where: str) -> tuple[Tensor | None, Tensor | None]:

@@ -290,6 +290,10 @@ def drop(section):
         (put("observation", "clip", -1), "clip must be"),
         (put("action", "select", "best"), "select must be"),
         (lambda c: c | {"attack": {"scale": [1, 2]}}, "expand"),
+        (lambda c: c | {"attack": {"scale": -0.5}}, r"attack\.scale must be at least 0, and above 0 .* got -0\.5"),
+        (lambda c: c | {"attack": {"scale": [1, 1, -1, 1, 1]}}, r"attack\.scale must be at least 0"),
+        (lambda c: c | {"attack": {"scale": [0, 0, 0, 0, 0]}}, r"attack\.scale must be at least 0, and above 0 for"),
+        (lambda c: c | {"observation": RULE | {"std": [1e-60] * 5, "epsilon": 0}}, "the policy network must answer"),
         (lambda c: c | {"attack": 3}, "needs an object 'attack'"),
         (lambda c: c | {"spaces": {"action": {"low": [1, 2, 3]}}}, "broadcast"),
         (lambda c: c | {"observation": RULE | {"mean": [0.0] * 4, "std": [1.0] * 4}}, "shape"),
@@ -329,6 +333,12 @@ def test_wrong_lists_of_layers(change, message, tmp_path):
         load_card(write(tmp_path, "layers", card=change)[0])
 
 
+def _huge(tensors, name):
+    """Finite weights, whose products with each other are not."""
+    return tensors | {f"{name}.{i}.{part}": torch.full_like(tensors[f"{name}.{i}.{part}"], 1e38)
+                      for i, part in ((2, "bias"), (4, "weight"))}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "message"),
     [
@@ -344,6 +354,10 @@ def test_wrong_lists_of_layers(change, message, tmp_path):
             lambda t: t | {"trunk.7.weight": torch.zeros(6, 99)},
             r"trunk.7.weight of shape \('any', 98\)",
         ),
+        ("categorical-mlp", lambda t: _huge(t, "policy"), r"the policy network must .* observation of zeros .*inf"),
+        ("categorical-mlp", lambda t: _huge(t, "value"), r"the value network must .* observation of zeros"),
+        ("tanh-mlp", lambda t: _huge(t, "critic"), "the critic network must answer with finite numbers"),
+        ("tanh-mlp", lambda t: _huge(t, "robust_sarsa"), "the robust_sarsa network must answer with finite numbers"),
         ("quantile-q-mlp", lambda t: t | mlp("q", OBS, 13), "quantiles must divide the 13 outputs, got 4"),
         (
             "gaussian-lstm",
