@@ -161,7 +161,8 @@ def below_one_level(eps: float) -> BudgetError:
     """The error of a radius with which nothing on an integer grid can change."""
     return BudgetError(
         f"eps={eps:g} is below one grey level on an integer space, so nothing could change: eps is in the units of the "
-        f"observation (1/255 of the range of uint8 is eps=1). Raise eps, or make the space float with quantize=False"
+        f"observation (1/255 of the range of uint8 is eps=1). Raise eps, or make the space float with quantize=False, "
+        f"where that can be given"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -170,10 +171,10 @@ def check_budget(budget: Budget, space: spaces.Box) -> Linf:
     """The budget of one frame, if it is a box that fits the observations.
 
     Raises:
-        BudgetError: for another.
+        BudgetError: for another, and for one below one grey level on integers, with which no attack can do anything.
     """
     frame = frame_budget(budget)
     if not isinstance(frame, Linf):
         raise BudgetError(f"bounds are taken over boxes, Linf or Newest(Linf): {budget!r:.80} is none")
-    frame.check(space.low, space.high, False)  # in floats, so that eps may be below one grey level
+    frame.check(space.low, space.high, np.issubdtype(space.dtype, np.integer))
     return frame

@@ -80,8 +80,7 @@ class CheckpointEvaluator:
     def worst_case(self, victim: Victim, within: Budget) -> PlayedEpisodes:
         """The same episodes as the greedy worst case plays them: its returns, and the share of steps without a choice.
 
-        Bounds are interval bounds for images, linear ones else. Integers vary as floats, so that a budget may be below
-        one grey level.
+        Bounds are interval bounds for images, linear ones else. Integers vary as floats, as in the loss.
 
         Args:
             victim: the agent, of discrete actions.

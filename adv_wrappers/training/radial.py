@@ -25,7 +25,8 @@ Choices where the papers leave one open, or where this differs:
 - The schedules give kappa, and the share of the budget that is used, as functions of the share of the training that is
   done. Appendix B has kappa 0.5, and eps from 0 to its full value over the first two thirds; the authors' later code
   has kappa 0.8.
-- The budget may be below one grey level. Training takes boxes in floats, certificates and attacks round inwards.
+- Training takes boxes in floats, certificates and attacks round inwards. So a budget of 1.5 grey levels is one of 1 to
+  these; below one it is refused, as attacks do.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ PAPER: dict[str, dict[str, object]] = {
     "a3c": {
         "robust": Radial(0.5, LinearSchedule(0.0, 1.0, end=2 / 3)), "steps": 10_000_000, "standard_steps": 20_000_000,
         "learning_rate": 1e-4, "betas": (0.9, 0.999), "amsgrad": True, "entropy": 0.01, "n_steps": 20, "workers": 16,
-        "clip_rewards": True, "eps": 1 / 255,
+        "clip_rewards": True, "eps": 1.0,  # grey levels: 1/255 of their range, as the paper has it
     },
 }  # fmt: skip
 """The settings of Appendix B, as data: those that were published, of which ``train_agent`` takes those it has."""

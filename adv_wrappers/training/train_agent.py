@@ -143,7 +143,8 @@ def train_agent(
             missing). None starts from scratch.
         robust: how the loss is made robust against every perturbation in the budget: ``"radial"`` or ``"sa"``, or
             :class:`Radial` or :class:`SARegularizer` for other settings; for DQN :class:`RadialDQN` or :class:`SADQN`.
-            The budget is then :class:`Linf`, and may be below one grey level. None is the algorithm's own loss.
+            The budget is then :class:`Linf`, of images in grey levels (a paper's 1/255 is 1). None is the algorithm's
+            own loss.
         rewards: what the agent learns from: rewards ``"normalized"`` by the spread of returns, ``"clipped"`` to their
             signs, or ``"raw"``.
         observations: what a policy from scratch sees: observations ``"normalized"`` by their mean and spread, or

@@ -29,7 +29,7 @@ from adv_wrappers.networks.tracing import layers_of
 from adv_wrappers.training.agent_setup import algorithm_settings, make_agent
 from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.image_bounds import image_bounds
-from adv_wrappers.training.radial import Radial, SARegularizer
+from adv_wrappers.training.radial import PAPER, Radial, SARegularizer
 from adv_wrappers.training.robust_algorithms import make_batch, make_robust
 from adv_wrappers.training.sb3_adapter import AgentVecEnv
 from adv_wrappers.training.sb3_agents import live_victim
@@ -332,10 +332,10 @@ def test_an_agent_on_images_trains_from_scratch_and_from_a_victim(tmp_path):
     obs = torch.as_tensor(np.stack([Pictures()._seen_at(i) for i in range(4)]))
     torch.testing.assert_close(victim.params(obs), first.victim.params(obs))
     rate = {**small, "settings": {**small["settings"], "learning_rate": 0.0}}
-    same = train_agent(Pictures, eps=0.5, victim=victim, robust=Radial(eps=1.0, imitate=0.5), **rate)
+    same = train_agent(Pictures, eps=1, victim=victim, robust=Radial(eps=1.0, imitate=0.5), **rate)
     torch.testing.assert_close(same.victim.params(obs), victim.params(obs))
     torch.testing.assert_close(same.victim.value(obs), victim.value(obs))
-    moved = train_agent(Pictures, eps=0.5, victim=victim, robust=Radial(eps=1.0), algorithm="a2c", **{
+    moved = train_agent(Pictures, eps=1, victim=victim, robust=Radial(eps=1.0), algorithm="a2c", **{
         **small, "settings": {"n_steps": 8}
     })  # fmt: skip
     assert not torch.allclose(moved.victim.params(obs), victim.params(obs))
@@ -411,9 +411,21 @@ def test_a_victim_on_images_needs_a_network_that_the_policy_can_hold():
         train_agent(Pictures, eps=1, victim=victim, robust="radial", **SMALL)
 
 
+@pytest.mark.parametrize("budget", [Linf(1 / 255), Newest(Linf(0.9)), Linf(0.1, scale=5.0)])
+def test_a_budget_below_one_grey_level_is_refused_with_and_without_a_robust_loss(budget):
+    for adversary, robust in ((None, "radial"), (None, "sa"), ("min-best", None)):
+        with pytest.raises(BudgetError, match=r"below one grey level on an integer space.*1/255 .* is eps=1"):
+            train_agent(Pictures, adversary, within=budget, robust=robust, **SMALL)
+
+
+def test_the_budget_of_the_paper_is_one_grey_level():
+    """Appendix B of Oikarinen et al. 2020 has 1/255 for pixels between 0 and 1."""
+    assert bounded(Pictures, Linf(PAPER["a3c"]["eps"]))[1].budget == Linf(1.0)
+
+
 def test_budgets_of_new_frames_are_boxes_of_every_frame():
-    _, policy, _ = bounded(Pictures, Newest(Linf(0.5)))
-    assert policy.budget == Linf(0.5)
+    _, policy, _ = bounded(Pictures, Newest(Linf(1.5)))
+    assert policy.budget == Linf(1.5)
 
 
 def test_methods_are_values():

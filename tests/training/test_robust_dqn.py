@@ -225,14 +225,14 @@ class Pictures(gym.Env):
         return self._seen(), reward, self.t == 8, False, {}
 
 
-def test_dqn_learns_from_images_with_a_budget_below_one_grey_level(tmp_path):
+def test_dqn_learns_from_images(tmp_path):
     extractor = {"convs": ((4, 4, 2), (4, 3, 1)), "features_dim": 16}
     settings = {
         "learning_starts": 64, "buffer_size": 2000, "batch_size": 32, "learning_rate": 3e-3,
         "target_update_interval": 64, "policy_kwargs": {"features_extractor_kwargs": extractor},
     }  # fmt: skip
     hardened = train_agent(
-        Pictures, None, 0.5, 1600, "dqn", num_envs=4, checks=2, episodes=4, robust="radial", settings=settings,
+        Pictures, None, 1, 1600, "dqn", num_envs=4, checks=2, episodes=4, robust="radial", settings=settings,
         out=tmp_path,
     )  # fmt: skip
     row = hardened.record[hardened.best]
@@ -241,7 +241,7 @@ def test_dqn_learns_from_images_with_a_budget_below_one_grey_level(tmp_path):
     x = torch.randint(256, (5, 2, 12, 12)).float()
     assert card.kind == "q" and torch.equal(card.params(x), hardened.victim.params(x))
     again = train_agent(
-        Pictures, None, 0.5, 64, "dqn", num_envs=4, checks=1, episodes=1, robust="sa", victim=card,
+        Pictures, None, 1, 64, "dqn", num_envs=4, checks=1, episodes=1, robust="sa", victim=card,
         settings={**settings, "learning_rate": 0.0, "policy_kwargs": {}},
     )  # fmt: skip
     assert torch.equal(again.victim.params(x), card.params(x))
