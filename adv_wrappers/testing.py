@@ -33,7 +33,8 @@ from adv_wrappers.campaign import AttackSetting, entries_that_apply
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.errors import NotRobust, ValueRangeError
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, minimum_of
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, environment_factory
+from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.prepared import MOST_EPISODES, PreparedEvaluation
 from adv_wrappers.evaluation.report import number
 from adv_wrappers.evaluation.statistics import FEW, LEAST, caveat, interval
@@ -114,8 +115,8 @@ def assert_robust(
         seed: seeds the episodes; every look has its own.
         most_episodes: of each attack.
         return_range: the lowest and the highest return that an episode can have, each None where it is not known; None
-            takes the lowest from the table of games that ``minimum`` of :func:`adv_wrappers.evaluate` has, for an
-            environment without ``env_kwargs`` and ``make``. Nearly equal returns are judged by it.
+            takes what is known of the environment's least return
+            (:class:`adv_wrappers.evaluation.least_return.LeastReturn`). Nearly equal returns are judged by it.
         rare: the share of episodes, above 0 and below 1, from which on a kind of them must not be missed where nearly
             all that were played are equal, and their range is not known: 0.05 takes at least 72 of these to pass, 0.01
             takes 368.
@@ -142,10 +143,10 @@ def assert_robust(
     check_number("rare", rare, 0.0, 1.0, above=True)
     if rare == 1:
         raise ValueRangeError("rare must be below 1, the share of all episodes")
-    if return_range is None and isinstance(env, str) and not env_kwargs and make is None:
-        return_range = minimum_of(env), None
     attacks = [attacks] if isinstance(attacks, str) else attacks
     agent, (lowest, highest) = load_victim(victim), _return_range(return_range)
+    if return_range is None:
+        lowest = lowest_return(environment_factory(env, agent, env_kwargs, make)[0])
     stacks, left_out = _attacks(agent, env, suite, eps, scale, within, attacks, env_kwargs, make)
     names = [stack.name for stack in stacks]
     test = _SequentialTest(names, float(min_return), confidence, most_episodes, rare, lowest, highest)

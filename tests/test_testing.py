@@ -103,12 +103,13 @@ def test_a_look_is_cut_to_the_time_that_is_left():
 
 
 def test_equal_returns_decide_only_where_there_are_many():
-    found = assert_robust(balancing(), short, eps=1e-3, attacks="noise", min_return=30)
+    known = {"eps": 1e-3, "attacks": ["noise"], "return_range": (None, None)}
+    found = assert_robust(balancing(), short, min_return=30, **{**known, "attacks": "noise"})
     assert found.worst.mean == 40 and found.worst.episodes == 80  # 72 would show an event of 1 in 20
     with pytest.raises(NotRobust, match="over 80 episodes, less than the 41"):
-        assert_robust(balancing(), short, eps=1e-3, attacks=["noise"], min_return=41)
+        assert_robust(balancing(), short, min_return=41, **known)
     with pytest.raises(NotRobust, match="undecided after 80 episodes"):
-        assert_robust(balancing(), short, eps=1e-3, attacks=["noise"], min_return=30, most_episodes=80, rare=0.01)
+        assert_robust(balancing(), short, min_return=30, most_episodes=80, rare=0.01, **known)
 
 
 def test_the_range_of_returns_decides_sooner():
@@ -120,6 +121,11 @@ def test_the_range_of_returns_decides_sooner():
         assert_robust(balancing(), short, min_return=39.6, most_episodes=80, **known)
     found = assert_robust("zoo:cartpole-dqn", "CartPole-v1", min_return=200, eps=1e-3, attacks=["noise"])
     assert found.worst.mean == 500 and found.worst.episodes == 10  # CartPole's lowest return is known
+    cut = {**known, "return_range": None, "env_kwargs": {"max_episode_steps": 40}}
+    assert assert_robust(balancing(), "CartPole-v1", min_return=15, **cut).worst.episodes == 10
+    cut["env_kwargs"] |= {"sutton_barto_reward": True}
+    with pytest.raises(NotRobust, match="undecided after 20 episodes"):  # -1 is its lowest return, and not 0
+        assert_robust(balancing(), "CartPole-v1", min_return=-0.1, most_episodes=20, **cut)
 
 
 @pytest.mark.parametrize(("chance", "asked"), [(0.1, 0.04), (0.2, 0.1), (0.05, 0.02)])

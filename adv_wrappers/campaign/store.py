@@ -24,7 +24,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, OutputError, StoreError, ValueRangeError
 from adv_wrappers.evaluation.checks import find_warnings
-from adv_wrappers.evaluation.environments import minimum_of
+from adv_wrappers.evaluation.least_return import described_lowest_return
 from adv_wrappers.evaluation.prepared import PERTURBED
 from adv_wrappers.evaluation.report import Report, Row, compared, outcome_of
 from adv_wrappers.evaluation.resume import is_known, rows_by_key
@@ -338,7 +338,7 @@ def _report(about: Mapping[str, JSON], rows: Sequence[Row]) -> Report:
     names = unique(row["threat"] for row in rows)
     rows = [{**row, "threat": name} for row, name in zip(rows, names, strict=True)]
     under = _under(rows[0])
-    lowest = None if under else minimum_of(about["env"]["id"])
+    lowest = None if under else described_lowest_return(about["env"])
     minimum = {"kind": "unknown" if lowest is None else "fixed", "value": lowest}
     made = Report(**{**about, "episode_seeds": tuple(about["episode_seeds"])}, warnings=(), minimum=minimum,
                   threats=compared(rows, lowest, lowest))  # fmt: skip

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.certification.interval_dynamics import is_known
-from adv_wrappers.certification.least_return import LeastReturn
 from adv_wrappers.certification.perturbed_victim import PerturbedVictim, given_budget
 from adv_wrappers.certification.rewards import own_action, play_choices, worst_possible_action
 from adv_wrappers.certification.search import ActionSearch, Order
@@ -32,6 +31,7 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
 from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.utils.numbers import check_number, integer
@@ -180,9 +180,9 @@ def certify(
             ``max_nodes`` and ``max_boxes`` make it repeatable.
         scale: the scale of ``Linf``.
         within: a budget instead of ``eps``: ``Linf``, ``Valid`` or one of these in ``Newest``.
-        least_reward: the least reward of a step; None takes it from a table (CartPole, MountainCar, Acrobot, ...).
-        least_return: the least return of an episode, as the rules set it; None takes that of some Atari games. A
-            search that finds it is finished.
+        least_reward, least_return: the least reward of a step, and the least return of an episode, as the rules set
+            them; None takes what is known of the environment as it is, its arguments and wrappers included (CartPole,
+            MountainCar, Acrobot, some Atari games, ...). A search that finds the least return is finished.
         order: the order of the search: ``"depth-first"``, the paper's, or ``"best-first"``, which raises the lower
             bound. None takes depth-first for half of the time and steps, then best-first.
         max_sequences: after how many sequences depth-first stops; the paper's 5000. None for any number.

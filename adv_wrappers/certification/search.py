@@ -7,7 +7,7 @@ of the possible actions, and the search has followed it.
 
 Their number grows exponentially with the length of an episode, so most searches have to stop before. What is left then
 are states from which sequences are still open, and the return of each of these is bounded from below
-(:class:`adv_wrappers.certification.least_return.LeastReturn`). The lowest of these bounds, and of the returns that were
+(:class:`adv_wrappers.evaluation.least_return.LeastReturn`). The lowest of these bounds, and of the returns that were
 found, holds for every attack, whenever the search stops. Two orders are built on the same open states:
 
 - depth-first, as in the paper, which finds low returns early. The paper's cap is 5000 sequences.
@@ -28,9 +28,9 @@ from typing import Literal
 
 import numpy as np
 
-from adv_wrappers.certification.least_return import LeastReturn
 from adv_wrappers.certification.perturbed_victim import PerturbedVictim
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState, collection_paused
+from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.snapshots import StateFingerprints
 
 Order = Literal["depth-first", "best-first"]

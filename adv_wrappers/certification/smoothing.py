@@ -57,8 +57,9 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import JSON, Observation
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, minimum_of
+from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, environment_factory
 from adv_wrappers.evaluation.evaluate import Progress, evaluate
+from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.statistics import finite
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.trees import leaves, select
@@ -82,8 +83,8 @@ def certify_smoothed(
         victim: a :class:`Smoothed` victim, or a reference such as ``"smoothed:zoo:cartpole-dqn?sigma=0.1"``.
         env, seed, num_envs, env_kwargs, make, progress: as :func:`adv_wrappers.evaluate` takes them.
         episodes: how many to play; with n of them no probability above about ``1 - 6 / n`` can be shown.
-        least: the least return that is possible; None takes it from a table of games that have one
-            (:func:`adv_wrappers.evaluation.environments.minimum_of`).
+        least: the least return that is possible; None takes what is known of the environment as it is, its arguments,
+            wrappers and limit of steps included (:class:`adv_wrappers.evaluation.least_return.LeastReturn`).
         confidence: probability, over the episodes, that the certificate holds, for all thresholds and lengths at once.
 
     Raises:
@@ -96,12 +97,14 @@ def certify_smoothed(
     True
     """
     victim = _smoothed(load_victim(victim))
-    least = minimum_of(env) if least is None and isinstance(env, str) else least
     if least is None:
-        raise ValueRangeError(
-            f"the least return that {env!r} allows is not known: give least=, since a bound on an expectation must "
-            f"assume it wherever nothing else is certified"
-        )
+        make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+        least = lowest_return(make_env)
+        if least is None:
+            raise ValueRangeError(
+                f"the least return of {name} with {kwargs} is not known: give least=, since a bound on an expectation "
+                f"must assume it wherever nothing else is certified"
+            )
     number("least", least)
     _check_probability("confidence", confidence)
     report = evaluate(

@@ -46,8 +46,8 @@ from adv_wrappers.victims.possible import Method
               "episode, in seconds; 0 searches nothing")  # fmt: skip
 @click.option("--max-nodes", default=1_000_000, show_default=True, type=POSITIVE, help="steps that it simulates")
 @click.option("--max-boxes", type=POSITIVE, help="boxes of states that it steps  [default: ten times --max-nodes]")
-@click.option("--least-reward", type=float, help="of a step  [default: from a table of environments]")
-@click.option("--least-return", type=float, help="of an episode  [default: from a table of Atari games]")
+@click.option("--least-reward", type=float, help="of a step  [default: where it is known]")
+@click.option("--least-return", type=float, help="of an episode  [default: where it is known]")
 @click.option(
     "--attack", "attacks", multiple=True, metavar="TEXT",
     help="a name of the suite's, beam, or a threat without a budget; again for more  [default: all without training]",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -208,22 +207,3 @@ def spaces_of(make_env: EnvFactory, victim: Victim) -> tuple[Space, Space]:
         return env.observation_space, env.action_space
     finally:
         env.close()
-
-
-# The lowest return that the rules of a game allow, by its name without namespace and version.
-MINIMA: dict[str, float] = {
-    "Acrobot": -500.0, "CartPole": 0.0, "FrozenLake": 0.0, "InvertedPendulum": 0.0,
-    "MountainCar": -200.0, "BankHeist": 0.0, "Boxing": -100.0, "Breakout": 0.0, "Freeway": 0.0, "JamesBond": 0.0,
-    "Jamesbond": 0.0, "MsPacman": 0.0, "Pong": -21.0, "Qbert": 0.0, "RiverRaid": 0.0, "Riverraid": 0.0,
-    "RoadRunner": 0.0, "Seaquest": 0.0, "SpaceInvaders": 0.0, "TimePilot": 0.0,
-}  # fmt: skip
-
-
-def minimum_of(id: str) -> float | None:
-    """The lowest possible return of an id (see ``MINIMA``), or None where the rules set none.
-
-    >>> minimum_of("PongNoFrameskip-v4"), minimum_of("ALE/Pong-v5"), minimum_of("Hopper-v5")
-    (-21.0, -21.0, None)
-    """
-    name = re.sub(r"-v\d+$", "", id.split(":")[-1].split("/")[-1])
-    return MINIMA.get(re.sub(r"(NoFrameskip|Deterministic)$", "", name))

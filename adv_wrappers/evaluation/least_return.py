@@ -1,23 +1,40 @@
-"""How low a return can still become, from what is known of an environment's rewards.
+"""How low a return can be, from what is known of an environment's rewards: the one source for whatever counts from it.
 
-A search that stops before it has followed every sequence of actions bounds the return of those that are left: by the
-reward so far and the remaining steps times the least reward of a step, or by the least return that a game allows.
+Certificates assume the least return wherever nothing else is proved, the generalised impact counts from it, and a gate
+judges nearly equal returns by it. It is read off the environment itself, not its id: the class of the environment, its
+arguments, the limit of steps that its wrapper has, and wrappers that leave rewards as they are. Anything else may have
+other rewards, and then nothing is known.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import SupportsFloat
 
 import gymnasium as gym
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from gymnasium.wrappers import (
+    AtariPreprocessing,
+    FrameStackObservation,
+    MaxAndSkipObservation,
+    OrderEnforcing,
+    PassiveEnvChecker,
+    RecordEpisodeStatistics,
+    TimeLimit,
+)
 
-from adv_wrappers.atari.games import is_atari
-from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.atari.games import PressFire, make_environment
+from adv_wrappers.atari.screens import RawFrames
+from adv_wrappers.core.types import JSON
+from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import step_limit
-from adv_wrappers.evaluation.environments import minimum_of
+from adv_wrappers.evaluation.environments import EnvFactory
 from adv_wrappers.utils.numbers import number
 from adv_wrappers.wrappers.base import AnyEnv, wrappers_of
+from adv_wrappers.wrappers.env import EnvLayer
 
 _ROUNDING = 1e-12  # of a sum of at most some thousand rewards in float64, relatively
 
@@ -37,35 +54,60 @@ class LeastReturn:
     limit: int | None
 
     @classmethod
+    def of(cls, env: AnyEnv) -> LeastReturn:
+        """What is known of an environment as it is, its arguments and wrappers included.
+
+        >>> import gymnasium as gym
+        >>> from adv_wrappers.evaluation.least_return import LeastReturn
+        >>> LeastReturn.of(gym.make("MountainCar-v0", max_episode_steps=1000))
+        LeastReturn(reward=-1.0, whole=None, limit=1000)
+        """
+        *wrappers, inner = wrappers_of(env)
+        steps = {type(wrapper).step for wrapper in wrappers}
+        reward, whole = _known_rewards(inner) if steps <= _KEEP_REWARDS | _ADD_REWARDS else (None, None)
+        if reward is not None and reward < 0 and steps & _ADD_REWARDS:
+            reward = None  # several rewards are one, and how many a limit of steps allows is another question
+        return cls(reward, whole, step_limit(env))
+
+    @classmethod
     def create(
         cls, env: AnyEnv, name: str, least_reward: float | None = None, least_return: float | None = None
     ) -> LeastReturn:
-        """What is known of an environment.
+        """What is given of an environment, and where nothing is, what is known of it.
 
         Args:
             env: the environment.
             name: its id, or the name of the function that made it.
-            least_reward: the least reward of a step; None takes it from a table of environments of Gymnasium.
-            least_return: the least return of an episode; None takes that of the Atari games whose rules set one.
+            least_reward: the least reward of a step; None takes what :meth:`of` knows.
+            least_return: the least return of an episode; None takes what :meth:`of` knows.
 
         Raises:
             ValueRangeError: where neither is known, and for a negative reward without a limit of steps.
         """
-        reward = known_least_reward(env) if least_reward is None else number("least_reward", least_reward)
-        whole = minimum_of(name) if least_return is None and is_atari(name) else least_return
-        whole = None if whole is None else number("least_return", whole)
-        limit = step_limit(env)
+        known = cls.of(env)
+        reward = known.reward if least_reward is None else number("least_reward", least_reward)
+        whole = known.whole if least_return is None else number("least_return", least_return)
         if reward is None and whole is None:
             raise ValueRangeError(
                 f"a lower bound on the return needs the least reward of a step of {name}, which is not known: give "
                 f"least_reward=, or least_return= for a whole episode"
             )
-        if reward is not None and reward < 0 and limit is None and whole is None:
+        if reward is not None and reward < 0 and known.limit is None and whole is None:
             raise ValueRangeError(
                 f"rewards of {reward:g} without a limit of steps have no least sum: give least_return=, or make {name} "
                 f"with max_episode_steps="
             )
-        return cls(reward, whole, limit)
+        return cls(reward, whole, known.limit)
+
+    @property
+    def lowest(self) -> float | None:
+        """The least return of a whole episode, of any number of steps from none to the limit; None where unknown."""
+        bounds = [] if self.whole is None else [self.whole]
+        if self.reward is not None and self.reward >= 0:
+            bounds.append(0.0)
+        elif self.reward is not None and self.limit is not None:
+            bounds.append(self.reward * self.limit)
+        return max(bounds, default=None)
 
     def after(self, total: float, steps: int) -> float:
         """The least return of an episode that has earned ``total`` in its first ``steps``, and is not over."""
@@ -96,26 +138,75 @@ class LeastReturn:
             raise ValueRangeError(f"expected returns of at least least_return={self.whole:g}, got {total:g}")
 
 
+def lowest_return(make_env: EnvFactory) -> float | None:
+    """The least return of an episode of an environment, which is made, looked at and closed; None where unknown.
+
+    Raises:
+        SpaceError: for one that cannot be made.
+    """
+    try:
+        env = make_env()
+    except AdvWrappersError:
+        raise
+    except Exception as error:  # whatever a user's function may raise
+        raise SpaceError(f"cannot make the environment: {error}") from error
+    with closing(env):
+        return LeastReturn.of(env).lowest
+
+
+def described_lowest_return(environment: Mapping[str, JSON]) -> float | None:
+    """The same of an environment of which there is a report alone: its entry ``env``.
+
+    None where another function than Gymnasium's made it, and where it cannot be made again from what the report says.
+    """
+    if "make" in environment:
+        return None
+    return _lowest_of_id(str(environment["id"]), json.dumps(environment["kwargs"], sort_keys=True))
+
+
+@lru_cache(maxsize=256)
+def _lowest_of_id(id: str, kwargs: str) -> float | None:
+    try:
+        return lowest_return(lambda: make_environment(id, json.loads(kwargs)))
+    except AdvWrappersError:
+        return None
+
+
 # The least reward of a step, of environments of Gymnasium by the name of their class.
 LEAST_REWARDS: dict[str, float] = {
-    "AcrobotEnv": -1.0, "CartPoleEnv": 1.0, "CliffWalkingEnv": -100.0, "MountainCarEnv": -1.0, "TaxiEnv": -10.0,
+    "AcrobotEnv": -1.0, "CartPoleEnv": 1.0, "CliffWalkingEnv": -100.0, "InvertedPendulumEnv": 0.0,
+    "MountainCarEnv": -1.0, "TaxiEnv": -10.0,
 }  # fmt: skip
 
+# The lowest score that the rules of a game allow, by ALE's name of it.
+LOWEST_SCORES: dict[str, float] = {
+    "bank_heist": 0.0, "boxing": -100.0, "breakout": 0.0, "freeway": 0.0, "jamesbond": 0.0, "ms_pacman": 0.0,
+    "pong": -21.0, "qbert": 0.0, "riverraid": 0.0, "road_runner": 0.0, "seaquest": 0.0, "space_invaders": 0.0,
+    "time_pilot": 0.0,
+}  # fmt: skip
 
-_KEEP_REWARDS = {kind.step for kind in (TimeLimit, OrderEnforcing, PassiveEnvChecker, gym.ObservationWrapper)}
+# Wrappers whose steps leave rewards as they are, whatever their class adds; and those that add up some of them.
+_KEEP_REWARDS = {
+    kind.step for kind in (
+        gym.Wrapper, gym.ObservationWrapper, gym.ActionWrapper, TimeLimit, OrderEnforcing, PassiveEnvChecker,
+        RecordEpisodeStatistics, FrameStackObservation, EnvLayer,
+    )
+}  # fmt: skip
+_ADD_REWARDS = {kind.step for kind in (AtariPreprocessing, MaxAndSkipObservation, RawFrames, PressFire)}
 
 
-def known_least_reward(env: AnyEnv) -> float | None:
-    """The least reward of a step where the table has it, and no wrapper changes rewards; else None.
-
-    >>> import gymnasium as gym
-    >>> from adv_wrappers.certification.least_return import known_least_reward
-    >>> known_least_reward(gym.make("CartPole-v1")), known_least_reward(gym.make("MountainCar-v0"))
-    (1.0, -1.0)
-    """
-    *wrappers, inner = wrappers_of(env)
-    if not all(type(wrapper).step in _KEEP_REWARDS for wrapper in wrappers):
-        return None
-    if type(inner).__module__.split(".")[0] != "gymnasium" or getattr(inner, "_sutton_barto_reward", False):
-        return None
-    return LEAST_REWARDS.get(type(inner).__name__)
+def _known_rewards(env: AnyEnv) -> tuple[float | None, float | None]:
+    """The least reward of a step and the least return of an episode of an environment without wrappers."""
+    kind = type(env)
+    package, name = kind.__module__.partition(".")[0], kind.__name__
+    if package == "ale_py" and name == "AtariEnv":
+        usual = not any(getattr(env, key, None) for key in ("_game_mode", "_game_difficulty"))
+        return None, LOWEST_SCORES.get(str(getattr(env, "_game", ""))) if usual else None
+    if package != "gymnasium":
+        return None, None
+    if name == "CartPoleEnv" and getattr(env, "_sutton_barto_reward", False):
+        return -1.0, -1.0  # for the fall, which ends the episode
+    if name == "FrozenLakeEnv":
+        reward = float(env.reward_range[0])  # type: ignore[attr-defined]  # of its reward_schedule
+        return reward, None
+    return LEAST_REWARDS.get(name), None

@@ -15,8 +15,8 @@ from adv_wrappers.evaluation.environments import (
     can_be_known,
     described_environment,
     json_value,
-    minimum_of,
 )
+from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.evaluation.losses import Measure, measure_text, measured_target
 from adv_wrappers.evaluation.pool import EpisodePlayer, OnEpisode, PlayBlocks, PlayerSetup, blocks_of, play_run
 from adv_wrappers.evaluation.provenance import revision, versions
@@ -104,6 +104,8 @@ class PreparedEvaluation:
             self.target = measured_target(measure, victim, name, feature_names(venv))
             self.sampled = sampled_distances(distances, venv.single_observation_space, COLUMNS)
             self.under = threats_of_environment(venv, victim)
+            rows = getattr(venv, "envs", ())  # none where tasks of the DeepMind Control Suite are stepped directly
+            self._least = LeastReturn.of(rows[0]).lowest if rows else None
         except BaseException:
             self.close()
             raise
@@ -154,7 +156,7 @@ class PreparedEvaluation:
             raise ValueRangeError("a report needs the row of its first run, which the others are compared with")
         played = [(self.stacks[i], rows[i]) for i in sorted(rows)]
         name = self.player.name
-        fixed = minimum_of(name) if minimum is None or isinstance(minimum, str) else float(minimum)
+        fixed = self._least if minimum is None or isinstance(minimum, str) else float(minimum)
         lowest = fixed
         if isinstance(minimum, str):
             lowest = next((row["mean_return"] for stack, row in played if is_worst_action(stack, self.victim)), None)

@@ -19,7 +19,7 @@ from adv_wrappers.daylight.paper_tables import (
     TIMED_IMPACTS,
     TRANSFORMS,
 )
-from adv_wrappers.evaluation.environments import minimum_of
+from adv_wrappers.evaluation.least_return import described_lowest_return
 
 ATTACKS = (*TRANSFORMS, "carlini-wagner")
 WITHSTOOD = 0.5  # an impact below which an agent is said to withstand what took at least 0.9 of the paper's
@@ -163,7 +163,7 @@ def markdown(game: str, data: dict[str, Any]) -> str:
         f"border replicated, bilinear, JPEG quality 30, the corners of the upper side move. Carlini-Wagner is "
         f"`{data['cap']}`: its iterations are capped. {theirs}, so the comparison is one of orders of magnitude.",
         "Impact (equation 2) counts from the agent that does its worst in every state; generalised impact (equation 4) "
-        f"from {minimum_of(f'{game}NoFrameskip-v4'):g}:\n\n" + "\n".join(minima),
+        f"from {described_lowest_return({'id': f'{game}NoFrameskip-v4', 'kwargs': {}}):g}:\n\n" + "\n".join(minima),
         "## Raw scores, attacked at every step\n\n" + scores(game, agents, False),
         "## Impacts, attacked at every step (tables 1-6, 14-19, 20)\n\n" + impacts(game, agents),
         f"## Attacked with probability {probability} (tables 7 and 21)\n\n" + timings(game, agents),

@@ -10,12 +10,12 @@ import torch
 
 from adv_wrappers import Linf, PerturbObservation, from_module
 from adv_wrappers.certification import perturbed_victim, search
-from adv_wrappers.certification.least_return import LeastReturn
 from adv_wrappers.certification.perturbed_victim import PerturbedVictim
 from adv_wrappers.certification.search import ActionSearch
 from adv_wrappers.errors import SnapshotError, ValueRangeError
 from adv_wrappers.evaluation import deterministic_episodes
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
+from adv_wrappers.evaluation.least_return import LeastReturn
 from tests.certification.walks import STEPS, Walk, every_return, shown, walker
 from tests.core.helpers import box, mlp
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.wrappers import TransformReward
 
 import adv_wrappers as adv
 from adv_wrappers import L2, load_victim
@@ -23,6 +24,7 @@ from adv_wrappers.certification.smoothing import (
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.core.helpers import actor, chooser, linear, mlp, randn
+from tests.evaluation.agents import make_short
 
 NORMAL = NormalDist()
 
@@ -193,12 +195,24 @@ def test_images_are_sampled_part_by_part(monkeypatch):
     assert parts.radii == pytest.approx(whole.radii, abs=0.3) and parts.radii.shape == (5,)
 
 
-def test_the_least_return_comes_from_the_table_or_the_user():
+def test_the_least_return_is_that_of_the_environment_at_hand_or_the_users():
     found = certify_smoothed("smoothed:zoo:mountaincar-dqn?sigma=0.001", "MountainCar-v0", 4)
     assert (found.least, found.sigma, found.seed) == (-200.0, 0.001, 0) and found.certified_return(0.0) > -200
     assert SmoothedCertificate(**found.to_dict()) == found
+    car = "smoothed:zoo:mountaincar-dqn?sigma=0.001"
+    longer = certify_smoothed(car, "MountainCar-v0", 4, env_kwargs={"max_episode_steps": 210})
+    made = certify_smoothed(car, "MountainCar-v0", 4, env_kwargs={"steps": 220}, make=make_short)
+    assert (longer.least, made.least) == (-210.0, -220.0)
+    fall = certify_smoothed(
+        "smoothed:zoo:cartpole-dqn?sigma=2", "CartPole-v1", 4, env_kwargs={"sutton_barto_reward": True}
+    )  # fmt: skip
+    assert fall.least == -1.0 and set(fall.returns) == {-1.0}
     with pytest.raises(ValueRangeError, match="give least="):
         certify_smoothed(threshold(1.0), OneLook, 4)
+    with pytest.raises(ValueRangeError, match="give least="):
+        certify_smoothed(
+            "smoothed:zoo:cartpole-dqn?sigma=0.1", lambda: TransformReward(gym.make("CartPole-v1"), lambda r: r - 2), 4
+        )
     with pytest.raises(ValueRangeError, match=r"below least=0\.5"):
         certify_smoothed(threshold(9.0), OneLook, 20, least=0.5)
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.wrappers import TransformReward
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.wrappers import (
+    FrameStackObservation,
+    MaxAndSkipObservation,
+    RecordEpisodeStatistics,
+    TransformObservation,
+    TransformReward,
+)
 
-from adv_wrappers.certification.least_return import LeastReturn, known_least_reward
+import adv_wrappers as adv
+from adv_wrappers.atari import atari
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.least_return import LeastReturn, described_lowest_return
 from tests.certification.walks import Walk
 
 
@@ -42,20 +53,89 @@ def test_sums_of_rewards_that_are_rounded_stay_above():
         assert bound <= total and bound == pytest.approx(total, rel=1e-9, abs=1e-9)
 
 
-def test_what_is_known_of_environments():
-    cartpole, car = gym.make("CartPole-v1"), gym.make("MountainCar-v0", max_episode_steps=300)
-    assert LeastReturn.create(cartpole, "CartPole-v1") == LeastReturn(1.0, None, 500)
+GAMES = [
+    ("CartPole-v1", {}, LeastReturn(1.0, None, 500), 0.0),
+    ("CartPole-v1", {"max_episode_steps": 40}, LeastReturn(1.0, None, 40), 0.0),
+    ("CartPole-v1", {"sutton_barto_reward": True}, LeastReturn(-1.0, -1.0, 500), -1.0),
+    ("MountainCar-v0", {}, LeastReturn(-1.0, None, 200), -200.0),
+    ("MountainCar-v0", {"max_episode_steps": 1000}, LeastReturn(-1.0, None, 1000), -1000.0),
+    ("MountainCar-v0", {"max_episode_steps": -1}, LeastReturn(-1.0, None, None), None),
+    ("Acrobot-v1", {}, LeastReturn(-1.0, None, 500), -500.0),
+    ("FrozenLake-v1", {}, LeastReturn(0.0, None, 100), 0.0),
+    ("FrozenLake-v1", {"reward_schedule": (1, -5, -0.5)}, LeastReturn(-5.0, None, 100), -500.0),
+    ("CliffWalking-v1", {}, LeastReturn(-100.0, None, None), None),
+    ("Pendulum-v1", {}, LeastReturn(None, None, 200), None),
+    ("PongNoFrameskip-v4", {}, LeastReturn(None, -21.0, None), -21.0),
+    ("ALE/Boxing-v5", {}, LeastReturn(None, -100.0, None), -100.0),
+    ("ALE/Pong-v5", {"mode": 1}, LeastReturn(None, None, None), None),
+    ("ALE/Tennis-v5", {}, LeastReturn(None, None, None), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("id", "kwargs", "known", "lowest"), GAMES)
+def test_what_is_known_is_read_off_the_environment(id, kwargs, known, lowest):
+    with closing(gym.make(id, **kwargs)) as env:
+        assert LeastReturn.of(env) == known and known.lowest == lowest
+    assert described_lowest_return({"id": id, "kwargs": kwargs}) == lowest
+
+
+def test_the_fall_is_the_only_loss_of_the_original_cartpole():
+    env = gym.make("CartPole-v1", sutton_barto_reward=True)
+    env.reset(seed=0)
+    rewards, over = [], False
+    while not over:
+        _, reward, over, _, _ = env.step(1)
+        rewards.append(reward)
+    assert sum(rewards) == min(rewards) == LeastReturn.of(env).lowest == -1.0
+
+
+class Loss(gym.Wrapper):
+    """Takes a point from every reward."""
+
+    def step(self, action):
+        observation, reward, *rest = self.env.step(action)
+        return observation, reward - 1.0, *rest
+
+
+class Mine(CartPoleEnv):
+    """CartPole by another class, which may have other rewards."""
+
+
+def test_wrappers_decide_what_is_known():
+    car = gym.make("MountainCar-v0")
+    for same in (
+        RecordEpisodeStatistics(car), TransformObservation(car, lambda x: x, None), FrameStackObservation(car, 2),
+        adv.PerturbObservation(car, "noise:eps=0.1"), adv.PerturbAction(car, "action-noise:p=0.1"),
+    ):  # fmt: skip
+        assert LeastReturn.of(same) == LeastReturn.of(car) == LeastReturn(-1.0, None, 200)
+    for other in (TransformReward(car, lambda reward: 2 * reward), Loss(car), Loss(RecordEpisodeStatistics(car))):
+        assert LeastReturn.of(other) == LeastReturn(None, None, 200) and LeastReturn.of(other).lowest is None
+    assert LeastReturn.of(MaxAndSkipObservation(car)).lowest is None  # four rewards are one
+    assert LeastReturn.of(MaxAndSkipObservation(gym.make("CartPole-v1"))).lowest == 0.0
+    assert LeastReturn.of(Mine()) == LeastReturn.of(Walk()) == LeastReturn(None, None, None)
+    pong = atari("PongNoFrameskip-v4", raw="jpeg:quality=10", stack="brightness:newest=true")
+    assert LeastReturn.of(pong).lowest == -21.0 == LeastReturn.of(atari("ALE/Pong-v5")).lowest
+    assert LeastReturn.of(TransformReward(atari("ALE/Pong-v5"), np.sign)).lowest is None
+
+
+def test_environments_that_a_report_does_not_tell_are_not_known():
+    assert described_lowest_return({"id": "CartPole-v1", "kwargs": {}, "make": "lab:make"}) is None
+    assert described_lowest_return({"id": "short", "kwargs": {}}) is None
+    assert described_lowest_return({"id": "CartPole-v1", "kwargs": {"wings": 2}}) is None
+
+
+def test_what_is_given_goes_before_what_is_known():
+    car = gym.make("MountainCar-v0", max_episode_steps=300)
     assert LeastReturn.create(car, "MountainCar-v0") == LeastReturn(-1.0, None, 300)
-    assert LeastReturn.create(Walk(), "ALE/Pong-v5") == LeastReturn(None, -21.0, None)
-    assert LeastReturn.create(Walk(), "ALE/Pong-v5", 0.5, -2) == LeastReturn(0.5, -2.0, None)
-    other = gym.make("CartPole-v1", sutton_barto_reward=True)
-    assert known_least_reward(TransformReward(cartpole, lambda reward: -reward)) is None
-    assert known_least_reward(other) is None and known_least_reward(Walk()) is None
+    assert LeastReturn.create(car, "MountainCar-v0", -0.5, -2) == LeastReturn(-0.5, -2.0, 300)
+    assert LeastReturn.create(Walk(), "ALE/Pong-v5", 0.5) == LeastReturn(0.5, None, None)
 
 
 def test_what_is_not_known():
     with pytest.raises(ValueRangeError, match="needs the least reward of a step of Walk, which is not known: give"):
         LeastReturn.create(Walk(), "Walk")
+    with pytest.raises(ValueRangeError, match=r"needs the least reward of a step of ALE/Pong-v5"):
+        LeastReturn.create(Walk(), "ALE/Pong-v5")  # which another function has made
     with pytest.raises(ValueRangeError, match=r"rewards of -0\.5 without a limit of steps have no least sum: give"):
         LeastReturn.create(Walk(), "Walk", -0.5)
     with pytest.raises(ValueRangeError, match="least_reward must be a finite number, got nan"):

@@ -13,7 +13,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import Victim, from_module
-from tests.evaluation.agents import Film, balancing, short, watcher
+from tests.evaluation.agents import Film, balancing, make_short, short, watcher
 from tests.evaluation.test_evaluate import Still
 
 
@@ -29,9 +29,23 @@ def test_the_minimum_is_fixed_where_nothing_is_said(victim: Victim) -> None:
     for made, least in ((report, 0.0), (given, 8.0)):
         row = made.threats[1]
         assert row["impact"] == row["general_impact"] == pytest.approx(impact(500, row["mean_return"], least))
-    unknown = adv.evaluate(victim, short, ["noise:eps=0.5"], episodes=1)
+    unknown = adv.evaluate(watcher(Film()), Film, ["noise:eps=5"], episodes=1)
     assert unknown.minimum == {"kind": "unknown", "value": None}
     assert unknown.threats[1]["impact"] is unknown.threats[1]["general_impact"] is None
+
+
+def test_the_minimum_is_that_of_the_environment_at_hand() -> None:
+    longer, made = (
+        adv.evaluate("zoo:mountaincar-dqn", "MountainCar-v0", ["worst-action"], 1, env_kwargs=kwargs, make=make)
+        for kwargs, make in (({"max_episode_steps": 400}, None), ({"steps": 300}, make_short))
+    )
+    assert (longer.minimum["value"], made.minimum["value"]) == (-400.0, -300.0)
+    attacked = longer.threats[1]
+    assert attacked["mean_return"] == -400 and attacked["impact"] == 1.0  # above 3 where it counts from -200
+    rest = adv.evaluate(balancing(), "CartPole-v1", (), 1, env_kwargs={"sutton_barto_reward": True})
+    assert rest.minimum == {"kind": "fixed", "value": -1.0}
+    bonus = adv.evaluate(balancing(), lambda: gym.wrappers.TransformReward(short(), lambda reward: reward - 2), (), 1)
+    assert bonus.minimum == {"kind": "unknown", "value": None}
 
 
 @pytest.mark.parametrize(("kind", "word"), [("q", "argmin-Q agent"), ("logits", "least likely action")])

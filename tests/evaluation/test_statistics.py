@@ -9,7 +9,6 @@ import pytest
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation import statistics
-from adv_wrappers.evaluation.environments import minimum_of
 
 
 @pytest.mark.parametrize(
@@ -157,14 +156,3 @@ def test_regret_and_impact() -> None:
     assert statistics.impact(100.0, 150.0, 0.0) == pytest.approx(-0.5)
     assert statistics.impact(100.0, 50.0, None) is None
     assert statistics.impact(-21.0, -21.0, -21.0) is None
-
-
-@pytest.mark.parametrize(
-    ("id", "lowest"),
-    [
-        ("CartPole-v1", 0.0), ("PongNoFrameskip-v4", -21.0), ("ale_py:ALE/Pong-v5", -21.0), ("MountainCar-v0", -200.0),
-        ("Hopper-v5", None),
-    ],
-)  # fmt: skip
-def test_minimum_of(id: str, lowest: float | None) -> None:
-    assert minimum_of(id) == lowest
