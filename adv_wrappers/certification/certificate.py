@@ -35,6 +35,7 @@ from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.utils.numbers import check_number, integer
+from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim
 from adv_wrappers.victims.possible import Method
@@ -152,6 +153,7 @@ def _json(value: object) -> JSON:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+@full_precision()
 def certify(
     victim: Victim | str, env: str | MakeEnv, eps: float | None = None, episodes: int = 10, seed: int = 0,
     method: Method = "crown", budget_s: float | None = 10.0, *, scale: Scale = None, within: Budget | None = None,
@@ -163,7 +165,8 @@ def certify(
 ) -> Certificate:  # fmt: skip
     """Bound from below what an agent earns, whatever is done to its observations within a budget.
 
-    The victim and the simulator must be deterministic. Every step of an episode may be attacked, also those that a
+    The victim and the simulator must be deterministic, and the victim computes in float32 (or float64) in full: torch's
+    switches for TF32 and autocast are off meanwhile, and the certificate is of the agent without them. Every step of an episode may be attacked, also those that a
     schedule would leave alone, and the adversary may know everything. What is certified is the return of the episodes
     with these seeds: those that ``evaluate(victim, env, ..., episodes, seed)`` plays.
 

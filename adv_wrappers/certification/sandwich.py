@@ -47,6 +47,7 @@ from adv_wrappers.evaluation.untrained_attacks import (
 from adv_wrappers.presets import parse_threat, threat
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.numbers import check_number, integer, number
+from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.possible import Method
 from adv_wrappers.wrappers.base import as_float
@@ -126,6 +127,7 @@ class _Runner:
 
 
 @holding
+@full_precision()  # of attacks too: they are played by the agent that is certified
 def certified_ranges(
     victim: Victim | str, env: str | MakeEnv, eps: Sequence[float], episodes: int = 10, seed: int = 0,
     method: Method = "crown", budget_s: float | None = 10.0, *, scale: Scale = None,

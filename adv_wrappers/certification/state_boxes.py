@@ -33,6 +33,7 @@ from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.numbers import check_number, integer
+from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.possible import Method
@@ -122,6 +123,7 @@ class StateBoxSearch:
         AdvWrappersError: one of its kinds, as :func:`certify_all_starts`.
     """
 
+    @full_precision()
     def __init__(
         self, victim: Victim | str, env: AnyEnv, eps: float | None = None, *, scale: Scale = None,
         within: Budget | None = None, method: Method = "crown", most_at_once: int = 100_000,
@@ -149,6 +151,7 @@ class StateBoxSearch:
         found: Floats = self.shown.effects(middle - _SLOPE_RADIUS, middle + _SLOPE_RADIUS)[0].mean(0) / _SLOPE_RADIUS
         return found
 
+    @full_precision()
     def run(
         self, start_low: Floats, start_high: Floats, budget_s: float | None = 10.0, max_boxes: int | None = MOST_BOXES
     ) -> StateBoxCertificate:  # fmt: skip

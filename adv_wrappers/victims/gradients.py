@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.input_gradient import LayerGraph
+from adv_wrappers.utils.precision import tf32_products
 
 PRECISIONS = ("bf16", "tf32")
 Loss = Callable[[Tensor], Tensor]
@@ -165,23 +166,9 @@ _AS_IT_IS = contextlib.nullcontext()
 
 def lowered(precision: str | None, device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Networks that run in here do so in ``precision``; what was set before is set again afterwards."""
-    return _AS_IT_IS if precision is None else _lower(precision, device)
-
-
-@contextlib.contextmanager
-def _lower(precision: str, device: torch.device) -> Iterator[None]:
-    if precision == "bf16":
-        with torch.autocast(device.type, torch.bfloat16):
-            yield
-    else:
-        products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-        torch.set_float32_matmul_precision("high")
-        torch.backends.cudnn.allow_tf32 = True
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(products)
-            torch.backends.cudnn.allow_tf32 = convolutions
+    if precision is None:
+        return _AS_IT_IS
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else tf32_products()
 
 
 @torch.no_grad()

@@ -3,8 +3,8 @@
 An action is possible unless a bound excludes it: some other action's output is higher everywhere in the box. Bounds
 hold in exact arithmetic and are computed in float64, while the victim plays what its own arithmetic makes the largest.
 So a difference counts as above zero only where it exceeds 8 times the estimate of the victim's rounding errors
-(:mod:`adv_wrappers.bounds.rounding`); of 25 agents none was off by more than 1.8 times the estimate. Ties exclude
-nothing.
+(:mod:`adv_wrappers.bounds.rounding`); of 25 agents none was off by more than 1.8 times the estimate. It is one for the
+victim's dtype in full, and not for TF32 (:func:`adv_wrappers.utils.precision.full_precision`). Ties exclude nothing.
 """
 
 from __future__ import annotations

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
+from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers import Linf, Newest, certify, evaluate, from_module, load_victim
 from adv_wrappers.atari import atari
 from adv_wrappers.certification import certificate
+from adv_wrappers.certification.sandwich import certified_ranges
+from adv_wrappers.certification.state_boxes import certify_all_starts
 from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import draw_seeds
 from tests.certification.walks import STEPS, Walk, every_return, walker
@@ -35,6 +39,45 @@ def test_the_figures_of_an_environment_that_is_followed_whole():
     assert (found.gwc_returns >= found.awc_returns).all() and (found.clean_returns >= found.awc_returns).all()
     assert found.awc == found.lower == np.mean(worst) < found.gwc < found.clean
     assert 0 < found.acr < 1 and found.nodes == found.node_counts.mean() > STEPS and found.least_reward == 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_all_of_a_certificate_is_computed_in_full_precision(fails, monkeypatch):
+    cut, seen, linear_layer = {"max_episode_steps": 12}, [], nn.functional.linear
+    victim = load_victim("zoo:cartpole-dqn")
+
+    def noted(*arguments):
+        cudnn = torch.backends.cudnn
+        seen.append((cudnn.allow_tf32, torch.get_float32_matmul_precision(), torch.is_autocast_enabled("cpu")))
+        return linear_layer(*arguments)
+
+    monkeypatch.setattr(nn.functional, "linear", noted)
+    least = 2.0 if fails else None  # of a step, which CartPole's are below
+    certificates = [
+        lambda: certify(victim, "CartPole-v1", 0.05, 1, max_nodes=20, env_kwargs=cut, least_reward=least),
+        lambda: certify(victim, "CartPole-v1", 0.05, 1, budget_s=0, env_kwargs=cut),
+        lambda: certified_ranges(
+            victim, "CartPole-v1", [0.05], 1, attacks=["pgd"], max_nodes=20, env_kwargs=cut, least_reward=least
+        ),
+        lambda: certify_all_starts(
+            victim, gym.make("CartPole-v1", **cut), 0.05, max_boxes=100, budget_s=-1.0 if fails else None
+        ),
+    ]  # fmt: skip
+    torch.set_float32_matmul_precision("high")
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            for i, compute in enumerate(certificates):
+                if fails and i != 1:
+                    with pytest.raises(ValueRangeError):
+                        compute()
+                else:
+                    compute()
+                assert seen and set(seen) == {(False, "highest", False)}
+                seen.clear()
+                assert torch.backends.cudnn.allow_tf32 and torch.is_autocast_enabled("cpu")
+                assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_the_greedy_worst_case_need_not_be_the_worst():
