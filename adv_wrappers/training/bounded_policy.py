@@ -34,6 +34,8 @@ class BoundedPolicy:
 
     Attributes:
         within: the budget as it was given.
+        budget: that of one frame. ``scale="victim"`` is resolved anew for every minibatch: the unit moves with the
+            normaliser, which knows nothing before the first rollout.
         net: the live network, from observations as the environment gives them.
 
     Raises:
@@ -47,14 +49,14 @@ class BoundedPolicy:
         assert normal is not None
         self.model, self.victim, self.normal, self.within, self.first = model, victim, normal, budget, first
         self.space = box_space(normal.venv.observation_space)
-        self.budget = check_budget(budget.resolve(victim), self.space)
+        self.budget = check_budget(budget, victim, self.space)
         self.low, self.high = (torch.as_tensor(end, dtype=torch.float32) for end in (self.space.low, self.space.high))
         self.count = int(model.action_space.n) if isinstance(model.action_space, spaces.Discrete) else 0
         net: nn.Module = victim.net  # type: ignore[attr-defined]
         layers = layers_of(net)  # once: to look for them takes longer than a small network
         self._pairs = _pairs(self.count)
         self.net = net if layers is None else nn.Sequential(*layers)
-        cube = not isinstance(self.budget.scale, tuple)  # one radius for all pixels
+        cube = not isinstance(self.budget.resolve(victim).scale, tuple)  # one radius for all pixels
         self.image_layers = layers if cube and isinstance(model.policy, ImagePolicy) else None
 
     def observed(self, observations: Tensor) -> Tensor:
@@ -167,8 +169,8 @@ def box_space(space: spaces.Space[object]) -> spaces.Box:
     return space
 
 
-def check_budget(budget: Budget, space: spaces.Box) -> Linf:
-    """The budget of one frame, if it is a box that fits the observations.
+def check_budget(budget: Budget, victim: Victim, space: spaces.Box) -> Linf:
+    """The budget of one frame, if it is a box that fits the observations; ``scale="victim"`` stays open.
 
     Raises:
         BudgetError: for another, and for one below one grey level on integers, with which no attack can do anything.
@@ -176,5 +178,5 @@ def check_budget(budget: Budget, space: spaces.Box) -> Linf:
     frame = frame_budget(budget)
     if not isinstance(frame, Linf):
         raise BudgetError(f"bounds are taken over boxes, Linf or Newest(Linf): {budget!r:.80} is none")
-    frame.check(space.low, space.high, np.issubdtype(space.dtype, np.integer))
+    frame.resolve(victim).check(space.low, space.high, np.issubdtype(space.dtype, np.integer))
     return frame

@@ -27,6 +27,13 @@ Choices where the papers leave one open, or where this differs:
   has kappa 0.8.
 - Training takes boxes in floats, certificates and attacks round inwards. So a budget of 1.5 grey levels is one of 1 to
   these; below one it is refused, as attacks do.
+- ``Linf(eps, scale="victim")`` means the unit of the normaliser at every minibatch, as in SA-PPO's code, whose boxes
+  lie around normalised observations. Before the first rollout that unit is the environment's own, in which eps 0.075 is
+  1.2 standard deviations of the angle of Hopper's torso, and 0.014 of the angular velocity of its foot.
+- SA-PPO's code (github.com/huanzhang12/SA_PPO) adds ``kappa * sum((mean(y) - mean(x))**2 / std**2)``, twice the
+  divergence: its kappa of 0.03 (convex relaxation) and 0.1 (SGLD) on Hopper are a ``weight`` of 0.06 and 0.2 here. Its
+  relaxation goes from CROWN's bounds to interval bounds while eps rises; ``form="interval"`` has the latter alone. Its
+  eps rises over three quarters of 2M steps, and SGLD holds the clean mean constant.
 """
 
 from __future__ import annotations

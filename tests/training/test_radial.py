@@ -32,7 +32,7 @@ from adv_wrappers.training.image_bounds import image_bounds
 from adv_wrappers.training.radial import PAPER, Radial, SARegularizer
 from adv_wrappers.training.robust_algorithms import make_batch, make_robust
 from adv_wrappers.training.sb3_adapter import AgentVecEnv
-from adv_wrappers.training.sb3_agents import live_victim
+from adv_wrappers.training.sb3_agents import live_victim, update_normaliser
 from adv_wrappers.training.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.training.train_agent import train_agent
 
@@ -160,6 +160,17 @@ def test_boxes_are_in_the_units_of_the_environment_and_within_its_space():
     torch.testing.assert_close(half_high - half_low, (high - low) / 2)
     point_low, point_high = policy.boxes(x, 0.0)
     assert torch.equal(point_low, point_high) and torch.equal(point_low, true)
+
+
+def test_a_budget_in_the_victims_unit_follows_the_normaliser():
+    """As a training does: bounds are made before the normaliser has seen anything, and used after it has."""
+    model, policy, _ = bounded(Reach, Linf(0.1, "victim"))
+    normal = model.get_vec_normalize_env()
+    for std in (np.array([0.06, 0.25, 1.5, 5.0]), np.array([2.0, 1.0, 0.5, 0.1])):
+        normal.obs_rms.var = std**2
+        update_normaliser(policy.victim, normal)
+        low, high = policy.boxes(torch.zeros(3, 4), 1.0)  # in the middle of the space, which clips none
+        torch.testing.assert_close((high - low) / 2, torch.as_tensor(0.1 * std, dtype=torch.float32).expand(3, 4))
 
 
 def batch_of(policy, x, clip, seed=0):
