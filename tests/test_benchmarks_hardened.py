@@ -40,8 +40,28 @@ def test_the_page_has_means_over_seeds_where_all_is_there(script):
 
     agents = {"hopper-ppo-s0": rows(100), "hopper-ppo-s1": rows(300), "hopper-sa-s0": rows(50),
               "hopper-sa-s1": rows(70, "apgd")}  # fmt: skip
-    page = script.markdown(
-        {"command": "it", "machine": "here", "agents": {name: {"rows": found} for name, found in agents.items()}}
-    )
+    found = {name: {"rows": rows, "machine": "there" if "sa-s1" in name else "here"} for name, rows in agents.items()}
+    page = script.markdown({"command": "it", "agents": found})
+    assert "on here; hopper-sa-s1 on there." in page
     assert "| PPO, 2 seeds | 200 +- 141 | 201 +- 141 |" in page and "| **100 +- 1** |" in page
     assert page.count("2 seeds |") == 1 and "Walker2d-v5, eps 0.05" in page
+
+
+def test_figures_of_an_earlier_page_stay_for_the_same_weights(script, tmp_path):
+    agents = [script.Agent("hopper", kind, 0, tmp_path) for kind in ("ppo", "sa")]
+    same = script.adv.load_victim(agents[0].ref).fingerprint()
+    rows = {"apgd": {"mean_return": 1.0}}
+    earlier = {
+        "machine": "there",
+        "agents": {
+            "hopper-ppo-s0": {"fingerprint": same, "rows": rows},
+            "hopper-sa-s0": {"fingerprint": "of another training", "rows": rows},
+        },
+    }
+    with script.Store(tmp_path / "rows.db") as store:
+        found = script.figures(store, agents, 50, earlier)
+        assert list(found) == ["hopper-ppo-s0"] and found["hopper-ppo-s0"]["machine"] == "there"
+        plan = script.Plan.of(victims=[agents[0].ref], threats=["noise:eps=0.075,scale=victim"], episodes=1, num_envs=1)
+        script.run(plan, store, 1)
+        found = script.figures(store, agents, 1, earlier)["hopper-ppo-s0"]
+    assert {*found["rows"]} == {"none", "noise", "apgd"} and found["machine"] == script.machine()

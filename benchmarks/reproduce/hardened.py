@@ -6,14 +6,14 @@ trains PPO, ATLA-PPO, PA-ATLA-PPO and PPO with the regulariser of SA-PPO, two of
 ``hardened/`` beside this script; then for each the adversaries that learn to attack it, SA-RL and PA-AD in both of its
 forms, 500k steps each, and its critics for Robust Sarsa; then it runs the plan of all rows into ``FOLDER/rows.db``, and
 writes ``hardened.json`` and ``hardened.md`` from that store. Everything goes on where it stopped. ``--only`` picks
-agents and ``--part`` a part, so that processes can share the trainings; ``--part page`` writes what is there.
+agents and ``--part`` a part, so that processes can share the trainings; ``--part page`` writes what is there. Figures
+of an earlier page stay where the store has none, as long as they are of the same weights.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -76,10 +76,15 @@ class Agent:
         return f"{self.env}-{self.kind}-s{self.seed}"
 
     @property
+    def card(self) -> Path:
+        """Its card: the shipped one, or the one that was trained here."""
+        shipped = SHIPPED / self.name / "card.json"
+        return shipped if shipped.exists() else self.work / "agents" / self.name / "card.json"
+
+    @property
     def ref(self) -> str:
-        """Of its card: the shipped one, or the one that was trained here."""
-        shipped = SHIPPED / self.name
-        return f"card:{shipped if (shipped / 'card.json').exists() else self.work / 'agents' / self.name}"
+        """Of its card."""
+        return f"card:{self.card.parent}"
 
     @property
     def attacks(self) -> Path:
@@ -92,7 +97,7 @@ class Agent:
 
     def train(self) -> None:
         """Train the agent, or go on, unless it is shipped."""
-        if self.ref.startswith(f"card:{SHIPPED}"):
+        if self.card.is_relative_to(SHIPPED):
             return
         env, eps = ENVS[self.env]
         train_agent(
@@ -146,22 +151,27 @@ def trained(folder: Path) -> bool:
     return bool(record) and record[-1]["steps"] >= ATTACK_STEPS
 
 
-def figures(store: Store, agents: list[Agent], episodes: int) -> dict[str, Any]:
-    """By agent, the figures of its rows in the store."""
+def figures(store: Store, agents: list[Agent], episodes: int, earlier: dict[str, Any]) -> dict[str, Any]:
+    """By agent, the figures of its rows in the store, and those of an earlier page that are of the same weights."""
     found: dict[str, Any] = {}
     reports = {report.victim["ref"]: report for report in store.reports() if report.episodes == episodes}
+    keep = ("mean_return", "low", "high", "std", "episodes", "returns")
     for agent in agents:
-        report = reports.get(agent.ref)
-        if report is None:
+        if not agent.card.exists():
             continue
-        names = {text: name for name, text in agent.learned()}
-        budget = f"eps={ENVS[agent.env][1]},scale=victim"
-        names |= {f"{text}{',' if ':' in text else ':'}{budget}": text for text in UNTRAINED} | {"none": "none"}
-        keep = ("mean_return", "low", "high", "std", "episodes", "returns")
-        found[agent.name] = {
-            "fingerprint": report.victim["fingerprint"], "versions": report.versions,
-            "rows": {names[r["threat"]]: {k: r[k] for k in keep} for r in report.threats if r["threat"] in names},
-        }  # fmt: skip
+        known = {"fingerprint": adv.load_victim(agent.ref).fingerprint(), "machine": machine()}
+        before = earlier.get("agents", {}).get(agent.name, {})
+        if before.get("fingerprint") == known["fingerprint"]:
+            known = {"machine": earlier["machine"], **before}
+        report = reports.get(agent.ref)
+        if report is not None:
+            names = {text: name for name, text in agent.learned()}
+            budget = f"eps={ENVS[agent.env][1]},scale=victim"
+            names |= {f"{text}{',' if ':' in text else ':'}{budget}": text for text in UNTRAINED} | {"none": "none"}
+            rows = {names[r["threat"]]: {k: r[k] for k in keep} for r in report.threats if r["threat"] in names}
+            known |= {"versions": report.versions, "machine": machine(), "rows": {**known.get("rows", {}), **rows}}
+        if "rows" in known:
+            found[agent.name] = known
     return found
 
 
@@ -170,12 +180,21 @@ def spread(values: list[float]) -> str:
     return f"{statistics.fmean(values):.0f} +- {statistics.stdev(values):.0f}"
 
 
+def machines(data: dict[str, Any]) -> str:
+    """Where the figures were measured: the machine of most agents, and those that were on another."""
+    groups: dict[str, list[str]] = {}
+    for name, found in data["agents"].items():
+        groups.setdefault(found["machine"], []).append(name)
+    first, *others = sorted(groups, key=lambda one: len(groups[one]), reverse=True)
+    return "; ".join([first, *(f"{', '.join(groups[one])} on {one}" for one in others)])
+
+
 def markdown(data: dict[str, Any]) -> str:
     """The page: a table an environment, one line an agent and one the mean over its seeds."""
     columns = {"none": "natural", **UNTRAINED, **LEARNED}
     parts = [
         "# Hardened agents on Hopper and Walker2d",
-        f"Made by `{data['command']}`\n\non {data['machine']}.",
+        f"Made by `{data['command']}`\n\non {machines(data)}.",
         "Mean returns +- standard deviation over the same 50 episodes of agents that were trained for 1M steps, in the "
         'shape of Table 6 of Sun et al. 2022 (theirs: 2M), under `Linf(eps, scale="victim")`. The lowest mean of a '
         "line is bold. Attacks that learn were trained for 500k steps on each agent, the best of 10 checkpoints by 30 "
@@ -231,10 +250,11 @@ def main() -> None:
         return
     with Store(given.work / "rows.db") as store:
         if "rows" in part:
-            plans = [agent.plan(given.episodes) for agent in chosen if Path(agent.ref.partition(":")[2]).exists()]
+            plans = [agent.plan(given.episodes) for agent in chosen if agent.card.exists()]
             print(run(Plan(tuple(grid for plan in plans for grid in plan.grids)), store, given.workers))
-        data = {"command": command(sys.argv[1:]), "machine": machine()}
-        data["agents"] = figures(store, agents, given.episodes)
+        earlier = load(given.out / "hardened.json")
+        data = {"command": command(["--work", "FOLDER"]), "machine": machine()}
+        data["agents"] = figures(store, agents, given.episodes, earlier)
     save(given.out / "hardened.json", data)
     write(given.out / "hardened.md", markdown(data))
 
