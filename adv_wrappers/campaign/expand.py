@@ -26,7 +26,6 @@ from adv_wrappers.evaluation.resume import row_key
 from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack, json_form
 from adv_wrappers.parsing import split_arguments, split_stack
-from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import Victim, environment_of, load_victim
 
 _UNTIMED = "it is searched for attacks at every step: a grid without timings has it"
@@ -182,7 +181,7 @@ class _GridExpansion:
         made: list[PlanCell] = []
         with closing(prepared):
             asked = grid.num_envs or default_num_envs(victim)
-            width = used_num_envs(asked, grid.episodes, [1, integer("best_of", grid.best_of, 1)])
+            width = used_num_envs(asked, grid.episodes, [1, grid.best_of])
             for threat in [*self.stacks, *self._of_suite(name, victim, environment)]:
                 if isinstance(threat, AttackRecipe):
                     recipe, text, layers = threat, threat.name, [threat.identity]

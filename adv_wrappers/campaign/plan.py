@@ -9,15 +9,18 @@ from __future__ import annotations
 import itertools
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
+from adv_wrappers.evaluation.best_of import MOST_DRAWS
+from adv_wrappers.evaluation.prepared import MOST_ENVS, MOST_EPISODES
 from adv_wrappers.parsing import split_arguments, split_stack
 from adv_wrappers.presets import as_threat, parse_threat
-from adv_wrappers.training.training_folder import MOST_SEED
+from adv_wrappers.training.training_folder import MOST_SEED, MOST_TRAINING_STEPS
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.numbers import integer
 
@@ -80,28 +83,34 @@ class Grid:
             if wrong := [item for item in getattr(self, name) if not isinstance(item, str)]:
                 raise ValueRangeError(f"{name} of a plan are texts, got {wrong[0]!r:.80}")
         object.__setattr__(self, "seeds", tuple(integer("seed of a plan", seed, 0) for seed in self.seeds))
-        for name, least in (("episodes", 1), ("steps", 1), ("best_of", 1)):
-            integer(f"{name} of a plan", getattr(self, name), least)
+        for name, most in (("episodes", MOST_EPISODES), ("steps", MOST_TRAINING_STEPS), ("best_of", MOST_DRAWS)):
+            integer(f"{name} of a plan", getattr(self, name), 1, most)
         integer("training_seed of a plan", self.training_seed, 0, MOST_SEED)
         if self.num_envs is not None:
-            integer("num_envs of a plan", self.num_envs, 1)
+            integer("num_envs of a plan", self.num_envs, 1, MOST_ENVS)
         for name in ("train", "quantize"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueRangeError(f"{name} of a plan is true or false, got {getattr(self, name)!r:.80}")
-        for name in ("measure", "select"):
-            if not isinstance(getattr(self, name), (str, type(None))):
-                raise ValueRangeError(f"{name} of a plan is a text, got {getattr(self, name)!r:.80}")
+        for name, without in (("measure", True), ("select", True), ("by", False), ("device", False)):
+            value = getattr(self, name)
+            if not (isinstance(value, str) or (without and value is None)):
+                raise ValueRangeError(f"{name} of a plan is a text, got {value!r:.80}")
         if not isinstance(self.training, Mapping):
             raise ValueRangeError(f"training of a plan is a table of arguments, got {self.training!r:.80}")
         for given in self.environments:
             environment_parts(given)  # raises for what is none
+        for threat in self.threats:
+            _check_threat(threat)
         for name in ("environments", "threats", "training"):
             _check_json(f"{name} of a plan", getattr(self, name))
         if isinstance(self.suite, list):
             object.__setattr__(self, "suite", tuple(self.suite))
+        names = self.suite if isinstance(self.suite, tuple) else () if self.suite is None else (self.suite,)
+        if wrong := [name for name in names if not isinstance(name, str)]:
+            raise ValueRangeError(f"suite of a plan is a name, or a list of names of attacks, got {wrong[0]!r:.80}")
         for name in _LISTS:
-            texts = [json.dumps(item, sort_keys=True) for item in getattr(self, name)]
-            if double := [text for text in texts if texts.count(text) > 1]:
+            texts = Counter(json.dumps(item, sort_keys=True) for item in getattr(self, name))
+            if double := [text for text, count in texts.items() if count > 1]:
                 raise ValueRangeError(f"{name} of a plan name {double[0]} twice")
 
     def stacks(self) -> Iterator[Threat]:
@@ -134,12 +143,30 @@ def environment_parts(given: object) -> tuple[str, dict[str, JSON] | None, str |
     return given["id"], None if kwargs is None else dict(kwargs), make
 
 
+def _check_threat(given: object) -> None:
+    """Raise :class:`ValueRangeError` unless this is a text, a dictionary, or a list of at least one of these."""
+    parts = given if isinstance(given, (list, tuple)) else [given]
+    if not parts or not all(isinstance(part, (str, Mapping)) for part in parts):
+        raise ValueRangeError(
+            f"a threat of a plan is a text, a dictionary, or a list of these for a stack, got {given!r:.80}"
+        )
+
+
 def _check_json(name: str, value: object) -> None:
     """Raise :class:`ValueRangeError` for what a JSON file cannot hold, NaN and infinity included."""
     try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        same = json.loads(json.dumps(value, allow_nan=False)) == _listed(value)
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueRangeError(f"{name} are values that JSON can hold: {error}, in {value!r:.80}") from error
+    if not same:
+        raise ValueRangeError(f"{name} are values that JSON can hold: names must be texts, in {value!r:.80}")
+
+
+def _listed(value: object) -> object:
+    """A value with lists in place of tuples, as JSON gives it back."""
+    if isinstance(value, Mapping):
+        return {key: _listed(part) for key, part in value.items()}
+    return [_listed(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def _needs_budget(part: str | Mapping[str, JSON]) -> bool:
@@ -217,7 +244,7 @@ class Plan:
         known = {f.name for f in fields(Grid)}
         made = []
         for grid in ({**shared, **grid} for grid in grids):
-            if unknown := sorted({*grid} - known):
+            if unknown := sorted(map(str, {*grid} - known)):
                 raise ValueRangeError(f"a plan has {', '.join(sorted(known))} and grids, not {', '.join(unknown)}")
             if "victims" not in grid:
                 raise ValueRangeError("a plan needs victims, a list of references such as zoo:hopper-ppo")
@@ -235,7 +262,7 @@ class Plan:
         try:
             text = path.read_text(encoding="utf-8")
             data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ValueRangeError(f"cannot read a plan from {path}: {error}") from error
         return Plan.from_dict(data)
 

@@ -36,6 +36,7 @@ from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.dmc import feature_names
 
 MOST_EPISODES = 10**6
+MOST_ENVS = 2**16  # side by side: each is a simulator in memory
 PERTURBED = " (on an environment already perturbed by "  # in the name of the run without a threat
 Distances = Sequence[str | Distance] | str | Distance | None
 
@@ -86,7 +87,7 @@ class PreparedEvaluation:
     ) -> None:  # fmt: skip
         self.victim, self.by = victim, by
         self.episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
-        self._asked = default_num_envs(victim) if num_envs is None else integer("num_envs", num_envs, 1)
+        self._asked = default_num_envs(victim) if num_envs is None else integer("num_envs", num_envs, 1, MOST_ENVS)
         self.seeds = draw_seeds(seed, self.episodes)
         self.stacks = with_unique_names(stacks)
         self.counts = draws_of(best_of, self.stacks)

@@ -24,6 +24,7 @@ from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims.victim import Victim
 
 MOST_SEED = 2**32 - 2**16
+MOST_TRAINING_STEPS = 10**12
 SHOWN = 4  # differences that an error names
 # classes that have moved keep the name that folders of trainings in progress hold
 _NAMES_IN_FOLDERS = {"adv_wrappers.training.director_networks.Frames": "adv_wrappers.training.networks.Frames"}

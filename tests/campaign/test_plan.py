@@ -56,6 +56,9 @@ def test_budgets_and_timings_are_given_to_threats_that_have_none():
         list(Grid((VICTIM,), threats=("noise",)).stacks())
 
 
+NO_THREATS = [3, 1.5, None, True, [], [3], [None], ["noise", None], [["noise"]], [[["noise"]]]]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -73,7 +76,16 @@ def test_budgets_and_timings_are_given_to_threats_that_have_none():
         ({"training_seed": 2**32}, "training_seed of a plan"),
         ({"training": {"lr": float("inf")}}, "training of a plan are values that JSON can hold"),
         ({"environments": [{"id": "A", "kwargs": {"x": np.ones(2)}}]}, "environments of a plan are values that JSON"),
-        ({"threats": [threat("noise", eps=0.1)]}, "threats of a plan are values that JSON can hold"),
+        ({"threats": [threat("noise", eps=0.1)]}, "a threat of a plan is a text, a dictionary"),
+        *(({"threats": [part]}, "a threat of a plan is a text, a dictionary, or a list") for part in NO_THREATS),
+        ({"threats": [{3: "noise"}]}, "threats of a plan are values that JSON can hold: names must be texts"),
+        ({"num_envs": 10**30}, "num_envs of a plan must be an integer from 1 to 65536"),
+        ({"best_of": 10**30}, "best_of of a plan must be an integer from 1 to 1000000"),
+        ({"episodes": 10**30}, "episodes of a plan must be an integer from 1 to 1000000"),
+        ({"steps": 10**30}, "steps of a plan must be an integer from 1 to"),
+        ({"suite": 3}, "suite of a plan is a name, or a list"), ({"suite": [["pgd"]]}, "suite of a plan is a name"),
+        ({"by": 3}, "by of a plan is a text"), ({"device": None}, "device of a plan is a text"),
+        ({3: 4}, "a plan has .* not 3"), ({"training": {3: 4}}, "training of a plan are values"),
     ],
 )  # fmt: skip
 def test_what_is_refused(change, message):
@@ -99,8 +111,16 @@ def test_toml_has_names_of_all_kinds_and_no_null(tmp_path):
 
 
 def test_files_that_hold_no_plan(tmp_path):
-    for name, text in (("a.toml", "victims = ["), ("b.json", "{"), ("c.json", "[]"), ("d.json", "{}")):
-        (tmp_path / name).write_text(text)
+    deep = '{"threats": ' + "[" * 100_000
+    for name, text in (
+        ("a.toml", "victims = ["),
+        ("b.json", "{"),
+        ("c.json", "[]"),
+        ("d.json", "{}"),
+        ("e.json", deep),
+        ("f.json", "\ud800"),
+    ):
+        (tmp_path / name).write_bytes(text.encode("utf-8", "surrogatepass"))
         with pytest.raises(ValueRangeError, match="plan"):
             Plan.load(tmp_path / name)
     with pytest.raises(ValueRangeError, match="cannot read a plan"):
