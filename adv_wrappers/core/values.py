@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
 from adv_wrappers.errors import ThreatError, VictimError
 
 Loader = Callable[[str], Any]
@@ -84,15 +86,20 @@ def decode(data: Any, victims: Mapping[str, Any] | None = None) -> Any:
         victims: victims by reference or by hash, for those that no reference can load.
 
     Raises:
-        ThreatError: for an unknown ``type`` or arguments that the type does not take.
+        ThreatError: for an unknown ``type``, arguments that the type does not take, and values that JSON cannot hold,
+            such as arrays.
         VictimError: for a victim that cannot be found, or whose weights are no longer those of the dictionary.
     """
     if isinstance(data, (list, tuple)):
         return tuple(decode(v, victims) for v in data)
+    if isinstance(data, np.generic):
+        data = data.item()
     if not isinstance(data, Mapping):
-        return data
+        if data is None or isinstance(data, (bool, int, float, str, Value)) or hasattr(data, "fingerprint"):
+            return data
+        raise ThreatError(f"a dictionary holds values that JSON can hold, got {type(data).__name__} {data!r:.80}")
     if "victim" in data and "type" not in data:
-        return _victim(data, victims or {})
+        return _victim({key: decode(value, victims) for key, value in data.items()}, victims or {})
     name = str(data.get("type"))
     if name not in Value.kinds and _finder:
         _finder[0]()

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 
@@ -89,3 +90,18 @@ def test_changed_weights_and_missing_victims_raise(loader):
     nameless = Sample(1, c=chooser(linear(randn(3, 4)))).to_dict()
     with pytest.raises(VictimError, match="no victim"):
         decode(nameless)
+
+
+@pytest.mark.parametrize(
+    "value", [np.zeros(2), torch.zeros(2), b"x", {1}, 1j, range(2), [np.zeros(2)], {"victim": np.zeros(2)}], ids=type
+)
+def test_values_that_json_cannot_hold(value):
+    for field in ("on", "how", "within", "at"):
+        threat = {"type": "threat", "on": "observation", "how": {"type": "noise"}, "within": {"type": "linf", "eps": 1}}
+        with pytest.raises(ThreatError, match="values that JSON can hold"):
+            decode({**threat, field: value})
+
+
+def test_numbers_of_numpy_are_numbers():
+    for number in (np.float32(0.5), np.float64(0.5)):
+        assert decode({"type": "linf", "eps": number}) == Linf(0.5)
