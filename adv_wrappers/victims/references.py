@@ -30,7 +30,9 @@ def zoo_names() -> tuple[str, ...]:
 def device_of(device: torch.device | str) -> torch.device:
     """The device that a text names, after trying it; :class:`VictimError` if this machine has none of it."""
     try:
-        return torch.zeros((), device=device).device
+        made = torch.zeros((), device=device)
+        made.cpu()  # "meta" has shapes and no numbers
+        return made.device
     except (RuntimeError, TypeError, AssertionError) as error:  # torch's ways of not having a device
         raise VictimError(f"no such device {device!r}: {error}") from error
 

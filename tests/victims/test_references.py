@@ -75,3 +75,8 @@ def test_every_shipped_agent_loads():
         victim = load_victim(f"zoo:{name}")
         x = torch.zeros(2, *victim.observation_space.shape)
         assert torch.isfinite(victim.params(x, victim.initial_state(2))).all()
+
+
+def test_a_device_without_numbers_is_none():
+    with pytest.raises(VictimError, match="no such device 'meta'"):
+        load_victim("zoo:cartpole-dqn", device="meta")
