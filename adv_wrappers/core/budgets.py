@@ -64,6 +64,11 @@ class Budget(Value):
         """Whether an element's part of every function depends on that element alone, and not on where it stands."""
         return False
 
+    @property
+    def is_zero(self) -> bool:
+        """Whether the true value is all that it allows: under it every attack is the identity."""
+        return False
+
     def resolve(self, victim: VictimLike | None) -> Budget:
         """This budget with what it borrows from the victim (its unit) filled in."""
         return self
@@ -187,6 +192,10 @@ class L2(Budget):
     def __post_init__(self) -> None:
         object.__setattr__(self, "eps", _size("eps", self.eps))
 
+    @property
+    def is_zero(self) -> bool:
+        return self.eps == 0
+
     def check(self, low: Array, high: Array, grid: bool) -> None:
         if grid and 0 < self.eps < 1:
             raise below_one_level(self.eps)
@@ -281,6 +290,11 @@ class Linf(Budget):
         if bool((scale == scale[0]).all()):  # one number for all: images would carry tens of thousands
             return replace(self, scale=float(scale[0]))
         return replace(self, scale=tuple(scale.tolist()))
+
+    @property
+    def is_zero(self) -> bool:
+        scale = self.scale if isinstance(self.scale, tuple) else (self.scale,)
+        return self.eps == 0 or all(unit == 0 for unit in scale)
 
     def check(self, low: Array, high: Array, grid: bool) -> None:
         if self.scale == "victim":

@@ -52,6 +52,10 @@ class Newest(Budget):
         """As the budget of a frame is."""
         return self.within.bounded
 
+    @property
+    def is_zero(self) -> bool:
+        return self.within.is_zero
+
     def resolve(self, victim: VictimLike | None) -> Newest:
         inner = self.within.resolve(victim)
         return self if inner is self.within else replace(self, within=inner)

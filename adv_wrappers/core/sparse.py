@@ -28,6 +28,10 @@ class FewFeatures(Budget):
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", integer("k", self.k, 0, 2**63 - 1, floats=True, error=BudgetError))
 
+    @property
+    def is_zero(self) -> bool:
+        return self.k == 0 or self.within.is_zero
+
     def check(self, low: Array, high: Array, grid: bool) -> None:
         self.within.check(low, high, grid)
 

@@ -98,10 +98,16 @@ def needed_budget(who: str, eps: float | None, scale: Scale, within: Budget | No
 
     Raises:
         ThreatError: for both or neither of them; ``who`` needs one.
+        BudgetError: for what is no budget, and for one that allows nothing: long work would come to nothing.
     """
     if (eps is None) == (within is None):
         raise ThreatError(f"{who} needs a budget: eps=, or within=")
-    return Linf(eps, scale) if within is None else within  # type: ignore[arg-type]  # Linf says what eps must be
+    budget = Linf(eps, scale) if within is None else within  # type: ignore[arg-type]  # Linf says what eps must be
+    if not isinstance(budget, Budget):
+        raise BudgetError(f"within must be a budget such as Linf(0.1), got {budget!r:.80}")
+    if budget.is_zero:
+        raise BudgetError(f"{who} needs a budget that allows a change, and under {budget!r:.200} nothing can change")
+    return budget
 
 
 def replace_victims(value: Any, before: VictimLike | None, after: VictimLike | None) -> Any:

@@ -22,7 +22,7 @@ from rich.table import Table
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import MakeEnv, spaces_of
 from adv_wrappers.evaluation.evaluate import evaluate
@@ -257,6 +257,7 @@ def scan_critics(
     settings = [*settings]
     check_settings(settings, training)
     episodes, seed = integer("episodes", episodes, 1), integer("seed", seed, 0)
+    within = needed_budget("a comparison of critics", None, None, within)
     how = RobustSarsa(critic=lambda obs, act: act, steps=integer("attack_steps", attack_steps, 1))
     attack, victim = ThreatModel("observation", how, within), load_victim(victim)
     attack = attack.against(victim)

@@ -10,8 +10,9 @@ from gymnasium import spaces
 
 from adv_wrappers import ActionFlip, ActionNoise, MaxDiff, MinBest, Noise
 from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.sparse import L0
-from adv_wrappers.core.threat import ThreatModel, victims_in
+from adv_wrappers.core.newest import Newest
+from adv_wrappers.core.sparse import L0, Sparse
+from adv_wrappers.core.threat import ThreatModel, needed_budget, victims_in
 from adv_wrappers.errors import BudgetError, ThreatError, VictimError
 from adv_wrappers.timing import And, Bernoulli, Strategic
 from tests.core.helpers import box, chooser, linear, randn
@@ -105,3 +106,32 @@ def test_accepted():
     assert ThreatModel("action", ActionNoise()).check(box(4), DISCRETE).discrete
     assert ThreatModel("action", ActionNoise(), L0(1)).check(box(4), spaces.MultiDiscrete([2, 2])).shape == (2,)
     assert ThreatModel("action", ActionFlip()).check(box(4), spaces.Box(-np.inf, np.inf, (2,))).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    "within",
+    [
+        Linf(0),
+        Linf(1, 0),
+        Linf(1, (0, 0)),
+        L2(0),
+        L0(0),
+        Sparse(0, Linf(1)),
+        Sparse(1, Linf(1, 0)),
+        Newest(Linf(1, 0)),
+        3,
+        "eps=1",
+    ],
+    ids=repr,
+)
+def test_long_work_needs_a_budget_that_allows_a_change(within):
+    with pytest.raises(BudgetError, match=r"nothing can change|within must be a budget"):
+        needed_budget("it", None, None, within)
+
+
+def test_budgets_that_allow_a_change():
+    for within in (Linf(1e-9), Linf(1, (0, 1)), Linf(1, "victim"), L2(1), L0(1), Valid(), Newest(Valid())):
+        assert needed_budget("it", None, None, within) == within
+    assert needed_budget("it", 0.1, 2.0, None) == Linf(0.1, 2.0)
+    with pytest.raises(BudgetError, match=r"it needs a budget that allows a change.*scale=0.0"):
+        needed_budget("it", 0.1, 0, None)
