@@ -85,6 +85,10 @@ class WorstAction(Perturbation):
         if by_critic and not self.victim.discrete and not self.victim.differentiable:
             raise VictimError("worst-action follows a critic's gradient, this victim has none: use by='policy'")
 
+    @property
+    def network_passes(self) -> int:
+        return self.steps
+
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)
         if field.discrete and field.shape != ():

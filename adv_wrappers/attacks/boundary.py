@@ -62,6 +62,10 @@ class HopSkipJump(Perturbation):
         need_discrete(self.name, self.victim, "use square")
         check_integer("queries", self.queries, 3 + _BISECTIONS + _LEAST_PROBES + _HALVINGS, MOST_QUERIES)
 
+    @property
+    def network_passes(self) -> int:
+        return self.queries
+
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         tries, rounds = plan(self.queries)
         search = BoundarySearch(self.victim, context)

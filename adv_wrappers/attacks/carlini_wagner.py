@@ -85,6 +85,10 @@ class CarliniWagner(Perturbation):
         if isinstance(self.target, int) and actions is not None and not 0 <= self.target < actions:
             raise ValueRangeError(f"target must be an action from 0 to {actions - 1}, got {self.target}")
 
+    @property
+    def network_passes(self) -> int:
+        return self.steps * self.searches
+
     def objective(self, x: Tensor, bound: BoundVictim) -> Margin:
         """What is maximised: the lead of the wanted action, a loss on parameters ``[B, K] -> [B]``."""
         params = bound.params(x)

@@ -73,6 +73,10 @@ class GradientAttack(Perturbation):
         if self.schedule not in ("constant", "linear"):
             raise ValueRangeError(f"schedule must be 'constant' or 'linear', got {self.schedule!r}")
 
+    @property
+    def network_passes(self) -> int:
+        return self.steps * self.restarts
+
     def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
         """The loss on parameters, ``[B, K] -> [B]``, that is maximised; ``bound`` is the victim at this step."""
         return self.objective_of(bound.params(x))

@@ -116,6 +116,10 @@ class Planned(Perturbation):
             self._check_victim()
 
     @property
+    def network_passes(self) -> int:
+        return self.steps * (self.samples + self.restarts * self.iterations) // self.every
+
+    @property
     def in_simulator(self) -> bool:
         """Whether plans are made in the environment itself."""
         return isinstance(self.dynamics, str) and self.dynamics == SIMULATOR

@@ -66,6 +66,11 @@ class MultiTargeted(GradientAttack):
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError("multi-targeted by='q' needs Q-values, and this victim has none: use by='margin'")
 
+    @property
+    def network_passes(self) -> int:
+        others = self.targets if self.victim is None else int(self.victim.action_space.n) - 1
+        return self.steps * self.restarts * min(self.targets, others)
+
     def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
         if self.by != "q":
             return Margin(bound.params(x).argmax(-1))

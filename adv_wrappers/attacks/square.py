@@ -67,6 +67,10 @@ class Square(Perturbation):
         if self.share is not None:
             check_number("share", self.share, 0, 1, above=True)
 
+    @property
+    def network_passes(self) -> int:
+        return self.queries
+
     def score(self, x: Tensor, bound: BoundVictim) -> Loss:
         """What is maximised, a loss on parameters ``[B, K] -> [B]``; ``bound`` is the victim at this step."""
         params = bound.params(x)

@@ -21,6 +21,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import MakeFunction
+from adv_wrappers.evaluation.long_attacks import warn_of_long_attacks
 from adv_wrappers.evaluation.prepared import PreparedEvaluation, default_num_envs, used_num_envs
 from adv_wrappers.evaluation.resume import row_key
 from adv_wrappers.evaluation.rollout import draw_seeds
@@ -121,6 +122,9 @@ def expand(plan: Plan, victims: Mapping[str, Victim] | None = None) -> Expansion
         ValueRangeError: for two cells of one key.
         ThreatError: where no cell with a threat applies.
 
+    Warns:
+        UserWarning: of attacks that take long, as :func:`adv_wrappers.evaluate` does.
+
     >>> from adv_wrappers.campaign import Plan, expand
     >>> plan = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise", "pgd"], budgets=["eps=0.1"], seeds=[0, 1])
     >>> [str(cell) for cell in expand(plan).cells][:2]
@@ -189,6 +193,7 @@ class _GridExpansion:
                     try:
                         stack = prepared.stacks[0] if threat is None else as_threat_stack(threat, victim)
                         prepared.player.prepare([stack], grid.quantize)
+                        warn_of_long_attacks([stack], victim, width)
                     except (SpaceError, VictimError) as error:
                         self.left_out[f"{name} on {environment_text(env, kwargs, make)}, {threat}"] = str(error)
                         continue

@@ -17,6 +17,7 @@ from adv_wrappers.core.values import Value
 from adv_wrappers.errors import BudgetError, ThreatError
 
 On = Literal["observation", "action"]
+MOST_PASSES = 10**7  # of a network for one observation: minutes, for the smallest ones
 Variants = Mapping[str, tuple[Mapping[str, object], str]]
 
 
@@ -69,6 +70,11 @@ class Perturbation(Value):
                 f"{self.name} searches its budget, but {within.name} is unbounded on a space whose bounds are not "
                 f"finite: give it Linf(eps) or L2(eps)"
             )
+
+    @property
+    def network_passes(self) -> int:
+        """About how often the victim's network, or a model, is computed at every observation that is attacked."""
+        return 1
 
     def label(self, within: Budget) -> str:
         """How tables and ``info`` call this perturbation under a budget."""

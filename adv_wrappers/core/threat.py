@@ -14,11 +14,11 @@ from torch import Tensor
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import How, On, Perturbation, When, check_how, check_when
+from adv_wrappers.core.perturbation import MOST_PASSES, How, On, Perturbation, When, check_how, check_when
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import JSON, Space, VictimLike
 from adv_wrappers.core.values import Value, decode
-from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, VictimError
+from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 
 
 def _shapes(space: Space) -> object:
@@ -139,6 +139,7 @@ class ThreatModel(Value):
         ThreatError: for parts that do not belong together.
         SpaceError: for an ``at`` that names no keys.
         BudgetError: where no budget is given and the perturbation has none.
+        ValueRangeError: for an attack that would never end.
     """
 
     name: ClassVar[str] = "threat"
@@ -154,6 +155,11 @@ class ThreatModel(Value):
         check_how(self.how)
         if isinstance(self.how, Perturbation) and self.how.on != self.on:
             raise ThreatError(f"{self.how.name} perturbs the {self.how.on}, not the {self.on}")
+        if isinstance(self.how, Perturbation) and (passes := self.how.network_passes) > MOST_PASSES:
+            raise ValueRangeError(
+                f"{self.how.name} would compute its network {passes:,} times for one observation, at most "
+                f"{MOST_PASSES:,} are allowed: fewer steps, restarts or queries"
+            )
         if self.within is None:
             default = getattr(self.how, "within", None)
             if default is None:

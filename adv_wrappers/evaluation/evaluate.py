@@ -13,6 +13,7 @@ import torch
 from adv_wrappers.errors import OutputError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.best_of import BestOf
 from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.long_attacks import warn_of_long_attacks
 from adv_wrappers.evaluation.losses import Measure
 from adv_wrappers.evaluation.pool import play_runs
 from adv_wrappers.evaluation.prepared import Distances, PreparedEvaluation
@@ -101,6 +102,10 @@ def evaluate(
         :class:`OutputError`, before any episode is played, for a folder that cannot be written to or that another
         process holds; and at the end, with the report as its ``report``, where the last one could not be written.
 
+    Warns:
+        UserWarning: before any episode is played, of an attack that computes a network thousands of times for every
+            observation, with the time that this takes.
+
     >>> from adv_wrappers import evaluate
     >>> report = evaluate("zoo:cartpole-dqn", "CartPole-v1", ["max-diff:eps=0.1"], episodes=2)
     >>> [row["threat"] for row in report.threats]
@@ -145,6 +150,7 @@ def evaluate(
         if 0 in rows:
             report()  # the rows that were taken over, in the order of this call
         missing = [i for i in range(len(stacks)) if i not in rows]
+        warn_of_long_attacks([stacks[i] for i in missing], victim, prepared.player.venv.num_envs)
         for i in [*range(len(stacks))] if workers == 1 or not missing else []:
             move(i, 0)
             if i in missing:

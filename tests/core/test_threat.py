@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from adv_wrappers import ActionFlip, ActionNoise, MaxDiff, MinBest, Noise
+from adv_wrappers import ActionFlip, ActionNoise, MaxDiff, MinBest, MultiTargeted, Noise
+from adv_wrappers.attacks.model_based import ModelBased
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, needed_budget, victims_in
-from adv_wrappers.errors import BudgetError, ThreatError, VictimError
+from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.presets import parse_threat
 from adv_wrappers.timing import And, Bernoulli, Strategic
 from tests.core.helpers import box, chooser, linear, randn
 
@@ -135,3 +137,31 @@ def test_budgets_that_allow_a_change():
     assert needed_budget("it", 0.1, 2.0, None) == Linf(0.1, 2.0)
     with pytest.raises(BudgetError, match=r"it needs a budget that allows a change.*scale=0.0"):
         needed_budget("it", 0.1, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("noise:eps=1", 1),
+        ("pgd:eps=1", 30),
+        ("min-played-q:eps=1", 360),
+        ("carlini-wagner", 250),
+        ("square:eps=1", 500),
+        ("hop-skip-jump:eps=1", 500),
+        ("apgd:eps=1", 100),
+        ("worst-action", 10),
+    ],
+)
+def test_passes_through_the_network(text, passes):
+    assert parse_threat(text).how.network_passes == passes
+    model = ModelBased(dynamics="simulator", target="reward", steps=3, samples=5, iterations=2, restarts=4)
+    assert model.network_passes == 3 * (5 + 2 * 4)
+
+
+def test_attacks_that_would_never_end_are_refused():
+    with pytest.raises(ValueRangeError, match=r"min-played-q would compute its network .* times for one observation"):
+        parse_threat("min-played-q:eps=1,restarts=1_000_000")
+    within = MultiTargeted(victim(), steps=10**4, restarts=500)  # toward two other actions
+    assert within.network_passes == 10**7 and ThreatModel("observation", within, Linf(1)).how == within
+    with pytest.raises(ValueRangeError, match="at most 10,000,000 are allowed: fewer steps, restarts or queries"):
+        ThreatModel("observation", MultiTargeted(victim(), steps=10**4, restarts=501), Linf(1))

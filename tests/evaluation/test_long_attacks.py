@@ -1,0 +1,59 @@
+"""Attacks that take long are said before they are played."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+import adv_wrappers as adv
+from adv_wrappers.campaign import Plan, expand
+from adv_wrappers.evaluation.long_attacks import LONG, warn_of_long_attacks
+from adv_wrappers.evaluation.threat_stacks import as_threat_stack
+from tests.rigs import RIGS
+
+LENGTHY = "min-played-q:restarts=1_000,eps=0.1"
+SAID = r"restarts=1_000,eps=0.1 computes a network 5,000 times at every step .* about [\d.e-]+ s on this machine"
+
+
+@pytest.fixture(scope="module")
+def victim():
+    return adv.load_victim("zoo:cartpole-dqn")
+
+
+def test_evaluations_warn_before_they_play(victim):
+    def progress(*_: object) -> None:
+        raise AssertionError("it was played before it was said")
+
+    with pytest.raises(UserWarning, match=SAID), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        adv.evaluate(victim, "CartPole-v1", ["noise:eps=0.1", LENGTHY], episodes=1, progress=progress)
+
+
+def test_plans_warn_when_they_are_expanded():
+    with pytest.warns(UserWarning, match=SAID):
+        expand(Plan.of(victims=["zoo:cartpole-dqn"], threats=[LENGTHY], episodes=1))
+
+
+def test_layers_of_a_stack_add_up(victim):
+    half = f"max-diff:eps=0.1,steps={LONG // 2}"
+    warn_of_long_attacks([as_threat_stack(half, victim), as_threat_stack([half, half], victim)], victim, 1)
+    with pytest.warns(UserWarning, match=f"computes a network {LONG + 1:,} times"):
+        warn_of_long_attacks([as_threat_stack([half, half, "noise:eps=0.1"], victim)], victim, 1)
+
+
+def test_presets_are_not_long():
+    """The presets as they are, under every victim: nobody is warned of what is offered."""
+    for name, preset in adv.presets.items():
+        budget = {"eps": 1} if preset.on == "observation" else {"norm": "valid"}
+        for rig in ("q", "image"):
+            try:
+                made = adv.threat(name, RIGS[rig].victim(), **budget)
+            except adv.AdvWrappersError:  # needs another victim, or a folder
+                continue
+            assert made.how.network_passes <= LONG
+
+
+def test_functions_have_no_known_cost(victim):
+    stack = as_threat_stack(adv.ThreatModel("observation", lambda x, context: x, adv.Linf(0.1)), victim)
+    warn_of_long_attacks([stack], victim, 1)
