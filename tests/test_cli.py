@@ -7,6 +7,7 @@ import json
 import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import gymnasium as gym
@@ -383,6 +384,13 @@ def test_stats_of_a_victim(tmp_path: Path) -> None:
     words += ["--episodes", "2", "--num-envs", "2"]
     done = CliRunner().invoke(main, ["evaluate", *words, "--threat", "noise:eps=0.1,scale=victim"])
     assert done.exit_code == 0, done.output
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")  # as warnings are shown, and not the errors that they are in tests
+        done = CliRunner().invoke(main, ["evaluate", *words[:3], "--episodes", "1"])
+    assert done.exit_code == 0 and done.stderr.count("VecNormalize") == 1, done.output
+    (warning,) = done.stderr.splitlines()
+    assert warning.startswith("warning: ") and "model_vecnormalize.pkl" in warning
+    assert "Give --stats FILE, or sb3:FILE.zip?stats=none where it did not" in warning
     done = CliRunner().invoke(main, ["evaluate", *words[:-5], "nowhere.pkl"])
     assert done.exit_code == 2 and "nowhere.pkl" in done.output
     given = ["--eps", "0.1", "--scale", "victim", "--kind", "sa-rl", "--steps", "32", "--checks", "1"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ from rich.table import Table
 
 from adv_wrappers import __version__
 from adv_wrappers.cli.interruption import Interrupted
-from adv_wrappers.cli.messages import in_own_words
+from adv_wrappers.cli.messages import in_own_words, option_names, translate
 from adv_wrappers.errors import AdvWrappersError, OutputError
 
 _WIDTH = 150  # columns where no terminal has a width
@@ -38,7 +39,8 @@ class _CommandGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         words = [*ctx.args]
         try:
-            return super().invoke(ctx)
+            with _warnings_in_own_words(self, ctx):
+                return super().invoke(ctx)
         except AdvWrappersError as error:
             name = ctx.invoked_subcommand or ""
             raise _OneLineError(in_own_words(error, self.commands[name], name, words)) from error
@@ -49,6 +51,26 @@ class _CommandGroup(click.Group):
             raise _OneLineError(f"cannot read or write{where}: {(error.strerror or str(error)).lower()}") from error
         except KeyboardInterrupt:  # where nothing has begun that could be kept, or everything is
             raise Interrupted("by the user") from None
+
+
+@contextlib.contextmanager
+def _warnings_in_own_words(group: click.Group, ctx: click.Context) -> Iterator[None]:
+    """Print warnings as a command says them, each once: one line, not the line of Python that gave them."""
+    said = set[str]()
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        command = group.commands.get(ctx.invoked_subcommand or "")
+        known = {} if command is None else option_names(command)
+        text = translate(" ".join(str(message).split()), known)
+        if text not in said:
+            said.add(text)
+            click.echo(f"warning: {text}", err=True)
+
+    before, warnings.showwarning = warnings.showwarning, show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 def make_console(stderr: bool = False) -> Console:

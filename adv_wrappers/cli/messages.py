@@ -99,7 +99,7 @@ def translate(message: str, known: dict[str, str], kept: frozenset[str] = frozen
     known = {name: option for name, option in known.items() if name not in kept}
     for name, option in known.items():
         alone = rf"|(?<![\w.:/'\"=-]){name}(?![\w.:/'\"=(-])" if "_" in name else rf"|^{name}(?=, the | must | goes )"
-        assigned = rf"(?<![\w.:,(;/'\"-]){name}=(?P<value>{_VALUE})?"
+        assigned = rf"(?<![\w.?:,(;/'\"-]){name}=(?P<value>{_VALUE})?"
         message = re.sub(rf"{_CALL}|{assigned}{alone}", partial(_said, option), message)
     return message
 
