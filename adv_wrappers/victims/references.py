@@ -73,8 +73,8 @@ def load_victim(
         dtype: float32 or float64; SB3 agents are float32.
         stats: statistics of the ``VecNormalize`` that an SB3 agent was trained behind: a file that
             ``VecNormalize.save`` wrote, or ``.npz`` or ``.json`` with ``mean``, ``var`` or ``std``, ``clip`` and
-            ``epsilon``. None takes those of the reference, else the file that SB3's callbacks or rl-zoo3 left beside
-            the zip; False takes none.
+            ``epsilon``. None takes those of the reference, else the file that SB3's callbacks, rl-zoo3 or a tutorial
+            left beside the zip; False takes none.
         max_bytes: how long files may be, and how much they may unpack to; None is 256 MiB, and for what is compressed
             at most 200 times its size.
 

@@ -117,8 +117,8 @@ def load_sb3(
 
     Args:
         vec_normalize: the ``VecNormalize`` that the agent was trained with, or a file as ``stats``.
-        stats: the file of its statistics; None looks beside the zip, where SB3's callbacks and rl-zoo3 write it, and
-            False takes none.
+        stats: the file of its statistics; None looks beside the zip, where SB3's callbacks, rl-zoo3 and tutorials
+            write it (``NAME_vecnormalize.pkl``, ``vecnormalize.pkl``, ...), and False takes none.
 
     Raises:
         CardError: for a file that is missing, damaged, too large, or holds weights of another network.
@@ -135,7 +135,7 @@ def load_sb3(
         stats = statistics_beside(path)
     normalizer = _normalizer(vec_normalize, stats, trust, max_bytes)
     if normalizer is None and contents.normalised:
-        _warn_of_missing(str(path), 4)
+        _warn_of_missing(str(path), 4, f" (looked for {path.stem}_vecnormalize.pkl, vecnormalize.pkl and the like)")
     if trust:
         name = contents.algorithm
         kind = getattr(_sb3("sb3_contrib" if name in ("QRDQN", "RecurrentPPO") else "stable_baselines3"), name)
@@ -156,10 +156,11 @@ def _normalizer(given: Any, stats: Stats, trust: bool = False, max_bytes: int | 
     return stats if given is None else given
 
 
-def _warn_of_missing(what: str, level: int) -> None:
+def _warn_of_missing(what: str, level: int, looked: str = "") -> None:
     warnings.warn(
-        f"{what} was trained behind a VecNormalize, and its statistics are not there: if it normalised observations, "
-        "the victim plays on other observations than it learned from. Give stats=FILE, or stats=False where it did not",
+        f"{what} was trained behind a VecNormalize, and its statistics are not there{looked}: if it normalised "
+        "observations, the victim plays on other observations than it learned from. Give stats=FILE, or stats=False "
+        "where it did not",
         UserWarning,
         stacklevel=level,
     )

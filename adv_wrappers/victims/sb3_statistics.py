@@ -24,6 +24,7 @@ _MODULES = ("stable_baselines3", "gymnasium", "gym", "numpy", "collections", "co
 _BUILTINS = ("object", "set", "frozenset", "bytes")
 _NORMALIZER = ("stable_baselines3.common.vec_env.vec_normalize", "VecNormalize")
 _OPERATIONS, _CLASSES = 100_000, 1000  # of a pickle; that of a normaliser has a few hundred and a dozen
+_FILES = ("vecnormalize", "vec_normalize", "vecnorm", "vec_norm")  # what files of statistics are called
 _ARRAYS = ("mean", "var", "std", "clip", "epsilon")
 
 
@@ -87,17 +88,22 @@ def _by_running(data: bytes, path: Path) -> Any:
 
 
 def statistics_beside(path: Path) -> Path | None:
-    """The file that SB3's callbacks, rl-zoo3 and its uploads to a hub write beside a model's zip; None without one."""
+    """The file that SB3's callbacks, rl-zoo3 and tutorials write beside a model's zip; None without one.
+
+    Names that hold the model's own come first: a folder may hold several models.
+    """
     folder, stem = path.parent, path.stem
     prefix, _, steps = stem.removesuffix("_steps").rpartition("_")
+    names = dict.fromkeys([stem, stem.removesuffix("_model")])  # best_model.zip and best_vecnormalize.pkl
     places = [
         folder / f"{prefix}_vecnormalize_{steps}_steps.pkl",
+        *(folder / f"{name}_{word}.pkl" for name in names for word in _FILES),
+        *(folder / f"{word}_{name}.pkl" for name in names for word in _FILES),
         folder / stem / "vecnormalize.pkl",  # rl-zoo3: ENV_1/ENV.zip and ENV_1/ENV/vecnormalize.pkl
         folder / folder.resolve().name.rpartition("_")[0] / "vecnormalize.pkl",  # ENV_1/best_model.zip
-        folder / "vecnormalize.pkl",
-        folder / "vec_normalize.pkl",
+        *(folder / f"{word}.pkl" for word in _FILES),
     ]
-    return next((place for place in places if place.exists()), None)
+    return next((place for place in places if place.is_file()), None)
 
 
 class _Inert:

@@ -106,6 +106,12 @@ def test_without_statistics_there_is_a_warning(trained):
         ("Pendulum-v1.zip", "vec_normalize.pkl"),
         ("best_model.zip", "vecnormalize.pkl"),
         ("rl_model_5000_steps.zip", "rl_model_vecnormalize_5000_steps.pkl"),
+        ("acrobot.zip", "acrobot_vecnormalize.pkl"),
+        ("acrobot.zip", "acrobot_vec_normalize.pkl"),
+        ("ppo_acrobot.zip", "ppo_acrobot_vecnorm.pkl"),
+        ("best_model.zip", "best_vec_norm.pkl"),
+        ("acrobot.zip", "vecnormalize_acrobot.pkl"),
+        ("acrobot.zip", "vec_norm.pkl"),
     ],
 )
 def test_statistics_beside_the_zip(trained, at_home, unpickled, zipped, stats):
@@ -137,6 +143,19 @@ def test_npz_and_json(trained, tmp_path):
     for name in ("a.npz", "b.npz", "c.json"):
         victim = load_sb3(folder / "model.zip", stats=tmp_path / name)
         torch.testing.assert_close(victim.params(torch.ones(2, 3)), expected.params(torch.ones(2, 3)))
+
+
+def test_the_statistics_of_another_model_in_the_folder_are_not_taken(trained, at_home):
+    _, _, folder = trained
+    statistics = (folder / "statistics.pkl").read_bytes()
+    (at_home / "other_vecnormalize.pkl").write_bytes(statistics)
+    (at_home / "Pendulum-v1_vecnormalize.pkl").mkdir()  # no file
+    looked = r"not there \(looked for Pendulum-v1_vecnormalize.pkl, vecnormalize.pkl and the like\)"
+    with pytest.warns(UserWarning, match=looked):
+        load_victim(f"sb3:{at_home / 'Pendulum-v1.zip'}")
+    (at_home / "vecnormalize.pkl").write_bytes(b"of the other one")
+    (at_home / "vecnormalize_Pendulum-v1.pkl").write_bytes(statistics)
+    load_victim(f"sb3:{at_home / 'Pendulum-v1.zip'}")  # its own comes first
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
