@@ -17,7 +17,7 @@ from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of,
 from adv_wrappers.utils.trees import clone
 from adv_wrappers.victims.chosen_actions import ChosenActions
 from adv_wrappers.victims.distributions import params_of
-from adv_wrappers.victims.module_output import Net, action_width, input_form, inspect_output
+from adv_wrappers.victims.module_output import Net, action_width, check_forward, input_form, inspect_output
 from adv_wrappers.victims.numpy_functions import ArrayFunction, ArrayStart
 from adv_wrappers.victims.victim import Observation, Select, State, Victim
 
@@ -60,6 +60,7 @@ def from_module(
             for a ``live`` module in training mode with dropout or batch normalisation (attacking it would change it),
             here and whenever it is called later.
     """
+    check_forward(module)
     nets = [net for net in (module, value, critic, robust_sarsa) if isinstance(net, nn.Module)]
     tensors = [t for net in nets for t in [*net.parameters(), *net.buffers()] if t.is_floating_point()]
     device = torch.device(device) if device is not None else tensors[0].device if tensors else torch.device("cpu")

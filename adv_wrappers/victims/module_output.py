@@ -176,12 +176,57 @@ def inspect_output(
     return ModuleOutput("tensor", None, int(_checked(out).shape[-1]), writes)
 
 
+def check_forward(module: Net) -> None:
+    """Raise :class:`VictimError` for a module without ``forward``, with what to give of one made as CleanRL's."""
+    if not isinstance(module, nn.Module) or type(module).forward is not nn.Module.forward or "forward" in vars(module):
+        return
+    value = ", value=agent.critic" if hasattr(module, "critic") else ""
+    if hasattr(module, "actor_mean") and hasattr(module, "actor_logstd"):
+        given = f"lambda x: (agent.actor_mean(x), agent.actor_logstd), ..., 'gaussian', clip=True{value}"
+    elif hasattr(module, "actor") and hasattr(module, "network"):
+        given = "lambda x: agent.actor(agent.network(x / 255.0)), ..., 'logits'"
+    elif hasattr(module, "actor"):
+        given = f"agent.actor, ..., 'logits'{value}"
+    else:
+        given = "lambda x: agent.PART(x), ..., KIND"
+    parts = ", ".join(name for name, _ in module.named_children()) or "none"
+    raise VictimError(
+        f"{type(module).__name__} has no forward, by which a victim computes: give the part of it that maps "
+        f"observations to logits, Q-values or means, as in from_module({given}); its parts are {parts}"
+    )
+
+
+def _is_batch(out: object) -> bool:
+    return isinstance(out, Tensor) and out.dim() == 2 and len(out) == 2
+
+
+def _described(out: object) -> str:
+    """What something is, with the shapes of the tensors in it: ``a tuple of (int64 [2], float32 [2, 1])``."""
+    if isinstance(out, Tensor):
+        return f"{str(out.dtype).removeprefix('torch.')} {list(out.shape)}"
+    if isinstance(out, (tuple, list)):
+        return f"a {type(out).__name__} of ({', '.join(map(_described, out))})"
+    if isinstance(out, dict):
+        return f"a dictionary of ({', '.join(f'{key!r}: {_described(part)}' for key, part in out.items())})"
+    return type(out).__name__
+
+
+def _chosen(out: object) -> str:
+    """How the part of an output that could be meant is given, or nothing where there is none."""
+    pairs = out.items() if isinstance(out, dict) else enumerate(out) if isinstance(out, (tuple, list)) else ()
+    parts = {key: part for key, part in pairs if _is_batch(part) and part.is_floating_point()}
+    if not parts:
+        return ""
+    widest = max(parts, key=lambda key: parts[key].shape[1])  # values of states are [B, 1]
+    return f". Give a function of the part that is meant, as in from_module(lambda x: net(x)[{widest!r}], ...)"
+
+
 def _checked(out: object, rows: bool = True) -> Tensor:
     """``out``, if it is a batch of floats of two rows."""
-    if not isinstance(out, Tensor) or (rows and (out.dim() != 2 or len(out) != 2)):
+    if not isinstance(out, Tensor) or (rows and not _is_batch(out)):
         raise VictimError(
             "the module must return [B, K], a (mean, log_std) pair, a Distribution or one of [B, K] with a state, "
-            f"got {type(out).__name__} of shape {tuple(getattr(out, 'shape', ()))} for a batch of 2"
+            f"got {_described(out)} for a batch of 2{_chosen(out)}"
         )
     if not out.is_floating_point():
         raise VictimError(

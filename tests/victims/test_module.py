@@ -168,6 +168,67 @@ def test_errors(module, observation, action, arguments, message):
         from_module(module, observation, action, **arguments)
 
 
+class CleanRL(nn.Module):
+    """Agents as CleanRL's scripts make them: parts, and no ``forward``."""
+
+    def __init__(self, **parts: nn.Module | nn.Parameter) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def get_action_and_value(self, x):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("parts", "line", "works"),
+    [
+        (
+            {"critic": net(1), "actor": net(2)},
+            "agent.actor, ..., 'logits', value=agent.critic",
+            lambda agent: from_module(agent.actor, OBS, TWO, "logits", value=agent.critic),
+        ),
+        (
+            {"critic": net(1), "actor_mean": net(3), "actor_logstd": nn.Parameter(torch.zeros(1, 3))},
+            "lambda x: (agent.actor_mean(x), agent.actor_logstd), ..., 'gaussian', clip=True, value=agent.critic",
+            lambda agent: from_module(
+                lambda x: (agent.actor_mean(x), agent.actor_logstd), OBS, BOX, "gaussian", clip=True, value=agent.critic
+            ),
+        ),
+        (
+            {"network": net(4), "actor": net(2)},
+            "lambda x: agent.actor(agent.network(x / 255.0)), ..., 'logits'",
+            lambda agent: from_module(lambda x: agent.actor[2:](agent.network[:2](x / 255.0)), OBS, TWO, "logits"),
+        ),
+        ({"net": net(2)}, "lambda x: agent.PART(x), ..., KIND", lambda agent: from_module(agent.net, OBS, TWO, "q")),
+    ],
+)
+def test_agents_without_forward_are_told_what_to_give(parts, line, works):
+    agent = CleanRL(**parts)
+    with pytest.raises(VictimError, match=r"CleanRL has no forward.*; its parts are .*net|actor") as found:
+        from_module(agent, OBS, TWO, "logits")
+    assert f"as in from_module({line})" in str(found.value)
+    assert len(works(agent).params(torch.zeros(2, 4))) == 2
+
+
+@pytest.mark.parametrize(
+    ("out", "what", "part"),
+    [
+        (
+            lambda o: (o[:, 0], o[:, 0], o[:, :2]),
+            r"a tuple of \(float32 \[2\], float32 \[2\], float32 \[2, 2\]\)",
+            "[2]",
+        ),
+        (lambda o: {"n": 3, "a": o[:, :2]}, r"a dictionary of \('n': int, 'a': float32 \[2, 2\]\)", "['a']"),
+        (lambda o: [(o[:, :2], None)], r"a list of \(a tuple of \(float32 \[2, 2\], NoneType\)\)", ""),
+    ],
+)
+def test_answers_of_several_parts_are_described(out, what, part):
+    with pytest.raises(VictimError, match=what) as found:
+        from_module(out, OBS, TWO, "logits")
+    assert (f"from_module(lambda x: net(x){part}, ...)" in str(found.value)) == bool(part)
+
+
 @pytest.mark.parametrize(
     ("out", "name"),
     [(lambda o: o[:, :2].argmax(-1, keepdim=True).expand(-1, 2), "int64"), (lambda o: o[:, :2] > 0, "bool"),
