@@ -13,6 +13,7 @@ its predictions hold, which is how far a plan should reach.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -65,7 +66,8 @@ class Planned(Perturbation):
         VictimError: for a victim that none can plan through, and one that the model does not fit.
         ThreatError: without a target where the environment has none of its own; for a model whose own predictions
             leave the finite numbers.
-        ValueRangeError: for arguments out of range.
+        ValueRangeError: for arguments out of range, and for a feature that observations do not have; where a simulator
+            knows the names of features, when a layer is made.
     """
 
     search: ClassVar[bool] = True
@@ -126,7 +128,7 @@ class Planned(Perturbation):
 
     @cached_property
     def aim(self) -> Target:
-        """The target that is planned for, with numbers where features have names.
+        """The target that is planned for, with numbers where features have names, unless the simulator knows these.
 
         Raises:
             ThreatError: where none is given and the environment has none of its own.
@@ -144,9 +146,13 @@ class Planned(Perturbation):
             found = VictimValue(self.victim)
         if isinstance(self.dynamics, Dynamics):
             found = found.named(self.dynamics.feature_names, self.dynamics.features)
-        elif self.in_simulator and self.victim is not None:
+        elif self.in_simulator and self.victim is not None and not found.has_names:
             found = found.named((), *self.victim.observation_space.shape)
         return found
+
+    def check_simulated(self, feature_names: Sequence[str]) -> None:
+        if self.aim.has_names:
+            self.aim.named(feature_names, *self.victim.observation_space.shape)
 
     def _check_victim(self) -> None:
         victim = self.victim
@@ -195,9 +201,12 @@ class Planned(Perturbation):
         acting = self.on == "action"
         obs = context.observation if acting else x
         attacked = torch.arange(self.steps, device=x.device) % self.every == 0
-        model, simulator = (None, context.simulator) if self.in_simulator else (self.dynamics, None)
+        model, simulator, aim = self.dynamics, None, self.aim
+        if self.in_simulator:
+            model, simulator = None, context.simulator
+            aim = aim.named(simulator.feature_names, *self.victim.observation_space.shape)
         return PlanningProblem(
-            model, self.victim, self.aim, self.on, obs.to(x), x if acting else None, context.budget,
+            model, self.victim, aim, self.on, obs.to(x), x if acting else None, context.budget,
             context.space, self.steps, attacked.to(x.dtype), simulator,
         )  # fmt: skip
 

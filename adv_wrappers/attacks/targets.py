@@ -29,6 +29,11 @@ class Target(Value):
         """The loss of true observations, in the units of the environment, and of the rewards that came with them."""
         raise NotImplementedError
 
+    @property
+    def has_names(self) -> bool:
+        """Whether features are given by names, which :meth:`named` replaces."""
+        return False
+
     def named(self, names: Sequence[str], features: int) -> Target:
         """The target with numbers instead of names.
 
@@ -74,6 +79,10 @@ class Reach(Target):
         if any(finite(number) is None for number in (*self.values, *weights)):
             raise ValueRangeError(f"values and weights of a target must be finite, got {self.values}, {self.weights}")
 
+    @property
+    def has_names(self) -> bool:
+        return any(isinstance(index, str) for index in self.indices)
+
     def named(self, names: Sequence[str], features: int) -> Reach:
         found = tuple(index_of(index, names, features) for index in self.indices)
         return Reach(found, self.values, self.weights)
@@ -94,6 +103,10 @@ class Fall(Target):
 
     name: ClassVar[str] = "fall"
     index: int | str
+
+    @property
+    def has_names(self) -> bool:
+        return isinstance(self.index, str)
 
     def named(self, names: Sequence[str], features: int) -> Fall:
         return Fall(index_of(self.index, names, features))

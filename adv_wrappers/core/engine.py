@@ -95,7 +95,9 @@ class Engine:
         threat = threat.resolve(victim)
         field = threat.check(self.observation_space, self.action_space)
         if getattr(threat.how, "simulates", False):
-            simulators_of(self, threat.label)  # raises where there are none
+            simulators = simulators_of(self, threat.label)  # raises where there are none
+            if isinstance(threat.how, Perturbation):
+                threat.how.check_simulated(simulators.feature_names)
         self.threat, self.field, how, within = threat, field, threat.how, threat.budget
         self.how, self.victims, self.on_action = how, threat.victims, threat.on == "action"
         self.when: Any = threat.when

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor
@@ -75,6 +75,13 @@ class Perturbation(Value):
     def network_passes(self) -> int:
         """About how often the victim's network, or a model, is computed at every observation that is attacked."""
         return 1
+
+    def check_simulated(self, feature_names: Sequence[str]) -> None:
+        """Raise, before anything is spent, if this perturbation cannot work with the environment that it simulates.
+
+        Args:
+            feature_names: the environment's names of the numbers of an observation; none where it has none.
+        """
 
     def label(self, within: Budget) -> str:
         """How tables and ``info`` call this perturbation under a budget."""

@@ -26,10 +26,13 @@ class SimulatorLike(Protocol):
 
     Attributes:
         at_once: how many simulations step side by side: ``rollout(copies)`` takes ``at_once // rows`` copies, or one.
+        feature_names: the environment's names of the numbers of an observation; none where it has none.
     """
 
     at_once: int
 
+    @property
+    def feature_names(self) -> Sequence[str]: ...
     def step(self, actions: Action) -> Stepped: ...
     def rollout(self, copies: int = 1) -> AbstractContextManager[RolloutLike]: ...
 
@@ -37,9 +40,12 @@ class SimulatorLike(Protocol):
 class MakesSimulators(Protocol):
     """Makes the simulator of a step for the rows of some numbers, None for all.
 
-    ``environments`` are those of all rows; it raises :class:`SnapshotError` where they cannot be reached.
+    ``feature_names`` are as of :class:`SimulatorLike`. ``environments`` are those of all rows; it raises
+    :class:`SnapshotError` where they cannot be reached.
     """
 
+    @property
+    def feature_names(self) -> Sequence[str]: ...
     def __call__(self, rows: Rows) -> SimulatorLike: ...
     def environments(self) -> Sequence[object]: ...
 

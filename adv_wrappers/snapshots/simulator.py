@@ -51,6 +51,11 @@ class Simulator:
         self._beneath, self._rows = beneath, rows
         self._before: list[Snapshot] = []
 
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The environment's names of the numbers of an observation; none where it has none."""
+        return self._beneath.feature_names
+
     def step(self, actions: Action) -> Stepped:
         """One step of every attacked row from its present state, undone afterwards.
 
@@ -144,6 +149,15 @@ class EnvironmentBeneath:
         """The simulator of one step, for the rows of these numbers; None for all. A vector may have one of its own."""
         own = getattr(None if self.single else self._vector(), "simulator", None)
         return Simulator(self, rows) if own is None else own(rows)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names that the environment has for the numbers of an observation; none where it has none."""
+        env = self.env if self.single else self._vector()
+        first = next(iter(getattr(env, "envs", ())), env)
+        if isinstance(first, gym.Env):
+            return tuple(first.get_wrapper_attr("feature_names")) if first.has_wrapper_attr("feature_names") else ()
+        return tuple(getattr(first, "feature_names", ()))
 
     def environments(self) -> list[Part]:
         """The environments of the rows, those of a single environment itself.

@@ -15,11 +15,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import SyncVectorEnv, VectorEnv
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import SpaceError
+from adv_wrappers.snapshots.simulator import EnvironmentBeneath
 from adv_wrappers.utils.numbers import check_integer
 
 PREFIX = "dm_control/"  # of the ids
@@ -121,11 +122,7 @@ def dmc(id: str, action_repeat: int = 1, **kwargs: object) -> gym.Env[Vector, Ve
 
 def feature_names(env: gym.Env[Vector, Vector] | VectorEnv[Vector, Vector, Array]) -> tuple[str, ...]:
     """The names that an environment, single or a vector, has for the numbers of an observation; none without any."""
-    if isinstance(env, SyncVectorEnv):
-        env = env.envs[0]
-    if isinstance(env, VectorEnv):
-        return tuple(getattr(env, "feature_names", ()))
-    return tuple(env.get_wrapper_attr("feature_names")) if env.has_wrapper_attr("feature_names") else ()
+    return EnvironmentBeneath(env).feature_names
 
 
 def register_dmc(id: str) -> None:

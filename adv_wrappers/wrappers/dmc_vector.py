@@ -206,6 +206,7 @@ class DmcSimulator:
 
     def __init__(self, env: DmcVectorEnv, rows: NDArray[np.intp]) -> None:
         self._env, self._rows = env, rows
+        self.feature_names = env.feature_names
 
     def step(self, actions: NDArray[np.float32]) -> Stepped:
         """One step of every row, which stays where it is."""

@@ -300,7 +300,7 @@ def test_features_are_called_by_name():
         ({"planner": "sgd"}, ValueRangeError, "planner must be one of adam, lqr, cem, mppi, got 'sgd'"),
         ({"samples": 1}, ValueRangeError, "samples must be"),
         ({"dynamics": "simulator", "planner": "adam"}, ThreatError, "a simulator has none: use cem or mppi"),
-        ({"dynamics": "simulator", "target": "height=0"}, ValueRangeError, "no feature 'height'; it has 2 numbers"),
+        ({"dynamics": "simulator", "target": "2=0"}, ValueRangeError, "no feature 2; it has 2 numbers"),
     ],
 )  # fmt: skip
 def test_bad_settings(settings, error, words):

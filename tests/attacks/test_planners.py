@@ -16,7 +16,7 @@ from adv_wrappers.attacks.cem import cem, mppi
 from adv_wrappers.attacks.lqr import lqr
 from adv_wrappers.attacks.planning import descend
 from adv_wrappers.attacks.targets import Fall, Reach
-from adv_wrappers.errors import SnapshotError
+from adv_wrappers.errors import SnapshotError, ValueRangeError
 from adv_wrappers.wrappers.dmc_vector import DmcVectorEnv
 from adv_wrappers.wrappers.observation import VectorPerturbObservation
 from tests.attacks.test_model_based import (
@@ -143,6 +143,25 @@ def test_planning_in_the_truth_is_planning_with_a_perfect_model(rows):
     np.testing.assert_allclose(truth[:9], model[:9], rtol=1e-9)
 
 
+class Named(gym.Wrapper):
+    """A cart whose numbers have names."""
+
+    feature_names = ("place", "speed")
+
+
+@pytest.mark.parametrize("wrap", [lambda make: make(), lambda make: SyncVectorEnv([make])])
+def test_features_have_the_names_of_the_environment_that_is_simulated(wrap):
+    seen = []
+    for target in ("place=2&speed=-1", "0=2&1=-1"):
+        attack = planned(dynamics="simulator", target=target, iterations=1, samples=4)
+        env = adv.PerturbObservation(wrap(lambda: Named(Cart())), attack, within=adv.Linf(0.4))
+        seen.append(env.reset(seed=3)[0])
+    np.testing.assert_array_equal(*seen)
+    for make, words in ((lambda: Named(Cart()), "2 numbers: place, speed"), (Cart, "2 numbers, and no names")):
+        with pytest.raises(ValueRangeError, match=f"has no feature 'height'; it has {words}"):
+            adv.PerturbObservation(wrap(make), planned(dynamics="simulator", target="height=0"), within=adv.Linf(0.4))
+
+
 def test_without_a_simulator_it_is_refused_at_once():
     envs = gym.vector.AsyncVectorEnv([functools.partial(Cart)])
     try:
@@ -158,7 +177,7 @@ def test_tasks_that_are_stepped_directly_try_many_plans_at_once_to_the_same_end(
     victim = adv.load_victim("zoo:cartpole-balance-sac")
     single = SyncVectorEnv([lambda: adv.dmc(task, 4)] * 2, autoreset_mode=AutoresetMode.DISABLED)
     for venv in (DmcVectorEnv(task, 2, 4), single):
-        attack = adv.ModelBased(victim, "simulator", "1=-1", 3, iterations=1, samples=6)
+        attack = adv.ModelBased(victim, "simulator", "position[1]=-1", 3, iterations=1, samples=6)
         env = VectorPerturbObservation(venv, attack, within=adv.Linf(0.2))
         obs, _ = env.reset(seed=1)
         steps = [obs]
