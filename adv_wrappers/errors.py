@@ -34,7 +34,7 @@ class OrderError(AdvWrappersError, ValueError):
 
 
 class SnapshotError(AdvWrappersError, RuntimeError):
-    """A simulator that cannot be saved and restored, or does not repeat after it was."""
+    """A simulator that can neither be saved nor replayed, or does not repeat after it was brought back."""
 
 
 class CardError(AdvWrappersError, ValueError):

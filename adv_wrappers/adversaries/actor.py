@@ -39,6 +39,7 @@ class Actor(Value):
     needs_victim: ClassVar[bool] = True
     declines: ClassVar[bool] = False  # some of the adversary's actions leave the step alone
     native: ClassVar[bool] = False  # perturbs observations in their own dtype, as a perturbation may
+    simulates: ClassVar[bool] = False  # tries actions in context.simulator, as a perturbation may
     search: ClassVar[bool] = True  # reaches all of the budget, which must then be bounded
     within: ClassVar[Budget | None] = None  # budget where none is given
     victim: Any
@@ -169,7 +170,7 @@ class ActorPerturbation(Perturbation):
     def __post_init__(self) -> None:
         if not isinstance(self.actor, Actor):
             raise ThreatError(f"expected an actor such as SARL() or PAAD(victim), got {self.actor!r}")
-        for name in ("on", "declines", "native"):
+        for name in ("on", "declines", "native", "simulates"):
             object.__setattr__(self, name, getattr(self.actor, name))
         # every action may be taken
         object.__setattr__(self, "search", self.actor.on == "observation" and self.actor.search)

@@ -165,10 +165,11 @@ def certify(
 ) -> Certificate:  # fmt: skip
     """Bound from below what an agent earns, whatever is done to its observations within a budget.
 
-    The victim and the simulator must be deterministic, and the victim computes in float32 (or float64) in full: torch's
-    switches for TF32 and autocast are off meanwhile, and the certificate is of the agent without them. Every step of an episode may be attacked, also those that a
-    schedule would leave alone, and the adversary may know everything. What is certified is the return of the episodes
-    with these seeds: those that ``evaluate(victim, env, ..., episodes, seed)`` plays.
+    The victim must be deterministic, and the environment be so under its seed. The victim computes in float32 (or
+    float64) in full: torch's switches for TF32 and autocast are off meanwhile, and the certificate is of the agent
+    without them. Every step of an episode may be attacked, also those that a schedule would leave alone, and the
+    adversary may know everything, what the environment will draw included. What is certified is the return of the
+    episodes with these seeds: those that ``evaluate(victim, env, ..., episodes, seed)`` plays.
 
     Args:
         victim: the agent, or a reference such as ``"zoo:cartpole-dqn"``: one discrete action a step, its most likely
@@ -208,7 +209,7 @@ def certify(
         VictimError: for a victim that samples, has a hidden state or no bounds, or does not fit the environment.
         BudgetError: for a budget that is no box, unbounded, or below one grey level.
         SpaceError: for actions other than one discrete one, and observations other than one Box.
-        SnapshotError: for a simulator that cannot be saved, does not repeat, or draws random numbers in its steps.
+        SnapshotError: for an environment that can neither be saved nor replayed (:ref:`replays`).
         ValueRangeError: for numbers out of range; where neither the least reward of a step nor that of an episode is
             known, or it is negative without a limit of steps; and for a reward below it.
 

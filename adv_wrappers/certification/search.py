@@ -76,7 +76,7 @@ class ActionSearch:
         open: the states from which sequences are open.
 
     Raises:
-        SnapshotError: for a simulator that cannot be saved, does not repeat, or draws random numbers in its steps.
+        SnapshotError: for an environment that can neither be saved nor replayed.
         ValueRangeError: for rewards below what is taken to be the least.
     """
 

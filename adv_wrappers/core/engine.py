@@ -96,6 +96,7 @@ class Engine:
         field = threat.check(self.observation_space, self.action_space)
         if getattr(threat.how, "simulates", False):
             simulators = simulators_of(self, threat.label)  # raises where there are none
+            simulators.record()
             if isinstance(threat.how, Perturbation):
                 threat.how.check_simulated(simulators.feature_names)
         self.threat, self.field, how, within = threat, field, threat.how, threat.budget

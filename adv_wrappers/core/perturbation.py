@@ -46,7 +46,8 @@ class Perturbation(Value):
     search: ClassVar[bool] = False  # walks or samples the budget, which must then be bounded
     needs_victim: ClassVar[bool] = False
     capturable: ClassVar[bool] = False
-    simulates: ClassVar[bool] = False  # tries actions in context.simulator: refused at once where there is none
+    # tries actions in context.simulator: refused at once where there is none, and what cannot be saved is replayed
+    simulates: ClassVar[bool] = False
     declines: ClassVar[bool] = False  # may leave a step alone: the engine asks accepts() first
     arrays: ClassVar[bool] = False
     within: ClassVar[Budget | None] = None  # budget where none is given

@@ -40,14 +40,16 @@ class SimulatorLike(Protocol):
 class MakesSimulators(Protocol):
     """Makes the simulator of a step for the rows of some numbers, None for all.
 
-    ``feature_names`` are as of :class:`SimulatorLike`. ``environments`` are those of all rows; it raises
-    :class:`SnapshotError` where they cannot be reached.
+    ``feature_names`` are as of :class:`SimulatorLike`. ``environments`` are those of all rows, and ``record`` has them
+    note their episodes from the next reset on, so that what cannot be saved is replayed; both raise
+    :class:`SnapshotError` where the rows cannot be reached.
     """
 
     @property
     def feature_names(self) -> Sequence[str]: ...
     def __call__(self, rows: Rows) -> SimulatorLike: ...
     def environments(self) -> Sequence[object]: ...
+    def record(self) -> None: ...
 
 
 def simulators_of(engine: EngineLike, label: str) -> MakesSimulators:

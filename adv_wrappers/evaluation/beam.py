@@ -120,8 +120,7 @@ class BeamSearch:
         """Search the episodes of some seeds side by side; ``on_end`` is called whenever one is done.
 
         Raises:
-            SnapshotError: for an environment that cannot be saved, does not repeat, or draws random numbers in its
-                steps.
+            SnapshotError: for an environment that can neither be saved nor replayed.
             ValueRangeError: for rewards that are not finite.
         """
         found = [BeamEpisode(seed, self.episodes.reset(seed)) for seed in seeds]
@@ -258,7 +257,7 @@ def beam_search(
 
     Args:
         victim: the agent, or its reference: it plays its most likely action, one discrete one, and has a gradient.
-        env: the id of the environment, or a function that makes one; its simulator is deterministic.
+        env: the id of the environment, or a function that makes one; it is deterministic under its seed.
         eps, scale: arguments of the budget :class:`adv_wrappers.Linf`; or ``within``, the budget itself, of the whole
             observation.
         episodes, seed, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`, whose episodes these are.
@@ -271,7 +270,7 @@ def beam_search(
     Raises:
         VictimError: for a victim that samples, is recurrent, or has no gradient.
         SpaceError: for actions other than one discrete one, and observations other than a Box.
-        SnapshotError: for an environment that cannot be saved, does not repeat, or draws random numbers in its steps.
+        SnapshotError: for an environment that can neither be saved nor replayed (:ref:`replays`).
         BudgetError: for a budget that is unbounded, does not fit, or depends on earlier steps
             (:class:`adv_wrappers.Newest`).
         ThreatError: without a budget, or with two.

@@ -1,18 +1,22 @@
-"""Episodes that repeat: a victim that always does the same in a state, in an environment whose states can be saved.
+"""Episodes that repeat: a victim that always does the same in a state, in an environment that can go back to states.
 
 Searches over what an adversary can make of an episode go back to states that they have seen, try an action there, and
 ask the victim at many states at once. What such a search needs of the victim and the environment is checked here,
 before anything is played; :mod:`adv_wrappers.evaluation.timing_search` and :mod:`adv_wrappers.certification.search`
 are built on it.
+
+The environment has to be deterministic under its seed. Random numbers that it draws in its steps are then those of the
+seed, and what is found is what an adversary can do that knows them.
 """
 
 from __future__ import annotations
 
 import copy
 import gc
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from gymnasium import spaces
@@ -32,7 +36,7 @@ from adv_wrappers.evaluation.environments import (
     json_value,
     spaces_of,
 )
-from adv_wrappers.snapshots import Snapshot, check_repeats
+from adv_wrappers.snapshots import Snapshot, check_repeats, random_states, record_for_replay
 from adv_wrappers.snapshots.repeats import difference
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
@@ -43,11 +47,12 @@ _LOOKED_AT = 32  # steps of an episode that must draw no random numbers, before 
 
 @dataclass
 class SavedState:
-    """A state of an episode: how to come back to it, and what was seen there."""
+    """A state of an episode: how to come back to it, what was seen there, and of the first the random states."""
 
     snapshot: Snapshot
     observation: Observation
     mask: NDArray[np.int8] | None
+    random: Sequence[object] = field(default=(), kw_only=True)
 
 
 @contextmanager
@@ -103,6 +108,8 @@ class DeterministicEpisodes:
         victim: the agent, or its reference; it plays its most likely action.
         env: an id, or a function that makes one environment.
         env_kwargs, make: as for :func:`adv_wrappers.evaluate`.
+        strict: refuse environments that cannot be saved, instead of replaying their episodes, and those that draw
+            random numbers in their steps, instead of following the draws of the seed. Both are warned of otherwise.
 
     Attributes:
         victim, env: the agent, and the environment, an instance for the search alone.
@@ -117,8 +124,9 @@ class DeterministicEpisodes:
     """
 
     def __init__(
-        self, victim: Victim | str, env: str | MakeEnv, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None
-    ) -> None:
+        self, victim: Victim | str, env: str | MakeEnv, env_kwargs: EnvKwargs | None = None,
+        make: MakeEnv | None = None, *, strict: bool = False,
+    ) -> None:  # fmt: skip
         self.victim = victim = load_victim(victim)
         check_searchable(victim)
         assert isinstance(victim.action_space, spaces.Discrete)
@@ -127,19 +135,22 @@ class DeterministicEpisodes:
         self.about = json_value(described_environment(self.name, kwargs, make, env))
         spaces_of(self.make_env, victim)
         self.env, self.label = self.make_env(), victim.ref or repr(victim)
-        self.limit = step_limit(self.env)
-        self._runner, self._checked = PolicyRunner(victim, 1), False
+        if not strict:
+            self.env = record_for_replay(self.env)
+        self.limit, self.strict = step_limit(self.env), strict
+        self._runner, self._checked, self._draws = PolicyRunner(victim, 1), False, False
 
     def reset(self, seed: int) -> SavedState:
         """The first state of an episode.
 
         Raises:
-            SnapshotError: for an environment that cannot be saved or does not repeat; looked at once.
+            SnapshotError: for an environment that can neither be saved nor replayed; looked at once.
         """
         first = self.saved(*self.env.reset(seed=seed))
         if not self._checked:
             check_repeats(self.env, self.own_actions([first])[0])
-            self._checked = True
+            self._checked, first.snapshot = True, Snapshot.of(self.env)  # which may be replayed from now on
+        first.random = random_states(self.env)
         return first
 
     def saved(self, observation: Observation, info: Info) -> SavedState:
@@ -148,14 +159,25 @@ class DeterministicEpisodes:
         return SavedState(Snapshot.of(self.env), seen, copy.copy(info.get("action_mask")))
 
     def check_drew_nothing(self, first: SavedState) -> None:
-        """Raise :class:`SnapshotError` if random numbers were drawn on the way from ``first`` to the present state."""
-        if difference(Snapshot.of(self.env).random_states(), first.snapshot.random_states(), "draws"):
-            raise SnapshotError(
-                f"{self.env} draws random numbers in its steps: an exact search needs a deterministic simulator"
-            )
+        """Raise or warn if random numbers were drawn on the way from ``first`` to the present state.
+
+        Raises:
+            SnapshotError: if they were, and the search is strict.
+        """
+        if self._draws or not difference(random_states(self.env), list(first.random), "draws"):
+            return
+        if self.strict:
+            raise SnapshotError(f"{self.env} draws random numbers in its steps, which an adversary cannot know")
+        self._draws = True
+        warnings.warn(
+            f"{self.env} draws random numbers in its steps: what is searched are the episodes of the seeds, by an "
+            f"adversary that knows what will be drawn",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     def check_deterministic(self, seed: int) -> None:
-        """Play the first steps of an episode, and raise :class:`SnapshotError` where they draw random numbers."""
+        """Play the first steps of an episode, and see whether they draw random numbers (:meth:`check_drew_nothing`)."""
         first = self.reset(seed)
         observation = first.observation
         for _ in range(_LOOKED_AT):

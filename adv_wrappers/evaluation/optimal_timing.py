@@ -131,7 +131,7 @@ def fewest_perturbations(
     Raises:
         VictimError: for a victim that samples or is recurrent, or that ``by`` does not suit.
         SpaceError: for actions other than one discrete one.
-        SnapshotError: for an environment that cannot be saved, does not repeat, or draws random numbers in its steps.
+        SnapshotError: for an environment that can neither be saved nor replayed (:ref:`replays`).
         ValueRangeError: for numbers out of range, and for a reward below ``lowest_reward``.
 
     >>> found = fewest_perturbations("zoo:cartpole-dqn", "CartPole-v1", [0, 1], lowest_reward=1.0)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from adv_wrappers.snapshots.fingerprints import StateFingerprints
 from adv_wrappers.snapshots.repeats import check_repeats
+from adv_wrappers.snapshots.replay import ReplayRecorder, record_for_replay
 from adv_wrappers.snapshots.simulator import Simulator
-from adv_wrappers.snapshots.snapshot import Snapshot
+from adv_wrappers.snapshots.snapshot import Snapshot, random_states
 
-__all__ = ["Simulator", "Snapshot", "StateFingerprints", "check_repeats"]
+__all__ = [
+    "ReplayRecorder",
+    "Simulator",
+    "Snapshot",
+    "StateFingerprints",
+    "check_repeats",
+    "random_states",
+    "record_for_replay",
+]

@@ -60,19 +60,42 @@ class NotCopied(Exception):
         super().__init__(why)
         self.value, self.why, self.path = value, why, list[str]()
 
+    @property
+    def text(self) -> str:
+        """What cannot be saved, where it is, and why."""
+        path = "".join(reversed(self.path)).lstrip(".")
+        return f"its {path or 'object'} is a {type(self.value).__qualname__}, {self.why}"
+
+
+class KeepsItself:
+    """An object that says itself what is kept of it."""
+
+    def keep(self, walk: Walk) -> None:
+        """Add to ``walk.kept`` what brings this object back.
+
+        Raises:
+            NotCopied: for a part that cannot be saved.
+        """
+        raise NotImplementedError
+
 
 class Walk:
     """One walk through everything that an environment holds.
 
+    Args:
+        partial: leave out what cannot be saved, instead of raising.
+
     Attributes:
         kept: what was kept so far; put back in this order.
+        seen: the identities of the objects that need not be visited any more.
         spare: MuJoCo's data to write into, by the identity of those that they are copies of.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, partial: bool = False) -> None:
+        self.partial = partial
         self.kept: Kept = []
+        self.seen: set[int] = set()
         self.spare: dict[int, Part] = {}
-        self._seen: set[int] = set()
 
     def visit(self, value: object) -> bool:
         """Keep the content of ``value``; False if it has to be copied as a whole, and its holder rebound."""
@@ -80,11 +103,11 @@ class Walk:
         keep = _KEEP.get(kind, _unknown)
         if keep is _unknown:
             keep = _KEEP[kind] = _keep_of(kind)
-        if keep is None or id(value) in self._seen:
+        if keep is None or id(value) in self.seen:
             return True
         if keep is _copied:
-            return False
-        self._seen.add(id(value))
+            return self.partial
+        self.seen.add(id(value))
         keep(self, value)
         return True
 
@@ -99,6 +122,8 @@ class Walk:
                 if not self.visit(value):
                     self.kept.append((_put_copy, (holder, key), _deepcopy(value)))
             except NotCopied as error:
+                if self.partial:
+                    continue
                 error.path.append(name(key))
                 raise
 
@@ -109,6 +134,8 @@ class Walk:
                 if not self.visit(value) and _deepcopy(value) is not value:  # what cannot change copies to itself
                     raise NotCopied(value, "whose state is hidden from Python")
             except NotCopied as error:
+                if self.partial:
+                    continue
                 error.path.append(f"[{number}]")
                 raise
 
@@ -298,9 +325,13 @@ def _put_mujoco(value: Part, kept: Part) -> None:
 
 
 def _emulator(walk: Walk, value: Part) -> None:
-    if value.getFloat("repeat_action_probability") > 0:  # the action that may be repeated is not in ALE's state
+    if _is_sticky(value) and not walk.partial:  # the action that may be repeated is not in ALE's state
         raise NotCopied(value, "which does not save the action that it may repeat: give repeat_action_probability=0")
     walk.kept.append((_put_emulator, value, value.cloneState(include_rng=True)))
+
+
+def _is_sticky(emulator: Part) -> bool:
+    return bool(emulator.getFloat("repeat_action_probability") > 0)
 
 
 def _put_emulator(value: Part, kept: Part) -> None:
@@ -332,8 +363,34 @@ def _put_copy(place: tuple[Part, Part], kept: object) -> None:
 HIDDEN = frozenset({_put_copy, _put_mujoco})  # put back contents that bytes do not compare
 
 
+def can_be_saved(part: Part) -> bool:
+    """Whether all that an object holds can be saved."""
+    try:
+        return Walk().visit(part) or _deepcopy(part) is not None
+    except NotCopied:
+        return False
+
+
+def random_parts(env: Part) -> Kept:
+    """How the random states in an environment are put back: of generators, and of emulators that repeat actions.
+
+    What cannot be saved is looked into as far as Python sees, and left out.
+    """
+    walk = Walk(partial=True)
+    walk.visit(env)
+    return [part for part in walk.kept if part[0] in RANDOM or (part[0] is _put_emulator and _is_sticky(part[1]))]
+
+
+def _by_itself(walk: Walk, value: KeepsItself) -> None:
+    value.keep(walk)
+
+
 def _refused(walk: Walk, value: object) -> None:
     raise NotCopied(value, "which belongs to another process: use SyncVectorEnv or DummyVecEnv, in this one")
+
+
+def _outside(walk: Walk, value: object) -> None:
+    raise NotCopied(value, "whose state is outside Python")
 
 
 _Keep = Callable[[Walk, Part], None]
@@ -354,7 +411,11 @@ def _keep_of(kind: type) -> _Keep | None:
         return _mujoco
     if kind.__name__ == "ALEInterface" and kind.__module__.startswith("ale_py"):
         return _emulator
-    modules = [f"{base.__module__}." for base in kind.__mro__]
+    if issubclass(kind, KeepsItself):
+        return _by_itself
+    if hasattr(kind, "thisown"):  # of SWIG, as Box2D's are
+        return _outside
+    modules = [f"{getattr(base, '__module__', '')}." for base in kind.__mro__]  # types of SWIG have none
     if any(module.startswith(_ELSEWHERE) for module in modules):
         return _refused
     if issubclass(kind, _SHARED) or any(module.startswith(_SHARED_MODULES) for module in modules):

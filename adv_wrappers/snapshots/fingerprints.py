@@ -16,6 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from adv_wrappers.snapshots.contents import HIDDEN
+from adv_wrappers.snapshots.replay import go_to, put_moment
 from adv_wrappers.snapshots.snapshot import Snapshot
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, complex})
@@ -48,15 +49,17 @@ class StateFingerprints:
     def of(self, snapshot: Snapshot) -> bytes | None:
         """The same bytes for the same state, and other bytes for any other; None for states that cannot be compared.
 
-        Those are of MuJoCo, and of objects whose state is hidden from Python.
+        Those are of MuJoCo, of objects whose state is hidden from Python, and of episodes that are replayed.
         """
         kept = snapshot.kept
         numbers = {id(target): number for number, (_, target, _) in enumerate(kept)}
         parts = list[object]()
         try:
             for put, target, content in kept:
-                if put in HIDDEN:
+                if put in HIDDEN or put is go_to:
                     return None
+                if put is put_moment:  # how the environment came there, which is no part of its state
+                    continue
                 parts += self._identity(type(target)), self._comparable(numbers, content)
         except _NotComparable:
             return None

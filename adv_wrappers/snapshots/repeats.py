@@ -14,6 +14,7 @@ from torch import Tensor
 from adv_wrappers.core.types import Action, Flags, Info, Observation
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.snapshots.contents import Part
+from adv_wrappers.snapshots.replay import recorders_of
 from adv_wrappers.snapshots.snapshot import Snapshot
 
 
@@ -30,7 +31,9 @@ class _Answer(NamedTuple):
 def check_repeats(env: Part, action: Action = None, steps: int = 3) -> None:
     """Play a few steps twice from the present state, compare them to the bit, and return to it.
 
-    What a wrapper measures by the clock on the wall, ``info["episode"]["t"]``, is not compared.
+    What a wrapper measures by the clock on the wall, ``info["episode"]["t"]``, is not compared. Where a recorder is
+    around an environment whose contents do not repeat, its episodes are replayed from then on
+    (:class:`adv_wrappers.snapshots.ReplayRecorder`); if they do repeat, it records no more.
 
     Args:
         env: the environment, reset before; an ``Env`` or a ``VectorEnv`` in this process.
@@ -43,6 +46,24 @@ def check_repeats(env: Part, action: Action = None, steps: int = 3) -> None:
             differently the second time, naming what differs.
     """
     before = Snapshot.of(env)
+    moments = [(recorder, recorder.at) for recorder in recorders_of(env) if recorder.at and not recorder.why]
+    where = _difference(env, before, action, steps)
+    if where and moments:
+        for recorder, moment in moments:
+            recorder.replay(f"does not repeat after its contents were restored: {where}", moment)
+        before = Snapshot.of(env)
+        where = _difference(env, before, action, steps)
+    if where:
+        raise SnapshotError(
+            f"{env} does not repeat: {where}; it has a state outside Python's objects, or draws from a generator that "
+            f"it does not hold itself"
+        )
+    for recorder, _ in moments:
+        recorder.save_contents()
+
+
+def _difference(env: Part, before: Snapshot, action: Action, steps: int) -> str:
+    """Where a few steps from a snapshot differ the second time, "" where they do not; the state is the same after."""
     try:
         first, actions = list[_Answer](), list[Action]()
         for played, answer in _play(env, action, steps):
@@ -54,10 +75,8 @@ def check_repeats(env: Part, action: Action = None, steps: int = 3) -> None:
             for name, part, again in zip(_Answer._fields, one, two, strict=True):
                 where = difference(part, again, name)
                 if where:
-                    raise SnapshotError(
-                        f"{env} does not repeat: step {number} after a restore has another {where}; it has a state "
-                        f"outside Python's objects, or draws from a generator that it does not hold itself"
-                    )
+                    return f"step {number} after a restore has another {where}"
+        return ""
     except gym.error.ResetNeeded as error:
         raise SnapshotError(f"{env} has no state yet: call reset first") from error
     finally:

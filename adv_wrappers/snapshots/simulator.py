@@ -22,6 +22,7 @@ from adv_wrappers.core.types import Action, Observation, Rows
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.snapshots.contents import Part
 from adv_wrappers.snapshots.repeats import check_repeats
+from adv_wrappers.snapshots.replay import record_for_replay
 from adv_wrappers.snapshots.snapshot import Snapshot
 from adv_wrappers.utils import trees
 
@@ -180,6 +181,19 @@ class EnvironmentBeneath:
                 f"this layer directly around the vector, or {name} around each of its environments"
             )
         raise SnapshotError(f"{name} has no simulator: {_OTHERS.get(name, 'use SyncVectorEnv, or DummyVecEnv of SB3')}")
+
+    def record(self) -> None:
+        """Record the episodes of the rows from their next resets on, so that what cannot be saved is replayed.
+
+        Raises:
+            SnapshotError: as :meth:`environments`.
+        """
+        if self.single:
+            self.env = record_for_replay(self.env)
+            return
+        rows, vector = self.environments(), self._vector()
+        if not hasattr(vector, "simulator"):
+            vector.envs = type(vector.envs)(record_for_replay(row) for row in rows)
 
     def _vector(self) -> Part:
         """The vector beneath the wrappers that hand on what it returns."""

@@ -6,12 +6,15 @@ into the same objects, so whatever refers to them still does. What simulators ke
 means, the only ones that repeat to the bit: MuJoCo's data as a whole (parts of it miss the first step of some tasks),
 the emulator of the Arcade Learning Environment with its random state. Shared, not copied: spaces, specs, victims,
 networks, perturbations, MuJoCo's models and whatever draws pictures.
+
+Environments that cannot be saved so are brought back by a replay, where a recorder was put around them before their
+reset (:mod:`adv_wrappers.snapshots.replay`).
 """
 
 from __future__ import annotations
 
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.snapshots.contents import RANDOM, Kept, NotCopied, Part, Walk, is_mujoco_data
+from adv_wrappers.snapshots.contents import Kept, NotCopied, Part, Walk, is_mujoco_data, random_parts
 
 
 class Snapshot:
@@ -52,19 +55,13 @@ class Snapshot:
         try:
             walk.visit(env)
         except NotCopied as error:
-            path = "".join(reversed(error.path)).lstrip(".")
-            kind = type(error.value).__qualname__
-            raise SnapshotError(f"{env} cannot be saved: its {path or 'object'} is a {kind}, {error.why}") from error
+            raise SnapshotError(f"{env} cannot be saved: {error.text}") from error
         return cls(env, walk.kept)
 
     @property
     def kept(self) -> Kept:
         """How each content is put back, into which object, and the content; not to be written to."""
         return self._kept
-
-    def random_states(self) -> list[object]:
-        """The states of all random generators in it, which are equal where nothing was drawn in between."""
-        return [kept for put, _, kept in self._kept if put in RANDOM]
 
     def restore(self, env: Part) -> None:
         """Bring the environment back to the state of the snapshot, which can be used again.
@@ -75,7 +72,7 @@ class Snapshot:
             env: the environment that the snapshot is of.
 
         Raises:
-            SnapshotError: for another one.
+            SnapshotError: for another one, and for an environment whose episode is replayed and goes another way.
         """
         if env is not self._env:
             raise SnapshotError(
@@ -84,3 +81,9 @@ class Snapshot:
             )
         for put, target, kept in self._kept:
             put(target, kept)
+
+
+def random_states(env: Part) -> list[object]:
+    """The random states in an environment, saved or not, which are equal where nothing was drawn in between."""
+    found = [kept for _, _, kept in random_parts(env)]
+    return [kept.serialize() if type(kept).__name__ == "ALEState" else kept for kept in found]

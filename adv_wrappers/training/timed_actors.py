@@ -15,7 +15,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import EnvFactory
 from adv_wrappers.presets import as_threat
-from adv_wrappers.snapshots import check_repeats
+from adv_wrappers.snapshots import check_repeats, record_for_replay
 from adv_wrappers.victims import Victim
 
 INDUCE = ("worst", "any")
@@ -34,7 +34,7 @@ def worst_action_of(victim: Victim, make_env: EnvFactory, by: str | None = None)
 
     Raises:
         VictimError: for a victim with neither Q-values nor a state value.
-        SnapshotError: where the successors are needed and the environment does not repeat.
+        SnapshotError: where the successors are needed and the environment can neither be saved nor replayed.
     """
     if by is None and victim.has_q:
         by = "q"
@@ -47,7 +47,7 @@ def worst_action_of(victim: Victim, make_env: EnvFactory, by: str | None = None)
             "or give how="
         )
     if by == "successor":
-        with closing(make_env()) as env:
+        with closing(record_for_replay(make_env())) as env:
             env.reset(seed=0)
             check_repeats(env)
     return WorstAction(victim, by, other=victim.discrete)

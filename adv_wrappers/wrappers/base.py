@@ -21,6 +21,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Flags, Info, Observation, Space
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError
 from adv_wrappers.presets import as_threat, preset_in_errors
+from adv_wrappers.snapshots import ReplayRecorder
 from adv_wrappers.snapshots.simulator import EnvironmentBeneath
 from adv_wrappers.timing import Bernoulli
 from adv_wrappers.utils.threads import one_thread_in_workers
@@ -33,14 +34,14 @@ LAYERS, GATES = "adv_wrappers.layers", "adv_wrappers.gates"  # counts, carried b
 
 
 def wrappers_of(env: Environment) -> list[Environment]:
-    """Wrappers from the outermost in, the environment itself last."""
+    """Wrappers from the outermost in, the environment itself last, recorders for replays left out."""
     found = [env]
     while hasattr(found[-1], "env") or hasattr(found[-1], "venv"):
         inner = found[-1].__dict__.get("env") or found[-1].__dict__.get("venv")
         if inner is None:
             break
         found.append(inner)
-    return found
+    return [one for one in found if not isinstance(one, ReplayRecorder)]
 
 
 def layers(env: Environment) -> list[Layer]:
@@ -141,7 +142,12 @@ class Layer:
         at: At, victim: Victim | str | None, rows: int | None, quantize: bool, keep_true: bool,
         observation_space: Space, action_space: Space, *, autoreset: Autoreset = "disabled",
         ball: Info | Mapping[str, object] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
+    ) -> Environment:  # fmt: skip
+        """Make the engine.
+
+        Returns:
+            The environment beneath; where the threat tries actions and there is no wrapper in between, in a recorder.
+        """
         one_thread_in_workers()
         with preset_in_errors(how):
             threat = as_threat(how, on=self.on, within=within, when=when, at=at, **ball)
@@ -150,14 +156,16 @@ class Layer:
                     f"{type(self).__name__} perturbs the {self.on}, {threat.label} is a threat to the {threat.on}"
                 )
             beneath, self.beneath = layers(env), counts(env)
+            simulators = EnvironmentBeneath(env)
             self.keep_true, self.quantize = keep_true, quantize
             self.perturbed_space = observation_space if quantize else as_float(observation_space, threat)
             self.engine = Engine(
                 threat, self.perturbed_space, action_space, rows,
                 victim=None if victim is None else load_victim(victim), beneath=beneath[-1].engine if beneath else None,
-                stream=self.beneath[LAYERS], autoreset=autoreset, simulators=EnvironmentBeneath(env),
+                stream=self.beneath[LAYERS], autoreset=autoreset, simulators=simulators,
             )  # fmt: skip
             self.key = f"{self.beneath[LAYERS]}:{self.threat.label}"
+        return simulators.env
 
     @property
     def threat(self) -> ThreatModel:

@@ -30,7 +30,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, got {type(env).__name__}")
         gym.Wrapper.__init__(self, env)
-        self._install(
+        self.env = self._install(
             env, how, within, when, at, victim, None, quantize, keep_true, env.observation_space, env.action_space,
             ball={"eps": eps, "norm": norm, "scale": scale},
         )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -24,7 +25,7 @@ from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.evaluation.untrained_attacks import BEAM, untrained_threat, why_no_beam
 from adv_wrappers.training.train_critic import check_settings
 from adv_wrappers.training.training_folder import read_record
-from tests.evaluation.agents import Film, balancing, make_short, short, watcher
+from tests.evaluation.agents import Film, balancing, make_short, short, uncopied, watcher
 from tests.evaluation.masked import saturated, straight_through
 from tests.training.test_train_one_critic import Toy, toy_victim
 
@@ -445,13 +446,24 @@ class Windy(gym.Wrapper):
     [
         (balancing(select="sample"), short, adv.Linf(0.1), "plays its mode"),
         (toy_victim(), Toy, adv.Linf(0.1), "one discrete action"),
-        (balancing(), lambda: Windy(short()), adv.Linf(0.1), "draws random numbers"),
+        (balancing(), lambda: Windy(short()), adv.Linf(0.1), "draws random numbers in its steps, .*; by itself beam_"),
+        (
+            balancing(),
+            uncopied,
+            adv.Linf(0.1),
+            "cannot be saved: its .*handle is a generator, .*; by itself beam_",
+        ),
         (balancing(), short, adv.Newest(adv.Linf(0.1)), "the budget of a whole observation"),
     ],
 )
 def test_a_search_over_episodes_that_does_not_apply_is_listed(victim, make_env, budget, words):
-    assert words in str(why_no_beam(victim, make_env, budget))
+    assert re.search(words, str(why_no_beam(victim, make_env, budget)))
     assert why_no_beam(balancing(), short, adv.Linf(0.1)) is None
+
+
+def test_a_suite_goes_on_where_the_environment_cannot_be_saved():
+    report = standard(balancing(), lambda: uncopied(12), 0.1, attacks=("noise", "beam"), episodes=2)
+    assert report.attacks == ("noise",) and "cannot be saved" in report.left_out["beam"]
 
 
 def test_budgets_below_one_grey_level():

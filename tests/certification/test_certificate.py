@@ -18,7 +18,7 @@ from adv_wrappers.atari import atari
 from adv_wrappers.certification import certificate
 from adv_wrappers.certification.sandwich import certified_ranges
 from adv_wrappers.certification.state_boxes import certify_all_starts
-from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, ValueRangeError, VictimError
+from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import draw_seeds
 from tests.certification.walks import STEPS, Walk, every_return, walker
 from tests.core.helpers import box, linear, randn
@@ -193,12 +193,24 @@ def test_what_is_told_of_the_progress():
     assert told == [(what, done, 2) for what in ("clean", "gwc", "search") for done in (1, 2)]
 
 
-class Dice(Walk):
-    """Draws a number in every step."""
+class Handle(Walk):
+    """Draws a number in every step, and holds what cannot be copied."""
+
+    def reset(self, *, seed=None, options=None):
+        self.handle = (i for i in range(99))
+        return super().reset(seed=seed)
 
     def step(self, action):
-        self.np_random.random()
+        self.np_random.random(next(self.handle))
         return super().step(action)
+
+
+def test_an_environment_that_draws_and_is_replayed():
+    with pytest.warns(RuntimeWarning) as warned:
+        found = certified(env=Handle)
+    assert found.awc_returns.tolist() == certified().awc_returns.tolist() and found.finished == 1
+    said = [str(one.message) for one in warned]
+    assert "draws random numbers" in said[0] and "replaying its episode" in said[1]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +220,6 @@ class Dice(Walk):
         ({"victim": from_module(lambda x: x[:, :2], box(3), spaces.Discrete(2, start=1), "q")}, VictimError, "around"),
         ({"victim": from_module(linear(randn(2, 3)), box(3), box(2), "mean")}, SpaceError, "one discrete action.*Box"),
         ({"victim": walker(3)}, VictimError, "is for action space"),
-        ({"env": Dice}, SnapshotError, "draws random numbers in its steps"),
         ({"env": "ALE/Pong-v5"}, VictimError, "is for observation space"),
         ({"eps": None}, BudgetError, "give either eps, with scale if need be, or within=, got eps=None"),
         ({"within": Linf(0.1)}, BudgetError, "give either eps.*got eps=0.5"),
@@ -259,7 +270,13 @@ def test_weights_that_are_not_numbers():
         certified(victim=from_module(net, box(3), spaces.Discrete(2, start=1), "q", dtype=torch.float64))
 
 
-def test_environments_with_sticky_actions_cannot_be_saved():
-    victim = load_victim("zoo:pong-ppo")
-    with pytest.raises(SnapshotError, match="repeat"):
-        certify(victim, "ALE/Pong-v5", 1.0, episodes=1)
+def test_sticky_actions_are_replayed():
+    shortened = lambda: TimeLimit(atari("PongNoFrameskip-v4", repeat_action_probability=0.25), 3)  # noqa: E731
+    with pytest.warns(RuntimeWarning) as warned:
+        found = certified(
+            victim="zoo:pong-ppo", env=shortened, eps=None, within=Newest(Linf(1)), episodes=1, least_reward=-1.0,
+            max_nodes=8,
+        )  # fmt: skip
+    said = " ".join(str(one.message) for one in warned)
+    assert "draws random numbers" in said and "does not save the action that it may repeat" in said
+    assert -3 < found.lower <= 0 and found.node_counts <= 8

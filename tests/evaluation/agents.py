@@ -7,6 +7,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.wrappers import TimeLimit
 from torch import nn
 
 from adv_wrappers.victims import Victim, from_module
@@ -30,6 +32,23 @@ def short() -> gym.Env[Any, Any]:
 def make_short(id: str, steps: int = 40) -> gym.Env[Any, Any]:
     """An environment that ends after this many steps."""
     return gym.make(id, max_episode_steps=steps)
+
+
+class Uncopied(CartPoleEnv):
+    """CartPole that holds what cannot be copied."""
+
+    def reset(self, **given: Any) -> Any:
+        self.handle = (i for i in range(1000))
+        return super().reset(**given)
+
+    def step(self, action: Any) -> Any:
+        next(self.handle)
+        return super().step(action)
+
+
+def uncopied(steps: int = 40) -> gym.Env[Any, Any]:
+    """CartPole whose state cannot be saved."""
+    return TimeLimit(Uncopied(), steps)
 
 
 class Film(gym.Env[Any, Any]):

@@ -15,7 +15,7 @@ from adv_wrappers.evaluation.beam import beam_search, spread_choice
 from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
-from tests.evaluation.test_optimal_timing import Dice, Drifting, Recurrent, Walk, agent
+from tests.evaluation.test_optimal_timing import Drifting, Handle, Recurrent, Walk, agent
 
 EPS = 1.0
 
@@ -160,6 +160,13 @@ class Named(gym.ObservationWrapper):
         return {"a": observation}
 
 
+def test_an_environment_that_is_replayed():
+    plain = beam_search(agent(), Walk, 0.5, episodes=3, width=4)
+    with pytest.warns(RuntimeWarning, match="replaying its episode"):
+        found = beam_search(agent(), Handle, 0.5, episodes=3, width=4)
+    assert found.to_dict() == plain.to_dict() and (found.perturbed > 0).any()
+
+
 @pytest.mark.parametrize(
     ("changed", "error", "words"),
     [
@@ -178,7 +185,6 @@ class Named(gym.ObservationWrapper):
         ({"width": 0}, ValueRangeError, "width must be .*0"),
         ({"steps": 0}, ValueRangeError, "steps must be .*0"),
         ({"restarts": 0}, ValueRangeError, "restarts must be .*0"),
-        ({"env": Dice}, SnapshotError, "draws random numbers in its steps"),
         ({"env": Drifting}, SnapshotError, "does not repeat: step 1"),
         ({"env": Endless}, ValueRangeError, "a reward that is not finite: nan"),
     ],

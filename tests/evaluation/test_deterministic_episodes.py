@@ -11,6 +11,7 @@ import pytest
 from adv_wrappers import load_victim
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, step_limit
+from tests.evaluation.test_optimal_timing import Dice, Handle, agent
 
 
 def test_states_that_were_saved():
@@ -28,8 +29,18 @@ def test_states_that_were_saved():
         assert episodes.own_actions([first, after]) == victim.act_on(seen).tolist()
         assert (episodes.make_env().reset(seed=3)[0] == first.observation).all()
         env.np_random.random()
-        with pytest.raises(SnapshotError, match="draws random numbers in its steps"):
+        with pytest.warns(RuntimeWarning, match="draws random numbers in its steps"):
             episodes.check_drew_nothing(first)
+        episodes.check_drew_nothing(first)  # says so once
+
+
+@pytest.mark.parametrize(
+    ("env", "words"), [(Handle, "its handle is a generator"), (Dice, "draws random numbers in its steps")]
+)
+def test_what_a_strict_search_refuses(env, words):
+    episodes = DeterministicEpisodes(agent(), env, strict=True)
+    with closing(episodes), pytest.raises(SnapshotError, match=words):
+        episodes.check_deterministic(0)
 
 
 def test_the_limit_of_steps_is_that_of_wrappers():

@@ -219,11 +219,23 @@ class Recurrent(Victim):
 
 
 class Dice(Walk):
-    """Draws a number in its last step."""
+    """Draws a number in its last step, that counts for nothing."""
 
     def step(self, action):
         if self.t == 4:
             self.np_random.random()
+        return super().step(action)
+
+
+class Handle(Walk):
+    """Holds what cannot be copied."""
+
+    def reset(self, *, seed=None, options=None):
+        self.handle = (i for i in range(9))
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        next(self.handle)
         return super().step(action)
 
 
@@ -256,7 +268,6 @@ class Drifting(Walk):
         ({"lowest_reward": -1.0}, ValueRangeError, "a lowest_reward below 0 needs a horizon"),
         ({"lowest_reward": 0.1}, ValueRangeError, "expected rewards of at least lowest_reward=0.1, got 0.0"),
         ({"env": lambda: Walk(lost=1.0)}, ValueRangeError, "expected rewards of at least lowest_reward=0, got -"),
-        ({"env": Dice}, SnapshotError, "draws random numbers in its steps"),
         ({"env": Drifting}, SnapshotError, "does not repeat: step 1"),
     ],
 )  # fmt: skip
@@ -267,6 +278,22 @@ def test_what_cannot_be_searched(changed, error, words):
     if "cost" not in changed and words != "a lowest_reward below 0 needs a horizon":
         with pytest.raises(error, match=words):
             resilience_profile(budgets=[1], **arguments)
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        (Dice, "draws random numbers in its steps: .* knows what will be"),
+        (Handle, "is a generator, .* replaying"),
+    ],
+)
+@pytest.mark.parametrize("by", ["any", "successor"])
+def test_an_environment_that_draws_or_is_replayed_is_searched_as_any_other(env, words, by):
+    victim = agent("logits")
+    plain = fewest_perturbations(victim, Walk, [0, 1, 2], 0.4, by)
+    with pytest.warns(RuntimeWarning, match=words):
+        found = fewest_perturbations(victim, env, [0, 1, 2], 0.4, by)
+    assert found.steps == plain.steps and (found.objective == plain.objective).all()
 
 
 @pytest.mark.parametrize("budgets", [[2.5], [-1], ["2"], [True]])

@@ -13,7 +13,7 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import BudgetError, CardError, SnapshotError, ThreatError, ValueRangeError, VictimError
-from tests.evaluation.agents import balancing, short
+from tests.evaluation.agents import balancing, short, uncopied
 
 pytest.importorskip("stable_baselines3")
 
@@ -299,6 +299,16 @@ class Forgetful(gym.Wrapper[Any, Any, Any, Any]):
 def test_an_environment_that_does_not_repeat_is_refused() -> None:
     with pytest.raises(SnapshotError, match="does not repeat: step 1 after a restore has another observation"):
         resilience("zoo:cartpole-a2c", lambda: Forgetful(gym.make(SHORT)), **QUICK)
+
+
+def test_an_environment_that_cannot_be_saved_is_replayed() -> None:
+    few = {**QUICK, "steps": 128, "checks": 1}
+    plain = resilience("zoo:cartpole-ppo", lambda: gym.make("CartPole-v1", max_episode_steps=12), **few)
+    with pytest.warns(RuntimeWarning, match="replaying its episode"):
+        found = resilience("zoo:cartpole-ppo", lambda: uncopied(12), **few)
+    assert found.about["actor"]["how"]["by"] == "successor"
+    assert found.returns.tolist() == plain.returns.tolist()
+    assert found.test.perturbations.tolist() == plain.test.perturbations.tolist()
 
 
 def test_threats_with_a_timing_of_their_own_keep_it() -> None:
