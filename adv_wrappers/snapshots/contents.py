@@ -338,6 +338,11 @@ def _put_emulator(value: Part, kept: Part) -> None:
     value.restoreState(kept)
 
 
+def _iterator(walk: Walk, value: object) -> None:
+    if not walk.partial:  # older releases of Python copy some of them, and warn that they will not for long
+        raise NotCopied(value, "which Python does not copy from 3.14 on")
+
+
 def _copied(walk: Walk, value: object) -> None:
     """Marks kinds whose state is hidden from Python: they are copied as a whole, if they allow it."""
     raise AssertionError
@@ -416,6 +421,8 @@ def _keep_of(kind: type) -> _Keep | None:
     if hasattr(kind, "thisown"):  # of SWIG, as Box2D's are
         return _outside
     modules = [f"{getattr(base, '__module__', '')}." for base in kind.__mro__]  # types of SWIG have none
+    if "itertools." in modules:
+        return _iterator
     if any(module.startswith(_ELSEWHERE) for module in modules):
         return _refused
     if issubclass(kind, _SHARED) or any(module.startswith(_SHARED_MODULES) for module in modules):

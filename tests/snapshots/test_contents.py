@@ -128,7 +128,7 @@ def test_what_was_drawn_shows_in_the_random_states(kind):
 
 
 def test_what_is_hidden_from_python_is_copied_and_rebound():
-    env = Holder(count=itertools.repeat(5, 9), held={"in": [itertools.repeat(1, 4)]})
+    env = Holder(count=iter(range(9)), held={"in": [iter([1, 2, 3, 4])]})
     snapshot = Snapshot.of(env)
     for _ in range(2):
         assert (len(list(env.count)), len(list(env.held["in"][0]))) == (9, 4)
@@ -171,8 +171,13 @@ def test_what_cannot_be_kept_is_named():
         SnapshotError, match=r"<Holder> cannot be saved: its parts\['waiting'\]\[0\] is a generator, .*pickle"
     ):
         Snapshot.of(env)
-    with pytest.raises(SnapshotError, match=r"its parts\[1\] is a repeat, whose state is hidden from Python"):
-        Snapshot.of(Holder(parts=(1, itertools.repeat(1))))
+    with pytest.raises(SnapshotError, match=r"its parts\[1\] is a range_iterator, whose state is hidden from Python"):
+        Snapshot.of(Holder(parts=(1, iter(range(3)))))
+    for parts in ([itertools.count()], (1, itertools.repeat(1, 2)), collections.deque([itertools.cycle([1])])):
+        with pytest.raises(
+            SnapshotError, match=r"its parts\[.\] is a (count|repeat|cycle), which Python does not copy"
+        ):
+            Snapshot.of(Holder(parts=parts))
     wrapped = gym.wrappers.TimeLimit(Holder(inner=collections.deque([[i for i in range(2)], iter(range(3))])), 3)
     with pytest.raises(SnapshotError, match=r"its env\.inner\[1\] is a range_iterator"):
         Snapshot.of(wrapped)
