@@ -23,6 +23,10 @@ from adv_wrappers.utils.files import write
 
 _OTHER_BUDGET = "‡"
 _CLOSE = 0.05  # of the return that the strongest attack takes: a lower mean by less would change little
+_WHY_APART = (
+    ". The lowest of several means is low by chance as well, the more so the more returns vary: what the attack leaves "
+    "is its mean on fresh episodes, on which nothing was chosen"
+)
 _DERIVED = ("worst", "chosen", "shares", "worst_per_episode")  # in files for their readers
 
 
@@ -173,7 +177,7 @@ class SuiteReport:
 
     @property
     def verdict(self) -> str:
-        """The worst case in one sentence, with how it was chosen."""
+        """The worst case, how it was chosen, and why its mean on the episodes that chose it is another."""
         row, chosen, clean = self.worst, self.chosen, self.fresh.threats[0]
         other = self.other_budgets.get(row["threat"])
         name = f"{row['threat']} ({other})" if other else row["threat"]
@@ -187,6 +191,7 @@ class SuiteReport:
         return (
             f"worst case: {name} leaves {number(row['mean_return'])} ({bounds(row)}) of "
             f"{number(clean['mean_return'])} over {self.fresh.episodes} fresh episodes, seed {self.fresh.seed}; {how}"
+            + _WHY_APART * (len(self.attacks) > 1)
         )
 
     def notes(self) -> list[str]:
