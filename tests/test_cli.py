@@ -264,6 +264,7 @@ MEASURE = [
     "--episodes", "2",
 ]  # fmt: skip
 SUITE = ["suite", "CartPole-v1", "--victim", "zoo:cartpole-dqn"]
+DYNAMICS = ["train-dynamics", "Hopper-v5", "--victim", "zoo:hopper-ppo"]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ SUITE = ["suite", "CartPole-v1", "--victim", "zoo:cartpole-dqn"]
         ([*CRITIC, "--robust-eps", "-1"], "--robust-eps must be a finite number"),
         (["train-critic", "CartPole-v1", "--victim", "zoo:cartpole-dqn"], "continuous actions"),
         (["train-critic", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--one"], "continuous actions"),
-        ([*MEASURE, "--cost", "-1"], "--cost must be a finite number of at least 0"),
+        ([*MEASURE, "--cost", "-1"], "--cost must be a finite number from 0 to 1e+12"),
         ([*MEASURE, "--how", "max-diff"], "needs a budget"),
         (
             [*MEASURE, "--any-action", "--by", "q"],
@@ -301,6 +302,23 @@ SUITE = ["suite", "CartPole-v1", "--victim", "zoo:cartpole-dqn"]
         ([*SUITE, "--suite", "action", "--attack", "pgd"], "out of action-noise"),
         (SUITE, "it needs a budget"),
         ([*SUITE, "--eps", "0.1", "--attack", "robust-sarsa"], "no attack applies: robust-sarsa"),
+        ([*SUITE, "--eps", "0.1", "--scale", "0"], "a budget that allows a change"),
+        ([*TRAIN, "--scale", "0"], "a budget that allows a change"),
+        ([*CRITIC, "--eps", "0"], "a budget that allows a change"),
+        ([*TRAIN, "--steps", "9" * 30], "--steps must be an integer from 1 to 1000000000000"),
+        ([*TRAIN, "--num-envs", "9" * 30], "--num-envs must be an integer from 1 to 65536"),
+        ([*TRAIN, "--num-envs", "70000"], "--num-envs must be an integer from 1 to 65536"),
+        ([*TRAIN, "--episodes", "9" * 30], "--episodes must be an integer from 1 to 1000000"),
+        ([*TRAIN, "--cost", "1e308"], "--cost must be a finite number from 0 to 1e+12"),
+        ([*MEASURE, "--r-max", "1e308"], "--r-max must be a finite number from -1e+12 to 1e+12"),
+        (["robustness", *MEASURE[1:], "--budget", "9" * 30], "--budget must be an integer from 1 to 1000000000"),
+        ([*CRITIC, "--one", "--robust-eps", "1e308"], "--robust-eps must be a finite number from 0 to 1e+30"),
+        ([*CRITIC, "--one", "--num-envs", "9" * 30], "--num-envs must be an integer from 1 to 65536"),
+        ([*DYNAMICS, "--layers", "9" * 30], "--layers"),
+        ([*DYNAMICS, "--width", "9" * 30], "widths in hidden must be an integer from 1 to 65536"),
+        ([*DYNAMICS, "--ensemble", "70000"], "--ensemble must be an integer from 1 to 100"),
+        ([*DYNAMICS, "--epochs", "9" * 30], "--epochs must be an integer from 1 to 1000000"),
+        ([*DYNAMICS, "--transitions", "9" * 30], "--transitions must be an integer from 100 to 1000000000000"),
     ],
 )
 def test_training_commands_say_what_cannot_work(words: list[str], message: str, tmp_path: Path) -> None:

@@ -33,7 +33,13 @@ from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.presets import layers_of, parse_threat, threat
 from adv_wrappers.training.train_critic import SMALL, Setting
-from adv_wrappers.training.training_folder import check_same, describe_settings, described, described_victim
+from adv_wrappers.training.training_folder import (
+    check_counts,
+    check_same,
+    describe_settings,
+    described,
+    described_victim,
+)
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.utils.processes import check_workers
@@ -144,8 +150,8 @@ def run_suite(
     """
     rows = 1 if num_envs is None else num_envs
     integer("episodes", episodes, 1, MOST_EPISODES)
-    for what, value, least in (("seed", seed, 0), ("steps", steps, 1), ("num_envs", rows, 1)):
-        integer(what, value, least)
+    integer("seed", seed, 0)
+    check_counts(steps=steps, num_envs=rows)
     check_workers(workers)
     without = eps is None and within is None and scale is None
     budget = None if without else needed_budget("the suite", eps, scale, within)

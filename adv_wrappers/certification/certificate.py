@@ -222,7 +222,7 @@ def certify(
     budget = given_budget(eps, scale, within)
     if budget_s is not None:
         check_number("budget_s", budget_s, 0)
-    max_nodes = None if max_nodes is None else integer("max_nodes", max_nodes, 1)
+    max_nodes = None if max_nodes is None else integer("max_nodes", max_nodes, 1, 2**63 - 1)
     if max_boxes is None:
         max_boxes = MOST_BOXES if max_nodes is None else 10 * max_nodes
     max_boxes = integer("max_boxes", max_boxes, 1)

@@ -38,7 +38,7 @@ from adv_wrappers.evaluation.report import number
 from adv_wrappers.parsing import parse_value, split_arguments
 from adv_wrappers.training.pa_ad_forms import BOTH, FORMS
 from adv_wrappers.training.train_critic import GRID, SMALL, check_scan_folder, default_budget, scan_critics
-from adv_wrappers.training.train_dynamics import HORIZONS, train_dynamics
+from adv_wrappers.training.train_dynamics import HORIZONS, MOST_HIDDEN, train_dynamics
 from adv_wrappers.training.train_one_critic import train_one_critic
 from adv_wrappers.training.training_folder import read_record, score
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
@@ -219,7 +219,7 @@ def _show(critic: Critic) -> None:
 @click.option("--noise", default=0.3, show_default=True, help="on actions of half of the victim's episodes")
 @click.option("--random", default=0.5, show_default=True, help="share of transitions with random actions")
 @click.option("--width", default=1000, show_default=True, type=POSITIVE, help="of each layer")
-@click.option("--layers", default=4, show_default=True, type=click.IntRange(min=0), help="0 for a linear model")
+@click.option("--layers", default=4, show_default=True, type=click.IntRange(0, MOST_HIDDEN), help="0: linear model")
 @click.option("--ensemble", default=1, show_default=True, type=POSITIVE, help="networks whose predictions are averaged")
 @click.option("--epochs", default=20, show_default=True, type=POSITIVE, help="passes over the transitions")
 @click.option("--lr", default=1e-3, show_default=True, help="Adam's first learning rate")

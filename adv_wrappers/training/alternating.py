@@ -42,7 +42,8 @@ from adv_wrappers.training.director_networks import director_of
 from adv_wrappers.training.sb3_adapter import AgentVecEnv
 from adv_wrappers.training.sb3_agents import update_normaliser
 from adv_wrappers.training.scoring import CheckpointScore, Scoring, log_point
-from adv_wrappers.utils.numbers import check_integer, check_number
+from adv_wrappers.training.training_folder import check_counts
+from adv_wrappers.utils.numbers import check_number
 from adv_wrappers.victims import Victim, from_sb3
 from adv_wrappers.wrappers.base import Layer
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
@@ -211,11 +212,8 @@ class Schedule:
     num_envs: int
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if name == "ratio":
-                check_number(name, value, 0, above=True)
-            else:
-                check_integer(name, value, 1)
+        check_number("ratio", self.ratio, 0, above=True)
+        check_counts(**{name: value for name, value in asdict(self).items() if name != "ratio"})
 
     @property
     def checkpoint_every(self) -> int:

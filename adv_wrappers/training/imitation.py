@@ -41,7 +41,9 @@ from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.training.queries import ATTACKED, NEARBY, SOURCES, SURROGATE, ask, ask_nearby, episode_seeds
 from adv_wrappers.training.surrogate import Labels, agreement, fit
 from adv_wrappers.training.training_folder import (
+    MOST_TRAINING_STEPS,
     as_json,
+    check_counts,
     check_no_other_card,
     check_same,
     described,
@@ -171,16 +173,19 @@ def _checked(
     rounds = integer("rounds", rounds, 0, 10**6)
     if isinstance(hidden, str) or not isinstance(hidden, Iterable):
         raise ValueRangeError(f"hidden must hold integers of at least 1, got {hidden!r:.80}")
-    queries = integer("queries", queries)
+    queries = integer("queries", queries, None, MOST_TRAINING_STEPS)
     if queries < LEAST * (rounds + 1):
         raise ValueRangeError(
             f"queries must be at least {LEAST} a round, so {LEAST * (rounds + 1)} with rounds={rounds}, got {queries}"
         )
     return ImitationSettings(
-        queries, rounds, integer("seed", seed, 0, _MOST_SEED), number("noise", noise, 0),
+        queries,
+        rounds,
+        integer("seed", seed, 0, _MOST_SEED),
+        number("noise", noise, 0),
         [integer("a size of hidden", size, 1, 2**20) for size in hidden],
-        integer("epochs", epochs, 1), integer("episodes", episodes, 1),
-    )  # fmt: skip
+        **check_counts(epochs=epochs, episodes=episodes),
+    )
 
 
 def check_imitable(observed: Space, acted: Space, out: object = None) -> None:

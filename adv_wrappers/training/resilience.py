@@ -37,6 +37,7 @@ from adv_wrappers.training.timed_actors import How
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import Victim
+from adv_wrappers.wrappers.adversary_rewards import MOST_ATTACKS
 
 
 @holding
@@ -127,7 +128,7 @@ def robustness(
     Raises:
         AdvWrappersError: as :func:`resilience`; :class:`ValueRangeError` for a budget that is no whole number.
     """
-    budget = integer("budget", budget, 1)
+    budget = integer("budget", budget, 1, MOST_ATTACKS)
     create: Callable[..., Measurement] = Measurement.create
     parts = create(
         victim, env, cost, r_max, steps, episodes, seed, algorithm, out=out, budget=budget, hard=bool(hard), **options

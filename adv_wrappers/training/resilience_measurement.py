@@ -45,12 +45,19 @@ from adv_wrappers.training.resilience_result import AttackedEpisodes, Resilience
 from adv_wrappers.training.stop_rule import StopRule
 from adv_wrappers.training.timed_actors import How, actors_of
 from adv_wrappers.training.train_adversary import check_algorithm, train_adversary
-from adv_wrappers.training.training_folder import as_json, check_same, describe_settings, read_record, warn_of_unknown
+from adv_wrappers.training.training_folder import (
+    as_json,
+    check_counts,
+    check_same,
+    describe_settings,
+    read_record,
+    warn_of_unknown,
+)
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
+from adv_wrappers.wrappers.adversary_rewards import MOST_COST, PerturbationCost
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 from adv_wrappers.wrappers.stack import wrap
 
@@ -116,13 +123,13 @@ class Measurement:
         Raises:
             AdvWrappersError: one of its kinds, for arguments that cannot work.
         """
-        cost = number("cost", cost, 0)
-        r_max = None if r_max is None else number("r_max", r_max)
+        cost = number("cost", cost, 0, MOST_COST)
+        r_max = None if r_max is None else number("r_max", r_max, -MOST_COST, MOST_COST)
         check_algorithm(algorithm)
         seed = integer("seed", seed, 0)
         test_seed = seed if test_seed is None else integer("test_seed", test_seed, 0)
         whole = {"steps": steps, "episodes": episodes, "checks": checks, "check_episodes": check_episodes}
-        options: dict[str, JSON] = {name: integer(name, value, 1) for name, value in whole.items()}
+        options: dict[str, JSON] = {**check_counts(**whole)}
         victim = load_victim(victim)
         others = [load_victim(other) for other in ([transfer] if isinstance(transfer, (str, Victim)) else transfer)]
         make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
@@ -143,7 +150,7 @@ class Measurement:
         own = SETTINGS.get(algorithm, {})
         found = {**(own if flat else {key: own[key] for key in own if key == "gamma"}), **(settings or {}), **more}
         if num_envs is not None:
-            integer("num_envs", num_envs, 1)
+            check_counts(num_envs=num_envs)
         if observe not in OBSERVE:
             raise ValueRangeError(f"observe must be one of {', '.join(map(repr, OBSERVE))}, got {observe!r:.80}")
         refused = sorted({*found} & _TAKEN)

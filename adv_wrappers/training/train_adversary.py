@@ -51,6 +51,7 @@ from adv_wrappers.training.pa_ad_forms import BOTH, actors_by_form, check_forms_
 from adv_wrappers.training.sb3_adapter import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
 from adv_wrappers.training.training_folder import (
+    check_counts,
     check_seed,
     describe_settings,
     described_victim,
@@ -58,7 +59,6 @@ from adv_wrappers.training.training_folder import (
     warn_of_unknown,
 )
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_processes, pickled, warm_pool
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
@@ -156,8 +156,7 @@ def train_adversary(
         return _train_forms(actors, env, victim, None if out is None else Path(out), progress, given)
     flat = len(victim.observation_space.shape or ()) == 1
     rows = num_envs if num_envs is not None else 1 if algorithm == "dqn" else 32 if flat else 8
-    for name, value in (("steps", steps), ("num_envs", rows), ("checks", checks), ("episodes", episodes)):
-        check_integer(name, value, 1)
+    check_counts(steps=steps, num_envs=rows, checks=checks, episodes=episodes)
     actor = as_actor(kind, victim)
     if within is None and eps is None:
         within = getattr(actor, "within", None)

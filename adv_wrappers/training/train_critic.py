@@ -26,6 +26,7 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import MakeEnv, spaces_of
 from adv_wrappers.evaluation.evaluate import evaluate
+from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.report import Report, bounds, number
 from adv_wrappers.evaluation.statistics import footnotes
 from adv_wrappers.training.sarsa import exploring_victim
@@ -256,10 +257,10 @@ def scan_critics(
     """
     settings = [*settings]
     check_settings(settings, training)
-    episodes, seed = integer("episodes", episodes, 1), integer("seed", seed, 0)
-    within = needed_budget("a comparison of critics", None, None, within)
+    episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
     how = RobustSarsa(critic=lambda obs, act: act, steps=integer("attack_steps", attack_steps, 1))
     attack, victim = ThreatModel("observation", how, within), load_victim(victim)
+    needed_budget("a comparison of critics", None, None, attack.within)
     attack = attack.against(victim)
     env_arguments: dict[str, Any] = {"env_kwargs": env_kwargs, "make": make}
     trainings = {}  # all are checked, their folders too, before the first begins

@@ -36,7 +36,9 @@ from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.networks.card import Section
 from adv_wrappers.training.training_folder import (
+    MOST_TRAINING_STEPS,
     as_json,
+    check_counts,
     check_no_other_card,
     check_same,
     described_victim,
@@ -52,6 +54,7 @@ from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.dmc import feature_names
 
 HELD_OUT = 0.1  # share of the steps of every row
+MOST_HIDDEN, MOST_WIDTH = 500, 2**16  # layers of a network, and units of one
 LEAST_STEPS = 5  # of a row, so that one is held out
 HORIZONS = (1, 5, 10, 20, 50, 100)  # of the errors in the card
 STARTS = 256  # of predictions without correction, on each side
@@ -103,15 +106,15 @@ def train_dynamics(
     >>> len(model.card["errors"]["victim"]["one_step"])
     11
     """
-    check_integer("transitions", transitions, 100)
+    check_integer("transitions", transitions, 100, MOST_TRAINING_STEPS)
     check_number("noise", noise, 0, 1e3)
     check_number("random, the share of random actions,", random, 0, 1)
-    for name, value in (("ensemble", ensemble), ("epochs", epochs), ("batch", batch), ("num_envs", num_envs)):
-        check_integer(name, value, 1)
+    check_counts(ensemble=ensemble, epochs=epochs, batch=batch, num_envs=num_envs)
     check_integer("seed", seed, 0)
     check_number("lr", lr, 0, 1e3, above=True)
+    check_integer("the number of hidden layers", len(hidden), 0, MOST_HIDDEN)
     for width in hidden:
-        check_integer("widths in hidden", width, 1)
+        check_integer("widths in hidden", width, 1, MOST_WIDTH)
     victim = load_victim(victim)
     space, seen = victim.action_space, victim.observation_space
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:

@@ -27,6 +27,7 @@ from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.core.types import Action, Observation
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import MakeEnv, described_environment, environment_factory
+from adv_wrappers.evaluation.prepared import MOST_ENVS
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.networks.card import card_kind
 from adv_wrappers.networks.layers import ActionValue, Normalize
@@ -39,7 +40,7 @@ from adv_wrappers.training.sarsa import (
     critic_network,
     exploring_victim,
 )
-from adv_wrappers.training.training_folder import check_same, described_victim, warn_of_unknown
+from adv_wrappers.training.training_folder import MOST_TRAINING_STEPS, check_same, described_victim, warn_of_unknown
 from adv_wrappers.utils.files import holding, make_folder, write
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.threads import one_thread
@@ -229,9 +230,9 @@ def _identity(card: Mapping[str, object]) -> dict[str, Any]:
 
 _NOT_SETTINGS = ("victim", "env", "env_kwargs", "make", "out", "progress")
 _CHOICES = {"robust": ("interval", "sample", None), "box": ("both", "action"), "successor": ("next", "shuffled")}
-_NUMBERS = {"eps": math.inf, "weight": math.inf, "lr": math.inf, "gamma": 1.0, "noise": math.inf}  # and their tops
-_LARGEST = 2**60
-_WHOLE = {"steps": 2, "seed": 0, "num_envs": 1}  # and the least of each
+_NUMBERS = {"eps": 1e30, "weight": 1e30, "lr": 1e3, "gamma": 1.0, "noise": 1e30}  # and their tops
+_WHOLE = {"steps": (2, MOST_TRAINING_STEPS), "seed": (0, 2**60), "num_envs": (1, MOST_ENVS)}  # the least and the most
+_WIDEST = 2**16  # units of a layer
 
 
 @holding
@@ -357,9 +358,9 @@ def check_setting(setting: Mapping[str, object]) -> dict[str, Any]:
             raise ValueRangeError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {how[name]!r}")
     for name, top in _NUMBERS.items():
         how[name] = number(name, how[name], 0, top)
-    for name, least in _WHOLE.items():
-        how[name] = integer(name, how[name], least, _LARGEST)
+    for name, (least, most) in _WHOLE.items():
+        how[name] = integer(name, how[name], least, most)
     if isinstance(how["hidden"], str) or not isinstance(how["hidden"], Iterable):
         raise ValueRangeError(f"hidden must hold integers of at least 1, got {how['hidden']!r}")
-    how["hidden"] = [integer("a size of hidden", size, 1, _LARGEST) for size in how["hidden"]]
+    how["hidden"] = [integer("a size of hidden", size, 1, _WIDEST) for size in how["hidden"]]
     return how

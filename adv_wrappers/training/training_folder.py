@@ -18,13 +18,23 @@ from adv_wrappers.core.types import JSON, Info
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import can_be_known, text_of_function
+from adv_wrappers.evaluation.prepared import MOST_ENVS, MOST_EPISODES
 from adv_wrappers.networks.card import digest
 from adv_wrappers.utils.files import make_folder
 from adv_wrappers.utils.numbers import integer
+from adv_wrappers.victims.dynamics import MOST_NETWORKS
 from adv_wrappers.victims.victim import Victim
 
 MOST_SEED = 2**32 - 2**16
 MOST_TRAINING_STEPS = 10**12
+# of counts that an argument gives; what has no entry is counted in steps
+_MOST = {
+    "num_envs": MOST_ENVS,
+    "episodes": MOST_EPISODES,
+    "check_episodes": MOST_EPISODES,
+    "epochs": 10**6,
+    "ensemble": MOST_NETWORKS,
+}
 SHOWN = 4  # differences that an error names
 # classes that have moved keep the name that folders of trainings in progress hold
 _NAMES_IN_FOLDERS = {"adv_wrappers.training.director_networks.Frames": "adv_wrappers.training.networks.Frames"}
@@ -36,6 +46,15 @@ _LATER = ("structure", "threats_in_full")  # of which folders of earlier version
 def check_seed(seed: object) -> int:
     """A seed; raises :class:`ValueRangeError` unless Stable-Baselines3 can seed NumPy's own generator with it."""
     return integer("seed", seed, 0, MOST_SEED)
+
+
+def check_counts(**counts: object) -> dict[str, int]:
+    """Counts by the names of arguments, as integers of Python.
+
+    Raises:
+        ValueRangeError: for less than 1, and for more than any training takes: it would overflow, or never begin.
+    """
+    return {name: integer(name, value, 1, _MOST.get(name, MOST_TRAINING_STEPS)) for name, value in counts.items()}
 
 
 def later_seed(seed: int, steps: int) -> int:

@@ -13,6 +13,8 @@ from adv_wrappers.core.values import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.utils.numbers import check_integer, check_number
 
+MOST_COST, MOST_ATTACKS = 1e12, 10**9  # of a reward, whose squares a training holds in float32; and of an episode
+
 
 class Reward(Protocol):
     """A function from what the victim earned to what the adversary earns, ``[B]`` or a number each.
@@ -60,17 +62,17 @@ class PerturbationCost(Value):
     beyond: float | None = None
 
     def __post_init__(self) -> None:
-        check_number("cost", self.cost, 0)
+        check_number("cost", self.cost, 0, MOST_COST)
         if self.beyond is not None:
-            check_number("beyond", self.beyond, 0)
+            check_number("beyond", self.beyond, 0, MOST_COST)
             if self.budget is None:
                 raise ThreatError(f"beyond is the cost of attacks beyond a budget: give budget= too, got {self!r}")
         if self.budget is not None:
-            check_integer("budget", self.budget, 1)
+            check_integer("budget", self.budget, 1, MOST_ATTACKS)
         if self.terminal != (self.r_max is not None):
             raise ThreatError(f"terminal and r_max go together, got terminal={self.terminal}, r_max={self.r_max!r}")
         if self.r_max is not None:
-            check_number("r_max", self.r_max)
+            check_number("r_max", self.r_max, -MOST_COST, MOST_COST)
 
     def __call__(
         self, reward: Amount, *, attacked: Flags, terminated: Flags, truncated: Flags, return_: Amount, spent: Counter,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,7 +15,14 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.values import decode
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.agent_setup import AdversarySpec
-from adv_wrappers.training.training_folder import check_same, described, described_victim, functions_of, warn_of_unknown
+from adv_wrappers.training.training_folder import (
+    check_counts,
+    check_same,
+    described,
+    described_victim,
+    functions_of,
+    warn_of_unknown,
+)
 from tests.evaluation.agents import balancing, short
 
 
@@ -91,3 +99,13 @@ def test_a_folder_that_cannot_tell_is_gone_on_with_and_said(tmp_path):
     for victim, env in ((law(), short), (agent(), lambda: short())):
         with pytest.warns(RuntimeWarning, match="cannot tell a victim that is a function, or an environment"):
             warn_of_unknown(tmp_path, victim, env)
+
+
+def test_counts_have_limits_of_their_own():
+    assert check_counts(steps=np.int64(3), num_envs=2**16) == {"steps": 3, "num_envs": 2**16}
+    most = {"steps": 10**12, "checks": 10**12, "num_envs": 2**16, "episodes": 10**6, "epochs": 10**6, "ensemble": 100}
+    assert check_counts(**most) == most
+    for name, value in most.items():
+        for wrong in (0, value + 1, 10**400, 1.5, True, "1"):
+            with pytest.raises(ValueRangeError, match=f"{name} must be an integer from 1 to {value}, got"):
+                check_counts(**{name: wrong})

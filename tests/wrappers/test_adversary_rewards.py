@@ -91,8 +91,8 @@ def test_in_json():
 @pytest.mark.parametrize(
     ("make", "error", "match"),
     [
-        (lambda: PerturbationCost(-1.0), ValueRangeError, "cost must be .* at least 0"),
-        (lambda: PerturbationCost(budget=2, beyond=-1.0), ValueRangeError, "beyond must be .* at least 0"),
+        (lambda: PerturbationCost(-1.0), ValueRangeError, "cost must be .* from 0 to"),
+        (lambda: PerturbationCost(budget=2, beyond=-1.0), ValueRangeError, "beyond must be .* from 0 to"),
         (lambda: PerturbationCost(beyond=1.0), ThreatError, "beyond is the cost of attacks beyond a budget"),
         (lambda: PerturbationCost(budget=2.5), ValueRangeError, "budget must be an integer"),
         (lambda: PerturbationCost(budget=0), ValueRangeError, "budget must be"),
