@@ -416,3 +416,13 @@ def test_stats_of_a_victim(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     command = done.output.splitlines()[-1]
     assert f"sb3:{tmp_path / 'model.zip'}?stats={tmp_path / 'norm.pkl'}" in shlex.split(command)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are texts")
+def test_a_file_whose_name_is_no_text_is_named(tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 are surrogates in Python, which no output encodes."""
+    store = tmp_path / "rows\udcff.db"
+    words = ["evaluate", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--episodes", "1", "--store", str(store)]
+    done = CliRunner().invoke(main, [*words, "--env-kwargs", "max_episode_steps=3"])
+    assert done.exit_code == 0 and "rows\\udcff.db" in done.output, done.output
+    assert store.exists()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -39,7 +41,7 @@ class _CommandGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         words = [*ctx.args]
         try:
-            with _warnings_in_own_words(self, ctx):
+            with _warnings_in_own_words(self, ctx), _any_name_printable():
                 return super().invoke(ctx)
         except AdvWrappersError as error:
             name = ctx.invoked_subcommand or ""
@@ -71,6 +73,21 @@ def _warnings_in_own_words(group: click.Group, ctx: click.Context) -> Iterator[N
         yield
     finally:
         warnings.showwarning = before
+
+
+@contextlib.contextmanager
+def _any_name_printable() -> Iterator[None]:
+    """Write what standard output cannot encode with backslashes: names of files may be any bytes."""
+    output = sys.stdout
+    errors = getattr(output, "errors", None)
+    if errors != "strict" or not isinstance(output, io.TextIOWrapper):
+        yield
+        return
+    output.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        output.reconfigure(errors=errors)
 
 
 def make_console(stderr: bool = False) -> Console:
