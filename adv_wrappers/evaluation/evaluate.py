@@ -24,8 +24,7 @@ from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.references import device_of
-from adv_wrappers.victims.victim import Victim
+from adv_wrappers.victims.victim import Victim, device_of
 
 Progress = Callable[[str, int, int], None]
 

@@ -19,7 +19,7 @@ from adv_wrappers.victims.chosen_actions import ChosenActions
 from adv_wrappers.victims.distributions import params_of
 from adv_wrappers.victims.module_output import Net, action_width, check_forward, input_form, inspect_output
 from adv_wrappers.victims.numpy_functions import ArrayFunction, ArrayStart
-from adv_wrappers.victims.victim import Observation, Select, State, Victim
+from adv_wrappers.victims.victim import Observation, Select, State, Victim, device_of
 
 
 def from_module(
@@ -63,7 +63,7 @@ def from_module(
     check_forward(module)
     nets = [net for net in (module, value, critic, robust_sarsa) if isinstance(net, nn.Module)]
     tensors = [t for net in nets for t in [*net.parameters(), *net.buffers()] if t.is_floating_point()]
-    device = torch.device(device) if device is not None else tensors[0].device if tensors else torch.device("cpu")
+    device = device_of(tensors[0].device if device is None and tensors else device or "cpu")
     if dtype is None:
         dtype = torch.float64 if tensors and tensors[0].dtype == torch.float64 else torch.float32
         if live and tensors and tensors[0].dtype != dtype:

@@ -14,7 +14,7 @@ from adv_wrappers.victims.card_reader import load_card
 from adv_wrappers.victims.lower_bound import LowerBound
 from adv_wrappers.victims.sb3 import Stats, load_sb3
 from adv_wrappers.victims.smoothed import Smoothed
-from adv_wrappers.victims.victim import Select, Victim
+from adv_wrappers.victims.victim import Select, Victim, device_of
 
 _ZOO = Path(__file__).parent.parent / "zoo"
 _AROUND = {  # prefixes of victims around another one, and their options, the first of which is needed
@@ -25,16 +25,6 @@ _AROUND = {  # prefixes of victims around another one, and their options, the fi
 def zoo_names() -> tuple[str, ...]:
     """Names of the agents that are shipped, sorted."""
     return tuple(sorted(path.parent.name for path in _ZOO.glob("*/card.json")))
-
-
-def device_of(device: torch.device | str) -> torch.device:
-    """The device that a text names, after trying it; :class:`VictimError` if this machine has none of it."""
-    try:
-        made = torch.zeros((), device=device)
-        made.cpu()  # "meta" has shapes and no numbers
-        return made.device
-    except (RuntimeError, TypeError, AssertionError) as error:  # torch's ways of not having a device
-        raise VictimError(f"no such device {device!r}: {error}") from error
 
 
 def _with_options(text: str, known: tuple[str, ...]) -> tuple[str, dict[str, float | str]]:

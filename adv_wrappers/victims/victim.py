@@ -33,6 +33,16 @@ Observation = Tensor | Mapping[str, object]  # a dictionary for a Dict space
 CriticFunction = Callable[..., Tensor]  # observations [B, *S] and native actions [B, D] to Q-values [B]
 
 
+def device_of(device: torch.device | str) -> torch.device:
+    """The device that a text names, after trying it; :class:`VictimError` if this machine has none of it."""
+    try:
+        made = torch.zeros((), device=device)
+        made.cpu()  # "meta" has shapes and no numbers
+        return made.device
+    except (RuntimeError, TypeError, AssertionError) as error:  # torch's ways of not having a device
+        raise VictimError(f"no such device {device!r}: {error}") from error
+
+
 class Victim:
     """A frozen policy, with what an adversary may compute from it.
 
@@ -77,7 +87,7 @@ class Victim:
             raise VictimError(f"kind={kind!r} does not go with the action space {action_space}")
         self.observation_space, self.action_space = observation_space, action_space
         self.kind, self.select = kind, select
-        self.device, self.dtype, self.ref, self.scale = torch.device(device), dtype, ref, scale
+        self.device, self.dtype, self.ref, self.scale = device_of(device), dtype, ref, scale
         self.family = self._make_family()
         self.width = self._make_width()
         self._fingerprint: str | None = None
