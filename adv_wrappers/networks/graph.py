@@ -1,16 +1,18 @@
 """Networks as graphs of layers: what a layer takes is the network's input, or what layers before it gave.
 
 A ``Sequential`` is a chain. Residual sums, heads side by side and what else a ``forward`` does with several values are
-:class:`Join` and the other operations here, next to the layers of torch and of :mod:`.layers`.
+:class:`Join` and the other operations here, next to the layers of torch and of :mod:`.layers`. Gradients
+(:mod:`.input_gradient`) and bounds (:mod:`adv_wrappers.bounds`) are computed on these graphs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
@@ -20,8 +22,15 @@ from adv_wrappers.networks.tracing import flattened
 ROWS = -2  # among the sizes of a Reshape: as many as the input has
 
 
+class Operation:
+    """What a forward does with values beside applying layers; called with them, it returns the new one."""
+
+    def __call__(self, *values: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False)
-class Join:
+class Join(Operation):
     """What is made of several values.
 
     Attributes:
@@ -34,9 +43,22 @@ class Join:
     axis: int = -1
     constants: tuple[tuple[int, Tensor], ...] = ()
 
+    def __call__(self, *values: Tensor) -> Tensor:
+        if self.how == "concatenate":
+            return torch.cat(self.with_constants(values), self.axis)
+        x, y = values
+        return x + y if self.how == "sum" else x - y if self.how == "difference" else x * y
+
+    def with_constants(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """The values that are put side by side, and the constants in their places."""
+        parts = list(values)
+        for at, each in self.constants:
+            parts.insert(at, each.to(values[0].dtype).expand(len(values[0]), *each.shape[1:]))
+        return parts
+
 
 @dataclass(frozen=True, eq=False)
-class Arithmetic:
+class Arithmetic(Operation):
     """A constant added to a value, a constant times a value, or a value divided by a constant.
 
     Attributes:
@@ -46,17 +68,25 @@ class Arithmetic:
     how: str
     by: Tensor | float
 
+    def __call__(self, *values: Tensor) -> Tensor:
+        (x,) = values
+        return x + self.by if self.how == "add" else x * self.by if self.how == "multiply" else x / self.by
+
 
 @dataclass(frozen=True, eq=False)
-class Mean:
+class Mean(Operation):
     """The mean over axes."""
 
     axes: tuple[int, ...]
     keep: bool
 
+    def __call__(self, *values: Tensor) -> Tensor:
+        (x,) = values
+        return x.mean(self.axes, self.keep)
+
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Part(Operation):
     """``getattr(x, method)(*arguments)[index]``, some elements of a value; ``x[index]`` without a method.
 
     Attributes:
@@ -67,9 +97,14 @@ class Part:
     arguments: tuple[int, ...]
     index: int | tuple[int | slice | EllipsisType, ...]
 
+    def __call__(self, *values: Tensor) -> Tensor:
+        (x,) = values
+        whole: Tensor = getattr(x, self.method)(*self.arguments) if self.method else x
+        return whole[self.index]
+
 
 @dataclass(frozen=True, eq=False)
-class Reshape:
+class Reshape(Operation):
     """The same elements in the same order, ``getattr(x, method)(*sizes)``.
 
     Attributes:
@@ -79,21 +114,30 @@ class Reshape:
     method: str
     sizes: tuple[int, ...]
 
+    def __call__(self, *values: Tensor) -> Tensor:
+        (x,) = values
+        sizes = (len(x) if size == ROWS and self.method in ("view", "reshape") else size for size in self.sizes)
+        return getattr(x, self.method)(*sizes)  # type: ignore[no-any-return]
+
 
 @dataclass(frozen=True, eq=False)
-class Permute:
+class Permute(Operation):
     """Axes in another order."""
 
     axes: tuple[int, ...]
 
+    def __call__(self, *values: Tensor) -> Tensor:
+        (x,) = values
+        return x.permute(self.axes)
 
-Layer = nn.Module | Join | Arithmetic | Mean | Part | Reshape | Permute
+
+Layer = nn.Module | Operation
 
 FROM_OUTPUT = (nn.Tanh, nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Hardtanh)  # slopes that follow from the output
 FROM_INPUT = (nn.SiLU, nn.GELU, nn.Softplus, Clip)  # and those that take the input
 KNOWN = (
-    nn.Linear, nn.Conv2d, nn.LayerNorm, nn.MaxPool2d, nn.Flatten, *FROM_OUTPUT, *FROM_INPUT,
-    Normalize, AppendLogStd, QuantileMean, TwoLogits,
+    nn.Linear, nn.Conv2d, nn.LayerNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.MaxPool2d, nn.Flatten, *FROM_OUTPUT,
+    *FROM_INPUT, Normalize, AppendLogStd, QuantileMean, TwoLogits,
 )  # fmt: skip
 
 
@@ -115,6 +159,8 @@ def known(layer: nn.Module) -> bool:
         return (layer.start_dim, layer.end_dim) == (1, -1)
     if isinstance(layer, nn.MaxPool2d):
         return not layer.return_indices
+    if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
+        return has_statistics(layer)
     if isinstance(layer, nn.ELU):
         return layer.alpha >= 0  # else the slope does not follow from the output
     if isinstance(layer, nn.LeakyReLU):
@@ -125,6 +171,27 @@ def known(layer: nn.Module) -> bool:
 def changed(layer: nn.Module) -> bool:
     """Whether a layer does something else than its type says: by hooks, or by a forward of its own."""
     return hooked(layer) or bool(layer._backward_hooks or layer._backward_pre_hooks) or "forward" in vars(layer)
+
+
+def has_statistics(layer: nn.BatchNorm1d | nn.BatchNorm2d) -> bool:
+    """Whether a batch normalisation normalises by statistics of its own, as it does once a network is trained."""
+    return not layer.training and layer.running_mean is not None
+
+
+def factor_and_offset(layer: nn.BatchNorm1d | nn.BatchNorm2d, dimensions: int) -> tuple[Tensor, Tensor]:
+    """What a batch normalisation that :func:`has_statistics` multiplies every channel by, and then adds to it.
+
+    Args:
+        layer: the layer.
+        dimensions: those of its input, ``[B, C]`` or ``[B, C, ...]``, with which both broadcast.
+    """
+    assert layer.running_mean is not None and layer.running_var is not None
+    factor = (layer.running_var + layer.eps).rsqrt()
+    factor = factor if layer.weight is None else factor * layer.weight
+    offset = -layer.running_mean * factor
+    offset = offset if layer.bias is None else offset + layer.bias
+    shape = -1, *[1] * (dimensions - 2)
+    return factor.view(shape), offset.view(shape)
 
 
 def does_nothing(layer: nn.Module) -> bool:
@@ -158,3 +225,40 @@ def needed(nodes: Sequence[Node], result: int) -> list[Node]:
             kept.append(Node(node.layer, tuple(number[each] for each in node.inputs)))
             number[i + 1] = len(kept)
     return kept
+
+
+class GraphNetwork(nn.Module):
+    """A graph as a module, ``[B, *S]`` to the last of its values.
+
+    Args:
+        nodes: each after those whose output it takes. Layers are shared, not copied.
+
+    Attributes:
+        nodes: the nodes.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        super().__init__()
+        self.nodes = list(nodes)
+        layers = (node.layer for node in nodes)
+        self.layers = nn.ModuleList(dict.fromkeys(layer for layer in layers if isinstance(layer, nn.Module)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = [x]
+        for node in self.nodes:
+            values.append(node.layer(*(values[i] for i in node.inputs)))
+        return values[-1]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> GraphNetwork:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.nodes = [Node(_with_constants(node.layer, fn), node.inputs) for node in self.nodes]
+        return self
+
+
+def _with_constants(layer: Layer, fn: Callable[[Tensor], Tensor]) -> Layer:
+    """An operation with other constants; a layer as it is."""
+    if isinstance(layer, Arithmetic) and isinstance(layer.by, Tensor):
+        return replace(layer, by=fn(layer.by))
+    if isinstance(layer, Join):
+        return replace(layer, constants=tuple((at, fn(each)) for at, each in layer.constants))
+    return layer

@@ -42,6 +42,9 @@ class GraphBuilder:
     Args:
         module: what was traced.
         graph: its calls.
+        is_layer: whether a layer may be a node.
+        follows: whether weights may be trained while the graph is used: nodes hold the parameters themselves, and what
+            is computed from those that are trained is not known.
 
     Attributes:
         nodes: the nodes so far.
@@ -51,8 +54,10 @@ class GraphBuilder:
         owned: calls whose value is memory of its own, which has no other name.
     """
 
-    def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
-        self.module, self.graph = module, graph
+    def __init__(
+        self, module: nn.Module, graph: fx.Graph, is_layer: Callable[[nn.Module], bool] = known, follows: bool = False
+    ) -> None:
+        self.module, self.graph, self.is_layer, self.follows = module, graph, is_layer, follows
         self.nodes: list[Node] = []
         self.values: dict[fx.Node, int] = {}
         self.constants: dict[fx.Node, Tensor] = {}
@@ -63,8 +68,8 @@ class GraphBuilder:
         """The nodes that the answer depends on.
 
         Args:
-            answer: what the module returns: a ``"tensor"``, a ``"pair"`` of a mean and a log-std, which are put side by
-                side, or a tensor ``"first"``, and beside it what is ignored.
+            answer: what the module returns: a tensor ``"first"``, and beside it what is ignored; or else a tensor, or a
+                pair of a mean and a log-std, which are put side by side.
 
         Raises:
             UnknownCall: for a call that is not known, and for one that writes over what is used elsewhere.
@@ -95,15 +100,15 @@ class GraphBuilder:
             found = getattr(found, name)
         if not isinstance(found, Tensor):
             raise UnknownCall(target)
-        return found.detach()
+        return found if self.follows else found.detach()
 
     def _result(self, answer: object, form: str) -> int:
-        if form == "tensor":
-            return self._value(answer)
         if not isinstance(answer, (tuple, list)):
-            raise UnknownCall(str(answer))
+            return self._value(answer)
         if form == "first":
             return self._value(answer[0])
+        if len(answer) != 2:
+            raise UnknownCall(f"the answer {answer}")
         mean, beside = answer
         if beside in self.constants:  # the victim expands it
             self._expand(beside, self.constants[beside])
@@ -139,27 +144,12 @@ class GraphBuilder:
         x = node.args[0]
         if does_nothing(layer):
             self._same(node, x)
-        elif known(layer):
+        elif self.is_layer(layer):
             if getattr(layer, "inplace", False):
                 self._check_in_place(node)
             self._add(node, layer, self._value(x), owned=not isinstance(layer, nn.Flatten))
-        elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
-            self._batch_norm(node, layer)
         else:
-            raise UnknownCall(str(layer))
-
-    def _batch_norm(self, node: fx.Node, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> None:
-        """In evaluation mode a factor and an offset for every channel."""
-        if type(layer) not in (nn.BatchNorm1d, nn.BatchNorm2d) or layer.training or layer.running_mean is None:
-            raise UnknownCall(str(layer))
-        assert layer.running_var is not None
-        factor = (layer.running_var + layer.eps).rsqrt()
-        factor = factor if layer.weight is None else factor * layer.weight.detach()
-        offset = -layer.running_mean * factor
-        offset = offset if layer.bias is None else offset + layer.bias.detach()
-        shape = (-1, 1, 1) if isinstance(layer, nn.BatchNorm2d) else (-1,)
-        self._add(node, Arithmetic("multiply", factor.view(shape)), self._value(node.args[0]))
-        self._add(node, Arithmetic("add", offset.view(shape)), self.values[node])
+            raise UnknownCall(f"layer {node.target} ({layer})" if node.op == "call_module" else str(layer))
 
     def _call(self, node: fx.Node) -> None:
         """A function or a method."""
@@ -203,6 +193,8 @@ class GraphBuilder:
         """What a call makes of constants."""
         if node.target not in _FOLDED:
             raise UnknownCall(str(node))
+        if self.follows and any(self.constants[each].requires_grad for each in node.all_input_nodes):
+            raise UnknownCall(f"{node}, which is computed from weights that are trained")
         arguments, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: self.constants[each])
         with torch.no_grad():
             if isinstance(node.target, str):
@@ -266,8 +258,9 @@ class GraphBuilder:
             else:
                 layer = nn.Conv2d(inputs * settings.get("groups", 1), outputs, (kernel[0], kernel[1]), **settings)
         for name, weight in weights.items():
-            setattr(layer, name, nn.Parameter(weight, requires_grad=False))
-        if not known(layer):
+            shared = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=False)
+            setattr(layer, name, shared)
+        if not self.is_layer(layer):
             raise UnknownCall(str(layer))
         return layer
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from adv_wrappers.networks.graph import FROM_OUTPUT, Arithmetic, Join, Mean, Node, Part, Permute, Reshape
 from adv_wrappers.networks.layer_passes import (
     ArithmeticPass,
+    BatchNormPass,
     ConvPass,
     InputActivationPass,
     LayerNormPass,
@@ -250,6 +251,7 @@ def _pass_of(layer: object, dtype: torch.dtype | None, cached: Make, in_place: b
         nn.Flatten: lambda layer: FlattenPass(), nn.MaxPool2d: MaxPoolPass, AppendLogStd: AppendLogStdPass,
         QuantileMean: QuantileMeanPass, TwoLogits: TwoLogitsPass, Mean: MeanPass, Part: PartPass, Reshape: ViewPass,
         Permute: ViewPass, Arithmetic: partial(ArithmeticPass, dtype=dtype),
-        Normalize: partial(NormalizePass, dtype=dtype),
+        Normalize: partial(NormalizePass, dtype=dtype), nn.BatchNorm1d: partial(BatchNormPass, dtype=dtype),
+        nn.BatchNorm2d: partial(BatchNormPass, dtype=dtype),
     }  # fmt: skip
     return makers.get(type(layer), InputActivationPass)(layer)

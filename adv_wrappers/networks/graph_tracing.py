@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from adv_wrappers.networks.graph import Node, changed, does_nothing, known
-from adv_wrappers.networks.graph_builder import GraphBuilder
+from adv_wrappers.networks.graph_builder import GraphBuilder, UnknownCall
 from adv_wrappers.networks.tracing import OneThreadTracer, copy_around
 
 _FLOATS = {torch.float32, torch.float64}
@@ -30,18 +30,40 @@ def traced(module: nn.Module, answer: str = "tensor") -> list[Node] | None:
         module: takes one tensor; further arguments are left at their defaults. It is not changed.
         answer: what it returns, see :meth:`GraphBuilder.build`.
     """
-    if any(changed(each) for each in module.modules()) or {p.dtype for p in module.parameters()} - _FLOATS:
-        return None
     try:
-        own = copy_around(module, known)
+        return trace(module, answer)
+    except UnknownCall:
+        return None
+
+
+def trace(
+    module: nn.Module, answer: str = "tensor", is_layer: Callable[[nn.Module], bool] = known, follows: bool = False
+) -> list[Node]:
+    """The graph of a module.
+
+    Args:
+        module, answer: as of :func:`traced`.
+        is_layer, follows: as of :class:`GraphBuilder`.
+
+    Raises:
+        UnknownCall: for a module that has none, naming what is not known.
+    """
+    if any(changed(each) for each in module.modules()):
+        raise UnknownCall("a hook, or a forward that was replaced")
+    if other := {p.dtype for p in module.parameters()} - _FLOATS:
+        raise UnknownCall(f"weights of {', '.join(map(str, other))}")
+    try:
+        own = copy_around(module, is_layer)
         before = _state(own)
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            graphs = [_GraphTracer().trace(own, _defaults(own)) for _ in range(2)]
+            graphs = [_GraphTracer(is_layer).trace(own, _defaults(own)) for _ in range(2)]
         if _state(own) != before or _listing(graphs[0]) != _listing(graphs[1]):
-            return None  # what it does depends on what it did before
-        return GraphBuilder(own, graphs[0]).build(answer)
-    except Exception:  # a forward may raise anything when its input is no tensor
-        return None
+            raise UnknownCall("a forward that depends on what it did before")
+        return GraphBuilder(own, graphs[0], is_layer, follows).build(answer)
+    except UnknownCall:
+        raise
+    except Exception as error:  # a forward may raise anything when its input is no tensor
+        raise UnknownCall(f"a forward that does not run with a stand-in for its input ({error!s:.200})") from error
 
 
 class HasInputGradient(Protocol):
@@ -82,10 +104,11 @@ def _outputs_and_gradients_agree(
     seen: list[Tensor] = []
     found = graph.input_gradient(lambda output: seen.append(output.clone()) or slope)(x.clone())  # type: ignore[func-returns-value]
     # gradients that are zero everywhere say nothing
-    return _close(seen[0], expected.detach()), bool(gradient.any()) and _close(found, gradient)
+    return close(seen[0], expected.detach()), bool(gradient.any()) and close(found, gradient)
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
+def close(found: Tensor, expected: Tensor) -> bool:
+    """Whether two computations of the same finite numbers differ by their rounding alone."""
     if found.shape != expected.shape or found.dtype != expected.dtype or not expected.isfinite().all():
         return False
     most = 1e-5 if expected.dtype == torch.float32 else 1e-10  # ten times what rounding was seen to do
@@ -112,15 +135,19 @@ class _GraphProxy(fx.Proxy):
 
 
 class _GraphTracer(OneThreadTracer):
-    """Looks into every module but those that are written out, and those of torch."""
+    """Looks into every module but those that may be nodes, and those of torch."""
 
     proxy_buffer_attributes = True
+
+    def __init__(self, is_layer: Callable[[nn.Module], bool]) -> None:
+        super().__init__()
+        self._is_layer = is_layer
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _GraphProxy(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return changed(m) or known(m) or does_nothing(m) or super().is_leaf_module(m, module_qualified_name)
+        return changed(m) or self._is_layer(m) or does_nothing(m) or super().is_leaf_module(m, module_qualified_name)
 
 
 def _defaults(module: nn.Module) -> dict[str, object] | None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.networks.graph import Arithmetic
+from adv_wrappers.networks.graph import Arithmetic, factor_and_offset
 from adv_wrappers.networks.layers import Clip, Normalize
 
 Kernel = Callable[..., Tensor]
@@ -358,20 +359,39 @@ class ArithmeticPass(Pass):
     gives, forwards = True, True
 
     def __init__(self, layer: Arithmetic, dtype: torch.dtype | None) -> None:
-        self.how, self.by = layer.how, layer.by
         self.writes = layer.how != "add"
-        self.number = not isinstance(self.by, Tensor) or self.by.dim() == 0
-        if isinstance(self.by, Tensor) and dtype is not None:
-            self.by = self.by.to(dtype)
+        self.number = not isinstance(layer.by, Tensor) or layer.by.dim() == 0
+        by = layer.by if dtype is None or not isinstance(layer.by, Tensor) else layer.by.to(dtype)
+        self.layer = replace(layer, by=by)
 
     def forward(self, x: Tensor) -> Tensor:
         self.shape = x.shape
-        return x + self.by if self.how == "add" else x * self.by if self.how == "multiply" else x / self.by
+        return self.layer(x)
 
     def backward(self, g: Tensor) -> Tensor:
-        if self.how != "add":
-            g = g * self.by if self.how == "multiply" else g / self.by
+        if self.writes:
+            g = self.layer(g)
         return g if self.number else g.sum_to_size(self.shape)
+
+
+class BatchNormPass(Pass):
+    """A batch normalisation in evaluation mode."""
+
+    gives = True
+
+    def __init__(self, layer: nn.BatchNorm1d | nn.BatchNorm2d, dtype: torch.dtype | None) -> None:
+        self.layer, self.dtype = layer, dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.kept:
+            self.kept = tuple(
+                each.detach().to(self.dtype or each.dtype) for each in factor_and_offset(self.layer, x.dim())
+            )
+        factor, offset = self.kept
+        return (x * factor).add_(offset)
+
+    def backward(self, g: Tensor) -> Tensor:
+        return g * self.kept[0]
 
 
 class NormalizePass(Pass):

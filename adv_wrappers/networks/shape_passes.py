@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from adv_wrappers.networks.graph import ROWS, Join, Mean, Part, Permute, Reshape
+from adv_wrappers.networks.graph import Join, Mean, Part, Permute, Reshape
 from adv_wrappers.networks.layer_passes import Kernel, LinearPass, Pass, bytes_of
 from adv_wrappers.networks.layers import AppendLogStd, QuantileMean, TwoLogits
 
@@ -66,11 +66,8 @@ class ViewPass(Pass):
             self.inverse = [axes.index(i) for i in range(len(axes))]
 
     def forward(self, x: Tensor) -> Tensor:
-        self.shape, layer = x.shape, self.layer
-        if isinstance(layer, Permute):
-            return x.permute(layer.axes)
-        sizes = (len(x) if size == ROWS and layer.method in ("view", "reshape") else size for size in layer.sizes)
-        return getattr(x, layer.method)(*sizes)  # type: ignore[no-any-return]
+        self.shape = x.shape
+        return self.layer(x)
 
     def backward(self, g: Tensor) -> Tensor:
         return g.permute(self.inverse) if isinstance(self.layer, Permute) else g.reshape(self.shape)
@@ -82,18 +79,13 @@ class PartPass(Pass):
     def __init__(self, layer: Part) -> None:
         self.layer = layer
 
-    def _of(self, x: Tensor) -> Tensor:
-        layer = self.layer
-        whole: Tensor = getattr(x, layer.method)(*layer.arguments) if layer.method else x
-        return whole[layer.index]
-
     def forward(self, x: Tensor) -> Tensor:
         self.shape = x.shape
-        return self._of(x)
+        return self.layer(x)
 
     def backward(self, g: Tensor) -> Tensor:
         whole = g.new_zeros(self.shape)
-        self._of(whole).copy_(g)
+        self.layer(whole).copy_(g)
         return whole
 
 
@@ -107,7 +99,7 @@ class MeanPass(Pass):
 
     def forward(self, x: Tensor) -> Tensor:
         self.shape = x.shape
-        return x.mean(self.layer.axes, self.layer.keep)
+        return self.layer(x)
 
     def backward(self, g: Tensor) -> Tensor:
         axes = sorted(axis % len(self.shape) for axis in self.layer.axes)

@@ -73,8 +73,15 @@ def random_graph(seed):
     def linear():
         return nn.Linear(WIDTH, WIDTH).double().requires_grad_(False)
 
+    def batch_norm():
+        layer = nn.BatchNorm1d(WIDTH).double().eval().requires_grad_(False)
+        for each in (layer.running_mean, layer.weight, layer.bias):
+            each.normal_()
+        layer.running_var.uniform_(0.1, 2)
+        return layer
+
     makers = [
-        linear, linear, nn.Tanh, nn.ReLU, nn.SiLU, nn.ELU, nn.Sigmoid, nn.GELU, nn.Flatten,
+        linear, linear, batch_norm, nn.Tanh, nn.ReLU, nn.SiLU, nn.ELU, nn.Sigmoid, nn.GELU, nn.Flatten,
         lambda: Clip(-0.9, 0.9), lambda: nn.LayerNorm(WIDTH).double().requires_grad_(False),
         lambda: Arithmetic("add", torch.randn(WIDTH).double()), lambda: Arithmetic("multiply", -0.7),
         lambda: Arithmetic("divide", torch.rand(1, WIDTH).double() + 0.5),
