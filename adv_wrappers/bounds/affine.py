@@ -6,15 +6,26 @@ its inputs (Zhang, Weng et al. 2018, section 3.3), and how a specification is mu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from adv_wrappers.bounds.layer_norm import Centred
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.networks.graph import Arithmetic, Join, Layer, Mean, Part, Permute, Reshape, factor_and_offset
 from adv_wrappers.networks.layers import AppendLogStd, Normalize, QuantileMean, TwoLogits
 
+Rows = dict[int, Tensor]  # by the number of a value: combinations of its elements, [B or 1, M, *S]
+Shape = tuple[int, ...]
+
 _VECTORS = (nn.Linear, QuantileMean, TwoLogits, AppendLogStd)
-_ANY_SHAPE = (nn.Conv2d, nn.Flatten, nn.AvgPool2d, nn.Identity)
+_ANY_SHAPE = (
+    nn.Conv2d, nn.Flatten, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Identity, nn.Dropout, nn.Dropout2d, nn.BatchNorm1d,
+    nn.BatchNorm2d,
+)  # fmt: skip
+_OPERATIONS = (Arithmetic, Mean, Part, Permute, Reshape)
 
 
 def runs(layer: nn.Module, kind: type[nn.Module]) -> bool:
@@ -22,11 +33,33 @@ def runs(layer: nn.Module, kind: type[nn.Module]) -> bool:
     return isinstance(layer, kind) and getattr(layer.forward, "__func__", None) is kind.forward
 
 
-def is_affine(layer: nn.Module) -> bool:
+def is_affine(layer: Layer) -> bool:
     """Whether :func:`pull_back` knows the layer."""
+    if isinstance(layer, Join):
+        return layer.how != "product"
+    if not isinstance(layer, nn.Module):
+        return isinstance(layer, (*_OPERATIONS, Centred))
     if runs(layer, Normalize):
         return layer.clip is None
     return any(runs(layer, kind) for kind in (*_VECTORS, *_ANY_SHAPE))
+
+
+def takes_vectors(layer: Layer) -> bool:
+    """Whether a layer is affine and of vectors, or an operation that is affine."""
+    if isinstance(layer, nn.Module):
+        return _type_takes_vectors(type(layer))
+    return is_affine(layer) and not isinstance(layer, Centred)
+
+
+def _type_takes_vectors(kind: type[nn.Module]) -> bool:
+    found = _TYPES.get(kind)
+    if found is None:
+        found = any(issubclass(kind, base) and kind.forward is base.forward for base in _VECTORS)
+        _TYPES[kind] = found
+    return found
+
+
+_TYPES: dict[type[nn.Module], bool] = {}  # looked up in every call
 
 
 def pull_back_vectors(layer: nn.Module, rows: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -34,11 +67,11 @@ def pull_back_vectors(layer: nn.Module, rows: Tensor) -> tuple[Tensor, Tensor] |
 
     None for a layer that is not affine, or that takes more than vectors.
     """
-    nothing = rows.new_zeros(())
     if runs(layer, nn.Linear):
         assert isinstance(layer, nn.Linear)
         check_width(rows, layer.out_features)
-        return rows @ layer.weight, nothing if layer.bias is None else rows @ layer.bias
+        return rows @ layer.weight, rows.new_zeros(()) if layer.bias is None else rows @ layer.bias
+    nothing = rows.new_zeros(())
     if runs(layer, QuantileMean):  # [quantiles, K] in this order
         assert isinstance(layer, QuantileMean)
         return (rows / layer.quantiles).tile(layer.quantiles), nothing
@@ -51,32 +84,76 @@ def pull_back_vectors(layer: nn.Module, rows: Tensor) -> tuple[Tensor, Tensor] |
     return None
 
 
-def pull_back(layer: nn.Module, rows: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """``(pulled, offset)`` of rows ``[B, M, *K]``: ``[B, M, *S]`` and ``[B, M]`` (or a zero).
+def pull_back(layer: Layer, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
+    """``(pulled, offset)`` of rows ``[B, M, *K]``: ``[B, M, *S]`` for every input, and ``[B, M]`` (or a zero).
 
     Args:
         layer: an affine one, see :func:`is_affine`.
         rows: the combinations.
-        shape: ``S``, of a row of what the layer takes.
+        shapes: ``S``, of a row of each value that the layer takes.
     """
-    nothing = rows.new_zeros(())
-    if len(shape) == 1 and rows.dim() == 3:
+    if isinstance(layer, Join):
+        return _pull_back_join(layer, rows, shapes)
+    pulled, offset = _pull_back(layer, rows, shapes[0])
+    return [pulled], offset
+
+
+def _pull_back(layer: Layer, rows: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
+    if isinstance(layer, nn.Module) and len(shape) == 1 and rows.dim() == 3:
         found = pull_back_vectors(layer, rows)
         if found is not None:
             return found
-    if isinstance(layer, (nn.Flatten, nn.Identity)):
+    nothing = rows.new_zeros(())
+    if isinstance(layer, (nn.Flatten, nn.Identity, nn.Dropout, nn.Dropout2d, Reshape)):
         return rows.reshape(*rows.shape[:2], *shape), nothing
     if isinstance(layer, Normalize):
         pulled = rows / layer.std
-        return pulled, -(pulled * layer.mean).flatten(2).sum(-1)
+        return pulled, -flat(pulled * layer.mean, 2).sum(-1)
     if isinstance(layer, nn.Conv2d):
         back = _conv_transposed(layer, rows.flatten(0, 1), shape).unflatten(0, rows.shape[:2])
         return back, nothing if layer.bias is None else rows.sum((-2, -1)) @ layer.bias
-    # pooling, and linear layers along the last of several axes
+    if isinstance(layer, Arithmetic):
+        if layer.how == "add":
+            return broadcast_back(rows, shape), flat(rows * layer.by, 2).sum(-1)
+        return broadcast_back(rows * layer.by if layer.how == "multiply" else rows / layer.by, shape), nothing
+    if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
+        factor, offset = factor_and_offset(layer, 1 + len(shape))
+        return rows * factor, flat(rows * offset, 2).sum(-1)
+    if isinstance(layer, Centred):
+        return layer(rows), nothing
+    if isinstance(layer, Permute):
+        axes = [axis % len(layer.axes) for axis in layer.axes]
+        return rows.permute(0, *(1 + axes.index(i) for i in range(len(axes)))), nothing
+    # pooling, means, parts, and linear layers along the last of several axes
     zero = rows.new_zeros(1, *shape)
     at_zero, transposed = torch.func.vjp(layer, zero.expand(rows.shape[0] * rows.shape[1], *shape))[:2]
     (back,) = transposed(rows.flatten(0, 1))
-    return back.unflatten(0, rows.shape[:2]), (rows * at_zero[:1]).flatten(2).sum(-1)
+    return back.unflatten(0, rows.shape[:2]), flat(rows * at_zero[:1], 2).sum(-1)
+
+
+def _pull_back_join(join: Join, rows: Tensor, shapes: Sequence[Shape]) -> tuple[list[Tensor], Tensor]:
+    if join.how != "concatenate":
+        first, second = (broadcast_back(rows, shape) for shape in shapes)
+        return [first, second if join.how == "sum" else -second], rows.new_zeros(())
+    axis = join.axis if join.axis < 0 else join.axis - 1 - len(shapes[0])  # from behind, without the rows
+    constants = dict(join.constants)
+    inputs = iter(shapes)
+    count = len(shapes) + len(constants)
+    sizes = [constants[i].shape[-1] if i in constants else next(inputs)[axis] for i in range(count)]
+    parts = rows.split(sizes, axis)
+    offset = rows.new_zeros(())
+    for at, each in join.constants:
+        offset = offset + flat(parts[at] * each.to(rows.dtype), 2).sum(-1)
+    return [part for i, part in enumerate(parts) if i not in constants], offset
+
+
+def broadcast_back(rows: Tensor, shape: Shape) -> Tensor:
+    """Rows ``[B, M, *K]`` of a value that was made of one of ``shape`` by broadcasting, ``[B, M, *S]``."""
+    if tuple(rows.shape[2:]) == shape:
+        return rows
+    if rows.dim() != 2 + len(shape):
+        raise ValueRangeError(f"values of shapes {tuple(rows.shape[2:])} and {shape} take several rows for one")
+    return rows.sum_to_size(*rows.shape[:2], *shape)
 
 
 def _conv_transposed(layer: nn.Conv2d, rows: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -111,3 +188,8 @@ def check_width(rows: Tensor, outputs: int) -> None:
         raise ValueRangeError(
             f"a specification has rows of one number for each of the {outputs} outputs, got {rows.shape[-1]}"
         )
+
+
+def flat(x: Tensor, axes: int) -> Tensor:
+    """``x`` with one axis behind its first ``axes``, in the place of all others, or of none."""
+    return x.flatten(axes) if x.dim() > axes else x.unsqueeze(axes)

@@ -4,47 +4,61 @@ A box is a pair of tensors ``low <= high`` of one shape, batch first. Linear lay
 and radius, ``W c + b`` and ``|W| r``: two passes where the four products of positive and negative parts are the same
 bound. Layers that rise in every input take the two ends. All of it is differentiable with respect to weights and box.
 
+Rules of other layers: GELU and SiLU fall up to their least value and rise from there. A product takes the least and the
+largest of the products of the ends. Layer normalisation is in :mod:`.layer_norm`.
+
 Bounds hold in exact arithmetic: nothing is rounded outwards, so an output may leave its box by the rounding of the
-pass itself. A point (``low == high``) gives the forward pass to the bit.
+pass itself. A point (``low == high``) gives the forward pass to the bit, but for layer and batch normalisation, which
+compute it in another order.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar, cast
+from collections.abc import Container, Mapping, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.bounds.affine import check_width, pull_back_vectors, runs, times
+from adv_wrappers.bounds.affine import Rows, Shape, check_width, flat, pull_back, takes_vectors, times
+from adv_wrappers.bounds.layer_norm import Centred, Standardized, parts_of
+from adv_wrappers.bounds.relaxations import least_point
+from adv_wrappers.bounds.rules import Box, Ends, ends, monotone, nodes_in, rule, rule_of
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.networks.graph import (
+    Arithmetic,
+    Join,
+    Mean,
+    Node,
+    Part,
+    Permute,
+    Reshape,
+    factor_and_offset,
+    has_statistics,
+)  # fmt: skip
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
-from adv_wrappers.networks.tracing import layers_of
 
-Box = tuple[Tensor, Tensor]
-Ends = Tensor | tuple[Tensor, ...]  # of a box, for a module of one input or of several
-Rule = Callable[[Any, Any, Any], Box]  # a layer of its own type, and both ends
-R = TypeVar("R", bound=Rule)
-
-_RULES: dict[type[nn.Module], Rule] = {}
+Boxes = Mapping[int, Box] | Sequence[Box]  # by the number of a value
 
 
 def interval(module: nn.Module, low: Ends, high: Ends, spec: Tensor | None = None) -> Box:
     """Bounds ``(low, high)`` on ``module(x)`` for every ``x`` with ``low <= x <= high``.
 
     Args:
-        module: a layer of :func:`known`, a ``Sequential`` of them, nested as you like, or a class whose ``forward``
-            applies them one after the other (see :func:`adv_wrappers.networks.tracing.layers_of`).
+        module: a layer of :func:`.known`, a ``Sequential`` of them, nested as you like, or a class whose ``forward``
+            applies them to its input, and adds, multiplies, joins, reshapes and selects what they answer (see
+            :mod:`adv_wrappers.networks.graph`).
         low, high: float tensors ``[B, *S]``, finite; for a module of several inputs, tuples of them.
         spec: rows of linear combinations of the outputs ``[B, K]`` to bound in their place, ``[M, K]``, or
             ``[B, M, K]`` for other ones in every box; bounds are then ``[B, M]``. They are multiplied into the last
-            linear layer, which bounds a difference of outputs more tightly than the difference of their bounds does.
+            linear layers, which bounds a difference of outputs more tightly than the difference of their bounds does.
 
     Raises:
-        VictimError: for a layer without a rule, naming it and the layers that have one.
+        VictimError: for a layer without a rule, naming it and the layers that have one, and a ``forward`` that is not
+            known.
         ValueRangeError: for ends of different shapes or dtypes, a specification that does not fit the outputs, and,
             where they are on the host, for low above high.
 
@@ -65,86 +79,122 @@ def interval(module: nn.Module, low: Ends, high: Ends, spec: Tensor | None = Non
     (0.0, 0.0)
     """
     check_box(low, high)
-    layers = layers_in(module, single=isinstance(low, Tensor))
+    nodes = nodes_in(module, low)
     if spec is None:
-        return through(layers, low, high)
+        return boxes_of(nodes, low, high, {len(nodes)})[len(nodes)]
     rows = check_spec(spec, low)
-    offset = rows.new_zeros(())
-    while layers and (pulled := pull_back_vectors(layers[-1].layer, rows)) is not None:
-        rows, offset = pulled[0], offset + pulled[1]
-        layers.pop()
-    return combined(rows, offset, *through(layers, low, high))
+    linear = [node if takes_vectors(node.layer) else None for node in nodes]
+    kept = {len(nodes)}  # the values that rows are pulled back to
+    for i in range(len(nodes), 0, -1):
+        if i in kept and (node := linear[i - 1]) is not None:
+            kept.update(node.inputs)
+    skipped = _skipped(nodes, linear)
+    boxes = boxes_of(nodes, low, high, kept, skipped)
+    shapes = _shapes(nodes, boxes, kept)
+    return combined(*pulled_back(linear, {len(nodes): as_rows(rows, shapes[len(nodes)])}, shapes), boxes)
 
 
-class PlacedLayer(NamedTuple):
-    """A layer, and where in its module it is: ``2.0``, or ``2[1]`` for what a traced ``forward`` does second."""
-
-    path: str
-    layer: nn.Module
-
-
-def layers_in(module: nn.Module, single: bool = True) -> list[PlacedLayer]:
-    """The layers that a module applies one after the other, each with a rule.
+def boxes_of(
+    nodes: Sequence[Node], low: Ends, high: Ends, kept: Container[int], skipped: Container[int] = ()
+) -> dict[int, Box]:
+    """The boxes of values, by their number.
 
     Args:
-        module: as :func:`interval` takes it.
-        single: whether its input is one tensor; a module of several inputs has a rule of its own.
-
-    Raises:
-        VictimError: for a layer without a rule.
+        nodes: from :func:`.nodes_in`.
+        low, high: ends of the input's box.
+        kept: the numbers of the values that are asked for. Others are forgotten behind the last node that takes them:
+            memory that is used again is quicker.
+        skipped: the numbers of the values that nobody needs.
     """
-    return list(_layers_in(module, single, ""))
+    boxes = {0: cast(Box, (low, high))}  # layers answer with one tensor
+    last = {source: i for i, node in enumerate(nodes) if i + 1 not in skipped for source in node.inputs}
+    for i, node in enumerate(nodes):
+        if i + 1 not in skipped:
+            boxes[i + 1] = through(node, boxes)
+            for source in node.inputs:
+                if last[source] == i and source not in kept:
+                    boxes.pop(source, None)
+    return boxes
 
 
-def through(layers: Iterable[PlacedLayer], low: Ends, high: Ends) -> Box:
-    """The box behind these layers."""
-    for _, layer in layers:
-        low, high = _rule_of(layer)(layer, low, high)
-    return cast(Box, (low, high))  # a layer answers with one tensor
+def through(node: Node, boxes: Boxes) -> Box:
+    """The box of what a node answers, from the boxes of the values before it."""
+    if len(node.inputs) == 1:
+        low, high = boxes[node.inputs[0]]
+        return rule_of(node.layer)(node.layer, low, high)
+    lows, highs = zip(*(boxes[i] for i in node.inputs), strict=True)
+    return rule_of(node.layer)(node.layer, lows, highs)
 
 
-def combined(rows: Tensor, offset: Tensor, low: Tensor, high: Tensor) -> Box:
-    """Bounds ``[B, M]`` on ``rows @ x + offset`` in boxes ``[B, *S]``, for rows ``[M, N]`` or ``[B, M, N]``."""
-    low, high = low.flatten(1), high.flatten(1)
-    check_width(rows, low.shape[1])
-    middle, spread = _centre_and_radius(low, high)
-    centre, radius = times(rows, middle) + offset, times(rows.abs(), spread)
-    return centre - radius, centre + radius
+def _skipped(nodes: Sequence[Node], linear: Sequence[Node | None]) -> set[int]:
+    """The values of linear nodes that only other such nodes take: a specification is multiplied into them."""
+    found = {i + 1 for i, node in enumerate(linear) if node is not None}
+    for i in range(len(nodes), 0, -1):
+        if i not in found:
+            found.difference_update(nodes[i - 1].inputs)
+    return found
+
+
+def _shapes(nodes: Sequence[Node], boxes: Mapping[int, Box], kept: Container[int]) -> dict[int, Shape]:
+    """The shapes of rows of kept values."""
+    shapes = {number: tuple(box[0].shape[1:]) for number, box in boxes.items()}
+    for i, node in enumerate(nodes, 1):
+        if i in shapes or i not in kept:
+            continue
+        if isinstance(node.layer, nn.Linear):
+            shapes[i] = *shapes[node.inputs[0]][:-1], node.layer.out_features
+        else:
+            with torch.no_grad():
+                answer = node.layer(*(boxes[min(boxes)][0].new_zeros(1, *shapes[each]) for each in node.inputs))
+            shapes[i] = tuple(answer.shape[1:])
+    return shapes
+
+
+def as_rows(spec: Tensor, shape: Shape) -> Tensor:
+    """A specification ``[M, K]`` or ``[B, M, K]`` for values of a shape, ``[B or 1, M, *S]``."""
+    check_width(spec, math.prod(shape))
+    rows = spec if spec.dim() == 3 else spec[None]
+    return rows if len(shape) == 1 else rows.reshape(*rows.shape[:-1], *shape)
+
+
+def pulled_back(
+    nodes: Sequence[Node | None], rows: Rows, shapes: Mapping[int, Shape] | Sequence[Shape]
+) -> tuple[Rows, Tensor]:
+    """Rows and an offset ``[B or 1, M]``, the same combinations of what linear nodes take.
+
+    Args:
+        nodes: None for one that is not linear.
+        rows: the combinations.
+        shapes: of rows of what linear nodes take.
+    """
+    rows = dict(rows)
+    offset: Tensor | None = None
+    for i in range(max(rows), 0, -1):
+        if i not in rows or (node := nodes[i - 1]) is None:
+            continue
+        pulled, more = pull_back(node.layer, rows.pop(i), [shapes[source] for source in node.inputs])
+        offset = more if offset is None else offset + more
+        for source, each in zip(node.inputs, pulled, strict=True):
+            rows[source] = rows[source] + each if source in rows else each
+    return rows, next(iter(rows.values())).new_zeros(()) if offset is None else offset
+
+
+def combined(rows: Rows, offset: Tensor, boxes: Boxes) -> Box:
+    """Bounds ``[B, M]`` on combinations of values in their boxes, plus an offset."""
+    radius: Tensor | None = None
+    for number, each in rows.items():
+        middle, spread = _centre_and_radius(*(flat(end, 1) for end in boxes[number]))
+        row = flat(each, 2)
+        offset = times(row, middle) + offset
+        more = times(row.abs(), spread)
+        radius = more if radius is None else radius + more
+    assert radius is not None
+    return offset - radius, offset + radius
 
 
 def _centre_and_radius(low: Tensor, high: Tensor) -> Box:
     centre = torch.lerp(low, high, 0.5)
     return centre, high - centre
-
-
-def rule(*kinds: type[nn.Module]) -> Callable[[R], R]:
-    """Give layers of these types a rule ``(layer, low, high) -> (low, high)``; also for subclasses with their forward.
-
-    Raises:
-        ValueRangeError: for a type that has a rule.
-    """
-
-    def add(function: R) -> R:
-        for kind in kinds:
-            if kind in _RULES:
-                raise ValueRangeError(f"{kind.__name__} has a rule already: {_RULES[kind]}")
-            _RULES[kind] = function
-        return function
-
-    return add
-
-
-def monotone(*kinds: type[nn.Module]) -> None:
-    """Register layers each of whose outputs falls with none of the inputs: their bounds are their values at the ends.
-
-    Clamps, activations, pooling, normalisers that divide by something positive, putting a constant beside the input.
-    """
-    rule(*kinds)(_ends)
-
-
-def known() -> tuple[str, ...]:
-    """Names of the layers that have a rule, sorted."""
-    return tuple(sorted(kind.__name__ for kind in (*_RULES, nn.Sequential)))
 
 
 def joined(*parts: Box | Tensor) -> Box:
@@ -192,46 +242,9 @@ def _float_tensor(end: object) -> Tensor:
     return end
 
 
-def _layers_in(module: nn.Module, single: bool, path: str) -> Iterator[PlacedLayer]:
-    plain = not (module._forward_hooks or module._forward_pre_hooks)
-    if plain and runs(module, nn.Sequential):
-        for name, child in module._modules.items():  # children() leaves out the second use of a shared layer
-            assert child is not None
-            yield from _layers_in(child, single, f"{path}.{name}" if path else name)
-        return
-    kind = _kind(module)
-    layers = layers_of(module) if kind is None and plain and single else None
-    if layers is not None and layers != [module]:
-        for i, layer in enumerate(layers):
-            yield from _layers_in(layer, single, f"{path}[{i}]")
-        return
-    if kind is None or not plain:
-        what = f"layer {path} ({module})" if path else str(module)
-        why = f"known: {', '.join(known())}" if plain else "a hook may change what it answers"
-        raise VictimError(f"bounds have no rule for {what}: {why}; bounds.rule adds one")
-    yield PlacedLayer(path, module)
-
-
-def _kind(layer: nn.Module) -> type[nn.Module] | None:
-    """The type whose rule holds for a layer."""
-    return next((kind for kind in type(layer).__mro__ if kind in _RULES and runs(layer, kind)), None)
-
-
-def _rule_of(layer: nn.Module) -> Rule:
-    kind = _kind(layer)
-    assert kind is not None  # layers_in has looked
-    return _RULES[kind]
-
-
-def _ends(layer: nn.Module, low: Tensor, high: Tensor) -> Box:
-    if getattr(layer, "inplace", False):
-        low, high = low.clone(), high.clone()
-    return layer(low), layer(high)
-
-
 monotone(
-    nn.Tanh, nn.ReLU, nn.Sigmoid, nn.Hardtanh, nn.Identity, nn.Flatten, nn.AvgPool2d, nn.MaxPool2d, Normalize, Clip,
-    AppendLogStd, TwoLogits, QuantileMean,
+    nn.Tanh, nn.ReLU, nn.Sigmoid, nn.Hardtanh, nn.Identity, nn.Flatten, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
+    nn.MaxPool2d, Normalize, Clip, AppendLogStd, TwoLogits, QuantileMean,
 )  # fmt: skip
 
 
@@ -240,7 +253,7 @@ def _bent(layer: nn.LeakyReLU | nn.ELU, low: Tensor, high: Tensor) -> Box:
     slope = layer.negative_slope if isinstance(layer, nn.LeakyReLU) else layer.alpha
     if slope < 0:
         raise VictimError(f"interval bounds have no rule for {layer}: it falls below 0, expected a slope of at least 0")
-    return _ends(layer, low, high)
+    return ends(layer, low, high)
 
 
 @rule(nn.Softplus)
@@ -283,3 +296,95 @@ def _action_value(layer: ActionValue, low: tuple[Tensor, Tensor], high: tuple[Te
     seen = interval(layer.normalise, low[0], high[0])
     least, most = interval(layer.net, *joined(seen, (low[1], high[1])))
     return least.squeeze(-1), most.squeeze(-1)
+
+
+@rule(nn.GELU, nn.SiLU)
+def _gated(layer: nn.GELU | nn.SiLU, low: Tensor, high: Tensor) -> Box:
+    """They fall up to one point, where they are least, and rise from there."""
+    bottom = least_point(layer)
+    crosses = (low < bottom) & (high > bottom)
+    at_low, at_high = ends(layer, low, high)
+    least = torch.where(crosses, layer(low.new_tensor(bottom)), torch.minimum(at_low, at_high))
+    return least, torch.maximum(at_low, at_high)
+
+
+@rule(nn.Dropout, nn.Dropout2d)
+def _dropout(layer: nn.Module, low: Tensor, high: Tensor) -> Box:
+    if layer.training:
+        raise VictimError(f"interval bounds have no rule for {layer} in training mode: call .eval()")
+    return low, high
+
+
+@rule(nn.BatchNorm1d, nn.BatchNorm2d)
+def _batch_norm(layer: nn.BatchNorm1d | nn.BatchNorm2d, low: Tensor, high: Tensor) -> Box:
+    if not has_statistics(layer):
+        raise VictimError(f"interval bounds have no rule for {layer} in training mode: call .eval()")
+    factor, offset = factor_and_offset(layer, low.dim())
+    at_low, at_high = low * factor + offset, high * factor + offset
+    return torch.minimum(at_low, at_high), torch.maximum(at_low, at_high)
+
+
+@rule(nn.LayerNorm)
+def _layer_norm(layer: nn.LayerNorm, low: Tensor, high: Tensor) -> Box:
+    for part in parts_of(layer):
+        low, high = rule_of(part)(part, low, high)
+    return low, high
+
+
+@rule(Centred)
+def _centred(layer: Centred, low: Tensor, high: Tensor) -> Box:
+    return layer.box(low, high)
+
+
+@rule(Standardized)
+def _standardized(layer: Standardized, low: Tensor, high: Tensor) -> Box:
+    return layer.box(low, high)
+
+
+@rule(Arithmetic)
+def _arithmetic(layer: Arithmetic, low: Tensor, high: Tensor) -> Box:
+    at_low, at_high = layer(low), layer(high)
+    if layer.how == "add" or (not isinstance(layer.by, Tensor) and layer.by > 0):
+        return at_low, at_high
+    return torch.minimum(at_low, at_high), torch.maximum(at_low, at_high)
+
+
+@rule(Join)
+def _join(join: Join, low: tuple[Tensor, ...], high: tuple[Tensor, ...]) -> Box:
+    if isinstance(low, Tensor):  # one value, beside constants
+        low, high = (low,), (high,)
+    if join.how == "difference":
+        return low[0] - high[1], high[0] - low[1]
+    if join.how != "product":
+        return join(*low), join(*high)
+    products = [x * y for x in (low[0], high[0]) for y in (low[1], high[1])]
+    return functools.reduce(torch.minimum, products), functools.reduce(torch.maximum, products)
+
+
+@rule(Mean)
+def _mean(layer: Mean, low: Tensor, high: Tensor) -> Box:
+    return _by_rows(layer, low, high, any(axis % low.dim() == 0 for axis in layer.axes))
+
+
+@rule(Permute)
+def _permute(layer: Permute, low: Tensor, high: Tensor) -> Box:
+    return _by_rows(layer, low, high, layer.axes[0] % low.dim() != 0)
+
+
+@rule(Part)
+def _part(layer: Part, low: Tensor, high: Tensor) -> Box:
+    return _by_rows(layer, low, high, bool(layer.method) and layer.arguments[1] % low.dim() == 0)
+
+
+@rule(Reshape)
+def _reshape(layer: Reshape, low: Tensor, high: Tensor) -> Box:
+    return _by_rows(layer, low, high, False)
+
+
+def _by_rows(layer: Mean | Permute | Part | Reshape, low: Tensor, high: Tensor, mixes: bool) -> Box:
+    """What moves and averages elements, each row by itself."""
+    if not mixes:
+        least, most = layer(low), layer(high)
+        if least.shape[:1] == low.shape[:1]:
+            return least, most
+    raise VictimError(f"bounds are of networks that take every row by itself: {layer} mixes them")

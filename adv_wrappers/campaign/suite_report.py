@@ -191,7 +191,8 @@ class SuiteReport:
         return (
             f"worst case: {name} leaves {number(row['mean_return'])} ({bounds(row)}) of "
             f"{number(clean['mean_return'])} over {self.fresh.episodes} fresh episodes, seed {self.fresh.seed}; {how}"
-            + _WHY_APART * (len(self.attacks) > 1)
+            + _WHY_APART
+            * (len(self.attacks) > 1)
         )
 
     def notes(self) -> list[str]:

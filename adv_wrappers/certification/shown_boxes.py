@@ -14,6 +14,7 @@ from adv_wrappers.certification.interval_dynamics import IntervalDynamics
 from adv_wrappers.certification.perturbed_victim import ObservationBoxes
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.errors import VictimError
+from adv_wrappers.networks.graph import GraphNetwork, Node
 from adv_wrappers.victims import Victim, from_module
 from adv_wrappers.victims.possible import Method, action_bounds, params_network, possible_actions
 from adv_wrappers.wrappers.base import AnyEnv
@@ -124,20 +125,23 @@ class ShownBoxes:
             yield least, most
 
 
-def _with_axes(victim: Victim, net: nn.Sequential, back: Floats) -> Victim:
+def _with_axes(victim: Victim, net: GraphNetwork, back: Floats) -> Victim:
     """The victim on points in other axes and perturbations beside them: on ``back @ point + perturbation``."""
-    size, layers = len(back), list(net)
+    size, nodes = len(back), net.nodes
     mix = torch.from_numpy(np.concatenate([back, np.eye(size)], 1))
     first = nn.Linear(2 * size, size, bias=False, dtype=torch.float64)
-    inner = layers[0]
+    takers = [node for node in nodes if 0 in node.inputs]
+    inner = takers[0].layer if len(takers) == 1 else None
     if isinstance(inner, nn.Linear) and type(inner) is nn.Linear:  # one layer of both has tighter interval bounds
-        del layers[0]
         first = nn.Linear(2 * size, inner.out_features, inner.bias is not None, dtype=torch.float64)
         mix = inner.weight.detach().cpu().double() @ mix
         if inner.bias is not None:
             first.bias.data = inner.bias.detach().cpu().double()
+        nodes = [Node(first, (0,)) if node is takers[0] else node for node in nodes]
+    else:
+        nodes = [Node(first, (0,)), *(Node(node.layer, tuple(i + 1 for i in node.inputs)) for node in nodes)]
     first.weight.data = mix
     space = spaces.Box(-np.inf, np.inf, (2 * size,), np.float32)
     kind = victim.kind
-    return from_module(nn.Sequential(first, *layers), space, victim.action_space, kind, dtype=victim.dtype,
+    return from_module(GraphNetwork(nodes), space, victim.action_space, kind, dtype=victim.dtype,
                        device=victim.device)  # fmt: skip

@@ -11,15 +11,16 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from torch import Tensor, nn
 
-from adv_wrappers.bounds.interval import Box, interval
+from adv_wrappers.bounds.interval import interval
+from adv_wrappers.bounds.rules import Box
 from adv_wrappers.bounds.softmax import log_probability
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.newest import frame_budget
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.networks.tracing import layers_of
 from adv_wrappers.training.image_bounds import image_bounds
 from adv_wrappers.training.image_policy import ImagePolicy
 from adv_wrappers.victims import Victim
+from adv_wrappers.victims.possible import params_network
 
 
 class BoundedPolicy:
@@ -52,12 +53,12 @@ class BoundedPolicy:
         self.budget = check_budget(budget, victim, self.space)
         self.low, self.high = (torch.as_tensor(end, dtype=torch.float32) for end in (self.space.low, self.space.high))
         self.count = int(model.action_space.n) if isinstance(model.action_space, spaces.Discrete) else 0
-        net: nn.Module = victim.net  # type: ignore[attr-defined]
-        layers = layers_of(net)  # once: to look for them takes longer than a small network
         self._pairs = _pairs(self.count)
-        self.net = net if layers is None else nn.Sequential(*layers)
+        self.net = params_network(victim)
         cube = not isinstance(self.budget.resolve(victim).scale, tuple)  # one radius for all pixels
-        self.image_layers = layers if cube and isinstance(model.policy, ImagePolicy) else None
+        image = cube and isinstance(model.policy, ImagePolicy)
+        layers = (node.layer for node in self.net.nodes)  # one after the other
+        self.image_layers = [layer for layer in layers if isinstance(layer, nn.Module)] if image else None
 
     def observed(self, observations: Tensor) -> Tensor:
         """Observations ``[B, *S]`` of a rollout, which may be normalised, as the environment gave them."""

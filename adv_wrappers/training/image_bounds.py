@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.bounds.interval import Box
+from adv_wrappers.bounds.rules import Box
 from adv_wrappers.networks.layers import Normalize
 
 

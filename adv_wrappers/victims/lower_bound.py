@@ -38,7 +38,7 @@ class LowerBound(Victim):
     """A victim with Q-values that plays the action with the largest lower bound on its Q-value.
 
     Args:
-        victim: an agent of kind ``q`` whose network's layers follow one another and have bounds.
+        victim: an agent of kind ``q`` whose network has bounds.
         within: how far the true observation may be from what is seen.
         method: how Q-values are bounded: ``interval``, as fast as two evaluations; ``crown``, linear bounds whose
             relaxations lie in interval bounds; ``full-crown``, linear bounds throughout.

@@ -234,9 +234,9 @@ class ModuleVictim(Victim):
         """
         self.layered, self.graph = True, graph_of(net, frozen=not self.live)
         if self.graph is None and not self.live and not self.writes and form != "distribution":
-            self.graph = traced_graph(net, form, self.params, self._some_observations)
+            self.graph = traced_graph(net, form, self.params, self.some_observations)
 
-    def _some_observations(self, rows: int) -> Tensor:
+    def some_observations(self, rows: int) -> Tensor:
         """Random observations ``[rows, *S]``, each nearer to zero than the one before, to where nothing saturates."""
         space, random = self.observation_space, np.random.default_rng(rows)
         assert isinstance(space, spaces.Box)

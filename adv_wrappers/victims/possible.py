@@ -22,11 +22,10 @@ from adv_wrappers.bounds.bisect import decide
 from adv_wrappers.bounds.interval import interval
 from adv_wrappers.bounds.linear import Intermediate, crown
 from adv_wrappers.bounds.rounding import rounding
+from adv_wrappers.bounds.rules import graph_network
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.layers import AppendLogStd
-from adv_wrappers.networks.tracing import flattened, layers_of
+from adv_wrappers.networks.graph import GraphNetwork
 from adv_wrappers.victims.module import ModuleVictim
-from adv_wrappers.victims.sb3_nets import MeanAndLogStd
 from adv_wrappers.victims.victim import Victim
 
 Method = Literal["interval", "crown", "full-crown", "refined", "bisect"]
@@ -41,7 +40,7 @@ def possible_actions(
     """Which actions some observation ``x`` with ``low <= x <= high`` may make the victim's mode; sound.
 
     Args:
-        victim: one with actions ``Discrete(A)``, whose layers follow one another and have bounds.
+        victim: one with actions ``Discrete(A)``, whose network has bounds.
         low, high: raw observations ``[B, *S]`` of the victim's dtype, on its device.
         method: how outputs are bounded. ``interval``: as fast as three evaluations. ``crown``: linear bounds, whose
             relaxations lie in interval bounds of hidden layers. ``full-crown``: those of hidden layers are linear
@@ -94,7 +93,7 @@ def action_bounds(
     In the units of the environment, as the agent plays them: clipped to the action space where it clips.
 
     Args:
-        victim: one with continuous actions, whose layers follow one another and have bounds.
+        victim: one with continuous actions, whose network has bounds.
         low, high: raw observations ``[B, *S]`` of the victim's dtype, on its device.
         method: as for :func:`possible_actions`; ``bisect`` is for discrete actions alone.
 
@@ -118,25 +117,20 @@ def action_bounds(
     return least, most
 
 
-def params_network(victim: Victim) -> nn.Sequential:
-    """The layers from raw observations to the victim's parameters, around its weights.
-
-    A log standard deviation that depends on the observation (SAC's) is left out: its place holds zeros.
+def params_network(victim: Victim) -> GraphNetwork:
+    """The graph from raw observations to the victim's parameters, around its weights.
 
     Raises:
-        VictimError: for a victim with a hidden state, a function, and a network whose layers do not follow one another.
+        VictimError: for a victim with a hidden state, a function, a network that holds what has no bounds, and one that
+            does not compute what its graph does.
     """
     if victim.recurrent:
         raise VictimError(f"there are no bounds for victims with a hidden state, got {victim!r}")
     net = victim.net if isinstance(victim, ModuleVictim) else None
     if not isinstance(net, nn.Module) or not isinstance(victim.observation_space, spaces.Box):
         raise VictimError(f"expected a victim around a torch module with Box observations, got {victim!r}")
-    *before, last = flattened(net)
-    if isinstance(last, MeanAndLogStd):
-        zeros = AppendLogStd(torch.zeros(victim.width // 2, dtype=victim.dtype, device=victim.device))
-        net = nn.Sequential(*before, last.mean, zeros)
-    layers = layers_of(net, pairs=True)
-    return nn.Sequential(*([net] if layers is None else layers))  # bounds say which layer has no rule
+    assert isinstance(victim, ModuleVictim)
+    return graph_network(net, victim.some_observations(3), "first" if victim.first else "tensor")
 
 
 def _exactly(victim: Victim, low: Tensor, high: Tensor, method: str) -> tuple[nn.Module, Tensor, Tensor]:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from adv_wrappers.bounds import crown, interval
+from adv_wrappers.bounds.linear import _windows
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean
 from tests.core.helpers import linear, randn
@@ -214,7 +215,51 @@ def test_refusals():
         crown(net, (x, x), (x, x))
     with pytest.raises(ValueRangeError, match="each of the 3 outputs, got 2"):
         crown(net, x, x, torch.zeros(1, 2))
-    with pytest.raises(VictimError, match=r"GELU.*known"):
-        crown(nn.Sequential(net, nn.GELU()), x, x)
+    with pytest.raises(VictimError, match=r"Mish.*known"):
+        crown(nn.Sequential(net, nn.Mish()), x, x)
     with pytest.raises(VictimError, match="of one input"):
         crown(ActionValue(nn.Identity(), net), x, x)
+
+
+POOLS = {
+    "plain": nn.MaxPool2d(2), "overlapping": nn.MaxPool2d(3, 2, 1), "ceil": nn.MaxPool2d(2, ceil_mode=True),
+    "dilated": nn.MaxPool2d((2, 3), (1, 2), (1, 0), (2, 1), ceil_mode=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_windows_of_max_pooling(name):
+    """Elements, the largest bounds, and whose they are, beside those of a loop over all windows."""
+    pool, (low, high) = POOLS[name], boxes((2, 7, 6), 0, 3)
+    least, place, members, highs, others = _windows(pool, low, high)
+    assert torch.equal(least, pool(low).flatten(2)) and torch.equal(highs.amax(2), pool(high).flatten(2))
+    for window in range(least.shape[-1]):
+        inside = [int(number) for number in members[0, 0, :, window] if number >= 0]
+        at = place[:, :, window, None]
+        assert torch.equal(low.flatten(2)[:, :, inside].amax(-1), least[:, :, window])
+        assert torch.equal(low.flatten(2).gather(2, at)[..., 0], least[:, :, window])
+        expected = high.flatten(2).scatter(2, at, -torch.inf)[:, :, inside].amax(-1)
+        assert torch.equal(expected, others[:, :, window])
+
+
+def test_max_pooling_is_exact_where_one_element_is_the_largest_for_certain():
+    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 3)).double()
+    x = randn(20, 2, 6, 6)
+    radius = 1e-6
+    least, most = crown(net.requires_grad_(False), x - radius, x + radius)
+    slope = torch.func.vmap(torch.func.jacrev(lambda x: net(x[None])[0]))(x).flatten(2).abs().sum(-1)
+    torch.testing.assert_close(most - least, 2 * radius * slope, rtol=1e-6, atol=1e-12)
+
+
+def test_max_pooling_is_no_looser_than_the_boxes_of_its_windows():
+    pool = nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(3, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(3, 3)).double()
+    before = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 3, 2), nn.ReLU()).double()
+    tighter = 0
+    for seed in range(5):
+        low, high = boxes((2, 7, 7), seed, 40)
+        with torch.no_grad():
+            found = crown(nn.Sequential(before, pool), low, high)
+            ended = crown(pool, *interval(before, low, high))
+        assert (found[0] >= ended[0] - ROUNDING).all() and (found[1] <= ended[1] + ROUNDING).all()
+        tighter += float((found[1] < ended[1] - 1e-6).double().mean())
+    assert tighter > 1

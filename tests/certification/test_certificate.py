@@ -20,6 +20,7 @@ from adv_wrappers.certification.sandwich import certified_ranges
 from adv_wrappers.certification.state_boxes import certify_all_starts
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import draw_seeds
+from tests.bounds.networks import Dueling, Residual
 from tests.certification.walks import STEPS, Walk, every_return, walker
 from tests.core.helpers import box, linear, randn
 
@@ -280,3 +281,14 @@ def test_sticky_actions_are_replayed():
     said = " ".join(str(one.message) for one in warned)
     assert "draws random numbers" in said and "does not save the action that it may repeat" in said
     assert -3 < found.lower <= 0 and found.node_counts <= 8
+
+
+@pytest.mark.parametrize("net", [Residual, Dueling])
+def test_networks_that_are_no_layers_in_a_row(net):
+    torch.manual_seed(0)
+    victim = from_module(torch.nn.Sequential(net(), torch.nn.Linear(3, 2)), box(4), spaces.Discrete(2), "q")
+    found = certify(victim, "CartPole-v1", eps=0.02, episodes=2, method="full-crown", max_nodes=300)
+    attacked = evaluate(victim, "CartPole-v1", ["min-best:eps=0.02"], episodes=2, seed=0)
+    assert (found.lower_returns <= found.clean_returns).all() and (found.lower_returns > 0).all()
+    for row in attacked.threats:
+        assert (np.array(row["returns"]) >= found.lower_returns).all()

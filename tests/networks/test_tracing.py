@@ -7,9 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from adv_wrappers.bounds import interval
-from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize
+from adv_wrappers.networks.layers import AppendLogStd, Normalize
 from adv_wrappers.networks.tracing import layers_of
 
 
@@ -176,19 +174,3 @@ def test_several_inputs_and_hooks():
     whole = Actor()
     whole.register_forward_hook(lambda *_: None)
     assert layers_of(whole) is None
-
-
-def test_bounds_of_a_class_are_those_of_its_layers():
-    torch.manual_seed(0)
-    net = Actor().double()
-    low = torch.randn(3, 4, dtype=torch.float64)
-    least, most = interval(net, low, low + 0.1)
-    same = interval(nn.Sequential(*layers_of(net)), low, low + 0.1)
-    assert torch.equal(least, same[0]) and torch.equal(most, same[1])
-    inside = net(low + 0.05)
-    assert ((least <= inside) & (inside <= most)).all()
-    least.sum().backward()
-    assert net.fc1.weight.grad is not None
-    with pytest.raises(VictimError, match=r"no rule for layer \[2\] \(SiLU"):
-        interval(Curves(), low, low)
-    assert isinstance(layers_of(Curves())[-1], Clip)

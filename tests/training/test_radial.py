@@ -388,9 +388,9 @@ def test_what_cannot_work_is_refused_before_anything_is_trained():
         _train(eps=None, within=Valid())
     with pytest.raises(BudgetError, match="scale has 2 numbers"):
         _train(scale=(1.0, 1.0))
-    with pytest.raises(VictimError, match=r"bounds have no rule for .*SiLU"):
+    with pytest.raises(VictimError, match=r"bounds have no rule for .*Mish"):
         train_agent("CartPole-v1", eps=0.1, robust="radial", **{
-            **SMALL, "settings": {"n_steps": 16, "policy_kwargs": {"activation_fn": nn.SiLU}}
+            **SMALL, "settings": {"n_steps": 16, "policy_kwargs": {"activation_fn": nn.Mish}}
         })  # fmt: skip
     with pytest.raises(ValueRangeError, match="rewards must be 'normalized' or 'clipped' or 'raw'"):
         _train(rewards="big")

@@ -261,7 +261,7 @@ def test_dqn_learns_from_images(tmp_path):
             "a value such as Radial.kappa=0.5. for ppo, got",
         ),
         ({"eps": None}, ThreatError, "needs a budget"),
-        ({"settings": {"policy_kwargs": {"activation_fn": nn.GELU}}}, VictimError, "GELU"),
+        ({"settings": {"policy_kwargs": {"activation_fn": nn.Mish}}}, VictimError, "Mish"),
         ({"settings": {"alpha": 2.0}}, ValueRangeError, "alpha"),
         ({"settings": {"n_stepps": 2}}, ThreatError, "DQN: .*n_stepps"),
     ],

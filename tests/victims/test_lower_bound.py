@@ -106,7 +106,7 @@ def test_what_is_refused():
         (lambda: LowerBound(load_victim("zoo:cartpole-ppo"), Linf(0.1)), "lower bounds are of Q-values"),
         (lambda: LowerBound(actor(mlp(4, 3)), Linf(0.1)), "lower bounds are of Q-values"),
         (lambda: LowerBound(sine, Linf(0.1)), "torch module"),
-        (lambda: LowerBound(chooser(nn.Sequential(nn.Linear(4, 3), nn.GELU()), "q"), Linf(0.1)), "GELU"),
+        (lambda: LowerBound(chooser(nn.Sequential(nn.Linear(4, 3), nn.Mish()), "q"), Linf(0.1)), "Mish"),
         (lambda: load_victim("lower-bound:zoo:cartpole-dqn"), "REFERENCE"),
         (lambda: load_victim("lower-bound:zoo:cartpole-dqn?eps=0.1&sigma=2"), "REFERENCE"),
     ]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from torch import nn
 
-from adv_wrappers import load_victim
+from adv_wrappers import from_module, load_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.possible import action_bounds, possible_actions
 from adv_wrappers.victims.sb3_nets import MeanAndLogStd
-from tests.core.helpers import actor, chooser, mlp, randn
+from tests.bounds.networks import Dueling, Impala, Residual, TD3Actor
+from tests.core.helpers import actor, box, chooser, mlp, randn
 
 METHODS = ["interval", "crown", "full-crown", "refined", "bisect"]
 
@@ -135,6 +138,54 @@ def test_two_heads():
     assert (modes >= least).all() and (modes <= most).all() and (most - least).mean() < 1
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("net", [Residual, Dueling, lambda: Residual(nn.GELU)])
+def test_networks_that_are_no_layers_in_a_row(method, net):
+    torch.manual_seed(0)
+    victim, x = chooser(net(), "q"), randn(10, 4, dtype=torch.float32)
+    for radius in (0.0, 0.01, 0.3):
+        possible = possible_actions(victim, x - radius, x + radius, method)
+        found = played(victim, inside(x - radius, x + radius))
+        assert (possible | ~found).all()
+        assert radius or torch.equal(possible, found)
+    assert not possible_actions(victim, x - 1e-4, x + 1e-4, method).all()
+
+
+def test_a_residual_network_of_images():
+    torch.manual_seed(0)
+    victim = from_module(Impala(), spaces.Box(0, 255, (2, 8, 8), np.uint8), spaces.Discrete(3), "logits")
+    x = 255 * torch.rand(5, 2, 8, 8)
+    for method, radius in (("interval", 0.01), ("crown", 0.1), ("full-crown", 2.0)):
+        possible = possible_actions(victim, x - radius, x + radius, method)
+        assert (possible | ~played(victim, inside(x - radius, x + radius, 100))).all() and not possible.all()
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "bisect"])
+def test_an_actor_that_scales_its_tanh(method):
+    torch.manual_seed(0)
+    victim = from_module(TD3Actor(), box(4), spaces.Box(np.float32([-2, -1.5]), np.float32([2, -0.5])), "mean")
+    x = randn(20, 4, dtype=torch.float32)
+    least, most = action_bounds(victim, x - 0.1, x + 0.1, method)
+    modes = victim.mode(victim.params(inside(x - 0.1, x + 0.1).flatten(0, 1))).view(300, 20, 2)
+    assert (modes >= least).all() and (modes <= most).all() and (most - least).max() < 2
+
+
+def test_a_forward_that_does_something_else_than_its_trace():
+    class Counts(nn.Module):
+        """Doubles what it gives where it sees a tensor, which a trace does not."""
+
+        def __init__(self):
+            super().__init__()
+            self.net = mlp(4, 3)
+
+        def forward(self, x):
+            return self.net(x) * (2 if isinstance(x, torch.Tensor) and not isinstance(x, torch.fx.Proxy) else 1)
+
+    x = randn(2, 4)
+    with pytest.raises(VictimError, match="does something else"):
+        possible_actions(chooser(Counts()), x, x, "interval")
+
+
 def test_one_action():
     x = randn(3, 4)
     for method in METHODS:
@@ -184,8 +235,8 @@ def test_refusals():
 
 def test_networks_without_bounds():
     x = randn(2, 4)
-    with pytest.raises(VictimError, match=r"GELU.*known"):
-        possible_actions(chooser(nn.Sequential(nn.GELU(), mlp(4, 3))), x, x, "interval")
+    with pytest.raises(VictimError, match=r"Mish.*known"):
+        possible_actions(chooser(nn.Sequential(nn.Mish(), mlp(4, 3))), x, x, "interval")
     from_function = chooser(mlp(4, 3).forward, dtype=torch.float64)
     with pytest.raises(VictimError, match="torch module"):
         possible_actions(from_function, x, x, "interval")

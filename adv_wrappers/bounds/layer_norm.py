@@ -1,0 +1,134 @@
+"""Layer normalisation in boxes: a mean that is taken away, which is linear, and a division by the deviation.
+
+``y = (x - mean(x)) / sqrt(var(x) + eps)``, then a factor and an offset for every element. The first part,
+``z = x - mean(x)``, is linear (:class:`Centred`), so linear bounds go through it without loss. Then the variance of n
+elements is the mean of their squares, of which one is the element's own (:class:`Standardized`):
+
+    y_i = z_i / sqrt((z_i^2 + r_i) / n + eps),    r_i = sum of z_j^2 over j other than i.
+
+This rises with ``z_i``, and its absolute value falls with ``r_i``. So the ends of ``z_i`` and of ``r_i``, from the
+boxes of the others, bound it, far more tightly than a quotient of two boxes, which forgets that a large element makes a
+large variance. Centred elements sum to zero, so that ``z_i^2 <= (n - 1) r_i``, and no ``|y_i|`` exceeds
+``sqrt(n - 1)``.
+
+For linear bounds, what lies above it is a curve of ``z_i`` alone: for ``z_i >= 0`` the function with the least ``r_i``,
+which is concave there, and below 0 that with the largest, which is convex. A line with the slope of the chord between
+the ends is raised until it lies above: the curve is above a line of that slope by most at the ends, or where the
+concave part is as steep, ``F'(z) = c / (z^2 / n + c)^(3/2)`` with ``c = r / n + eps``. Lines below are those above,
+turned by half a circle. (Shi et al. 2020 verify the normalisation of transformers by relaxations of the square, the
+root and the quotient one after the other.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from adv_wrappers.networks.graph import Arithmetic, Layer, Operation
+
+
+@dataclass(frozen=True, eq=False)
+class Centred(Operation):
+    """Elements minus the mean of all in their last ``axes`` axes."""
+
+    axes: int
+
+    def __call__(self, *values: Tensor) -> Tensor:
+        (x,) = values
+        return x - x.mean(self.dims, True)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The axes as numbers from behind."""
+        return tuple(range(-self.axes, 0))
+
+    def box(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """The least box around the elements of a box."""
+        share = 1 / math.prod(low.shape[-self.axes :])
+        middle, radius = torch.lerp(low, high, 0.5), (high - low) / 2
+        centre = self(middle)
+        spread = (1 - 2 * share) * radius + radius.mean(self.dims, True)
+        return centre - spread, centre + spread
+
+
+@dataclass(frozen=True, eq=False)
+class Standardized(Operation):
+    """Centred elements divided by ``sqrt(variance + eps)``, the variance of all in their last ``axes`` axes."""
+
+    axes: int
+    eps: float
+
+    def __call__(self, *values: Tensor) -> Tensor:
+        (z,) = values
+        return z / (z.square().mean(tuple(range(-self.axes, 0)), True) + self.eps).sqrt()
+
+    def box(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """A box around what the centred elements of a box become."""
+        least, most = self._others(low, high)
+        n = self._count(low)
+        ends = -self._most(-low, least, most, n), self._most(high, least, most, n)
+        limit = math.sqrt(n - 1)
+        return ends[0].clamp(-limit, limit), ends[1].clamp(-limit, limit)
+
+    def lines(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Slope and offset of a line below, and of one above, as :class:`.Lines` has them."""
+        least, most = self._others(low, high)
+        n = self._count(low)
+        slope, offset = _line_above(low, high, least, most, n)
+        lower_slope, lower_offset = _line_above(-high, -low, least, most, n)
+        return lower_slope, -lower_offset, slope, offset
+
+    def least_variance(self, low: Tensor, high: Tensor) -> Tensor:
+        """The least ``variance + eps`` in a box of centred elements."""
+        least = torch.maximum(low, -high).clamp(min=0).square()
+        return least.mean(tuple(range(-self.axes, 0)), True) + self.eps
+
+    def _count(self, x: Tensor) -> int:
+        return math.prod(x.shape[-self.axes :])
+
+    def _others(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """The least and the largest ``r / n + eps``."""
+        dims, n = tuple(range(-self.axes, 0)), self._count(low)
+        tiny = torch.finfo(low.dtype).tiny ** 0.5  # of eps = 0; a smaller one has no gradient
+
+        def without_own(squares: Tensor) -> Tensor:
+            return ((squares.sum(dims, True) - squares).clamp(min=0) / n + self.eps).clamp(min=tiny)
+
+        return without_own(torch.maximum(low, -high).clamp(min=0).square()), without_own(
+            torch.maximum(high, -low).square()
+        )
+
+    @staticmethod
+    def _most(high: Tensor, least: Tensor, most: Tensor, n: int) -> Tensor:
+        return _curve(high, torch.where(high > 0, least, most), n)
+
+
+def parts_of(layer: nn.LayerNorm) -> list[Layer]:
+    """A layer normalisation as what it does one after the other."""
+    axes = len(layer.normalized_shape)
+    parts: list[Layer] = [Centred(axes), Standardized(axes, layer.eps)]
+    if layer.weight is not None:
+        parts.append(Arithmetic("multiply", layer.weight))
+    if layer.bias is not None:
+        parts.append(Arithmetic("add", layer.bias))
+    return parts
+
+
+def _curve(z: Tensor, others: Tensor, n: int) -> Tensor:
+    return z / (z.square() / n + others).sqrt()
+
+
+def _line_above(low: Tensor, high: Tensor, least: Tensor, most: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Slope and offset of a line above the curve that is largest, ``least`` of the others from 0 on, ``most`` below."""
+    tiny = torch.finfo(low.dtype).tiny
+    at_low = _curve(low, torch.where(low > 0, least, most), n)
+    at_high = _curve(high, torch.where(high > 0, least, most), n)
+    slope = ((at_high - at_low) / (high - low).clamp(min=tiny)).clamp(min=0)
+    above = torch.maximum(at_low - slope * low, at_high - slope * high)
+    with torch.no_grad():  # where the concave part is as steep; the curve's distance to the line has no slope there
+        steep = (n * ((least / slope.clamp(min=tiny)).pow(2 / 3) - least)).clamp(min=0).sqrt()
+    top = torch.minimum(torch.maximum(steep, low), high)
+    return slope, torch.where(high > 0, torch.maximum(above, _curve(top, least, n) - slope * top), above)

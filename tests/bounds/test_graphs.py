@@ -1,0 +1,302 @@
+"""Bounds of networks that are no layers in a row: no point outside, for every operation of a graph."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from adv_wrappers.bounds import affine, crown, graph_network, interval, layer_norm, linear, relaxations, rule
+from adv_wrappers.bounds.bisect import decide
+from adv_wrappers.bounds.rounding import rounding
+from adv_wrappers.errors import VictimError
+from adv_wrappers.networks.graph import GraphNetwork, Join
+from tests.bounds.networks import NETS, TD3Actor, boxes_of, net_of, points_of
+from tests.core.helpers import randn
+from tests.networks.test_graph_passes import WIDTH, random_graph
+
+SLACK = 1e-9  # bounds are not rounded outwards
+HOW = [("interval", 0), ("crown", 0), ("crown", 2)]
+
+
+def check_sound(name: str, seeds: int, ways: int) -> None:
+    """No point of boxes lies outside of bounds, and none of linear bounds outside of interval bounds."""
+    for seed in range(seeds):
+        net, shape = net_of(name, seed)
+        low, high = boxes_of(shape, seed, 20, 30.0 if name == "impala" else 1.0)
+        points = points_of(low, high, 60)
+        values = net(points.flatten(0, 1)).unflatten(0, points.shape[:2])
+        slack = SLACK * (1 + values.abs().max())
+        for rows in (None, randn(2, values.shape[-1], seed=seed)):
+            found = values if rows is None else values @ rows.T
+            first = interval(net, low, high, rows)
+            for least, most in [first, *(crown(net, low, high, rows, *how) for how in HOW[:ways])]:
+                assert (found >= least - slack).all() and (found <= most + slack).all()
+                assert (least >= first[0] - slack).all() and (most <= first[1] + slack).all()
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_no_point_lies_outside(name):
+    small = net_of(name)[1] == (4,) and name != "dueling"
+    check_sound(name, 2, 3 if small else 2)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_point_lies_outside_of_bounds_on_random_graphs(seed):
+    net = GraphNetwork(random_graph(seed))
+    low, high = boxes_of((WIDTH,), seed, 20)
+    points = points_of(low, high, 60)
+    values = net(points.flatten(0, 1)).unflatten(0, points.shape[:2])
+    slack = SLACK * (1 + values.abs().max())
+    for rows in (None, randn(2, values.shape[-1], seed=seed)):
+        found = values if rows is None else values @ rows.T
+        first = interval(net, low, high, rows)
+        for least, most in (first, crown(net, low, high, rows), crown(net, low, high, rows, "crown")):
+            assert (found >= least - slack).all() and (found <= most + slack).all()
+            assert (least >= first[0] - slack).all() and (most <= first[1] + slack).all()
+
+
+def product_without_error(patch):
+    real = linear._pull_product
+
+    def middles(step, *rest):
+        return real(replace(step, boxes=tuple((torch.lerp(*box, 0.5),) * 2 for box in step.boxes)), *rest)
+
+    patch.setattr(linear, "_pull_product", middles)
+    return "forward: gate"
+
+
+def windows_all_certain(patch):
+    real = linear._pool_step
+
+    def certain(*given):
+        step = real(*given)
+        return replace(step, certain=torch.ones_like(step.certain), most=torch.zeros_like(step.most))
+
+    patch.setattr(linear, "_pool_step", certain)
+    return "impala"
+
+
+def variance_of_the_middle(patch):
+    def others(self, low, high):
+        return (((low + high) / 2).square().mean(-1, True) + self.eps,) * 2
+
+    patch.setattr(layer_norm.Standardized, "_others", others)
+    return "residual"
+
+
+def tangents_too_high(patch):
+    real = relaxations._Even._tangent
+    patch.setattr(relaxations._Even, "_tangent", lambda *given: (real(*given)[0], real(*given)[1] + 0.3))
+    return "residual, GELU"
+
+
+def a_difference_is_a_sum(patch):
+    real = affine._pull_back_join
+    patch.setattr(
+        affine, "_pull_back_join", lambda join, *rest: real(Join("sum") if join.how == "difference" else join, *rest)
+    )
+    return "dueling"
+
+
+@pytest.mark.parametrize(
+    "break_",
+    [
+        product_without_error, windows_all_certain, variance_of_the_middle, tangents_too_high,
+        a_difference_is_a_sum,
+    ],
+)  # fmt: skip
+def test_the_check_finds_what_is_broken(monkeypatch, break_):
+    with pytest.raises(AssertionError):
+        check_sound(break_(monkeypatch), 2, 2)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_graph_computes_what_its_module_does(name):
+    net, shape = net_of(name)
+    x = randn(5, *shape)
+    graph = graph_network(net, x)
+    torch.testing.assert_close(graph(x), net(x))
+    single = copy.deepcopy(graph).float()
+    torch.testing.assert_close(single(x.float()), copy.deepcopy(net).float()(x.float()))
+    assert {tensor.dtype for tensor in [*single.parameters(), *single.buffers()]} <= {torch.float32, torch.int64}
+    low, high = boxes_of(shape, 0, 3)
+    for bound in (interval, crown):
+        torch.testing.assert_close(torch.stack(bound(graph, low, high)), torch.stack(bound(net, low, high)))
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_rounding_errors_are_of_the_size_that_is_estimated(name):
+    net, shape = net_of(name)
+    x = (30 if name == "impala" else 3) * randn(200, *shape).float()
+    errors = copy.deepcopy(net).float()(x).double() - net(x.double())
+    spec = torch.eye(errors.shape[1], dtype=torch.float64)
+    estimate = rounding(net, x.double() - 0.01, x.double() + 0.01, spec, torch.finfo(torch.float32).eps)
+    computed = estimate > 0  # but constants beside what is
+    ratio = errors.abs()[computed] / estimate[computed]
+    assert ratio.max() < 4 and ratio.max() > 0.003
+
+
+@pytest.mark.parametrize("name", ["residual", "residual, GELU", "dueling", "td3", "normalised", "forward: gate"])
+def test_gradients_of_weights_and_box(name):
+    net, shape = net_of(name)
+    graph = graph_network(net.requires_grad_(), randn(2, *shape))
+    names, weights = zip(*[(n, p.detach().requires_grad_()) for n, p in graph.named_parameters()], strict=True)
+    low = randn(2, *shape).requires_grad_()
+
+    class Bounds(nn.Module):
+        def __init__(self, bound):
+            super().__init__()
+            self.graph, self.bound = graph, bound
+
+        def forward(self, low):
+            return self.bound(self.graph, low, low + 0.1)
+
+    def bounds(bound):
+        def of(low, *weights):
+            named = {f"graph.{n}": w for n, w in zip(names, weights, strict=True)}
+            return torch.func.functional_call(Bounds(bound), named, (low,))
+
+        return of
+
+    assert torch.autograd.gradcheck(bounds(interval), [low, *weights], fast_mode=True)
+    if shape == (4,) and "GELU" not in name:  # whose tangents come from a table
+        assert torch.autograd.gradcheck(bounds(crown), [low, *weights], fast_mode=True)
+
+
+def test_a_graph_follows_weights_that_are_trained():
+    net, shape = net_of("dueling")
+    x = randn(3, *shape)
+    graph = graph_network(net.requires_grad_(), x)
+    before = interval(graph, x, x)[0]
+    before.sum().backward()
+    assert all(weight.grad is not None for weight in net.parameters())
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight -= 0.1 * weight.grad
+    assert torch.equal(interval(graph, x, x)[0], net(x)) and not torch.equal(before, net(x))
+
+
+def test_what_is_computed_from_weights_is_not_taken_for_constant_while_they_are_trained():
+    net, shape = net_of("forward: scaled tanh")
+    x = randn(2, *shape)
+    interval(net, x, x)
+    with pytest.raises(VictimError, match="exp, which is computed from weights that are trained"):
+        interval(net.requires_grad_(), x, x)
+    with torch.no_grad():
+        torch.testing.assert_close(interval(net, x, x)[0], net(x))
+
+
+def test_linear_bounds_see_what_a_residual_sum_takes_away():
+    class Returns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+
+        def forward(self, x):
+            y = self.first(x).tanh()
+            return y - 0.5 * y - y / 2
+
+    net, (low, high) = Returns().double().requires_grad_(False), boxes_of((4,), 0, 5)
+    least, most = crown(net, low, high)
+    assert interval(net, low, high)[1].max() > 0.1
+    torch.testing.assert_close(torch.stack([least, most]), torch.zeros(2, 5, 4, dtype=torch.float64))
+
+
+def test_differences_of_a_dueling_network_forget_its_value():
+    net, (low, high) = net_of("dueling")[0], boxes_of((4,), 0, 5)
+    spec = torch.tensor([[1.0, -1.0, 0.0]], dtype=torch.float64)
+    apart = interval(net, low, high, spec)
+    net.value.weight.mul_(1000.0)
+    for together in (interval(net, low, high, spec), crown(net, low, high, spec)):
+        assert (together[0] >= apart[0] - 1e-6).all() and (together[1] <= apart[1] + 1e-6).all()
+
+
+def test_arithmetic_behind_the_last_curve_costs_nothing():
+    net, (low, high) = net_of("td3")[0], boxes_of((4,), 0, 20)
+    inner = nn.Sequential(net.fc1, nn.ReLU(), net.fc2, nn.ReLU(), net.fc_mu, nn.Tanh())
+    expected = [end * net.action_scale + net.action_bias for end in crown(inner, low, high, None, "crown")]
+    torch.testing.assert_close(list(crown(net, low, high, None, "crown")), expected)
+
+
+def test_what_has_no_bounds_is_named():
+    class Norms(nn.Module):
+        def __init__(self, do):
+            super().__init__()
+            self.inner, self.do = nn.Sequential(nn.Linear(4, 4), nn.Mish()), do
+
+        def forward(self, x):
+            return self.do(self, x)
+
+    x = torch.zeros(2, 4)
+    for do, words in (
+        (
+            lambda self, x: self.inner(x) + x,
+            r"layer inner\.1 \(Mish\(\)\): known: ActionValue, .*LayerNorm.*; bounds.rule",
+        ),
+        (lambda self, x: torch.softmax(x, -1) + x, "softmax.*known"),
+        (lambda self, x: x if x.sum() > 0 else -x, "does not run with a stand-in for its input"),
+        (lambda self, x: x / (x.exp() + 1), "exp.*known"),
+        (lambda self, x: x.mean(0, keepdim=True) + x, "mixes them"),
+        (lambda self, x: x.view(-1, 2).mean(1), "does something else"),
+        (lambda self, x: nn.functional.dropout(x, 0.5, True) + x, "dropout"),
+    ):
+        with pytest.raises(VictimError, match=words):
+            interval(Norms(do), x, x)
+    for layer in (nn.BatchNorm1d(4), nn.Dropout(0.5)):
+        with pytest.raises(VictimError, match=r"in training mode: call \.eval\(\)"):
+            interval(nn.Sequential(layer, nn.Linear(4, 2)), x, x)
+
+
+def test_a_rule_of_ones_own_in_a_graph():
+    class Square(nn.Module):
+        def forward(self, x):
+            return x.square()
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.square, self.last = Square(), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.last(x + self.square(x))
+
+    net, (low, high) = Net().double().requires_grad_(False), boxes_of((4,), 0, 20)
+    with pytest.raises(VictimError, match="known"):  # x.square() is no layer
+        interval(net, low, high)
+
+    @rule(Square)
+    def square(layer, low, high):
+        most = torch.maximum(low.square(), high.square())
+        return torch.where((low < 0) & (high > 0), 0.0, torch.minimum(low.square(), high.square())), most
+
+    values = net(points_of(low, high, 100).flatten(0, 1)).view(100, 20, 3)
+    for least, most in (interval(net, low, high), crown(net, low, high)):
+        assert (values >= least - SLACK).all() and (values <= most + SLACK).all()
+
+
+def test_deciding_by_splitting():
+    net, (low, high) = net_of("dueling")[0], boxes_of((4,), 3, 10)
+    found = decide(net, low, high, most_boxes=50)
+    played = net(points_of(low, high, 200).flatten(0, 1)).view(200, 10, 3).argmax(-1)
+    assert (found.possible | ~nn.functional.one_hot(played, 3).bool().any(0)).all()
+    assert found.found.any(1).all() and not found.possible.all()
+
+
+def test_one_output_without_an_axis():
+    net, (low, high) = nn.Sequential(TD3Actor(), nn.Linear(2, 1)).double().requires_grad_(False), boxes_of((4,), 0, 5)
+
+    class Squeezed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            return self.net(x).squeeze(-1)
+
+    for bound in (interval, crown):
+        expected = torch.stack(bound(net, low, high)).squeeze(-1)
+        torch.testing.assert_close(torch.stack(bound(Squeezed(), low, high)), expected)

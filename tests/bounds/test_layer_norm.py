@@ -1,0 +1,97 @@
+"""Layer normalisation: sound, as tight as its elements allow, and lines that touch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from adv_wrappers.bounds import interval
+from adv_wrappers.bounds.layer_norm import Centred, Standardized, parts_of
+from tests.bounds.networks import boxes_of, points_of
+from tests.core.helpers import randn
+
+LAYERS = {
+    "plain": (nn.LayerNorm(5), (5,)), "without weights": (nn.LayerNorm(5, elementwise_affine=False), (5,)),
+    "eps": (nn.LayerNorm(5, eps=1.0, bias=False), (5,)), "one": (nn.LayerNorm(1), (1,)),
+    "no eps": (nn.LayerNorm(5, eps=0.0), (5,)), "two axes": (nn.LayerNorm([3, 4]), (2, 3, 4)),
+}  # fmt: skip
+
+
+def layer_of(name: str) -> tuple[nn.LayerNorm, tuple[int, ...]]:
+    """A float64 layer with weights of any sign."""
+    layer, shape = LAYERS[name]
+    layer = layer.double().requires_grad_(False)
+    for i, weight in enumerate(layer.parameters()):
+        weight.copy_(randn(*weight.shape, seed=i))
+    return layer, shape
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_parts_are_the_layer(name):
+    layer, shape = layer_of(name)
+    x = expected = randn(20, *shape)
+    for part in parts_of(layer):
+        x = part(x)
+    torch.testing.assert_close(x, layer(expected))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_no_point_lies_outside(name):
+    layer, shape = layer_of(name)
+    low, high = boxes_of(shape, 0, 300)
+    values = layer(points_of(low, high, 400))
+    least, most = interval(layer, low, high)
+    assert (values >= least - 1e-9).all() and (values <= most + 1e-9).all()
+    centre = interval(layer, low[:1], low[:1])
+    torch.testing.assert_close(centre[0], layer(low[:1]))
+    torch.testing.assert_close(centre[1], layer(low[:1]))
+
+
+def test_the_box_of_centred_elements_is_reached():
+    layer, (low, high) = Centred(1), boxes_of((6,), 0, 50)
+    least, most = layer.box(low, high)
+    for i in range(6):
+        corner = torch.where(torch.arange(6) == i, high, low)
+        torch.testing.assert_close(layer(corner)[:, i], most[:, i])
+        corner = torch.where(torch.arange(6) == i, low, high)
+        torch.testing.assert_close(layer(corner)[:, i], least[:, i])
+
+
+def test_tighter_than_a_quotient_of_boxes_and_never_beyond_the_root():
+    layer, (low, high) = nn.LayerNorm(6, elementwise_affine=False), boxes_of((6,), 1, 400)
+    least, most = interval(layer, low, high)
+    z_low, z_high = Centred(1).box(low, high)
+    squares = torch.maximum(z_low, -z_high).clamp(min=0).square(), torch.maximum(z_high, -z_low).square()
+    divisors = [(each.mean(-1, True) + layer.eps).sqrt() for each in squares]
+    quotients = torch.stack([z / divisor for z in (z_low, z_high) for divisor in divisors])
+    widths, quotient = most - least, quotients.amax(0) - quotients.amin(0)
+    assert (widths <= quotient + 1e-9).all() and widths.mean() < 0.2 * quotient.mean()
+    assert widths.max() <= 2 * 5**0.5 + 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("eps", [1e-5, 0.0, 1.0])
+def test_lines_hold_for_all_that_the_others_may_be(dtype, eps):
+    layer, n = Standardized(1, eps), 5
+    low, high = Centred(1).box(*boxes_of((n,), 2, 2000))
+    low, high = low.to(dtype), high.to(dtype)
+    lower_slope, lower_offset, upper_slope, upper_offset = layer.lines(low, high)
+    z = points_of(low, high, 200)  # whether they sum to zero or not
+    y = layer(z)
+    slack = 100 * torch.finfo(dtype).eps * (1 + low.abs() + high.abs())
+    assert (lower_slope * z + lower_offset <= y + slack).all() and (upper_slope * z + upper_offset >= y - slack).all()
+    assert (lower_slope >= 0).all() and (upper_slope >= 0).all()
+
+
+def test_lines_touch_where_the_others_are_fixed():
+    """Of a box that is a line along one element, the curve is one function, and lies at least once on its line."""
+    layer, z = Standardized(1, 1e-5), randn(500, 4)
+    low, high = z.clone(), z.clone()
+    low[:, 0], high[:, 0] = z[:, 0] - randn(500, seed=3).abs(), z[:, 0] + randn(500, seed=4).abs()
+    share = torch.linspace(0, 1, 2001, dtype=torch.float64)[:, None, None]
+    points = low + share * (high - low)
+    y = layer(points)[..., 0]
+    _, _, slope, offset = (line[:, 0] for line in layer.lines(low, high))
+    gap = (slope * points[..., 0] + offset - y).amin(0)
+    assert (gap >= -1e-12).all() and (gap < 1e-3 * (high - low)[:, 0]).all()
