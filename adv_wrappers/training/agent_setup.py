@@ -38,7 +38,7 @@ from adv_wrappers.training.alternating import (
 )
 from adv_wrappers.training.checkpoints import restore_model
 from adv_wrappers.training.director_networks import minibatch, policy_kwargs
-from adv_wrappers.training.dqn import PrioritizedDQN
+from adv_wrappers.training.dqn import LayerNormQPolicy, PrioritizedDQN
 from adv_wrappers.training.image_policy import ImageNetworks, ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.multiprocess_vector import Vector
 from adv_wrappers.training.radial import METHODS, RobustMethod
@@ -290,7 +290,9 @@ def make_agent(
         statistics.mean, statistics.var = parts.normalise.mean.double().numpy(), std**2 - normal.epsilon
         normal.clip_obs = math.inf if parts.normalise.clip is None else parts.normalise.clip
     hold_statistics(normal, fixed=parts is not None)
-    policy = DQNPolicy if algorithm == "dqn" else ImagePolicy if images else "MlpPolicy"
+    norms = isinstance(parts, MLPPolicy) and bool(parts.norms)
+    q_policy = LayerNormQPolicy if norms else DQNPolicy
+    policy = q_policy if algorithm == "dqn" else ImagePolicy if images else "MlpPolicy"
     arguments = {"policy": policy, "env": normal, "seed": seed, "device": "cpu", "tensorboard_log": logs}
     kind = ROBUST_ALGORITHMS[algorithm] if robust else ALGORITHMS[algorithm]
     model = made_model(kind, arguments, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +32,12 @@ class MLPPolicy:
     Attributes:
         policy: the network of the actions, with the normaliser of observations and the log standard deviation.
         value: the network of the state value, or None.
+        norms: of a Q-network, the layer normalisations behind its hidden layers, as many, or none.
     """
 
     policy: MLP
     value: MLP | None
+    norms: tuple[nn.LayerNorm, ...] = ()
 
     @property
     def normalise(self) -> Normalize | None:
@@ -61,14 +64,30 @@ def mlp_policy_of(victim: Victim) -> MLPPolicy:
     """The parts of a victim whose networks are MLPs.
 
     Raises:
-        VictimError: for recurrent victims, images, and networks of other layers than Linear with tanh or ReLU between.
+        VictimError: for recurrent victims, images, and networks of other layers than Linear with tanh or ReLU between,
+            and layer normalisation before these in a Q-network.
     """
     space, net = victim.observation_space, getattr(victim, "net", None)
     if victim.recurrent or not isinstance(space, spaces.Box) or len(space.shape) != 1 or not isinstance(net, nn.Module):
         what = "a recurrent victim" if victim.recurrent else f"one on {space}"
         raise VictimError(f"expected a feed-forward network on observations [n], got {what}")
+    if victim.kind == "q":
+        return _q_network(net)
     valued = getattr(victim, "value_net", None)
     return MLPPolicy(_mlp(net), _mlp(valued) if isinstance(valued, nn.Module) else None)
+
+
+def _q_network(net: nn.Module) -> MLPPolicy:
+    layers = layers_of(net, pairs=True) or []
+    norms = tuple(layer for layer in layers if isinstance(layer, nn.LayerNorm))
+    found = mlp_of([layer for layer in layers if not isinstance(layer, nn.LayerNorm)])
+    if found is None or isinstance(found.end, nn.Tanh) or not norms:
+        return MLPPolicy(_mlp(net), None)
+    behind = [before for before, layer in itertools.pairwise(layers) if isinstance(layer, nn.LayerNorm)]
+    same = all(norm.eps == 1e-5 and norm.weight is not None and norm.bias is not None for norm in norms)
+    if behind != list(found.linear[:-1]) or not same:
+        raise VictimError(f"expected layer normalisation, as torch has it, behind all hidden layers or none, got {net}")
+    return MLPPolicy(found, None, norms)
 
 
 def _mlp(net: nn.Module) -> MLP:
@@ -117,9 +136,12 @@ def q_policy_kwargs_of(parts: MLPPolicy | ImageNetworks) -> dict[str, object]:
 @torch.no_grad()
 def load_q_weights(policy: DQNPolicy, parts: MLPPolicy | ImageNetworks) -> None:
     """Write the weights of a victim into both networks of a policy made with :func:`q_policy_kwargs_of`."""
-    theirs = (*parts.trunk, parts.policy) if isinstance(parts, ImageNetworks) else parts.policy.linear
+    theirs: tuple[nn.Conv2d | nn.Linear | nn.LayerNorm, ...]
+    theirs = (*parts.trunk, parts.policy) if isinstance(parts, ImageNetworks) else (*parts.policy.linear, *parts.norms)
     for net in (policy.q_net, policy.q_net_target):
+        own: list[nn.Conv2d | nn.Linear | nn.LayerNorm]
         own = [layer for layer in net.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
+        own += [layer for layer in net.modules() if isinstance(layer, nn.LayerNorm)]
         for mine, layer in zip(own, theirs, strict=True):
             assert mine.bias is not None and layer.bias is not None
             mine.weight.copy_(layer.weight)

@@ -139,8 +139,8 @@ def train_agent(
         num_envs: the number of environments of either side, attacked as one batch.
         seed: seeds all randomness of the training.
         victim: the agent to start from: an SB3 model, a :class:`Victim` or its reference, with a policy of linear
-            layers, or of convolutions and linear layers where it sees images. Its normaliser stays as it is (or
-            missing). None starts from scratch.
+            layers (of DQN, with or without layer normalisation behind the hidden ones), or of convolutions and linear
+            layers where it sees images. Its normaliser stays as it is (or missing). None starts from scratch.
         robust: how the loss is made robust against every perturbation in the budget: ``"radial"`` or ``"sa"``, or
             :class:`Radial` or :class:`SARegularizer` for other settings; for DQN :class:`RadialDQN` or :class:`SADQN`.
             The budget is then :class:`Linf`, of images in grey levels (a paper's 1/255 is 1). None is the algorithm's

@@ -189,7 +189,8 @@ def q_nets(policy: Any, statistics: Statistics, live: bool) -> VictimNetworks:
     """DQN and QR-DQN."""
     quantile = hasattr(policy, "quantile_net")
     owner = policy.quantile_net if quantile else policy.q_net
-    layers = list(owner.quantile_net if quantile else owner.q_net)
+    net = owner.quantile_net if quantile else owner.q_net
+    layers = list(net) if type(net) is nn.Sequential else [net]  # a dueling network of one's own is one module
     if quantile and not live and isinstance(layers[-1], nn.Linear):
         layers[-1] = mean_over_quantiles(layers[-1], owner.n_quantiles)
     elif quantile:  # a layer of means would not follow the weights

@@ -11,14 +11,20 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
 
 import adv_wrappers as adv
+from adv_wrappers import Linf
 from adv_wrappers.core.values import decode
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.training.dqn import QBatch, error
+from adv_wrappers.training.bounded_policy import BoundedPolicy
+from adv_wrappers.training.dqn import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.radial import LinearSchedule, Radial
-from adv_wrappers.training.robust_dqn import SADQN, RadialDQN, equation_5, hinge, overlap
+from adv_wrappers.training.robust_algorithms import make_robust
+from adv_wrappers.training.robust_dqn import SADQN, RadialDQN, RobustDQN, equation_5, hinge, overlap
+from adv_wrappers.training.sb3_agents import live_victim
 from adv_wrappers.training.train_agent import train_agent
 
 SMALL: dict[str, Any] = {
@@ -201,6 +207,56 @@ def test_dqn_begins_as_a_victim(ref):
     hardened = train_agent(environment, None, 0.01, 64, "dqn", victim=ref, robust="radial", **still)
     x = torch.randn(32, *victim.observation_space.shape)
     assert torch.equal(hardened.victim.params(x), victim.params(x))
+
+
+@pytest.mark.parametrize("robust", ["radial", "sa", RadialDQN(form="equation-5")])
+def test_dqn_with_layer_normalisation(robust, tmp_path):
+    """Begins as a victim whose hidden layers are normalised, learns by the bounds of all of it, and ends as a card."""
+    first = PrioritizedDQN("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [16, 8]}, seed=0)
+    first.learn(8)  # as new
+    victim = adv.from_sb3(first)
+    given = {"steps": 96, "algorithm": "dqn", "victim": victim, "robust": robust, **SMALL}
+    given["settings"] = {"learning_starts": 16, "batch_size": 16}
+    still = {**given, "settings": {**given["settings"], "learning_rate": 0.0}}
+    x = torch.randn(32, 4)
+    assert torch.equal(train_agent("CartPole-v1", None, 0.05, **still).victim.params(x), victim.params(x))
+    hardened = train_agent("CartPole-v1", None, 0.05, **given, out=tmp_path)
+    before, after = ([*each.net.parameters()] for each in (victim, hardened.victim))
+    assert len(before) == len(after) == 10 and all(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert torch.equal(adv.load_victim(f"card:{tmp_path}").params(x), hardened.victim.params(x))
+
+
+class Dueling(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.value, self.advantage = nn.Linear(4, 16), nn.Linear(16, 1), nn.Linear(16, 2)
+
+    def forward(self, x):
+        x = torch.relu(self.body(x))
+        advantage = self.advantage(x)
+        return self.value(x) + advantage - advantage.mean(1, keepdim=True)
+
+
+class DuelingPolicy(DQNPolicy):
+    """A policy of one's own, whose Q-network is no layers in a row."""
+
+    def make_q_net(self):
+        net = super().make_q_net()
+        net.q_net = Dueling()
+        return net
+
+
+@pytest.mark.parametrize("method", [RadialDQN(0.5, 1.0), RadialDQN(0.0, 1.0, "equation-5"), SADQN(eps=1.0)])
+def test_a_dueling_network_learns_by_its_bounds(method):
+    env = VecNormalize(DummyVecEnv([lambda: gym.make("CartPole-v1")]), norm_obs=False)
+    model = RobustDQN(DuelingPolicy, env, learning_starts=16, param_noise=False, seed=0)
+    bounds = BoundedPolicy(model, live_victim(model, "mode"), Linf(0.05))
+    make_robust(model, method, bounds)
+    before = [weight.clone() for weight in model.q_net.parameters()]
+    model.learn(64)
+    assert all(not torch.equal(a, b) for a, b in zip(before, model.q_net.parameters(), strict=True))
+    x = torch.randn(8, 4)
+    torch.testing.assert_close(bounds.net(x), model.q_net(x))
 
 
 class Pictures(gym.Env):
