@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from tests.result_scripts import result_script
 
 REPRODUCE = Path(__file__).parent.parent / "benchmarks" / "reproduce"
 
@@ -68,6 +71,52 @@ def test_an_adversary_below_the_optimum_is_counted(page: Any) -> None:
     results = {"resilience/zoo dqn/0": row(14.0), "exact/zoo dqn": {"totals": [14.5, 16.5], "perturbations": [5, 5],
                "finished": True, "seconds": 2.0}}  # fmt: skip
     assert "| zoo dqn | 2 | 100% |" in page.markdown({"command": "", "machine": "", "results": results})
+
+
+def test_victims_are_ranked_with_intervals_over_seeds_and_over_starts(page: Any) -> None:
+    def victim(kind: str, *perturbations: list[int]) -> dict[str, Any]:
+        return {
+            f"resilience/zoo {kind}/{i}": {**row(15.0), "perturbations": own} for i, own in enumerate(perturbations)
+        }
+
+    results = victim("dqn", [6, 8], [6, 8]) | victim("a2c", [5, 5], [4, 4]) | victim("ppo", [6, 7], [6, 9])
+    (text,) = page.ranking(results)
+    lines = [line for line in text.splitlines() if line.startswith("| zoo")]
+    assert lines[1:] == [
+        "| zoo dqn | 2 | 7.00 [7.00, 7.00] | +0.00 [+0.00, +0.00] |",  # of equals the paper's first
+        "| zoo ppo | 2 | 7.00 [0.65, 13.35] | - |",  # Student's t of 6.5 and 7.5
+    ]
+    assert lines[0].startswith("| zoo a2c | 2 | 4.50 [-1.85, 10.85] | +2.50 [")  # over the starts: 1.5 and 3.5
+    assert not list(page.ranking(victim("dqn", [6, 8]) | victim("a2c", [5, 5])))  # two of three are no ranking
+
+
+def test_training_curves_are_means_of_episodes_in_a_row() -> None:
+    with result_script("resilience") as script:
+        n = 2 * script.TOGETHER + 3  # what is left is not drawn
+        late = np.arange(n) >= script.TOGETHER
+        episodes = script.AttackedEpisodes(
+            returns=np.where(late, 9.0, 500.0), perturbations=np.where(late, 5, 0), lengths=np.full(n, 9),
+            costs=np.zeros(n), r_max=500.0, steps=np.arange(1, n + 1) * 10,
+        )  # fmt: skip
+        assert script.curve_of(episodes) == {
+            "steps": [10 * script.TOGETHER, 20 * script.TOGETHER], "regrets": [0.0, 491.0], "perturbations": [0.0, 5.0],
+        }  # fmt: skip
+
+
+def test_pictures_are_drawn_and_named_where_all_their_victims_were_measured(page: Any, tmp_path: Path) -> None:
+    curve = {"steps": [200, 400], "regrets": [0.0, 491.0], "perturbations": [0.0, 5.0]}
+    results = {key: {**row(15.0), "curve": curve} for key in sorted(page.drawn())}
+    page.draw(results, tmp_path)
+    text = page.markdown({"command": "", "machine": "", "results": results})
+    files = {path.name for path in tmp_path.iterdir()}
+    assert files == {*(file for file, *_ in page.TRAININGS), page.STEPS_PICTURE}
+    assert all(f"]({file})" in text for file in files)
+    for key in sorted(page.drawn())[:1]:
+        del results[key]["curve"]
+    page.draw(results, tmp_path / "less")
+    text = page.markdown({"command": "", "machine": "", "results": results})
+    assert {file for file in files if f"]({file})" in text} == {path.name for path in (tmp_path / "less").iterdir()}
+    assert len(files) - 1 == len(list((tmp_path / "less").iterdir()))
 
 
 def test_a_page_of_nothing(page: Any) -> None:

@@ -31,11 +31,13 @@ class TrainingCurve(NamedTuple):
         steps: environment steps at the end of every episode, ``[n]``.
         regrets: adversarial regret of every episode, ``[n]``.
         perturbations: attacked steps of every episode, ``[n]``.
+
+    An element may also stand for several episodes in a row: their means, and the steps at the end of the last.
     """
 
     steps: NDArray[np.int64]
     regrets: NDArray[np.float64]
-    perturbations: NDArray[np.int64]
+    perturbations: NDArray[np.int64] | NDArray[np.float64]
 
 
 def moving_mean(values: NDArray[np.float64] | NDArray[np.int64], window: int) -> NDArray[np.float64]:
@@ -63,19 +65,38 @@ def plot_training(curve: TrainingCurve, path: str | Path, title: str, window: in
     Raises:
         ValueRangeError: for a file of another format.
     """
+    plot_trainings({"": curve}, path, title, window)
+
+
+def plot_trainings(
+    curves: Mapping[str, TrainingCurve], path: str | Path, title: str, window: int, together: int = 1
+) -> None:
+    """Write the training curves of several victims beside each other, on the same axes.
+
+    Args:
+        curves: the episodes by victim.
+        path, title, window: as for :func:`plot_training`.
+        together: how many episodes each element of the curves is the mean of.
+
+    Raises:
+        ValueRangeError: for a file of another format.
+    """
     format_of(path)
-    figure = new_figure(8.0, 5.2, 160, "constrained")
-    above, below = figure.subplots(2, 1, sharex=True)
-    every = slice(None, None, max(1, -(-len(curve.steps) // _DOTS)))
-    for axes, values, name in ((above, curve.regrets, "regret"), (below, curve.perturbations, "perturbations")):
-        axes.plot(curve.steps[every], values[every], ".", color=MUTED, alpha=0.2, markersize=3, rasterized=True)
-        axes.plot(curve.steps, moving_mean(values, window), color=ATTACKED, linewidth=2)
+    figure = new_figure(8.0, 5.2 if len(curves) == 1 else 4.2, 160, "constrained")
+    panels = figure.subplots(2, len(curves), sharex=True, sharey="row", squeeze=False)
+    for (name, curve), above, below in zip(curves.items(), *panels, strict=True):
+        every = slice(None, None, max(1, -(-len(curve.steps) // _DOTS)))
+        for axes, values in ((above, curve.regrets), (below, curve.perturbations)):
+            axes.plot(curve.steps[every], values[every], ".", color=MUTED, alpha=0.2, markersize=3, rasterized=True)
+            line = moving_mean(values, max(window // together, 1))
+            axes.plot(curve.steps, line, color=ATTACKED, linewidth=2)
+            _plain(axes)
+        above.set_title(name, loc="left", fontsize=9, color=INK)
+    for axes, name in zip(panels[:, 0], ("regret", "perturbations"), strict=True):
         axes.set_ylabel(name, color=INK, fontsize=9)
-        _plain(axes)
-    below.set_ylim(bottom=0)
-    below.set_xlabel(
-        f"environment steps of the training (dots: episodes, line: mean of {window})", color=MUTED, fontsize=9
-    )
+    panels[1, 0].set_ylim(bottom=0)
+    dots = "episodes" if together == 1 else f"means of {together} episodes"
+    figure.supxlabel(f"environment steps of the training (dots: {dots}, line: mean of {window})", color=MUTED, size=9)
     _headed(figure, title)
     save_figure(figure, path)
 
@@ -91,16 +112,36 @@ def plot_histogram(counts: NDArray[np.int64], episodes: int, path: str | Path, t
     Raises:
         ValueRangeError: for a file of another format.
     """
+    plot_histograms({"": counts}, episodes, path, title)
+
+
+def plot_histograms(counts: Mapping[str, NDArray[np.int64]], episodes: int, path: str | Path, title: str) -> None:
+    """Write at which time steps tests of several victims were attacked, beside each other, on the same axes.
+
+    Args:
+        counts: by victim, attacked episodes by time step, ``[T]``.
+        episodes: the number of episodes of each test.
+        path, title: as for :func:`plot_training`.
+
+    Raises:
+        ValueRangeError: for a file of another format.
+    """
     format_of(path)
     figure = new_figure(8.0, 3.2, 160, "constrained")
-    axes = figure.add_subplot()
-    axes.bar(np.arange(len(counts)), counts, width=0.8, color=ATTACKED)
-    axes.set_xlim(-0.7, max(len(counts), 1) - 0.3)
-    axes.set_ylim(0, max(episodes, 1))
-    _whole_numbers(axes)
-    axes.set_ylabel("attacked episodes", color=INK, fontsize=9)
-    axes.set_xlabel(f"time step of the episode ({episodes} episodes)", color=MUTED, fontsize=9)
-    _plain(axes)
+    longest = max(max(map(len, counts.values())), 1)
+    for i, (name, values) in enumerate(counts.items()):
+        axes = figure.add_subplot(1, len(counts), i + 1)
+        axes.bar(np.arange(len(values)), values, width=0.8, color=ATTACKED)
+        axes.set_xlim(-0.7, longest - 0.3)
+        axes.set_ylim(0, max(episodes, 1))
+        _whole_numbers(axes)
+        if i == 0:
+            axes.set_ylabel("attacked episodes", color=INK, fontsize=9)
+        else:
+            axes.tick_params(labelleft=False)
+        axes.set_title(name, loc="left", fontsize=9, color=INK)
+        _plain(axes)
+    figure.supxlabel(f"time step of the episode ({episodes} episodes)", color=MUTED, size=9)
     _headed(figure, title)
     save_figure(figure, path)
 

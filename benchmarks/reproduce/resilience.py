@@ -1,4 +1,4 @@
-"""Resilience and robustness on CartPole (Behzadan and Hsu 2019, Table 6, Figures 4-6, sections 6.2 and 6.3).
+"""Resilience and robustness on CartPole (Behzadan and Hsu 2019, Table 6, Figures 1-12, sections 6.1 to 6.3).
 
     python benchmarks/reproduce/resilience.py --victims FOLDER --targets FOLDER --work FOLDER [--exact]
 
@@ -6,8 +6,8 @@ measures the zoo's DQN, A2C and PPO, and those that ``resilience_targets.py`` tr
 into ``--targets``: five trainings of the adversary each, and 100 test episodes, the same for all. Beside them stand the
 exact optimum, an attack at every step, random timing and ``Strategic`` with as many perturbations, the paper's DQN as
 the adversary's algorithm, budgets of 10 and 5, and three ways to find the worst action. Writes ``resilience.json`` as
-results come, and ``resilience.md``; a killed run goes on where it was. ``--only PART`` does one part of it,
-``--exact`` the exact optimum alone.
+results come, ``resilience.md`` and its pictures; a killed run goes on where it was. ``--only PART`` does one part of
+it, ``--exact`` the exact optimum alone.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ import numpy as np
 import torch
 from figures import command, load, machine, options, save, write
 from resilience_exact import optimum, profile
-from resilience_page import markdown
+from resilience_page import TOGETHER, draw, drawn, markdown
 from stable_baselines3 import PPO
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation.rollout import draw_seeds
-from adv_wrappers.training.resilience_result import LAST, Resilience
+from adv_wrappers.training.resilience_result import LAST, AttackedEpisodes, Resilience
 
 ENV = "CartPole-v1"
 SEEDS = 5
-BUDGET_SEEDS = 3  # of the zoo's victims under a budget of 5
+BUDGET_SEEDS = 3  # under a budget of 5, soft; hard for the zoo's victims alone
 STEPS = 60_000
 DQN_STEPS = 20_000  # Table 5 allows 100_000, seven minutes of the processor; the training is done after 10_000
 TEST = 1000  # seeds the test's episodes, the same for all trainings
@@ -56,8 +56,19 @@ def victims_of(arguments: argparse.Namespace) -> dict[str, str]:
     return found
 
 
-def row_of(found: Resilience) -> dict[str, Any]:
-    """What the page needs of a result."""
+def curve_of(training: AttackedEpisodes) -> dict[str, list[float]]:
+    """A training curve as the pictures need it: means of ``TOGETHER`` episodes in a row, of which the last are left."""
+    whole = len(training) // TOGETHER * TOGETHER
+    assert training.steps is not None
+    return {
+        "steps": training.steps[TOGETHER - 1 : whole : TOGETHER].tolist(),
+        "regrets": training.regrets[:whole].reshape(-1, TOGETHER).mean(1).round(2).tolist(),
+        "perturbations": training.perturbations[:whole].reshape(-1, TOGETHER).mean(1).round(2).tolist(),
+    }
+
+
+def row_of(found: Resilience, curve: bool = False) -> dict[str, Any]:
+    """What the page needs of a result, with the curve of its training where that is drawn."""
     late = found.training.last(LAST)
     return {
         "max_regret": found.max_regret, "training_regret": late.mean_regret,
@@ -65,6 +76,7 @@ def row_of(found: Resilience) -> dict[str, Any]:
         "perturbations": found.test.perturbations.tolist(), "lengths": found.test.lengths.tolist(),
         "total": float((found.returns + found.test.perturbations).mean()), "seconds": round(found.seconds, 1),
         "steps": found.steps, "histogram": found.histogram.tolist(), "clean": float(found.clean_returns.mean()),
+        **({"curve": curve_of(found.training)} if curve else {}),
     }  # fmt: skip
 
 
@@ -183,7 +195,7 @@ def jobs(arguments: argparse.Namespace, data: dict[str, Any]) -> Iterator[Job]:
             given = {"episodes": arguments.episodes, "seed": seed, "test_seed": TEST, "steps": STEPS, **more}
             how = adv.resilience if "budget" not in given else adv.robustness
             folder = arguments.work / key.replace("/", "-").replace(" ", "-").replace(":", "-")
-            return row_of(how(ref, ENV, out=folder, **given))
+            return row_of(how(ref, ENV, out=folder, **given), key in drawn())
 
         return key, run
 
@@ -217,7 +229,7 @@ def jobs(arguments: argparse.Namespace, data: dict[str, Any]) -> Iterator[Job]:
             yield "opinions/Acrobot ppo", lambda: opinions(acrobot(arguments), "Acrobot-v1", arguments)
         elif seed < BUDGET_SEEDS:
             for name, ref in found.items():
-                for form in ("soft", "hard") if name.startswith("zoo") else ():
+                for form in ("soft", "hard") if name.startswith("zoo") else ("soft",):
                     key = f"robustness/{name}/5/{form}/{seed}"
                     yield measure(key, ref, seed, budget=5, hard=form == "hard")
     for name, ref in found.items():
@@ -282,6 +294,7 @@ def main() -> None:
     def keep() -> None:
         save(path, data)
         write(arguments.out / "resilience.md", markdown(data))
+        draw(data["results"], arguments.out)
 
     if arguments.page:
         keep()
@@ -290,7 +303,9 @@ def main() -> None:
         parser.error("--work FOLDER is needed for what is trained")
     if not arguments.exact:
         for key, run in jobs(arguments, data):
-            if key not in data["results"] and (arguments.only is None or key.startswith(arguments.only)):
+            row = data["results"].get(key)
+            missing = row is None or (key in drawn() and "curve" not in row)
+            if missing and (arguments.only is None or key.startswith(arguments.only)):
                 data["results"][key] = run()
                 keep()
                 print(key, {k: v for k, v in data["results"][key].items() if isinstance(v, (int, float))}, flush=True)

@@ -1,14 +1,18 @@
-"""The page of ``resilience.py``: its tables, and what became of the goals."""
+"""The page of ``resilience.py``: its tables and pictures, and what became of the goals."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from figures import number, table
 
 from adv_wrappers.evaluation.statistics import interval
+from adv_wrappers.rendering.resilience_plots import TrainingCurve, plot_histograms, plot_trainings
+from adv_wrappers.training.resilience_result import LAST
 
 Results = dict[str, Any]
 # Table 6: max. regret, regret and perturbations of the training, regret and perturbations of the test
@@ -18,6 +22,15 @@ PAPER = {
 }  # fmt: skip
 PAPER_AT_5 = {"dqn": 462.5, "a2c": 224.0, "ppo": 268.2}  # section 6.3
 STEPS = 12  # of the table of time steps
+DRAWN = "Tables 2-4"  # the family of victims of the pictures
+TOGETHER = 20  # episodes that a dot of a training curve is the mean of
+STEPS_PICTURE = "resilience_steps.png"
+# of trainings: the file, the paper's figures, the keys of the rows, and what they show
+TRAININGS = (
+    ("resilience_training.png", "Figures 1-3", "resilience/{}/0", "resilience"),
+    ("resilience_budget_10.png", "Figures 7-9", "robustness/{}/10/soft/0", "robustness, a budget of 10 (soft)"),
+    ("resilience_budget_5.png", "Figures 10-12", "robustness/{}/5/soft/0", "robustness, a budget of 5 (soft)"),
+)
 
 
 def two(value: float) -> str:
@@ -49,6 +62,55 @@ def optimum(results: Results, name: str) -> float | None:
     """The exact optimum of return plus perturbations over the test's starts, or None."""
     row = results.get(f"exact/{name}")
     return None if row is None else float(np.mean(row["totals"]))
+
+
+def victims_drawn() -> list[str]:
+    """The victims of the pictures, in the order of the paper's."""
+    return [f"{DRAWN} {kind}" for kind in PAPER]
+
+
+def drawn() -> set[str]:
+    """Keys of the rows whose training is drawn."""
+    return {key.format(name) for _, _, key, _ in TRAININGS for name in victims_drawn()}
+
+
+def curves(results: Results, key: str) -> dict[str, TrainingCurve] | None:
+    """Training curves by victim of the rows ``key``; None while one is missing."""
+    rows = {name: results.get(key.format(name), {}).get("curve") for name in victims_drawn()}
+    if not all(rows.values()):
+        return None
+    return {name: TrainingCurve(*(np.array(row[part]) for part in TrainingCurve._fields)) for name, row in rows.items()}
+
+
+def tests(results: Results) -> dict[str, dict[str, Any]] | None:
+    """The rows of the tests that the histograms are of, by victim; None while one is missing."""
+    rows = {name: results.get(f"resilience/{name}/0") for name in victims_drawn()}
+    return {name: row for name, row in rows.items() if row} if all(rows.values()) else None
+
+
+def draw(results: Results, folder: Path) -> None:
+    """The pictures of those rows that are there."""
+    for file, _, key, title in TRAININGS:
+        found = curves(results, key)
+        if found is not None:
+            plot_trainings(found, folder / file, f"Training of the adversary: {title}", LAST, TOGETHER)
+    rows = tests(results)
+    if rows is not None:
+        counts = {name: np.array(row["histogram"]) for name, row in rows.items()}
+        plot_histograms(
+            counts, len(next(iter(rows.values()))["regrets"]), folder / STEPS_PICTURE,
+            "Attacked time steps of the test episodes",
+        )  # fmt: skip
+
+
+def pictures(results: Results, which: slice) -> Iterator[str]:
+    """The training curves of some of the paper's figures, with what the page says of them."""
+    for file, figures, key, title in TRAININGS[which]:
+        if curves(results, key) is not None:
+            yield (
+                f"{figures}: the training of the adversary with seed 0. Its regret axis does not begin at zero. The "
+                f"paper's adversary is a DQN, this one PPO.\n\n![training of the adversary: {title}]({file})"
+            )
 
 
 def resilience(results: Results) -> Iterator[str]:
@@ -119,6 +181,69 @@ def resilience(results: Results) -> Iterator[str]:
         "seconds",
     ]
     yield "Every seed:\n\n" + table(header, lines)
+    yield from pictures(results, slice(0, 1))
+
+
+def ranked(found: dict[str, list[Any]], least_first: bool) -> list[list[str]]:
+    """Victims from the least resilient to the most, with intervals of 95%.
+
+    Args:
+        found: by victim, for every seed of the adversary's training the figure of each of the test's episodes.
+        least_first: whether the least resilient victim is that of the least mean.
+    """
+    starts = {name: np.mean(seeds, 0) for name, seeds in found.items()}
+    order = sorted(starts, key=lambda name: float(starts[name].mean()) * (1 if least_first else -1))
+    lines = []
+    for name, after in zip(order, [*order[1:], None], strict=True):
+        means = [float(np.mean(values)) for values in found[name]]
+        low, high = interval(means)
+        own = two(float(np.mean(means))) + (f" [{two(low)}, {two(high)}]" if len(means) > 1 else "")
+        more = "-"
+        if after is not None:
+            gap = starts[after] - starts[name]
+            low, high = interval(gap)
+            more = f"{gap.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
+        lines.append([name, str(len(means)) if len(means) > 1 else "-", own, more])
+    return lines
+
+
+def ranking(results: Results) -> Iterator[str]:
+    """How sure the order of the victims is, which the paper reads from its Table 6 and section 6.3."""
+    measures = (
+        ("perturbations", "resilience", "perturbations", True),
+        ("regret at a budget of 5, soft", "robustness", "regrets", False),
+        ("exact optimum of return + perturbations", "exact", "totals", True),
+    )
+    parts = []
+    for title, start, what, least_first in measures:
+        known = {
+            name.removesuffix("/5/soft"): [row[what] for row in rows] for name, rows in seeds_of(results, start).items()
+        } if start != "exact" else {
+            key.split("/")[1]: [row[what]] for key, row in results.items() if key.startswith("exact/")
+        }  # fmt: skip
+        lines = []
+        for family in ("zoo", "Tables 2-4"):
+            names = [f"{family} {kind}" for kind in PAPER]
+            if all(name in known for name in names):
+                lines += ranked({name: known[name] for name in names}, least_first)
+        if lines:
+            header = ["victim", "seeds", title, "the next victim's minus this one's"]
+            parts.append(table(header, lines))
+    if parts:
+        spent = sorted((row[4], kind) for kind, row in PAPER.items())
+        lost = sorted(((regret, kind) for kind, regret in PAPER_AT_5.items()), reverse=True)
+        theirs, at_5 = (", ".join(f"{kind} ({value:g})" for value, kind in order) for order in (spent, lost))
+        yield (
+            "## Ranking of the victims\n\nFrom the least resilient, or least robust, victim of a family to the most. "
+            f"The paper's order is {theirs} by perturbations, and {at_5} by the regret at a budget of 5. Its figures "
+            "are of one training of the adversary each and have no deviations, so its ranking has no interval. Ours "
+            "have intervals of 95% (Student's t, corrected for skewness): of the mean, over the seeds of the "
+            "adversary's training; of the difference to the next victim, over the test's starts, which are the same "
+            "for all victims (of every start the mean over the seeds). A difference whose interval holds zero leaves "
+            "the order of the two open. A family has one agent of every algorithm, so no interval here says what "
+            "another training of the victim would change: these are rankings of agents, not of algorithms.\n\n"
+            + "\n\n".join(parts)
+        )
 
 
 def exact(results: Results) -> Iterator[str]:
@@ -168,20 +293,24 @@ def baselines(results: Results) -> Iterator[str]:
             continue
         name = key.split("/")[1]
         learned = seeds_of(results, "resilience")[name]
-        lines.append([name, "learned", two(mean(learned, "perturbations")), two(500 - mean(learned, "regrets")), ""])
+        left = 500 - np.mean([run["regrets"] for run in learned], 0)  # of every start
+        low, high = interval(left)
+        text = f"{two(float(left.mean()))} [{two(low)}, {two(high)}]"
+        lines.append([name, "learned", two(mean(learned, "perturbations")), text, "-"])
         for timing in ("random", "strategic", "always"):
             kept = row[timing]["returns"]
             low, high = interval(kept)
             text = f"{two(float(np.mean(kept)))} [{two(low)}, {two(high)}]"
             spent = two(float(np.mean(row[timing]["perturbations"])))
-            lines.append(["", timing, spent, text, str(row.get(f"{timing} timing", "at every step"))])
+            parameter = re.sub(r"\d+\.\d{7,}", lambda found: f"{float(found[0]):.4g}", row.get(f"{timing} timing", "-"))
+            lines.append([name, timing, spent, text, parameter])
     if lines:
         yield (
             "## When, and only when\n\nThe same worst action at as many steps of an episode, chosen without "
             "learning: at random (`Bernoulli`), and by the gap between the victim's most and least preferred action "
             "(`Strategic`, Lin et al. 2017). Their parameters were chosen on other episodes. The return that is "
-            "left, with its 95% "
-            "interval:\n\n" + table(["victim", "timing", "perturbations", "return left", "parameter"], lines)
+            "left, with its 95% interval over the starts (of the learned timing, of their means over the seeds):\n\n"
+            + table(["victim", "timing", "perturbations", "return left", "parameter"], lines)
         )
 
 
@@ -206,6 +335,7 @@ def robustness(results: Results) -> Iterator[str]:
             "the budget; `hard` makes no more possible. The paper gives a regret for a budget of 5 only.\n\n"
             + table(header, sorted(lines, key=lambda line: (line[0], int(line[1]), line[2])))
         )
+        yield from pictures(results, slice(1, None))
 
 
 def profile(results: Results) -> Iterator[str]:
@@ -247,6 +377,7 @@ def steps(results: Results) -> Iterator[str]:
             "## At which steps (Figures 4-6, section 6.2)\n\nThe share of the test's episodes that were attacked at "
             'step t, over all seeds. The paper finds that "the initial timesteps have been the subject of most '
             'perturbations", against attacks that wait for the end.\n\n'
+            + (f"Of seed 0:\n\n![time steps that were attacked]({STEPS_PICTURE})\n\n" if tests(results) else "")
             + table(["victim", *(f"t={t}" for t in range(STEPS))], lines)
             + "\n\nThe perturbed episodes are so short that early and late are a few steps apart. Of every agent at "
             + f"least {early}% of the perturbations are in the first half, hardly any at the end, where the pole falls "
@@ -331,6 +462,8 @@ def markdown(data: dict[str, Any]) -> str:
     results = data["results"]
     made = f"Made by `{data['command']}`\n\non {data['machine']}."
     parts = ["# Resilience and robustness on CartPole", made]
-    for part in (resilience, exact, beaten, baselines, steps, robustness, profile, algorithms, opinions):
+    for part in (
+        resilience, exact, beaten, ranking, baselines, steps, robustness, profile, algorithms, opinions,
+    ):  # fmt: skip
         parts += part(results)
     return "\n\n".join(parts) + "\n"

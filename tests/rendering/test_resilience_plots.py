@@ -16,8 +16,10 @@ from adv_wrappers.rendering.resilience_plots import (
     TrainingCurve,
     moving_mean,
     plot_histogram,
+    plot_histograms,
     plot_profile,
     plot_training,
+    plot_trainings,
 )
 
 STEPS = np.arange(1, 301) * 32
@@ -26,6 +28,8 @@ COUNTS = np.array([10, 9, 0, 3])
 PLOTS: list[Callable[..., None]] = [
     lambda path: plot_training(CURVE, path, "resilience of somebody", 100),
     lambda path: plot_histogram(COUNTS, 10, path, "resilience of somebody"),
+    lambda path: plot_trainings({"a": CURVE, "b": CURVE}, path, "two victims", 100, 20),
+    lambda path: plot_histograms({"a": COUNTS, "b": COUNTS[:2]}, 10, path, "two victims"),
     lambda path: plot_profile({"a": [[0.0, 1.0], [4.0, 6.0]], "b": [[1, 1], [2, 2]]}, [1, 2], path, "two victims"),
 ]
 
@@ -63,6 +67,32 @@ def test_bars_are_as_high_as_their_steps_were_attacked(tmp_path: Path) -> None:
     assert half / whole == pytest.approx(10 / 22, abs=0.02)
     draw(np.array([], np.int64))  # nothing was attacked
     assert coloured(tmp_path / "p.png", ATTACKED) == 0
+
+
+def test_every_victim_has_a_panel_on_the_same_axes(tmp_path: Path) -> None:
+    def drawn(**counts: list[int]) -> int:
+        plot_histograms({name: np.array(own) for name, own in counts.items()}, 10, tmp_path / "p.png", "t")
+        return coloured(tmp_path / "p.png", ATTACKED)
+
+    assert drawn(a=[10, 10], b=[]) / drawn(a=[10, 10], b=[10, 10]) == pytest.approx(1 / 2, abs=0.02)
+    assert drawn(a=[10], b=[5]) / drawn(a=[10], b=[10]) == pytest.approx(3 / 4, abs=0.02)  # bars of one unit
+    quiet = TrainingCurve(STEPS, np.zeros(len(STEPS)), np.zeros(len(STEPS)))
+    one, two = {"a": CURVE, "b": quiet}, {"a": quiet, "b": quiet}
+    pixels = []
+    for curves in (one, two):
+        plot_trainings(curves, tmp_path / "p.png", "t", 100)
+        pixels.append(coloured(tmp_path / "p.png", ATTACKED))
+    assert min(pixels) > 1000 and pixels[0] != pixels[1]
+
+
+def test_a_line_is_the_mean_of_a_window_of_episodes(tmp_path: Path) -> None:
+    drawn = []
+    for window, together in ((100, 20), (5, 1), (100, 1)):
+        plot_trainings({"a": CURVE}, tmp_path / f"{window}-{together}.png", "t", window, together)
+        image = cv2.imread(str(tmp_path / f"{window}-{together}.png"))
+        assert image is not None
+        drawn.append(image[: image.shape[0] * 9 // 10])  # without the label, which says of how many
+    assert (drawn[0] == drawn[1]).all() and not (drawn[0] == drawn[2]).all()
 
 
 def test_every_victim_has_a_line(tmp_path: Path) -> None:
