@@ -46,6 +46,7 @@ def test_the_page(certificates, tmp_path):
         and "`zoo:h`: no" in page
         and "after 20 simulated steps" in page
     )
+    assert "| Pong | RADIAL-DQN | 20.85 +- 0.08 |" in page and "at eps 1.15 (read as grey levels) 14 of 20" in page
 
 
 def test_pong_ends_with_its_first_point(certificates):

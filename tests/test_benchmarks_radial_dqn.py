@@ -26,8 +26,19 @@ def test_the_page_has_the_agents_that_were_measured(script):
     rows = {"RADIAL, overlap": {"0": agent(script, 40.0), "1": agent(script, 44.0, 498.0), "2": {}}, "plain": {"0": {}}}
     text = script.section(game, rows)
     assert "| RADIAL, overlap | 2 | 499 (498 to 500) | 480 | 0.50 | 42 (40 to 44) |" in text and "plain" not in text
+    assert "| agent of the zoo | - | 500 |" in script.section(game, {script.ZOO: {"0": agent(script, 9.0)}})
     assert "at least" not in script.section(game, {"plain": {"0": agent(script, None)}})
     assert script.section(game, {"plain": {"0": {}}}) == "" and script.section(game, {}) == ""
+
+
+def test_atari_says_what_it_would_take_and_has_the_papers_agents(script):
+    assert script.atari({}) == ""
+    cost = {method: {"steps": 1000, "seconds": 4.0} for method in script.ATARI_STEPS}
+    text = script.atari({"cost": cost})
+    assert "plain: 6 million steps at 250 a second, 6.7 hours" in text
+    assert "RADIAL, equation 5: 4.5 million steps at 250 a second, 5.0 hours" in text
+    assert "| Pong | RADIAL-DQN | 20.85 +- 0.08 | 20.8 +- 0.09 | 20.8 +- 0.09 | -1.85 +- 4.62 |" in text
+    assert "| BankHeist | SA-DQN (Zhang et al. 2020) | 1041.4 +- 12.3 |" in text and "A3C |" not in text
 
 
 @pytest.mark.parametrize(("lower", "boxes", "done"), [(None, 0, True), (None, 9, False), (8.0, 9, True)])

@@ -8,7 +8,7 @@ is certified and attacked from the same start; an attacked episode below its cer
 ``counterexample.json`` in the folder says which. With ``--victims`` every card of that folder for CartPole or
 MountainCar is measured too, such as those that RADIAL trained. Searches stop after a number of simulated steps, or of
 boxes, so the figures do not depend on the machine. Writes ``certificates.json`` as radii are done, ``certificates.md``
-and a figure an agent; what is there is not made again.
+and a figure an agent; what is there is not made again. ``--page`` writes the page alone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any, get_args
 import gymnasium as gym
 from figures import command, load, machine, save, table, write
 from gymnasium import spaces
+from radial_paper import AGENTS, POINTS, POINTS_EPISODES, table_1
 
 import adv_wrappers as adv
 from adv_wrappers.atari import atari
@@ -153,9 +154,13 @@ def markdown(data: dict[str, Any]) -> str:
         "Every episode is certified and attacked from the same start, paired by seed. `certified`: no attack within "
         "eps leaves a lower mean on these episodes. `lowest attack`: the mean over episodes of the lowest return that "
         "was played. The worst case lies between the two. `GWC` is an estimate and no bound; `ACR` is the share of "
-        "steps of the clean episode with one possible action; `AWC` is known where all searches are finished. No "
+        "steps of the clean episode with one possible action; `AWC` is known where all searches are finished, else it "
+        "is a dash. `strongest` is a dash where no attack left a lower mean than none. No "
         "attacked episode is below its own certificate: the script stops where one is. Budgets are Linf, in the units "
-        "of the observation or of the scale that is given. Radii that are missing have not been run.",
+        "of the observation or of the scale that is given.",
+        "An episode of Pong ends with its first point, which is its return; one of RoadRunner or BankHeist ends after "
+        "a hundred decisions, with the score of these. One to three episodes say little: these rows show that bounds "
+        "and attacks meet, not how well an agent plays.",
     ]
     for name, one in data["agents"].items():
         found, about = ranges_of(one), one["settings"]
@@ -171,6 +176,7 @@ def markdown(data: dict[str, Any]) -> str:
             table(list(attacks[0]), [list(row.values()) for row in attacks]),
             f"![certified returns and attacks over eps, {name}]({picture_of(name)})",
         ]  # fmt: skip
+    parts.append(beside_the_paper())
     parts += [
         "## Not certified",
         *(f"`{ref}`: {words}" for ref, words in data["refused"].items()),
@@ -180,10 +186,26 @@ def markdown(data: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def beside_the_paper() -> str:
+    """What Oikarinen et al. 2020 have of this page's columns, and why no row of it stands in the tables above."""
+    first, second = POINTS
+    return (
+        "## Beside the paper\n\nGWC, AWC and ACR are of Oikarinen et al. 2020. It has no CartPole and no MountainCar, "
+        "and no certified return where a search did not finish. Its GWC is of whole games of Atari, where episodes "
+        "above end with a point or after a hundred decisions, so that its figures stand beside those of whole games in "
+        f"`radial.md`, and here for the size of the effect alone. {AGENTS}. Its AWC is of Pong's second point: at eps "
+        f"{first.eps:g} (read as grey levels) {first.won} of {first.finished} episodes are won in the worst case, with "
+        f"a mean ACR of {first.acr:.3f}; at {second.eps:g} only {second.finished} of {POINTS_EPISODES} searches "
+        "finish. `worst_case.md` repeats that experiment. The paper's agents that were trained with RADIAL:\n\n"
+        + table_1(("RADIAL-A3C", "RADIAL-DQN"), ("Pong", "RoadRunner", "BankHeist"))
+    )
+
+
 def main() -> None:
     """Measure what is not there yet, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="folder for everything that is played")
+    parser.add_argument("--work", type=Path, help="folder for everything that is played")
+    parser.add_argument("--page", action="store_true", help="the page alone, from what was measured")
     parser.add_argument("--victims", type=Path, help="folder of further cards")
     parser.add_argument("--episodes", type=int, default=5)
     parser.add_argument("--max-nodes", type=int, default=20_000)
@@ -193,6 +215,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     path = arguments.out / "certificates.json"
+    if arguments.page:
+        write(arguments.out / "certificates.md", markdown(load(path)))
+        return
+    if arguments.work is None:
+        parser.error("--work FOLDER is needed for everything that is played")
     data = {"agents": {}, **load(path), "machine": machine(), "refused": refused()}
     for case in cases(arguments.victims):
         if arguments.only and case.name not in arguments.only:

@@ -184,6 +184,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
 
 
+def filled(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table without the columns that say nothing in any row: empty, or a dash."""
+    kept = [i for i, _ in enumerate(header) if any(str(row[i]) not in ("", "-") for row in rows)]
+    return table([header[i] for i in kept], [[row[i] for i in kept] for row in rows])
+
+
 def write(path: Path, text: str) -> None:
     """Write a whole file or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)

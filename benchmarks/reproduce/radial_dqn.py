@@ -4,7 +4,8 @@
 
 Trains DQN from scratch with every method (Oikarinen et al. 2020: equation 5, and the later form of the authors' code;
 Zhang et al. 2020: the hinge of SA-DQN) and three seeds, and certifies what comes out. Writes ``radial_dqn.json`` as
-rows come and ``radial_dqn.md``; what is there is not made again, and trainings resume.
+rows come and ``radial_dqn.md``; what is there is not made again, and trainings resume. ``--cost`` measures what agents
+of Atari would take, ``--page`` writes the page alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any
 import gymnasium as gym
 import torch
 from figures import command, load, machine, save, span, table, write
+from radial_paper import AGENTS, TABLE_1, table_1
+from training_cost import FREEWAY, measured_cost, predicted
 
 import adv_wrappers as adv
 from adv_wrappers.certification.state_boxes import certify_all_starts
@@ -117,7 +120,9 @@ def section(game: Game, rows: dict[str, Any]) -> str:
         for eps in game.certified:
             at = [row[f"{eps:g}"] for row in seeds]
             cells += [span([row[key] for row in at], 2 if key == "acr" else 0) for key in figures.values()]
-        lines.append([method, len(seeds), *cells, f"{statistics.fmean(row['seconds'] for row in seeds):.0f}"])
+        trained = [len(seeds), f"{statistics.fmean(row['seconds'] for row in seeds):.0f}"]
+        count, seconds = trained if method != ZOO else ("-", "-")  # one agent, however often it was measured
+        lines.append([method, count, *cells, seconds])
     header = [f"{what} {eps:g}" for eps in game.certified for what in figures]
     unit = "raw units" if game.scale is None else f"units of {game.scale}"
     start = f"from {game.zoo}" if game.from_zoo else "from scratch"
@@ -148,13 +153,48 @@ def markdown(data: dict[str, Any]) -> str:
         "the other way round: at 0.02 equation 5 is the one that gains."
     )
     parts += [section(game, data["games"].get(name, {})) for name, game in GAMES.items()]
+    parts.append(atari(data))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def atari(data: dict[str, Any]) -> str:
+    """The paper's games, of which there is no agent: what it would take, and the paper's rows."""
+    cost = data.get("cost")
+    if not cost:
+        return ""
+    ours = [f"{method}: {predicted(cost[method], steps)}" for method, steps in ATARI_STEPS.items()]
+    agents = [name for name in TABLE_1["Pong"] if "DQN" in name]
+    return (
+        "## Atari (Table 1 of the paper)\n\nNot measured: there is no DQN of an Atari game, plain or hardened. With "
+        f"the paper's numbers of steps and of updates a game would take, on one core: {'; '.join(ours)} (rates of "
+        f"short trainings on {FREEWAY}, without checkpoints).\n\n{AGENTS}. The rows with a name behind them the "
+        "paper took from there. CartPole and MountainCar are not in it, so nothing above stands beside a figure of "
+        "its.\n\n" + table_1(agents)
+    )
+
+
+# of the paper, and its updates: 128 transitions every 8 steps (appendix B)
+ATARI_STEPS = {"plain": 6_000_000, "RADIAL, equation 5": 4_500_000}
+
+
+def costs() -> dict[str, Any]:
+    """Short trainings on images by the paper's settings: plain, and hardened."""
+    settings = {
+        "batch_size": 128, "train_freq": 8, "gradient_steps": 1, "buffer_size": 5000, "learning_starts": 200,
+        "exploration_fraction": 0.01,
+    }  # fmt: skip
+    return {
+        method: measured_cost(FREEWAY, 3200, num_envs=8, algorithm="dqn", robust=METHODS[method], settings=settings)
+        for method in ATARI_STEPS
+    }
 
 
 def main() -> None:
     """Train and certify what is not there yet, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the trainings")
+    parser.add_argument("--work", type=Path, help="folder for the trainings")
+    parser.add_argument("--page", action="store_true", help="the page alone, from what was measured")
+    parser.add_argument("--cost", action="store_true", help="measure what agents of Atari would take, alone")
     parser.add_argument("--episodes", type=int, default=20, help="episodes that are certified")
     parser.add_argument("--seed", type=int, default=0, help="of the episodes")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the trainings")
@@ -166,6 +206,15 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     path = arguments.out / "radial_dqn.json"
+    if arguments.page or arguments.cost:
+        data = load(path)
+        if arguments.cost:
+            data["cost"] = costs()
+            save(path, data)
+        write(arguments.out / "radial_dqn.md", markdown(data))
+        return
+    if arguments.work is None:
+        parser.error("--work FOLDER is needed for what is trained")
     data = {"games": {}, **load(path), "machine": machine(), "command": command(["--work", str(arguments.work)])}
     data |= {"episodes": arguments.episodes, "boxes": arguments.boxes}
     for seed in arguments.seeds:
