@@ -6,14 +6,16 @@ For every row a model is learned from transitions of the zoo's agent and of rand
 chosen on other seeds, and ten runs of 1000 control steps are played at it: without an attack, under noise of which the
 best draw counts (rand-U and rand-B), under flipped observations or actions, under the attack at one setting, under the
 best of the paper's grid of settings for every run, and under a planner that plans in the simulator itself. Rows whose
-agents the zoo does not have (humanoid's: ``examples/train_victim.py`` has their recipes) stay empty. Writes
-``model_based.json`` as results come (a killed run goes on where it stopped) and ``model_based.md``.
+agents the zoo does not have (humanoid's: ``examples/train_victim.py`` has their recipes) say so, and ``--cost``
+measures what they would take. Writes ``model_based.json`` as results come (a killed run goes on where it stopped) and
+``model_based.md``, which ``--page`` writes alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from figures import load, machine, save, write
 from model_based_page import markdown
 
@@ -204,10 +207,30 @@ def grid(row: Row, model: str, eps: float, found: dict[str, Any], keep: Callable
             keep()
 
 
+def training_cost(task: str, decisions: int = 500) -> dict[str, float]:
+    """Decisions, and seconds of the processor, of a short training by the recipe of an agent, which is not kept."""
+    from stable_baselines3.common.env_util import make_vec_env
+
+    sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
+    from train_victim import RECIPES, make_env
+
+    recipe = dict(RECIPES[f"{task}-sac"])
+    algorithm, wanted = recipe.pop("algorithm"), recipe.pop("steps")
+    name, kwargs, rows = recipe.pop("env"), recipe.pop("env_kwargs"), recipe.pop("num_envs")
+    env = make_vec_env(lambda: make_env(name, **kwargs), n_envs=rows, seed=SEED)
+    model = algorithm("MlpPolicy", env, seed=SEED, device="cpu", **recipe | {"learning_starts": 300})
+    model.learn(300)  # these play at random and learn nothing
+    begun = time.process_time()
+    model.learn(decisions, reset_num_timesteps=False)
+    return {"decisions": decisions, "seconds": time.process_time() - begun, "wanted": wanted}
+
+
 def main() -> None:
     """Measure what was asked for and is not there yet."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", type=Path, required=True, help="for the learned models and their transitions")
+    parser.add_argument("--models", type=Path, help="for the learned models and their transitions")
+    parser.add_argument("--page", action="store_true", help="the page alone, from what was measured")
+    parser.add_argument("--cost", action="store_true", help="measure what agents that are missing would take, alone")
     parser.add_argument("--row", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--truth-runs", type=int, default=4, help="of the planner in the simulator")
@@ -215,6 +238,15 @@ def main() -> None:
     arguments = parser.parse_args()
     path = arguments.out / "model_based.json"
     results = load(path) or {"rows": {}}
+    if arguments.page or arguments.cost:
+        if arguments.cost:
+            torch.set_num_threads(1)
+            results["cost"] = {row.task: training_cost(row.task) for row in ROWS if not row.has_victim}
+            save(path, results)
+        write(arguments.out / "model_based.md", markdown(results, ROWS))
+        return
+    if arguments.models is None:
+        parser.error("--models FOLDER is needed for what is learned")
     results |= {"machine": machine(), "truth_runs": arguments.truth_runs}
 
     def keep() -> None:

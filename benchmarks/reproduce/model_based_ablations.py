@@ -104,10 +104,13 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     save_png(figure, path)
 
 
-def five(values: list[float]) -> list[str]:
-    """Mean, deviation, median, least and most, as the paper's tables have them."""
+def spread(values: list[float]) -> list[str]:
+    """Mean and deviation, median, and range, of the figures that the paper's tables have."""
     given = np.array(values)
-    return [f"{number:.0f}" for number in (given.mean(), given.std(ddof=1), np.median(given), given.min(), given.max())]
+    return [
+        f"{given.mean():.0f} ({given.std(ddof=1):.0f})", f"{np.median(given):.0f}",
+        f"{given.min():.0f} to {given.max():.0f}",
+    ]  # fmt: skip
 
 
 def shown(header: list[str], lines: list[list[Any]]) -> str:
@@ -117,20 +120,20 @@ def shown(header: list[str], lines: list[list[Any]]) -> str:
 
 def markdown(results: Mapping[str, Any]) -> str:
     """The page."""
-    of_runs = [f"{what} {how}" for what in ("loss", "reward") for how in ("mean", "std", "median", "least", "most")]
+    of_runs = [name for what in ("loss", "reward") for name in (what, "median", "range")]
     plans = [
-        [name, steps, *five(one["losses"]), *five(one["returns"]), PAPER[name].get(int(steps), "")]
+        [name, steps, *spread(one["losses"]), *spread(one["returns"]), PAPER[name].get(int(steps), "-")]
         for name, cells in results.get("lengths", {}).items()
         for steps, one in cells.items()
     ]
     rare = [
-        [name, *five(one["losses"]), *five(one["returns"]), PAPER_SELDOM[name]]
+        [name, *spread(one["losses"]), *spread(one["returns"]), PAPER_SELDOM[name]]
         for name, one in results.get("seldom", {}).items()
     ]
-    sizes = [[f"{int(n):,}", *five(one["losses"])] for n, one in results.get("samples", {}).items()]
+    sizes = [[f"{int(n):,}", *spread(one["losses"])] for n, one in results.get("samples", {}).items()]
     models = [
         [name, source, *(f"{share:.1e}" for share in found["one_step"]), f"{found['mse']:.1e}"]
-        + [f"{found['open_loop'][n]:.1e}" if found["open_loop"].get(n) is not None else "" for n in ("20", "100")]
+        + [f"{found['open_loop'][n]:.1e}" if found["open_loop"].get(n) is not None else "-" for n in ("20", "100")]
         for name, errors_ in results.get("models", {}).items()
         for source, found in errors_.items()
     ]
@@ -139,7 +142,9 @@ def markdown(results: Mapping[str, Any]) -> str:
 
 Made by `python benchmarks/reproduce/model_based_ablations.py --models FOLDER` on {results["machine"]}. Ten runs of 1000
 control steps each, at the eps of `model_based.md`, one setting; T counts decisions, of which one is
-two control steps of walker and four of cartpole. The paper's own agents, models and eps are other ones.
+two control steps of walker and four of cartpole. Losses and rewards are means, deviations in parentheses, with the
+median and the range over the runs behind them. The paper's own agents, models and eps are other ones, so its column
+shows how a loss changes with T there, and is no figure to reach.
 
 ## Length of plans (Tables 3 and 5)
 
@@ -151,7 +156,7 @@ two control steps of walker and four of cartpole. The paper's own agents, models
 
 ## Transitions (Figure 3, walker-stand)
 
-{shown(["transitions", "mean", "std", "median", "least", "most"], sizes)}
+{shown(["transitions", "loss", "median", "range"], sizes)}
 
 {"![loss of every run by the number of transitions](model_based_samples.png)" if sizes else ""}
 
@@ -168,13 +173,20 @@ The paper has a mean squared error of 1e-5 (its section 4) and 1e-6 (4.2) on car
 def main() -> None:
     """Measure what was asked for and is not there yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, required=True, help="for the learned models and their transitions")
+    parser.add_argument("--models", type=Path, help="for the learned models and their transitions")
+    parser.add_argument("--page", action="store_true", help="the page alone, from what was measured")
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     path = arguments.out / "model_based_ablations.json"
     eps = {name: row["eps"] for name, row in load(arguments.out / "model_based.json")["rows"].items()}
-    results = {**load(path), "machine": machine()}
+    results = load(path)
+    if arguments.page:
+        write(arguments.out / "model_based_ablations.md", markdown(results))
+        return
+    if arguments.models is None:
+        parser.error("--models FOLDER is needed for what is learned")
+    results |= {"machine": machine()}
 
     def keep() -> None:
         save(path, results)
