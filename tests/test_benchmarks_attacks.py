@@ -33,4 +33,4 @@ def test_a_run_of_one_network_leaves_the_rows_of_the_others(tmp_path):
     page, text = (tmp_path / "results" / "attacks.md").read_text(), summary.read_text()
     assert "another machine (elu)" in page and "| elu, batch 1: at most 1.2 times the floor | 0.25 | yes |" in page
     assert text.startswith("before\n<!-- attacks: begin -->\n| victim |") and text.endswith("end -->\nafter\n")
-    assert "| 17-64-64-6 with ELU | pgd | written out | 1 | 0.25 |  |" in text
+    assert "| 17-64-64-6 with ELU | pgd | written out | 1 | 0.25 | - |" in text

@@ -84,7 +84,7 @@ def test_a_mean_without_an_interval_is_a_point(script):
 def test_an_agent_without_other_rows_has_empty_cells(script, suite):
     found = script.compare(suite(7.0), "eps=1", others(script)[:2])
     page = script.markdown({"command": "it", "machine": "here", "missing": [], "agents": {"a": found}})
-    assert "Of 1 agents 0 have other rows" in page and "|  |  |  |  |  |" in page and "Not played" not in page
+    assert "Of 1 agents 0 have other rows" in page and "| - | - | - | - | - |" in page and "Not played" not in page
 
 
 def test_the_list_knows_every_agent_of_the_zoo(script, monkeypatch, capsys):

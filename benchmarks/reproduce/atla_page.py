@@ -55,10 +55,10 @@ def markdown(data: dict[str, Any]) -> str:
         f"Made by `{data['command']}`\n\non {data['machine']}.",
         f"What agents trained on {ENV} earn, in the shape of the paper's Table 6: mean +- standard deviation over the "
         f"same episodes ({', '.join(sorted({str(r['episodes']) for r in agents.values()}))}), the lowest mean of a row "
-        f'bold. eps is {EPS} of `Linf(eps, scale="victim")`, each agent\'s own normaliser. A cell that was not '
-        "measured is empty. The paper's rows come from another release of the environment, with the medium agent of "
-        "21 and the best of 30 to 50 attacks, and stand here for the shape. Our noise is uniform over the "
-        "budget; the paper does not say which noise its tables have. Our MaxDiff is `max-diff:weights=std`, the "
+        f'bold. eps is {EPS} of `Linf(eps, scale="victim")`, each agent\'s own normaliser. A dash: not '
+        "measured, or not in the paper. The paper's rows come from another release of the environment, with the "
+        "medium agent of 21 and the best of 30 to 50 attacks, and stand here for the shape. Our noise is uniform over "
+        "the budget; the paper does not say which noise its tables have. Our MaxDiff is `max-diff:weights=std`, the "
         "divergence of the Gaussian policy, and not today's default, which weighs all dimensions of an action alike.",
         table(header, lines),
         "**How agents and attacks were chosen.** Steps are the agent's; its adversary took as many of its own.\n\n"

@@ -10,7 +10,7 @@ writes what is finished. ``--models FOLDER`` attacks tasks of the DeepMind Contr
 Of the suite's entries those are played that perturb observations under the agent's budget. Perturbed actions and
 daylight transforms have budgets of their own, and their returns say nothing of this one. Where these pages have
 adversaries that were trained against an agent of MuJoCo or dm_control, the suite trains too: the column "steps" says
-for how long each, and it is empty where entries that are trained were left out. The entry with the lowest mean is the
+for how long each, a dash where entries that are trained were left out. The entry with the lowest mean is the
 worst case, and its mean is that of fresh episodes, on which it was not chosen. It should be no better than any other
 row of ``docs/results`` about that agent, environment and budget: "yes" says that its mean does not lie above the 95%
 interval of any of them, "overlaps" that it does, but that the intervals overlap, and "no" that it is better than one

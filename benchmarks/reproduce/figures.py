@@ -179,9 +179,9 @@ def span(values: Iterable[float | None], digits: int = 0) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table."""
+    """A Markdown table; a cell that has nothing to say holds a dash."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
+    return "\n".join(lines + ["| " + " | ".join(str(cell) or "-" for cell in row) + " |" for row in rows])
 
 
 def filled(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -214,13 +214,12 @@ def markdown(data: dict[str, Any]) -> str:
             rows = [row for row in seeds.values() if measured(game, row)]
             for eps in game.eps if rows else ():
                 at = [row[f"{eps:g}"] for row in rows]
-                clean = span([row["clean"] for row in rows], 1) if eps == game.eps[0] else ""
+                clean = span([row["clean"] for row in rows], 1)
                 radius = f"{eps:g}/{game.unit}" if game.unit > 1 else f"{eps:g}"
                 cells = [span([row[what] for row in at], 1) for what in ("fgsm", "pgd", "gwc")]
                 lower = [row["lower"] for row in at]
                 cells += [span([row["acr"] for row in at], 2), "-" if None in lower else span(lower)]
-                first = [method, str(len(rows)), clean] if eps == game.eps[0] else ["", "", ""]
-                lines.append([*first, radius, *cells])
+                lines.append([method, str(len(rows)), clean, radius, *cells])
         if lines:
             header = ["agent", "seeds", "clean", "eps", "FGSM", "PGD-30", "GWC", "ACR", "at least"]
             parts.append(f"## {game.env}\n\n{NOTES[name]}\n\n{filled(header, lines + paper_rows(name))}")
@@ -249,7 +248,7 @@ def paper_rows(game: str) -> list[list[str]]:
         if cells:
             clean, near, far, gwc = cells
             rows.append([f"the paper's {name}", "-", clean, "1/255", "-", near, gwc, "-", "-"])
-            rows.append(["", "", "", "3/255", "-", far, "-", "-", "-"])
+            rows.append([f"the paper's {name}", "-", clean, "3/255", "-", far, "-", "-", "-"])
     return rows
 
 
