@@ -4,9 +4,9 @@
 
 PGD-10 as a wrapper runs it (``MinBest``, 10 steps of a quarter of eps), on one thread, interleaved in one run, ratios
 within a round. The first table has a network whose gradient is not written out (a small transformer), by autograd
-and with ``from_module(..., compile=True)``; the first attack with a new shape compiles, which is timed apart. The
-second has the MLP 17-64-64-6 and the Atari network in float32 and with ``precision="bf16"``; "same" is the share of
-elements that end where those of the attack in float32 do. The third plays each agent of the zoo for some episodes and
+and with ``from_module(..., compile=True)``; the first attack with a new shape compiles, which is timed apart. It also
+has the MLP 17-64-64-6 and the Atari network in float32 and with ``precision="bf16"``; "same" is the share of elements
+that end where those of the attack without the option do. The second plays each agent of the zoo for some episodes and
 says at how many of its observations its action flips in bfloat16.
 """
 
@@ -118,7 +118,7 @@ def flips(steps: int) -> list[dict[str, Any]]:
 
 def markdown(rows: list[dict[str, Any]], agents: list[dict[str, Any]], line: str) -> str:
     """The whole page."""
-    header = ["network", "batch", "option", "times without it", "ms without", "ms with", "first call, s", "same"]
+    header = ["network", "batch", "option", "time, of that without", "ms without", "ms with", "first call, s", "same"]
     body = [
         [
             r["network"], r["batch"], f"`{r['option']}`", f"{r['ratio']:.2f}", f"{r['plain_ms']:.3f}",

@@ -248,7 +248,9 @@ def markdown(data: dict[str, Any]) -> str:
         "continuous actions) and the surrogate's, in the victim's unit, the mean over states of the victim's episodes. "
         "Agreement is measured on ten other episodes; `attacked` is that at what attacks on the surrogate show. The "
         "aim was half of the white box's cost wherever that costs more than noise; a column counts at how many attacks "
-        "and eps it is reached.",
+        "and eps it is reached. A dash: no attack was aimed at the surrogate while it was trained; it is `logits as "
+        "trained`, whose labels are those of `all`; or the training was begun by an earlier run, so that its seconds "
+        "are not known.",
     ]
     parts += [
         section(case, data["cases"][case.ref]) for case in CASES if data["cases"].get(case.ref, {}).keys() & {*SETTINGS}

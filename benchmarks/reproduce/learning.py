@@ -50,5 +50,11 @@ def summary(kinds: Runs) -> str:
         cost = [run[-1]["seconds"] / run[-1]["steps"] * 1e6 / 60 for run in runs]
         lines.append([kind, len(runs), ", ".join(f"{value:.0f}" for value in best), of_seeds(best.tolist()),
                       f"{np.mean(cost):.2f} +- {np.std(cost, ddof=1):.2f}"])  # fmt: skip
-    header = ["", "seeds", "best checkpoint of each", "mean +- deviation [95% interval]", "minutes per million steps"]
+    header = [
+        "attack",
+        "seeds",
+        "best checkpoint of each",
+        "mean +- deviation [95% interval]",
+        "minutes per million steps",
+    ]
     return table(header, lines)

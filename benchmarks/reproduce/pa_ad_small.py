@@ -227,7 +227,7 @@ def markdown(data: dict[str, Any]) -> str:
             [kind, point["steps"], *(f"{run[i]['mean_return']:.1f}" for run in runs)]
             for kind, runs in cart["runs"].items() for i, point in enumerate(runs[0])
         ]  # fmt: skip
-        header = ["", "steps", *(f"seed {seed}" for seed in range(SEEDS))]
+        header = ["attack", "steps", *(f"seed {seed}" for seed in range(SEEDS))]
         parts.append("What is left at each checkpoint of each training:\n\n" + table(header, lines))
     if cars:
         more, lacking = again.get("mountaincar") or {}, ""
@@ -275,7 +275,7 @@ def what_it_says(data: dict[str, Any]) -> str:
         name: (margin(first[weak(first)], first["pa-ad"]), margin(second[weak(second)], first["pa-ad"]))
         for name, (first, second) in pairs.items()
     }
-    header = ["", "first run: PA-AD takes more than", "second run: PA-AD takes more than", "stronger"]
+    header = ["environment", "first run: PA-AD takes more than", "second run: PA-AD takes more than", "stronger"]
     return (
         "## PA-AD's margin\n\nHow much less PA-AD leaves than the strongest attack that needs no training, with the "
         "95% interval of the paired difference; below zero PA-AD is the weaker one. The last column names the attack "
