@@ -60,7 +60,7 @@ def test_cells_that_nobody_measured_say_so(script, page):
     full = found(grid={**settings, "first": runs(40, 90)}, truth=runs(10, 10))
     text = page.markdown({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: full}}, rows)
     assert "| 1/2 | 40 (0) | 0.62 | 2 of 2 | 10 (0) | no |" in text and "the grid was not finished" not in text
-    cost = {"humanoid-stand": {"decisions": 500, "seconds": 10.0, "wanted": 3_000_000}}
+    cost = {"humanoid-stand": {"decisions": 500, "seconds": 10.0, "wanted": 3_000_000, "processor": "EPYC"}}
     text = page.markdown({"machine": "a machine", "truth_runs": 4, "rows": {}, "cost": cost}, rows)
     assert "humanoid-stand-sac`) takes 3 million decisions, which at 50 a second" in text and "are 17 hours" in text
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from figures import load, machine, save, write
+from figures import load, machine, processor, save, write
 from model_based_page import markdown
 
 import adv_wrappers as adv
@@ -207,7 +207,7 @@ def grid(row: Row, model: str, eps: float, found: dict[str, Any], keep: Callable
             keep()
 
 
-def training_cost(task: str, decisions: int = 500) -> dict[str, float]:
+def training_cost(task: str, decisions: int = 500) -> dict[str, Any]:
     """Decisions, and seconds of the processor, of a short training by the recipe of an agent, which is not kept."""
     from stable_baselines3.common.env_util import make_vec_env
 
@@ -222,7 +222,8 @@ def training_cost(task: str, decisions: int = 500) -> dict[str, float]:
     model.learn(300)  # these play at random and learn nothing
     begun = time.process_time()
     model.learn(decisions, reset_num_timesteps=False)
-    return {"decisions": decisions, "seconds": time.process_time() - begun, "wanted": wanted}
+    seconds = time.process_time() - begun
+    return {"decisions": decisions, "seconds": seconds, "wanted": wanted, "processor": processor()}
 
 
 def main() -> None:

@@ -128,8 +128,8 @@ def why_missing(results: Mapping[str, Any], rows: Sequence[Any]) -> str:
         rate = cost["decisions"] / cost["seconds"]
         said.append(
             f"- {task}: the zoo has no agent. Its recipe (`examples/train_victim.py {task}-sac`) takes "
-            f"{cost['wanted'] / 1e6:g} million decisions, which at {rate:.0f} a second of one core, measured over "
-            f"{cost['decisions']:g}, are {cost['wanted'] / rate / 3600:.0f} hours."
+            f"{cost['wanted'] / 1e6:g} million decisions, which at {rate:.0f} a second of one core of an "
+            f"{cost['processor']}, measured over {cost['decisions']:g}, are {cost['wanted'] / rate / 3600:.0f} hours."
         )
     return "\n".join(said)
 
