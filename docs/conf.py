@@ -100,7 +100,8 @@ def table(rows: list[list[str]], style: str = "results") -> list[str]:
     out = [".. list-table::", "   :header-rows: 1", f"   :class: {style}", ""]
     for row in rows:
         row = (row + [""] * len(rows[0]))[: len(rows[0])]
-        out += [f"   {'* -' if i == 0 else '  -'} {inline(cell)}".rstrip() for i, cell in enumerate(row)]
+        texts = [re.sub(r"^([-+])(?= |$)", r"\\\1", inline(cell)) for cell in row]  # else it begins a list
+        out += [f"   {'* -' if i == 0 else '  -'} {text}".rstrip() for i, text in enumerate(texts)]
     return [*out, ""]
 
 
