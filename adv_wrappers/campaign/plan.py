@@ -25,6 +25,13 @@ from adv_wrappers.utils.files import write
 from adv_wrappers.utils.numbers import integer
 
 Threat = str | Mapping[str, JSON] | Sequence[str | Mapping[str, JSON]]
+_COUNTS = (
+    ("episodes", 1, MOST_EPISODES),
+    ("steps", 1, MOST_TRAINING_STEPS),
+    ("training_seed", 0, MOST_SEED),
+    ("num_envs", 1, MOST_ENVS),
+    ("best_of", 1, MOST_DRAWS),
+)
 _LISTS = ("victims", "environments", "threats", "budgets", "timings", "seeds")
 
 
@@ -83,11 +90,9 @@ class Grid:
             if wrong := [item for item in getattr(self, name) if not isinstance(item, str)]:
                 raise ValueRangeError(f"{name} of a plan are texts, got {wrong[0]!r:.80}")
         object.__setattr__(self, "seeds", tuple(integer("seed of a plan", seed, 0) for seed in self.seeds))
-        for name, most in (("episodes", MOST_EPISODES), ("steps", MOST_TRAINING_STEPS), ("best_of", MOST_DRAWS)):
-            integer(f"{name} of a plan", getattr(self, name), 1, most)
-        integer("training_seed of a plan", self.training_seed, 0, MOST_SEED)
-        if self.num_envs is not None:
-            integer("num_envs of a plan", self.num_envs, 1, MOST_ENVS)
+        for name, least, most in _COUNTS:
+            if (value := getattr(self, name)) is not None or name != "num_envs":
+                object.__setattr__(self, name, integer(f"{name} of a plan", value, least, most))
         for name in ("train", "quantize"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueRangeError(f"{name} of a plan is true or false, got {getattr(self, name)!r:.80}")
@@ -102,7 +107,8 @@ class Grid:
         for threat in self.threats:
             _check_threat(threat)
         for name in ("environments", "threats", "training"):
-            _check_json(f"{name} of a plan", getattr(self, name))
+            found = _json_form(f"{name} of a plan", getattr(self, name))
+            object.__setattr__(self, name, tuple(found) if name != "training" else found)
         if isinstance(self.suite, list):
             object.__setattr__(self, "suite", tuple(self.suite))
         names = self.suite if isinstance(self.suite, tuple) else () if self.suite is None else (self.suite,)
@@ -152,18 +158,24 @@ def _check_threat(given: object) -> None:
         )
 
 
-def _check_json(name: str, value: object) -> None:
-    """Raise :class:`ValueRangeError` for what a JSON file cannot hold, NaN and infinity included."""
+def _json_form(name: str, value: object) -> JSON:
+    """A value as a JSON file gives it back, with lists in place of tuples.
+
+    Raises:
+        ValueRangeError: for what a JSON file cannot hold, NaN, infinity and names that are no texts included.
+    """
     try:
-        same = json.loads(json.dumps(value, allow_nan=False)) == _listed(value)
+        found: JSON = json.loads(json.dumps(value, allow_nan=False))
+        same = found == _listed(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueRangeError(f"{name} are values that JSON can hold: {error}, in {value!r:.80}") from error
     if not same:
         raise ValueRangeError(f"{name} are values that JSON can hold: names must be texts, in {value!r:.80}")
+    return found
 
 
 def _listed(value: object) -> object:
-    """A value with lists in place of tuples, as JSON gives it back."""
+    """A value with lists in place of tuples."""
     if isinstance(value, Mapping):
         return {key: _listed(part) for key, part in value.items()}
     return [_listed(part) for part in value] if isinstance(value, (list, tuple)) else value

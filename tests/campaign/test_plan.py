@@ -127,3 +127,26 @@ def test_files_that_hold_no_plan(tmp_path):
         Plan.load(tmp_path / "none.toml")
     with pytest.raises(OutputError, match="cannot write"):
         Plan.of(victims=[VICTIM]).save(tmp_path / "a.toml" / "plan.toml")
+
+
+def test_a_plan_holds_what_its_file_gives_back(tmp_path):
+    """Tuples are lists and NumPy's numbers are plain, however a plan was made."""
+    timed = {
+        "type": "threat",
+        "on": "action",
+        "how": {"type": "action-flip"},
+        "within": {"type": "valid"},
+        "at": ("a",),
+    }
+    plan = Plan.of(
+        victims=(VICTIM,),
+        environments=({"id": "A", "kwargs": {"x": (1, (2,))}},),
+        threats=(timed, ("noise", timed)),
+        seeds=np.arange(2),
+        episodes=np.int64(3),
+        num_envs=np.int64(2),
+        best_of=np.int64(2),
+        training={"x": (1,)},
+    )
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == plan == Plan.from_dict(plan.to_dict())
