@@ -151,7 +151,7 @@ def run_suite(
     rows = 1 if num_envs is None else num_envs
     integer("episodes", episodes, 1, MOST_EPISODES)
     integer("seed", seed, 0)
-    check_counts(steps=steps, num_envs=rows)
+    check_counts(steps=integer("steps", steps), num_envs=integer("num_envs", rows))
     check_workers(workers)
     without = eps is None and within is None and scale is None
     budget = None if without else needed_budget("the suite", eps, scale, within)

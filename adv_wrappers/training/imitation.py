@@ -178,14 +178,12 @@ def _checked(
         raise ValueRangeError(
             f"queries must be at least {LEAST} a round, so {LEAST * (rounds + 1)} with rounds={rounds}, got {queries}"
         )
+    epochs, episodes = integer("epochs", epochs), integer("episodes", episodes)
+    check_counts(epochs=epochs, episodes=episodes)
     return ImitationSettings(
-        queries,
-        rounds,
-        integer("seed", seed, 0, _MOST_SEED),
-        number("noise", noise, 0),
-        [integer("a size of hidden", size, 1, 2**20) for size in hidden],
-        **check_counts(epochs=epochs, episodes=episodes),
-    )
+        queries, rounds, integer("seed", seed, 0, _MOST_SEED), number("noise", noise, 0),
+        [integer("a size of hidden", size, 1, 2**20) for size in hidden], epochs, episodes,
+    )  # fmt: skip
 
 
 def check_imitable(observed: Space, acted: Space, out: object = None) -> None:

@@ -129,7 +129,8 @@ class Measurement:
         seed = integer("seed", seed, 0)
         test_seed = seed if test_seed is None else integer("test_seed", test_seed, 0)
         whole = {"steps": steps, "episodes": episodes, "checks": checks, "check_episodes": check_episodes}
-        options: dict[str, JSON] = {**check_counts(**whole)}
+        options: dict[str, JSON] = {name: integer(name, value) for name, value in whole.items()}
+        check_counts(**options)
         victim = load_victim(victim)
         others = [load_victim(other) for other in ([transfer] if isinstance(transfer, (str, Victim)) else transfer)]
         make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
@@ -150,7 +151,7 @@ class Measurement:
         own = SETTINGS.get(algorithm, {})
         found = {**(own if flat else {key: own[key] for key in own if key == "gamma"}), **(settings or {}), **more}
         if num_envs is not None:
-            check_counts(num_envs=num_envs)
+            check_counts(num_envs=integer("num_envs", num_envs))
         if observe not in OBSERVE:
             raise ValueRangeError(f"observe must be one of {', '.join(map(repr, OBSERVE))}, got {observe!r:.80}")
         refused = sorted({*found} & _TAKEN)

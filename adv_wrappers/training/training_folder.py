@@ -21,7 +21,7 @@ from adv_wrappers.evaluation.environments import can_be_known, text_of_function
 from adv_wrappers.evaluation.prepared import MOST_ENVS, MOST_EPISODES
 from adv_wrappers.networks.card import digest
 from adv_wrappers.utils.files import make_folder
-from adv_wrappers.utils.numbers import integer
+from adv_wrappers.utils.numbers import check_integer, integer
 from adv_wrappers.victims.dynamics import MOST_NETWORKS
 from adv_wrappers.victims.victim import Victim
 
@@ -48,13 +48,13 @@ def check_seed(seed: object) -> int:
     return integer("seed", seed, 0, MOST_SEED)
 
 
-def check_counts(**counts: object) -> dict[str, int]:
-    """Counts by the names of arguments, as integers of Python.
+def check_counts(**counts: object) -> None:
+    """Raise :class:`ValueRangeError` unless these, by the names of arguments, are integers of Python's own from 1 on.
 
-    Raises:
-        ValueRangeError: for less than 1, and for more than any training takes: it would overflow, or never begin.
+    Beyond what any training takes they are refused as well: it would overflow, or never begin.
     """
-    return {name: integer(name, value, 1, _MOST.get(name, MOST_TRAINING_STEPS)) for name, value in counts.items()}
+    for name, value in counts.items():
+        check_integer(name, value, 1, _MOST.get(name, MOST_TRAINING_STEPS))
 
 
 def later_seed(seed: int, steps: int) -> int:

@@ -102,10 +102,9 @@ def test_a_folder_that_cannot_tell_is_gone_on_with_and_said(tmp_path):
 
 
 def test_counts_have_limits_of_their_own():
-    assert check_counts(steps=np.int64(3), num_envs=2**16) == {"steps": 3, "num_envs": 2**16}
     most = {"steps": 10**12, "checks": 10**12, "num_envs": 2**16, "episodes": 10**6, "epochs": 10**6, "ensemble": 100}
-    assert check_counts(**most) == most
+    check_counts(**most)
     for name, value in most.items():
-        for wrong in (0, value + 1, 10**400, 1.5, True, "1"):
+        for wrong in (0, value + 1, 10**400, 1.5, True, "1", np.int64(3)):
             with pytest.raises(ValueRangeError, match=f"{name} must be an integer from 1 to {value}, got"):
                 check_counts(**{name: wrong})
