@@ -556,15 +556,16 @@ def test_dictionaries_with_something_changed():
         reads(build)
 
 
-@pytest.mark.parametrize("value", [10**400, 1e308, -(10**400)], ids=["large", "float", "small"])
+@pytest.mark.parametrize("value", [10**400, 10**30, 1e308, -(10**400)], ids=["large", "wide", "float", "small"])
 def test_dictionaries_with_large_numbers(value):
-    for name in ("pgd", "max-diff", "carlini-wagner", "rotation", "shift", "perspective"):
+    for name in ("pgd", "max-diff", "min-q", "carlini-wagner", "rotation", "shift", "perspective"):
         rig = RIGS["image" if adv.presets[name].kind.native else "q"]
         given = {} if adv.presets[name].kind.native else {"eps": 0.1}
         data = adv.threat(name, **given).to_dict()
         kind = adv.presets[name].kind
         for field in dataclasses.fields(kind):
-            if type(field.default) in (int, float) or field.name in ("noise", *getattr(kind, "ranged", ())):
+            number = type(field.default) in (int, float) or field.name in ("noise", "temperature")
+            if number or field.name in getattr(kind, "ranged", ()):
                 changed = {**data, "how": {**data["how"], field.name: value}}
 
                 def build(changed=changed, rig=rig):

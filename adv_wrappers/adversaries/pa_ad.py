@@ -206,7 +206,7 @@ class PAAD(Actor):
         if self.variant not in VARIANTS:
             raise ValueRangeError(f"variant must be one of {', '.join(VARIANTS)}, got {self.variant!r}")
         for word, value, least in (("weight", self.weight, 0.0), ("stretch", self.stretch, 1e-6)):
-            check_number(word, value, least)
+            check_number(word, value, least, 1e9)
         if self.victim is None:
             return
         need_gradient(self.name, self.victim)

@@ -46,8 +46,8 @@ class MaxDiff(GradientAttack):
             policies and 1e-5 for the others.
         weights: of the dimensions of a Gaussian policy's action: ``"one"``, or ``"std"``: the inverse squares of its
             standard deviations, which makes it the divergence; None takes ``"one"`` for victims that play the mode.
-        temperature: of the softmax over discrete actions, above 0; None takes one, and more for Q-values that lie far
-            apart.
+        temperature: of the softmax over discrete actions, 1e-9 to 1e9; None takes one, and more for Q-values
+            that lie far apart.
 
     Raises:
         ValueRangeError: for arguments out of range.

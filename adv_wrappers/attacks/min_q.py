@@ -33,8 +33,8 @@ class MinQ(GradientAttack):
         random_start: begin at a random point of the budget.
         loss: of discrete actions: ``"expected"``, the paper's, or ``"margin"``, the lead of the best other action over
             the one of the highest Q; None takes the paper's.
-        temperature: of the softmax of ``"expected"``, above 0; None takes one, and more for Q-values that lie far
-            apart.
+        temperature: of the softmax of ``"expected"``, 1e-9 to 1e9; None takes one, and more for Q-values
+            that lie far apart.
 
     Raises:
         VictimError: for a victim without Q.

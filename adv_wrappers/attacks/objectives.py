@@ -305,9 +305,9 @@ def temperature_of(given: float | None, victim: Victim, params: Tensor) -> Tenso
 
 
 def check_temperature(temperature: object) -> None:
-    """Raise :class:`ValueRangeError` unless this is None or a finite number above zero."""
+    """Raise :class:`ValueRangeError` unless this is None or a number that float32 can divide by, 1e-9 to 1e9."""
     if temperature is not None:
-        check_number("temperature", temperature, 0, above=True)
+        check_number("temperature", temperature, 1e-9, 1e9)
 
 
 def divergence_of(
