@@ -21,7 +21,7 @@ from adv_wrappers.campaign import SuiteReport
 from adv_wrappers.cli.options import Command, finite_number
 from adv_wrappers.evaluation.report import Report, number
 from adv_wrappers.evaluation.statistics import ReportRow
-from adv_wrappers.utils.files import probe, write
+from adv_wrappers.utils.files import probe_file, write
 
 Outcome = Literal["shown", "not shown", "below"]
 FAILED = 1  # exit status; 2 is wrong usage
@@ -110,7 +110,7 @@ def check_gate(least: float | None, junit: Path | None) -> None:
     if junit is not None:
         if least is None:
             raise click.UsageError("--junit goes with --at-least")
-        probe(junit.parent)
+        probe_file(junit)
 
 
 def pass_or_fail(rows: Sequence[Judged], suite: str, junit: Path | None) -> None:

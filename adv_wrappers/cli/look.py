@@ -20,7 +20,7 @@ from adv_wrappers.rendering.contact_sheet import (
 )
 from adv_wrappers.rendering.figures import format_of
 from adv_wrappers.rendering.spectrum import BANDS
-from adv_wrappers.utils.files import probe
+from adv_wrappers.utils.files import probe_file
 
 
 @main.command("look")
@@ -52,7 +52,7 @@ def look_(
 ) -> None:  # fmt: skip
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
     format_of(out, ("png",))
-    probe(out.parent)
+    probe_file(out)
     agent = None if victim is None else load_agent(victim, trust, stats)
     comparison = compare_threats(
         env, list(threats) or None, agent, step=step, seed=seed, raw=raw, env_kwargs=env_kwargs, make=make

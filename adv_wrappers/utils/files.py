@@ -33,7 +33,7 @@ def write(path: Path, data: bytes) -> None:
     Raises:
         OutputError: where it cannot be written, as on a full disk or in a read-only folder.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = _file(path).with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -91,6 +91,17 @@ def probe(folder: Path) -> None:
     """Raise :class:`OutputError` unless a small file can be written to a folder now, which need not be there yet."""
     with _made(folder):
         _write_probe(folder)
+
+
+def probe_file(path: Path) -> None:
+    """Raise :class:`OutputError` unless a file of this name can be written now; its folder need not be there yet."""
+    probe(_file(path).parent)
+
+
+def _file(path: Path) -> Path:
+    if not path.name or os.path.isdir(path):
+        raise OutputError(f"cannot write {str(path)!r}: expected the name of a file")
+    return path
 
 
 def make_folder(folder: Path) -> bool:

@@ -13,7 +13,7 @@ import adv_wrappers as adv
 from adv_wrappers import campaign
 from adv_wrappers.errors import OutputError
 from adv_wrappers.training import train_critic
-from adv_wrappers.utils.files import held, holding, probe, write
+from adv_wrappers.utils.files import held, holding, probe, probe_file, write
 from tests.processes import context, python
 
 
@@ -143,3 +143,13 @@ def test_whatever_writes_to_a_folder_holds_it(tmp_path: Path, other, name: str) 
     with pytest.raises((adv.AdvWrappersError, TypeError)) as error:
         function(None, None, out=tmp_path / "new")
     assert not isinstance(error.value, OutputError) and not (tmp_path / "new").exists()
+
+
+def test_what_is_no_name_of_a_file(tmp_path: Path) -> None:
+    """An empty name, as of a variable of the shell that is not set, and a folder's."""
+    for path in (Path(""), Path("."), Path("/"), tmp_path):
+        for call in (lambda path: write(path, b""), probe_file):
+            with pytest.raises(OutputError, match="expected the name of a file"):
+                call(path)
+    probe_file(tmp_path / "new" / "file")
+    assert not list(tmp_path.iterdir())
