@@ -426,3 +426,13 @@ def test_a_file_whose_name_is_no_text_is_named(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, [*words, "--env-kwargs", "max_episode_steps=3"])
     assert done.exit_code == 0 and "rows\\udcff.db" in done.output, done.output
     assert store.exists()
+
+
+def test_a_long_attack_is_said_before_it_is_played() -> None:
+    words = ["evaluate", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--threat", "max-diff:eps=0.1,steps=4001"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        done = CliRunner().invoke(main, [*words, "--episodes", "1", "--env-kwargs", "max_episode_steps=1"])
+    assert done.exit_code == 0, done.output
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("warning: max-diff:eps=0.1,steps=4001 computes a network 4,001 times at every step")
