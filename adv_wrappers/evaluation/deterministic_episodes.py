@@ -25,7 +25,7 @@ from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
 from adv_wrappers.atari.games import is_atari
-from adv_wrappers.core.types import JSON, Action, Info, Observation
+from adv_wrappers.core.types import JSON, Action, Array, Info, Observation
 from adv_wrappers.errors import SnapshotError, SpaceError, VictimError
 from adv_wrappers.evaluation.environments import (
     EnvFactory,
@@ -189,7 +189,11 @@ class DeterministicEpisodes:
 
     def own_actions(self, states: Sequence[SavedState]) -> list[Action]:
         """What the victim does in some states where nothing is perturbed."""
-        return list(self._runner.mode(self.batch([state.observation for state in states])))
+        return list(self.actions(self.batch([state.observation for state in states])))
+
+    def actions(self, observations: Observation) -> Array:
+        """What the victim does at observations side by side, as a vector environment returns them."""
+        return self._runner.mode(observations)
 
     def batch(self, observations: list[Observation]) -> Observation:
         """Observations side by side, as a vector environment returns them."""

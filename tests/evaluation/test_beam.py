@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from gymnasium import spaces
 from adv_wrappers import L2, Linf, Newest, PerturbObservation, Valid, evaluate, from_module, load_victim
 from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation import beam
-from adv_wrappers.evaluation.beam import beam_search, spread_choice
+from adv_wrappers.evaluation.beam import BeamSearch, RankedStates, beam_search
+from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
+from adv_wrappers.evaluation.forced_actions import ForcedActions
 from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
@@ -131,13 +135,46 @@ def test_a_single_environment_plays_it_too():
         assert total == pytest.approx(lowest, abs=1e-12)
 
 
-def test_those_of_low_promise_that_lie_apart():
-    promise, places = np.array([3.0, 1.0, 1.0, 9.0]), np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 5.0]])
-    assert spread_choice(promise, places, 3) == [1, 3]  # one place counts once
-    assert spread_choice(promise, places, 3, first=0) == [0, 3]
+def short_cartpole():
+    return gym.make("CartPole-v1", max_episode_steps=80)
+
+
+@pytest.mark.parametrize(
+    ("victim", "make_env", "eps", "episodes"),
+    [("zoo:cartpole-ppo", short_cartpole, 0.05, 4), (agent(), lambda: Walk(lost=1.0), EPS / 2, 20)],
+)
+def test_no_episode_is_better_under_a_wider_beam(victim, make_env, eps, episodes):
+    found = [beam_search(victim, make_env, eps, episodes=episodes, width=width) for width in (1, 2, 3, 4, 8)]
+    returns = np.stack([one.returns for one in found])
+    assert (np.diff(returns, axis=0) <= 0).all() and (returns[0] > returns[-1] + 0.1).any()
+    assert (returns[2] == returns[1]).all()  # of three, two
+    assert (np.diff([one.nodes.sum() for one in found]) >= 0).all()
+
+
+def test_a_wider_beam_holds_the_narrower_ones_to_the_bit():
+    played = DeterministicEpisodes("zoo:cartpole-ppo", short_cartpole)
+    with closing(played):
+        searches = [BeamSearch(played, ForcedActions(played, Linf(0.05), 8, 2, True), 2**n) for n in (3, 2, 0)]
+        wide, *narrower = (search.run(draw_seeds(0, 2)) for search in searches)
+    for narrow in narrower:
+        for one, other in zip(narrow, wide, strict=True):
+            groups = len(one.lowest)
+            assert one.lowest.tolist() == other.lowest[:groups].tolist()
+            assert one.least_reward.tolist() == other.least_reward[:groups].tolist()
+    assert wide[0].lowest[-1] < wide[0].lowest[0]
+
+
+def test_places_go_in_turn_to_promising_outermost_and_distant_states():
+    promise, places = np.array([3.0, 1.0, 1.0, 9.0, 4.0]), np.array([[0.0], [0.2], [0.2], [8.0], [-4.0]])
+    all_ = np.ones(5, bool)
+    ranked = RankedStates(promise, places)
+    assert ranked.take(all_, all_, [1, 2, 3]) == [1, 3, 4]  # promise, outermost, apart
+    assert ranked.take(all_, all_, [1, 5]) == [0]  # what equals a state that was taken is none of its own
+    assert RankedStates(promise, places).take(places[:, 0] > 5, all_, [1, 2]) == [3]
+    assert RankedStates(promise, places).take(~all_, all_, [1]) == []
     line = np.linspace(0, 1, 9)[:, None]
-    assert sorted(spread_choice(np.zeros(9), line, 3)) == [0, 4, 8]
-    assert spread_choice(np.array([0, 0, 0, 0, 0, -9.0, 0, 0, 0]), line, 2)[0] == 5
+    extremes = RankedStates(np.zeros(9), line).take(np.ones(9, bool), np.ones(9, bool), [4, 24])
+    assert set(extremes) == {0, 8}  # along a direction, from both sides
 
 
 class Endless(Walk):
