@@ -86,7 +86,7 @@ def why_no_beam(victim: Victim, make_env: EnvFactory, budget: Budget) -> str | N
         with closing(DeterministicEpisodes(victim, make_env, strict=True)) as played:
             played.check_deterministic(0)
     except SnapshotError as error:
-        return f"{error}; by itself beam_search may still take it"
+        return f"{error}; beam_search, called by itself, may still search it"
     except (VictimError, SpaceError) as error:
         return str(error)
     return None

@@ -446,12 +446,12 @@ class Windy(gym.Wrapper):
     [
         (balancing(select="sample"), short, adv.Linf(0.1), "plays its mode"),
         (toy_victim(), Toy, adv.Linf(0.1), "one discrete action"),
-        (balancing(), lambda: Windy(short()), adv.Linf(0.1), "draws random numbers in its steps, .*; by itself beam_"),
+        (balancing(), lambda: Windy(short()), adv.Linf(0.1), "draws random numbers in its steps, .*; beam_search, called"),
         (
             balancing(),
             uncopied,
             adv.Linf(0.1),
-            "cannot be saved: its .*handle is a generator, .*; by itself beam_",
+            "cannot be saved: its .*handle is a generator, .*; beam_search, called",
         ),
         (balancing(), short, adv.Newest(adv.Linf(0.1)), "the budget of a whole observation"),
     ],
