@@ -15,7 +15,12 @@ For linear bounds, what lies above it is a curve of ``z_i`` alone: for ``z_i >= 
 which is concave there, and below 0 that with the largest, which is convex. A line with the slope of the chord between
 the ends is raised until it lies above: the curve is above a line of that slope by most at the ends, or where the
 concave part is as steep, ``F'(z) = c / (z^2 / n + c)^(3/2)`` with ``c = r / n + eps``. Lines below are those above,
-turned by half a circle. (Shi et al. 2020 verify the normalisation of transformers by relaxations of the square, the
+turned by half a circle.
+
+The boxes of the others say little of the variance where elements move together. Around centres ``m_j`` of boxes with
+radii ``d_j`` it is ``sum of (2 m_j z_j - m_j^2) / n``, which is linear and so bounded well, plus at most the mean of
+``d_j^2`` and at least 0 (:meth:`Standardized.tangent`). With bounds on the variance, ``r_i / n`` is that minus
+``z_i^2 / n``. (Shi et al. 2020 verify the normalisation of transformers by relaxations of the square, the
 root and the quotient one after the other.)
 """
 
@@ -28,6 +33,8 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.networks.graph import Arithmetic, Layer, Operation
+
+Variance = tuple[Tensor, Tensor] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,43 +70,75 @@ class Standardized(Operation):
 
     def __call__(self, *values: Tensor) -> Tensor:
         (z,) = values
-        return z / (z.square().mean(tuple(range(-self.axes, 0)), True) + self.eps).sqrt()
+        return z / (z.square().mean(self.dims, True) + self.eps).sqrt()
 
-    def box(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """A box around what the centred elements of a box become."""
-        least, most = self._others(low, high)
+    def box(self, low: Tensor, high: Tensor, variance: Variance = None) -> tuple[Tensor, Tensor]:
+        """A box around what the centred elements of a box become.
+
+        Args:
+            low, high: ends of their box, ``[..., *S]``.
+            variance: bounds on the mean of their squares, ``[..., 1, ...]`` along the axes; None for those that follow
+                from the box.
+        """
+        least, most = self._others(low, high, variance)
         n = self._count(low)
         ends = -self._most(-low, least, most, n), self._most(high, least, most, n)
         limit = math.sqrt(n - 1)
         return ends[0].clamp(-limit, limit), ends[1].clamp(-limit, limit)
 
-    def lines(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Slope and offset of a line below, and of one above, as :class:`.Lines` has them."""
-        least, most = self._others(low, high)
+    def lines(
+        self, low: Tensor, high: Tensor, variance: Variance = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+        """Slope and offset of a line below, and of one above, as :class:`.Lines` has them.
+
+        Args:
+            low, high, variance: as of :meth:`box`.
+        """
+        least, most = self._others(low, high, variance)
         n = self._count(low)
         slope, offset = _line_above(low, high, least, most, n)
         lower_slope, lower_offset = _line_above(-high, -low, least, most, n)
         return lower_slope, -lower_offset, slope, offset
 
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The axes as numbers from behind."""
+        return tuple(range(-self.axes, 0))
+
+    def tangent(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The variance as ``rows @ z + offset``, up to what is added at most.
+
+        Args:
+            low, high: the box of centred elements ``[B, *S]``.
+
+        Returns:
+            Rows ``[B, G, *S]`` for each of G groups of elements, the offset and the addition ``[B, G]``.
+        """
+        n = self._count(low)
+        middle, radius = torch.lerp(low, high, 0.5), (high - low) / 2
+        groups = low[0].numel() // n
+        one = torch.eye(groups, dtype=low.dtype, device=low.device).view(groups, groups, 1)
+        rows = (one * (2 * middle / n).view(-1, 1, groups, n)).reshape(len(low), groups, *low.shape[1:])
+        offset, addition = (each.square().view(-1, groups, n).mean(-1) for each in (middle, radius))
+        return rows, -offset, addition
+
     def least_variance(self, low: Tensor, high: Tensor) -> Tensor:
         """The least ``variance + eps`` in a box of centred elements."""
         least = torch.maximum(low, -high).clamp(min=0).square()
-        return least.mean(tuple(range(-self.axes, 0)), True) + self.eps
+        return least.mean(self.dims, True) + self.eps
 
     def _count(self, x: Tensor) -> int:
         return math.prod(x.shape[-self.axes :])
 
-    def _others(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    def _others(self, low: Tensor, high: Tensor, variance: Variance) -> tuple[Tensor, Tensor]:
         """The least and the largest ``r / n + eps``."""
-        dims, n = tuple(range(-self.axes, 0)), self._count(low)
-        tiny = torch.finfo(low.dtype).tiny ** 0.5  # of eps = 0; a smaller one has no gradient
-
-        def without_own(squares: Tensor) -> Tensor:
-            return ((squares.sum(dims, True) - squares).clamp(min=0) / n + self.eps).clamp(min=tiny)
-
-        return without_own(torch.maximum(low, -high).clamp(min=0).square()), without_own(
-            torch.maximum(high, -low).square()
-        )
+        n, tiny = self._count(low), torch.finfo(low.dtype).tiny ** 0.5  # of eps = 0; a smaller one has no gradient
+        nearest, farthest = torch.maximum(low, -high).clamp(min=0).square(), torch.maximum(high, -low).square()
+        least, most = (((each.sum(self.dims, True) - each).clamp(min=0)) / n for each in (nearest, farthest))
+        if variance is not None:
+            least = torch.maximum(least, variance[0] - farthest / n)
+            most = torch.maximum(torch.minimum(most, variance[1] - nearest / n), least)
+        return (least + self.eps).clamp(min=tiny), (most + self.eps).clamp(min=tiny)
 
     @staticmethod
     def _most(high: Tensor, least: Tensor, most: Tensor, n: int) -> Tensor:

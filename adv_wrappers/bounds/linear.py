@@ -35,7 +35,7 @@ from torch.nn import functional
 
 from adv_wrappers.bounds.affine import Rows, Shape, broadcast_back, flat, is_affine, pull_back, runs, times
 from adv_wrappers.bounds.interval import as_rows, check_box, check_spec, combined, pulled_back, through
-from adv_wrappers.bounds.layer_norm import parts_of
+from adv_wrappers.bounds.layer_norm import Standardized, parts_of
 from adv_wrappers.bounds.relaxations import Choice, Lines, first_choice, is_relaxed, lines, loose
 from adv_wrappers.bounds.rules import Box, nodes_in, rule_of
 from adv_wrappers.errors import ValueRangeError, VictimError
@@ -204,10 +204,15 @@ class RelaxedNetwork:
     def _add(self, node: Node, hidden: int | None) -> None:
         layer, first = node.layer, node.inputs[0]
         step: Step | None = None
+        box: Box | None = None
         if is_relaxed(layer):
             self._tighten(first, hidden, functools.partial(loose, layer))
             low, high = self.boxes[first]
-            found = MeanLines.of(lines(layer, low, high, first_choice(layer, low, high)))
+            if isinstance(layer, Standardized):
+                variance = self._variance(layer, first)
+                box, found = layer.box(low, high, variance), MeanLines.of(Lines(*layer.lines(low, high, variance)))
+            else:
+                box, found = None, MeanLines.of(lines(layer, low, high, first_choice(layer, low, high)))
             step = CurveStep(layer, first, low, high, MeanLines(*(line[:, None] for line in found)))
         elif isinstance(layer, Join) and layer.how == "product":
             for source in set(node.inputs):
@@ -219,11 +224,19 @@ class RelaxedNetwork:
             step = _pool_step(layer, first, *self.boxes[first], through(node, self.boxes))
         elif is_affine(layer):
             step = AffineStep(node, [tuple(self.boxes[source][0].shape[1:]) for source in node.inputs])
-        box = through(node, self.boxes)
+        box = through(node, self.boxes) if box is None else box
         self.boxes.append(box)
         self.steps.append(BoxStep(*box) if step is None else step)
         loses = any(self._loses[source] for source in node.inputs) or isinstance(layer, Join)
         self._loses.append(step is not None and (loses or not isinstance(step, AffineStep)))
+
+    def _variance(self, layer: Standardized, number: int) -> Box:
+        """Linear bounds on the variance of centred elements, the value ``number``."""
+        low, high = self.boxes[number]
+        rows, offset, addition = layer.tangent(low, high)
+        least, most = bounds(self.steps, {number: rows}, offset, 0)
+        shape = (*low.shape[: -layer.axes], *[1] * layer.axes)
+        return least.view(shape), torch.maximum(most + addition, least).view(shape)
 
     def _tighten(self, number: int, hidden: int | None, where: Callable[[Tensor, Tensor], Tensor]) -> None:
         """Give a value linear bounds, where that pays by its box and they are asked for."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.bounds import interval
+from adv_wrappers.bounds import crown, interval
 from adv_wrappers.bounds.layer_norm import Centred, Standardized, parts_of
 from tests.bounds.networks import boxes_of, points_of
 from tests.core.helpers import randn
@@ -95,3 +95,45 @@ def test_lines_touch_where_the_others_are_fixed():
     _, _, slope, offset = (line[:, 0] for line in layer.lines(low, high))
     gap = (slope * points[..., 0] + offset - y).amin(0)
     assert (gap >= -1e-12).all() and (gap < 1e-3 * (high - low)[:, 0]).all()
+
+
+@pytest.mark.parametrize(("axes", "shape"), [(1, (5,)), (2, (3, 4)), (2, (3, 2, 4))])
+def test_the_variance_lies_above_its_tangent_by_no_more_than_is_said(axes, shape):
+    layer, (low, high) = Standardized(axes, 1e-5), Centred(axes).box(*boxes_of(shape, 3, 200))
+    rows, offset, addition = layer.tangent(low, high)
+    z = points_of(low, high, 200)
+    variance = z.square().mean(layer.dims).view(200, 200, -1)
+    tangent = (rows * z[:, :, None]).flatten(3).sum(-1) + offset
+    assert variance.shape == tangent.shape and (variance >= tangent - 1e-9).all()
+    assert (variance <= tangent + addition + 1e-9).all()
+
+
+def test_lines_and_boxes_hold_for_all_points_of_that_variance():
+    layer, box = Standardized(1, 1e-5), boxes_of((6,), 4, 300)
+    z, (low, high) = Centred(1)(points_of(*box, 300)), Centred(1).box(*box)
+    squares = z.square().mean(-1, True)
+    variance = squares.quantile(0.25, 0), squares.quantile(0.75, 0)
+    inside = ((squares >= variance[0]) & (squares <= variance[1])).expand_as(z)
+    y, (least, most) = layer(z), layer.box(low, high, variance)
+    slope, offset, upper_slope, upper_offset = layer.lines(low, high, variance)
+    for under in (least, slope * z + offset):
+        assert (y >= under - 1e-9)[inside].all()
+    for over in (most, upper_slope * z + upper_offset):
+        assert (y <= over + 1e-9)[inside].all()
+    wide = layer.box(low, high)
+    assert (least >= wide[0] - 1e-12).all() and (most <= wide[1] + 1e-12).all()
+    assert (most - least).mean() < 0.95 * (wide[1] - wide[0]).mean()
+
+
+def test_linear_bounds_see_that_elements_move_together():
+    """Many elements of few inputs: boxes of elements say little of their variance."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 64), nn.LayerNorm(64), nn.Linear(64, 3)).double().requires_grad_(False)
+    x = randn(20, 4)
+    low, high = x - 0.05, x + 0.05
+    values = net(points_of(low, high, 2000).flatten(0, 1)).view(2000, 20, 3)
+    reached = (values.amax(0) - values.amin(0)).mean()
+    least, most = crown(net, low, high)
+    assert (values >= least - 1e-9).all() and (values <= most + 1e-9).all()
+    widths = [(most - least).mean() for least, most in (crown(net, low, high), interval(net, low, high))]
+    assert widths[0] < 5 * reached < widths[1]
