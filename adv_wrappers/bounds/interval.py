@@ -344,6 +344,7 @@ def _standardized(layer: Standardized, low: Tensor, high: Tensor) -> Box:
 @rule(Arithmetic)
 def _arithmetic(layer: Arithmetic, low: Tensor, high: Tensor) -> Box:
     at_low, at_high = layer(low), layer(high)
+    _check_rows(layer, at_low, low)
     if layer.how == "add" or (not isinstance(layer.by, Tensor) and layer.by > 0):
         return at_low, at_high
     return torch.minimum(at_low, at_high), torch.maximum(at_low, at_high)
@@ -353,6 +354,7 @@ def _arithmetic(layer: Arithmetic, low: Tensor, high: Tensor) -> Box:
 def _join(join: Join, low: tuple[Tensor, ...], high: tuple[Tensor, ...]) -> Box:
     if isinstance(low, Tensor):  # one value, beside constants
         low, high = (low,), (high,)
+    _check_rows(join, *low)
     if join.how == "difference":
         return low[0] - high[1], high[0] - low[1]
     if join.how != "product":
@@ -383,8 +385,17 @@ def _reshape(layer: Reshape, low: Tensor, high: Tensor) -> Box:
 
 def _by_rows(layer: Mean | Permute | Part | Reshape, low: Tensor, high: Tensor, mixes: bool) -> Box:
     """What moves and averages elements, each row by itself."""
-    if not mixes:
-        least, most = layer(low), layer(high)
-        if least.shape[:1] == low.shape[:1]:
-            return least, most
-    raise VictimError(f"bounds are of networks that take every row by itself: {layer} mixes them")
+    least, most = layer(low), layer(high)
+    if mixes or least.shape[:1] != low.shape[:1]:
+        raise VictimError(_MIXED.format(layer))
+    return least, most
+
+
+def _check_rows(layer: Arithmetic | Join, *values: Tensor) -> None:
+    """Values that are broadcast have as many axes, of which the first is that of rows."""
+    first = values[0]
+    if any(each.dim() != first.dim() or len(each) != len(first) for each in values):
+        raise VictimError(_MIXED.format(layer))
+
+
+_MIXED = "bounds are of networks that take every row by itself: {} mixes them"

@@ -251,7 +251,8 @@ class GraphNetwork(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> GraphNetwork:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.nodes = [Node(_with_constants(node.layer, fn), node.inputs) for node in self.nodes]
+        with torch.no_grad():
+            self.nodes = [Node(_with_constants(node.layer, fn), node.inputs) for node in self.nodes]
         return self
 
 

@@ -311,7 +311,7 @@ class GraphBuilder:
     def _expand(self, node: fx.Node, constant: Tensor) -> None:
         if constant.dim() not in (1, 2) or constant.numel() != constant.shape[-1]:
             raise UnknownCall("a constant of several rows")
-        self.expanded[node] = constant.reshape(1, -1)
+        self.expanded[node] = constant.detach().reshape(1, -1)  # the same memory
 
     def _parts(self, node: fx.Node, part: Part, number: int) -> None:
         """A chunk or a split: every part that is used becomes a value."""

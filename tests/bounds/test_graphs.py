@@ -190,6 +190,28 @@ def test_what_is_computed_from_weights_is_not_taken_for_constant_while_they_are_
         torch.testing.assert_close(interval(net, x, x)[0], net(x))
 
 
+def test_a_graph_of_weights_that_are_trained_is_copied_and_cast():
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mean, self.log_std = nn.Linear(4, 3), nn.Parameter(torch.zeros(3))
+            self.scale = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return self.mean(x) * self.scale, self.log_std
+
+    net, x = Pair(), torch.randn(2, 4)
+    graph = graph_network(net, x)
+    exact = copy.deepcopy(graph).double().requires_grad_(False)
+    with torch.no_grad():
+        net.log_std += 1
+        net.scale += 1
+        assert torch.equal(graph(x), torch.cat([net(x)[0], net.log_std.expand(2, 3)], -1))
+        torch.testing.assert_close(exact(x.double()).float()[:, :3], net.mean(x))
+    graph(x).sum().backward()
+    assert net.scale.grad is not None and exact(x.double()).dtype == torch.float64
+
+
 def test_linear_bounds_see_what_a_residual_sum_takes_away():
     class Returns(nn.Module):
         def __init__(self):
@@ -231,7 +253,7 @@ def test_what_has_no_bounds_is_named():
         def forward(self, x):
             return self.do(self, x)
 
-    x = torch.zeros(2, 4)
+    x = torch.zeros(4, 4)
     for do, words in (
         (
             lambda self, x: self.inner(x) + x,
@@ -241,6 +263,7 @@ def test_what_has_no_bounds_is_named():
         (lambda self, x: x if x.sum() > 0 else -x, "does not run with a stand-in for its input"),
         (lambda self, x: x / (x.exp() + 1), "exp.*known"),
         (lambda self, x: x.mean(0, keepdim=True) + x, "mixes them"),
+        (lambda self, x: x + x.mean(1), "mixes them"),
         (lambda self, x: x.view(-1, 2).mean(1), "does something else"),
         (lambda self, x: nn.functional.dropout(x, 0.5, True) + x, "dropout"),
     ):
