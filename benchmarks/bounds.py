@@ -1,7 +1,7 @@
 """Bounds on networks: how long they take, and how near they come to what an attack reaches.
 
     python benchmarks/bounds.py --victims FOLDER
-    python benchmarks/bounds.py --victims FOLDER --only speed        # or tightness, or every
+    python benchmarks/bounds.py --victims FOLDER --only speed        # or tightness, every, graphs
     python benchmarks/bounds.py --victims FOLDER --again             # what is there too
 
 Times are medians over the rounds of one interleaved run, on one thread, in processor time. The network 8-256-256-4 has
@@ -22,6 +22,15 @@ The last table has every feed-forward agent of the zoo and of the folder: how wi
 mean over 8 boxes (2 of images), 0.01 of the victim's unit (0.1 of images' grey levels) in every direction, around
 normal random observations in that unit (uniform ones); beside it the share of outputs at 500 random points (20) that
 lie outside.
+
+Networks that are no layers in a row have random weights, as torch makes them, and compute in float64. SimBa is a
+residual network with layer normalisation; the actor of CleanRL's TD3 ends with `tanh(x) * scale + bias`. Boxes are ten
+around normal random inputs with radius 0.02, or around uniform pictures in [0, 1] with half a grey level. `outside` is
+the share of outputs at 10,000 random points and 10,000 random corners of every box (100,000 of each for a network) that
+lie outside of any of our bounds, `reached` the mean width of what they were, and the rest mean widths of bounds on
+outputs (in brackets, ms a box), beside those of auto_LiRPA 0.3, the release on PyPI (`benchmarks/bounds_lirpa.py`; run
+with `--only graphs` by the interpreter of an environment that has it, else its cells are empty). Its IBP is our
+`interval`, its CROWN-IBP our `crown`, its CROWN our `full-crown`.
 """
 
 from __future__ import annotations
@@ -36,9 +45,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import bounds_lirpa
 import gymnasium as gym
 import numpy as np
 import torch
+from networks import Dueling, Impala, SimBa, TD3Actor
 from timing import command, interleave, load, machine, medians, save, table, write
 from torch import Tensor, nn
 
@@ -246,6 +257,62 @@ def every(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return found
 
 
+GRAPHS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "SimBa, 17-128-6": (SimBa, (17,)), "dueling, 17-128-128-6": (Dueling, (17,)),
+    "TD3's actor, 17-256-256-6": (TD3Actor, (17,)),
+    "IMPALA, 8, 16 and 16 channels, 4x24x24": (lambda: Impala((8, 16, 16), 24), (4, 24, 24)),
+}  # fmt: skip
+
+
+def graphs(name: str) -> dict[str, Any]:
+    """The row of a network that is no layers in a row."""
+    make, shape = GRAPHS[name]
+    torch.manual_seed(0)
+    net = make().double().eval().requires_grad_(False)
+    picture = len(shape) == 3
+    x = (torch.rand if picture else torch.randn)(10, *shape, dtype=torch.float64)
+    radius = 0.5 / 255 if picture else 0.02
+    low, high = x - radius, x + radius
+    row: dict[str, Any] = {"ms": {}, "lirpa": {}}
+    boxes = []
+    for method in ("interval", "crown", "full-crown"):
+        bound = functools.partial(interval if method == "interval" else crown, net)
+        if method == "full-crown":
+            bound = functools.partial(crown, net, intermediate="crown")
+        else:
+            bound(low[:1], high[:1])
+        began = time.process_time()
+        boxes.append(bound(low, high))
+        row["ms"][method] = 1000 * (time.process_time() - began) / len(x)
+        row[method] = float((boxes[-1][1] - boxes[-1][0]).mean())
+    least, most = (torch.stack(end) for end in zip(*boxes, strict=True))
+    generator, outside, count = torch.Generator().manual_seed(0), 0, 0
+    ends = torch.full_like(least[0], torch.inf), torch.full_like(least[0], -torch.inf)
+    for corners in (False, True):
+        for _ in range(100):
+            share = torch.rand(100, *low.shape, generator=generator, dtype=low.dtype)
+            points = low + (share.round() if corners else share) * (high - low)
+            values = net(points.flatten(0, 1)).unflatten(0, points.shape[:2])[:, None]
+            outside += int(((values < least - 1e-9) | (values > most + 1e-9)).any(1).sum())
+            count += values.numel()
+            ends = torch.minimum(ends[0], values.amin((0, 1))), torch.maximum(ends[1], values.amax((0, 1)))
+    row |= {"outside": outside / count, "reached": float((ends[1] - ends[0]).mean())}
+    for method in bounds_lirpa.METHODS:
+        try:
+            theirs = bounds_lirpa.bounds(make_float(make), low.float(), high.float(), method)
+            row["lirpa"][method] = float((theirs[1] - theirs[0]).mean())
+        except Exception as error:  # it is not there, or does not take the network
+            row["lirpa"][method] = f"{type(error).__name__}: {error!s:.120}"
+    print(name, row, flush=True)
+    return row
+
+
+def make_float(make: Callable[[], nn.Module]) -> nn.Module:
+    """The same network in float32."""
+    torch.manual_seed(0)
+    return make().eval().requires_grad_(False)
+
+
 def markdown(data: dict[str, Any]) -> str:
     """The whole page."""
     text = [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
@@ -300,6 +367,24 @@ def markdown(data: dict[str, Any]) -> str:
             for row in data["every"]
         ]  # fmt: skip
         parts += ["## Every agent", text[2], table(header, lines)]
+    if "graphs" in data:
+        names = [("interval", "IBP"), ("crown", "CROWN-IBP"), ("full-crown", "CROWN")]
+        header = ["network", "outside", "reached", *(n for ours, theirs in names for n in (ours, f"its {theirs}"))]
+        lines, reasons = [], []
+        for network, row in data["graphs"].items():
+            cells = []
+            for ours, theirs in names:
+                other = row["lirpa"][theirs]
+                cells += [
+                    f"{row[ours]:.3g} ({row['ms'][ours]:.3g} ms)",
+                    "" if isinstance(other, str) else f"{other:.3g}",
+                ]
+                if isinstance(other, str):
+                    reasons.append(f"{network}, {theirs}: `{other}`")
+            lines.append([network, f"{row['outside']:g}", f"{row['reached']:.3g}", *cells])
+        parts += ["## Networks that are no layers in a row", text[3], table(header, lines)]
+        if reasons:
+            parts.append("Empty cells, by what auto_LiRPA raised:\n\n" + "\n".join(f"- {each}" for each in reasons))
     return "\n\n".join(parts) + "\n"
 
 
@@ -307,7 +392,7 @@ def main() -> None:
     """Measure, and write the page as rows come."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--victims", type=Path, help="the folder of the cards that are not in the zoo")
-    parser.add_argument("--only", choices=["speed", "tightness", "every"])
+    parser.add_argument("--only", choices=["speed", "tightness", "every", "graphs"])
     parser.add_argument("--agents", nargs="*", default=[agent.name for agent in AGENTS])
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--states", type=int, default=2000)
@@ -330,6 +415,10 @@ def main() -> None:
         if arguments.only in (None, "speed") and ("speed" not in data or arguments.again):
             data["speed"] = speed(arguments)
             keep()
+        for name in GRAPHS if arguments.only in (None, "graphs") else ():
+            if name not in data.setdefault("graphs", {}) or arguments.again:
+                data["graphs"][name] = graphs(name)
+                keep()
         if arguments.only in (None, "every") and ("every" not in data or arguments.again):
             data["every"] = every(arguments)
             keep()

@@ -117,19 +117,54 @@ class ImpalaBlock(nn.Module):
 
 
 class Impala(nn.Module):
-    """IMPALA's deep network (Espeholt et al. 2018): 16, 32 and 32 channels, max pooling, two residual blocks each."""
+    """IMPALA's deep network (Espeholt et al. 2018): 16, 32 and 32 channels, max pooling, two residual blocks each.
 
-    def __init__(self) -> None:
+    Args:
+        channels: of every stage.
+        side: of the pictures ``[B, 4, side, side]``.
+    """
+
+    def __init__(self, channels: tuple[int, ...] = (16, 32, 32), side: int = 84) -> None:
         super().__init__()
         stages: list[nn.Module] = []
-        for inputs, outputs in ((4, 16), (16, 32), (32, 32)):
+        for inputs, outputs in itertools.pairwise((4, *channels)):
             conv, pool = nn.Conv2d(inputs, outputs, 3, padding=1), nn.MaxPool2d(3, 2, padding=1)
             stages.append(nn.Sequential(conv, pool, ImpalaBlock(outputs), ImpalaBlock(outputs)))
-        self.stages, self.fc, self.head = nn.Sequential(*stages), nn.Linear(3872, 256), nn.Linear(256, ACTIONS)
+            side = (side + 1) // 2
+        self.stages, self.head = nn.Sequential(*stages), nn.Linear(256, ACTIONS)
+        self.fc = nn.Linear(channels[-1] * side**2, 256)
 
     def forward(self, x: Tensor) -> Tensor:
         x = functional.relu(self.stages(x)).flatten(1)
         return self.head(functional.relu(self.fc(x)))
+
+
+class Dueling(nn.Module):
+    """A dueling network (Wang et al. 2016), 17 to 6 by two layers of 128."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(FEATURES, 128), nn.Linear(128, 128)
+        self.value, self.advantage = nn.Linear(128, 1), nn.Linear(128, ACTIONS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.relu(self.fc2(functional.relu(self.fc1(x))))
+        advantage = self.advantage(x)
+        return self.value(x) + advantage - advantage.mean(1, keepdim=True)
+
+
+class TD3Actor(nn.Module):
+    """The actor of CleanRL's DDPG and TD3, 17 to 6 by two layers of 256."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2, self.fc_mu = nn.Linear(FEATURES, 256), nn.Linear(256, 256), nn.Linear(256, ACTIONS)
+        self.register_buffer("action_scale", torch.linspace(0.5, 2, ACTIONS)[None])
+        self.register_buffer("action_bias", torch.linspace(-1, 1, ACTIONS)[None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.relu(self.fc2(functional.relu(self.fc1(x))))
+        return torch.tanh(self.fc_mu(x)) * self.action_scale + self.action_bias
 
 
 class Lstm(nn.Module):
