@@ -47,7 +47,7 @@ class CertifiedRange:
 
     @property
     def upper_returns(self) -> Floats:
-        """The lowest return of every episode, under any attack or none, ``[E]``: the worst case is no higher."""
+        """What the strongest of the attacks, or none, leaves of every episode, ``[E]``: the worst case is no higher."""
         clean = self.certificate["clean_returns"]
         found: Floats = np.array([clean, *self.attacks.values()], np.float64).min(0)
         return found
@@ -103,7 +103,7 @@ class CertifiedRanges:
             about, point = one.certificate, one.point()
             found.append({
                 "eps": f"{one.eps:g}", "clean": number(point.clean), "certified": number(_known(point.lower)),
-                "lowest attack": number(point.upper), "strongest": one.strongest or "-", "GWC": number(point.gwc),
+                "attacked": number(point.upper), "strongest": one.strongest or "-", "GWC": number(point.gwc),
                 "ACR": f"{about['acr']:.2f}", "AWC": number(about["awc"]), "searches finished":
                 f"{sum(about['finished_searches'])} of {len(about['finished_searches'])}",
             })  # fmt: skip
@@ -132,8 +132,8 @@ class CertifiedRanges:
         """What the columns mean, and what was left out."""
         left_out = {name: reason for one in self.ranges for name, reason in one.left_out.items()}
         return [
-            "certified: no attack within eps leaves a lower mean on these episodes; lowest attack: the mean over "
-            "episodes of the lowest return that was played",
+            "certified: no attack within eps leaves a lower mean on these episodes; attacked: the mean over episodes "
+            "of what the strongest of these attacks leaves of each, and others may leave less",
             "GWC is an estimate and no bound; ACR is the share of steps with one possible action",
             *(f"{name}: left out: {reason}" for name, reason in left_out.items()),
         ]

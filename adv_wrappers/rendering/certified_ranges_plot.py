@@ -22,7 +22,7 @@ class RangePoint:
         eps: the radius.
         clean: without an attack.
         lower: the certified return.
-        upper: of every episode the lowest under any attack.
+        upper: what the strongest of the attacks leaves of every episode.
         gwc: the greedy worst-case reward, an estimate.
     """
 
@@ -34,7 +34,7 @@ class RangePoint:
 
 
 def plot_certified_ranges(points: Sequence[RangePoint], path: str | Path, title: str, unit: str = "eps") -> None:
-    """Write a figure: a band from the certified return to the lowest attacked one, and the estimate as a line apart.
+    """Write a figure: a band from the certified return to the attacked one, and the estimate as a line apart.
 
     Args:
         points: the radii, in their order.
@@ -53,7 +53,9 @@ def plot_certified_ranges(points: Sequence[RangePoint], path: str | Path, title:
     clean, gwc = [point.clean for point in points], [point.gwc for point in points]
     axes.fill_between(eps, lower, upper, color=MUTED, alpha=0.18, linewidth=0, label="the worst case lies here")
     axes.plot(eps, clean, color=CLEAN, linewidth=1, linestyle=(0, (4, 3)), label="clean")
-    axes.plot(eps, upper, "v-", color=ATTACKED, markersize=6, linewidth=2, label="lowest attack of every episode")
+    axes.plot(
+        eps, upper, "v-", color=ATTACKED, markersize=6, linewidth=2, label="strongest of the attacks in every episode"
+    )
     axes.plot(eps, lower, "^-", color=_CERTIFIED, markersize=6, linewidth=2, label="certified: no attack is below")
     axes.plot(
         eps, gwc, "x", color=_ESTIMATE, markersize=7, linewidth=1.5, linestyle=(0, (1, 2)),

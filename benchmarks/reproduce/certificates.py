@@ -7,8 +7,9 @@ and Atari's at one grey level: Pong to the first point, RoadRunner and BankHeist
 is certified and attacked from the same start; an attacked episode below its certificate stops the script, and
 ``counterexample.json`` in the folder says which. With ``--victims`` every card of that folder for CartPole or
 MountainCar is measured too, such as those that RADIAL trained. Searches stop after a number of simulated steps, or of
-boxes, so the figures do not depend on the machine. Writes ``certificates.json`` as radii are done, ``certificates.md``
-and a figure an agent; what is there is not made again. ``--page`` writes the page alone.
+boxes, so the figures do not depend on the machine. ``--beam EPS ...`` certifies nothing, and searches with the beam
+again at radii that are there, as when the search has changed. Writes ``certificates.json`` as radii are done,
+``certificates.md`` and a figure an agent; what is there is not made again. ``--page`` writes the page alone.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from adv_wrappers.atari import atari
 from adv_wrappers.certification.ranges_report import CertifiedRange, CertifiedRanges
 from adv_wrappers.certification.sandwich import certified_ranges
 from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.possible import Method
 
@@ -141,6 +143,19 @@ def ranges_of(data: dict[str, Any]) -> CertifiedRanges:
     return CertifiedRanges(data["settings"], tuple(CertifiedRange(*map(one.get, names)) for one in data["ranges"]))
 
 
+def search_again(case: Case, result: dict[str, Any], radii: list[float]) -> None:
+    """Search with the beam again at some radii of an agent, and put what is found in place of what was."""
+    for one, certified in zip(result["ranges"], ranges_of(result).ranges, strict=True):
+        if one["eps"] in radii and "beam" in one["attacks"]:
+            about = result["settings"]
+            found = beam_search(
+                case.ref, case.env, one["eps"], about["episodes"], about["seed"], about["width"], scale=case.scale
+            ).returns
+            if (found < certified.lower_returns).any():
+                raise SystemExit(f"{case.name} at {one['eps']:g}: {found} is below {certified.lower_returns}")
+            one["attacks"]["beam"] = found.tolist()
+
+
 def picture_of(name: str) -> str:
     """The file of an agent's figure."""
     return f"certificates_{re.sub(r'[^a-z0-9]', '_', name.lower())}.png"
@@ -152,12 +167,13 @@ def markdown(data: dict[str, Any]) -> str:
         "# Certificates beside attacks",
         f"Made on {data['machine']}.",
         "Every episode is certified and attacked from the same start, paired by seed. `certified`: no attack within "
-        "eps leaves a lower mean on these episodes. `lowest attack`: the mean over episodes of the lowest return that "
-        "was played. The worst case lies between the two. `GWC` is an estimate and no bound; `ACR` is the share of "
-        "steps of the clean episode with one possible action; `AWC` is known where all searches are finished, else it "
-        "is a dash. `strongest` is a dash where no attack left a lower mean than none. No "
-        "attacked episode is below its own certificate: the script stops where one is. Budgets are Linf, in the units "
-        "of the observation or of the scale that is given.",
+        "eps leaves a lower mean on these episodes. `attacked`: the mean over episodes of what the strongest of the "
+        "attacks below leaves of each; others may leave less. The worst case lies between the two. `GWC` is an "
+        "estimate and no bound; `ACR` is the share of steps of the clean episode with one possible action; `AWC` is "
+        "known where all searches are finished, else it is a dash. `strongest` is a dash where no attack left a lower "
+        "mean than none. No attacked episode is below its own certificate: the script stops where one is. Budgets are "
+        "Linf, in the units of the observation or of the scale that is given. Radii that are missing have not been "
+        "run.",
         "An episode of Pong ends with its first point, which is its return; one of RoadRunner or BankHeist ends after "
         "a hundred decisions, with the score of these. One to three episodes say little: these rows show that bounds "
         "and attacks meet, not how well an agent plays.",
@@ -171,7 +187,9 @@ def markdown(data: dict[str, Any]) -> str:
         )
         rows, attacks = found.rows(), found.attack_rows()
         parts += [
-            f"## {name}", f"Made by `{one['command']}`", f"{found.title}. {stop}",
+            f"## {name}",
+            f"Made by `{one['command']}`" + (f", the beam again by `{one['again']}`" if "again" in one else ""),
+            f"{found.title}. {stop}",
             table(list(rows[0]), [list(row.values()) for row in rows]), "Mean returns under each attack:",
             table(list(attacks[0]), [list(row.values()) for row in attacks]),
             f"![certified returns and attacks over eps, {name}]({picture_of(name)})",
@@ -212,6 +230,7 @@ def main() -> None:
     parser.add_argument("--method", default="crown", choices=get_args(Method), help="of the bounds on the network")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", help="names of agents")
+    parser.add_argument("--beam", nargs="+", type=float, help="radii at which only the beam is searched again")
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     path = arguments.out / "certificates.json"
@@ -223,6 +242,13 @@ def main() -> None:
     data = {"agents": {}, **load(path), "machine": machine(), "refused": refused()}
     for case in cases(arguments.victims):
         if arguments.only and case.name not in arguments.only:
+            continue
+        if arguments.beam and case.name in data["agents"]:
+            result = data["agents"][case.name]
+            search_again(case, result, arguments.beam)
+            about = {"command": result["command"], "again": command(sys.argv[1:])}
+            data["agents"][case.name] = {**about, **json.loads(json.dumps(ranges_of(result).to_dict()))}
+            save(path, data)
             continue
         for count in range(1, len(case.eps) + 1):
             began = time.process_time()
@@ -242,8 +268,10 @@ def main() -> None:
                 f"{case.name} {case.eps[count - 1]:g}: {time.process_time() - began:.0f} s of a processor", flush=True
             )
             print(found, flush=True)
-            ranges_of(result).plot(arguments.out / picture_of(case.name))
             write(arguments.out / "certificates.md", markdown(data))
+    for name, result in data["agents"].items():
+        ranges_of(result).plot(arguments.out / picture_of(name))
+    write(arguments.out / "certificates.md", markdown(data))
 
 
 if __name__ == "__main__":
