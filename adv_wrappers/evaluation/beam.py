@@ -174,9 +174,9 @@ class BeamSearch:
         self.forced.begin(seeds[0])
         t = 0
         while beam:
-            after = [[] for _ in found]  # type: list[list[BeamState]]
+            after: list[list[tuple[BeamState, float]]] = [[] for _ in found]
             children = list(self._children(beam, found, t))
-            for child, promise in zip(children, self._promises(children), strict=True):
+            for child, promise in zip(children, self._promises(children).tolist(), strict=True):
                 after[child.episode].append((child, promise))
             going = {state.episode for state in beam}
             beam = [state for i, states in enumerate(after) for state in self._kept(states, found[i])]
@@ -345,7 +345,8 @@ def _standardised(values: NDArray[np.float64], among: NDArray[np.bool_]) -> NDAr
 
 def _distance(scaled: NDArray[np.float64], i: int) -> NDArray[np.float64]:
     """Root mean squares over the features, of the differences from row ``i``; ``[N]``."""
-    return np.sqrt(np.square(scaled - scaled[i]).mean(1))
+    away: NDArray[np.float64] = np.sqrt(np.square(scaled - scaled[i]).mean(1))
+    return away
 
 
 @dataclass(frozen=True)
