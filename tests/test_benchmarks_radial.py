@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+
 import pytest
 
+import adv_wrappers as adv
 from tests.result_scripts import result_script
 
 
@@ -33,7 +37,10 @@ def data(script, **games):
 def test_the_papers_agents_stand_in_the_table_of_their_game(script):
     page = script.markdown(data(script, CartPole={"lower": 9.0}, BankHeist={}))
     cartpole, bankheist = page.split("## BankHeist")
-    assert "| PPO | 1 | 5.0 | 0.01 | 1.0 | 2.0 | 3.0 | 0.50 | 9 |" in cartpole and "the paper's A3C" not in cartpole
+    assert (
+        "| PPO | 1 | 5.0 | 0.01 | 1.0 | 2.0 | not kept | 3.0 | 0.50 | 9 |" in cartpole
+        and "the paper's A3C" not in cartpole
+    )
     assert "| agent | seeds | clean | eps | FGSM | PGD-30 | GWC | ACR |\n" in bankheist  # nothing was searched
     assert "| PPO | 1 | 5.0 | 1/255 | 1.0 | 2.0 | 3.0 | 0.50 |" in bankheist
     assert "| the paper's A3C | - | 1099.0 +- 22.2 | 1/255 | - | 197.5 +- 15.5 | 0.0 +- 0.0 | - |" in bankheist
@@ -67,3 +74,33 @@ def test_the_papers_table_is_whole(paper):
     assert "| RoadRunner | RS-DQN (Fischer et al. 2019) | 12106.67 | 5753.33 | - | - |" in text
     assert "| RoadRunner | A3C | 36670 +- 1313 | 4930 +- 710 | 1305 +- 206 | 0.0 +- 0.0 |" in text
     assert "GWC" not in paper.table_1(("RS-DQN (Fischer et al. 2019)",), ("Pong",))  # a column of dashes
+
+
+def agent(script, game):
+    at = {"fgsm": 400.0, "pgd": 390.0, "gwc": 410.0, "acr": 0.5, "lower": None}
+    return {"clean": 500.0, **{f"{eps:g}": dict(at) for eps in script.GAMES[game].eps}}
+
+
+def test_the_beam_has_a_column(script, tmp_path):
+    games = {"CartPole": {"A": {"0": agent(script, "CartPole")}}, "BankHeist": {"B": {"0": agent(script, "BankHeist")}}}
+    games["CartPole"]["A"]["0"]["0.05"]["beam"] = 24.0
+    (tmp_path / "beam.json").write_text(
+        json.dumps({"agents": {"zoo:cartpole-ppo": {"rows": [{"returns": [9.0]}, {"returns": [8.0, 7.0]}]}}})
+    )
+    data = {"games": games, "zoo": script.zoo_beams(tmp_path), "command": "x", "machine": "y", "budget_s": 1.0}
+    page = script.markdown({**data, "searched": 3, "episodes": 20, "image_episodes": 5})
+    assert "| FGSM | PGD-30 | beam | GWC |" in page and "| 0.05 | 400.0 | 390.0 | 24.0 | 410.0 |" in page
+    assert "| 0.01 | 400.0 | 390.0 | not kept | 410.0 |" in page and "| 400.0 | 390.0 | 410.0 |" in page
+    assert "leaves `zoo:cartpole-ppo` 7.5 of 500 steps" in page
+    assert script.zoo_beams(tmp_path / "none") == {}
+
+
+def test_what_the_beam_has_searched_is_not_searched_again(script):
+    game = script.Game("CartPole-v1", (0.05, 0.1))
+    row = {"0.05": {"beam": 1.0}, "0.1": {}}
+    kept, arguments = [], argparse.Namespace(searched=1, seed=0)
+    script.beam(game, adv.load_victim("zoo:cartpole-ppo"), row, arguments, lambda: kept.append(1))
+    assert row["0.05"] == {"beam": 1.0} and 5 <= row["0.1"]["beam"] < 40 and kept == [1]
+    images = script.Game("PongNoFrameskip-v4", (1.0,), **script.ATARI)
+    script.beam(images, adv.load_victim("zoo:pong-ppo"), {"1": {}}, arguments, lambda: kept.append(1))
+    assert kept == [1]

@@ -446,7 +446,12 @@ class Windy(gym.Wrapper):
     [
         (balancing(select="sample"), short, adv.Linf(0.1), "plays its mode"),
         (toy_victim(), Toy, adv.Linf(0.1), "one discrete action"),
-        (balancing(), lambda: Windy(short()), adv.Linf(0.1), "draws random numbers in its steps, .*; beam_search, called"),
+        (
+            balancing(),
+            lambda: Windy(short()),
+            adv.Linf(0.1),
+            "draws random numbers in its steps, .*; beam_search",
+        ),
         (
             balancing(),
             uncopied,
