@@ -18,10 +18,10 @@ from adv_wrappers.campaign import Plan, RunSummary, Store, expand, run
 from adv_wrappers.campaign.cluster import RayActors
 from adv_wrappers.campaign.cost import SHARE, estimate
 from adv_wrappers.campaign.expand import Expansion, PlanCell, environment_text
-from adv_wrappers.campaign.run import RunProgress
 from adv_wrappers.cli.interruption import Interrupted
-from adv_wrappers.cli.main import main, make_console, make_progress, make_table
+from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.cli.options import POSITIVE, WORKERS
+from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.core.types import JSON
 from adv_wrappers.evaluation.report import Row, number
 from adv_wrappers.utils.processes import check_workers
@@ -76,8 +76,12 @@ def play(
     cells: Expansion, store: Store, workers: int, ray: str | None = None, actors: int | None = None, gpus: float = 0.0,
     victims: Mapping[str, Victim] | None = None,
 ) -> RunSummary:  # fmt: skip
-    """Run a plan with a bar on a terminal."""
-    with _bar() as progress:
+    """Run a plan, and show how far it is."""
+    with show_progress() as move:
+
+        def progress(done: int, failed: int, total: int) -> None:
+            move("cells", done + failed, total, f"{failed} failed" if failed else "")
+
         if ray is None:
             return run(cells, store, workers, victims=victims, progress=progress)
         with closing(RayActors(ray, actors, gpus, victims)) as opened:
@@ -91,18 +95,6 @@ def finish(summary: RunSummary, store: Path) -> None:
     click.echo(f"{summary}; rows are in {store}")
     if summary.failed:
         raise SystemExit(1)
-
-
-@contextlib.contextmanager
-def _bar() -> Iterator[RunProgress]:
-    with make_progress() as bars:
-        task = bars.add_task("cells", total=None)
-
-        def move(done: int, failed: int, total: int) -> None:
-            words = f"cells, {failed} failed" if failed else "cells"
-            bars.update(task, completed=done + failed, total=total, description=words)
-
-        yield move
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import click
 from adv_wrappers.certification.ranges_report import CertifiedRanges
 from adv_wrappers.certification.sandwich import certified_ranges
 from adv_wrappers.cli.interruption import kept_ranges, resumable
-from adv_wrappers.cli.main import main, make_console, progress_bars
+from adv_wrappers.cli.main import main, make_console
 from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
@@ -24,6 +24,7 @@ from adv_wrappers.cli.options import (
     parse_scale,
     victim_options,
 )
+from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.evaluation.beam import WIDTH
 from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.victims.possible import Method
@@ -66,7 +67,7 @@ def certify_(
 ) -> None:  # fmt: skip
     """Bound from below what attacks within a budget leave a victim in ENV, and attack the same episodes."""
     agent = load_agent(victim, trust, stats, select)
-    with progress_bars() as move, resumable(out, kept_ranges(radii)):
+    with show_progress() as move, resumable(out, kept_ranges(radii)):
         found = certified_ranges(
             agent, env, radii, episodes, seed, cast(Method, method), budget_s, scale=parse_scale(scale),
             attacks=attacks or None, least_reward=least_reward, least_return=least_return, max_nodes=max_nodes,

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.markup import escape
-from rich.progress import TaskID
 
 from adv_wrappers.campaign import Plan, Store, expand
 from adv_wrappers.cli.campaign import STORE, finish, play, rows_of_store, show
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
 from adv_wrappers.cli.interruption import rows_kept
-from adv_wrappers.cli.main import main, make_console, make_progress, print_if_unwritten
+from adv_wrappers.cli.main import main, make_console, print_if_unwritten
 from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
@@ -27,6 +25,7 @@ from adv_wrappers.cli.options import (
     load_agent,
     victim_options,
 )
+from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.best_of import BY
 from adv_wrappers.evaluation.environments import MakeFunction
@@ -49,15 +48,8 @@ _DEMO: tuple[tuple[str, str, str, tuple[str, ...], int], ...] = (
 
 
 def _run(victim: Victim | str, env: str, threats: tuple[str, ...], **options: Any) -> Report:
-    """Evaluate with progress bars on a terminal, and silently elsewhere."""
-    with make_progress() as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def move(threat: str, done: int, total: int) -> None:
-            if threat not in tasks:
-                tasks[threat] = bars.add_task(escape(threat), total=total)
-            bars.update(tasks[threat], completed=done)
-
+    """Evaluate, and show how far it is."""
+    with show_progress() as move:
         return evaluate(victim, env, list(threats), progress=move, **options)
 
 

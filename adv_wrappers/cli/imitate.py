@@ -10,7 +10,7 @@ import click
 
 from adv_wrappers.atari.games import make_environment
 from adv_wrappers.cli.interruption import kept_rounds, resumable
-from adv_wrappers.cli.main import main, make_console, make_table, progress_bars
+from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
@@ -23,6 +23,7 @@ from adv_wrappers.cli.options import (
     load_agent,
     repeated,
 )
+from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.evaluation.environments import EnvFactory, MakeFunction
 from adv_wrappers.formatting import text_of
 from adv_wrappers.presets import threat
@@ -75,7 +76,7 @@ def imitate_(
         raise click.UsageError("--no-attacks leaves out what --threat asks for")
     agent = _victim(lambda: _made(env, env_kwargs, make), victim, kind, trust, select, stats)
     chosen = () if no_attacks else threats or None
-    with progress_bars() as move, resumable(out, kept_rounds(rounds)):
+    with show_progress() as move, resumable(out, kept_rounds(rounds)):
         found = imitate(
             agent, env, queries, rounds, seed, out, threats=chosen, episodes=episodes,
             progress=lambda *at: move("queries", *at), env_kwargs=env_kwargs, make=make,

@@ -17,8 +17,6 @@ from typing import Any
 import click
 from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from adv_wrappers import __version__
@@ -96,13 +94,6 @@ def make_console(stderr: bool = False) -> Console:
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=_WIDTH, color_system=None)
 
 
-def make_progress() -> Progress:
-    """Progress bars on a terminal's standard error, and silence elsewhere."""
-    console = make_console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console, disable=not console.is_terminal)
-
-
 @contextlib.contextmanager
 def print_if_unwritten(show: Callable[[Any], None]) -> Iterator[None]:
     """Print with ``show`` the report of an error that says that it could not be written to its file."""
@@ -112,20 +103,6 @@ def print_if_unwritten(show: Callable[[Any], None]) -> Iterator[None]:
         if error.report is not None:
             show(error.report)
         raise
-
-
-@contextlib.contextmanager
-def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """A function ``(what, done, of how many)`` that moves a bar for each, and does nothing where no terminal is."""
-    with make_progress() as progress:
-        tasks: dict[str, TaskID] = {}
-
-        def move(what: str, done: int, whole: int) -> None:
-            if what not in tasks:
-                tasks[what] = progress.add_task(escape(what), total=whole)
-            progress.update(tasks[what], completed=done, total=whole)
-
-        yield move
 
 
 def make_table(*columns: str) -> Table:

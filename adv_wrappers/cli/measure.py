@@ -11,7 +11,7 @@ import click
 
 from adv_wrappers.campaign.trained_entries import import_train_adversary
 from adv_wrappers.cli.interruption import kept_checkpoints, resumable
-from adv_wrappers.cli.main import main, make_console, progress_bars
+from adv_wrappers.cli.main import main, make_console
 from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
@@ -24,6 +24,7 @@ from adv_wrappers.cli.options import (
     load_agent,
     victim_options,
 )
+from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.evaluation.optimal_timing import ResilienceProfile, resilience_profile
 from adv_wrappers.evaluation.timing_search import TimingSearch
@@ -108,7 +109,7 @@ def _measure(
     if profile is not None:  # which raises for what cannot be searched, before the training
         TimingSearch(agent, env, [0], by, 0.99, 1, lowest_reward or 0.0, 1, env_kwargs, make).close()
     others = [load_victim(ref, trust=trust) for ref in transfer]
-    with progress_bars() as move, resumable(out, kept_checkpoints(steps, ["adversary"])):
+    with show_progress() as move, resumable(out, kept_checkpoints(steps, ["adversary"])):
         found = measure(
             agent, env, induce=induce, by=by, transfer=others, steps=steps, out=out, progress=move,
             env_kwargs=env_kwargs, make=make, **options,

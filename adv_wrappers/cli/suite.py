@@ -9,7 +9,7 @@ import click
 from adv_wrappers.campaign import SUITES, SuiteReport, run_suite
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_suite, pass_or_fail
 from adv_wrappers.cli.interruption import kept_suite, resumable
-from adv_wrappers.cli.main import main, make_console, print_if_unwritten, progress_bars
+from adv_wrappers.cli.main import main, make_console, print_if_unwritten
 from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
@@ -24,6 +24,7 @@ from adv_wrappers.cli.options import (
     parse_scale,
     victim_options,
 )
+from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.evaluation.report import Report
@@ -65,7 +66,7 @@ def suite_(
     """Attack a victim in ENV with every attack of a suite that applies, and report the strongest on fresh episodes."""
     check_gate(at_least, junit)
     agent = load_agent(victim, trust, stats, select, device)
-    with print_if_unwritten(_show), progress_bars() as progress, resumable(out, kept_suite):
+    with print_if_unwritten(_show), show_progress() as progress, resumable(out, kept_suite):
         report = run_suite(
             suite, agent, env, eps, scale=parse_scale(scale), attacks=attacks or None, episodes=episodes, seed=seed,
             steps=steps, num_envs=num_envs, quantize=not no_quantize, out=out, progress=progress,

@@ -15,7 +15,7 @@ from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.targets import target_of
 from adv_wrappers.campaign.trained_entries import import_train_adversary
 from adv_wrappers.cli.interruption import kept_checkpoints, resumable
-from adv_wrappers.cli.main import main, make_console, make_table, progress_bars
+from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.cli.options import (
     ENV_WORKERS,
     FOLDER,
@@ -32,6 +32,7 @@ from adv_wrappers.cli.options import (
     repeated,
     victim_options,
 )
+from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.evaluation.report import number
@@ -102,7 +103,7 @@ def train_adversary_(
     if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
         raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
     kept = kept_checkpoints(steps, FORMS if form == BOTH else (".",))
-    with progress_bars() as move, resumable(out, kept):
+    with show_progress() as move, resumable(out, kept):
         whole = steps * (2 if form == BOTH else 1)
         move(kind, 0, whole)
         train(
@@ -182,7 +183,7 @@ def train_critic_(
     agent = load_agent(victim, trust, stats, select)
     many = not chosen
     within = Linf(eps, parse_scale(scale)) if eps is not None else default_budget(agent) if many else None
-    with progress_bars() as move, resumable(out):
+    with show_progress() as move, resumable(out):
         if many:
             assert within is not None
             check_scan_folder(out)
@@ -233,7 +234,7 @@ def train_dynamics_(
 ) -> None:  # fmt: skip
     """Learn a model of ENV from what a victim and random actions do there."""
     agent = load_agent(victim, trust, stats)
-    with progress_bars() as move, resumable(out):
+    with show_progress() as move, resumable(out):
         model = train_dynamics(
             agent, env, transitions, noise=noise, random=random, hidden=(width,) * layers, ensemble=ensemble,
             epochs=epochs, lr=lr, seed=seed, num_envs=num_envs, out=out, progress=move,

@@ -142,7 +142,7 @@ def test_certify(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adv_wrappers.cli.certify.progress_bars", lambda: contextlib.nullcontext(stop))
+        patch.setattr("adv_wrappers.cli.certify.show_progress", lambda: contextlib.nullcontext(stop))
         line = said(invoke(*words))
     assert line.startswith("the certificates of 1 of 2 radii are in ") and line.endswith("goes on from there")
     assert invoke(*words).exit_code == 0
