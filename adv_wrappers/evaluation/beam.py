@@ -435,6 +435,8 @@ def beam_search(
             return known
         search, done = BeamSearch(played, forced, width), itertools.count(1)
         on_end = (lambda: None) if progress is None else (lambda: progress("beam", next(done), episodes))
+        if progress is not None:  # the first episode may take minutes
+            progress("beam", 0, episodes)
         found = list[BeamEpisode]()
         for start in range(0, episodes, _TOGETHER):
             found += search.run(seeds[start : start + _TOGETHER], on_end)
