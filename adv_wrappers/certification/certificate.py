@@ -1,8 +1,13 @@
 """certify: what an agent earns at least, whatever is done to its observations within a budget.
 
 Three figures of Oikarinen et al. 2020 and one that holds: the greedy worst-case reward (GWC, an estimate), the absolute
-worst-case reward (AWC, exact where its search finishes), the action certification rate (ACR), and a lower bound on the
-return that holds for every attack, finished or not (``lower``).
+worst-case reward (AWC), the action certification rate (ACR), and a lower bound on the return that holds for every
+attack, finished or not (``lower``).
+
+AWC is the lowest return of all sequences of actions that the bounds on the network do not exclude. Where they exclude
+all that no observation brings about, as ``method="bisect"`` does unless it reaches its limits, that is the worst case
+itself. Looser bounds leave actions that no attack can bring about, and AWC is then below the worst case: of
+zoo:cartpole-dqn at 0.05 it is 11 and 9 in the first two episodes with CROWN's, where ``"bisect"`` certifies 20 and 22.
 
 Beyond the paper: searches that do not finish are counted, and bound the return all the same; the paper leaves them out.
 Its possible actions are those whose upper bound reaches the largest lower bound; here bounds are on differences of
@@ -12,8 +17,7 @@ outputs, which exclude more.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 
@@ -34,6 +38,7 @@ from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
@@ -44,6 +49,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
 
+_PATHS_SHARE = 0.1  # of the time that the clean path, and GWC, get at most
 _BOXES_SHARE = 0.9  # of the time for an episode that boxes of states get, where they are known
 _SHARE = 0.5  # of the limits of a search that depth-first gets, before best-first goes on
 
@@ -61,20 +67,24 @@ class Certificate:
             not known.
         clean_returns: what the agent earns without an attack; float64 ``[E]``.
         gwc_returns: greedy worst-case rewards; float64 ``[E]``. Estimates, which an attack may fall below.
-        awc_returns: absolute worst-case rewards; float64 ``[E]``, NaN where the search was not finished.
+        awc_returns: absolute worst-case rewards, the lowest returns of all sequences of actions that bounds of this
+            ``method`` allow: with ``"bisect"`` the worst case, and otherwise at most that; float64 ``[E]``, NaN where
+            the search was not finished.
         lower_returns: lower bounds on the return under every attack within the budget; float64 ``[E]``, NaN where
             nothing was searched. In CartPole and MountainCar the larger one of the search's bound and that over boxes
             of states (:mod:`adv_wrappers.certification.state_boxes`).
         lowest_found: the lowest return of a sequence of possible actions that was followed to its end; float64 ``[E]``,
-            NaN where nothing was searched. The absolute worst case is no higher.
+            NaN where nothing was searched, and infinity where none was. AWC is no higher; what attacks leave may be,
+            where bounds allow actions that no attack brings about.
         state_box_returns: lower bounds over boxes of states; float64 ``[E]``, NaN where they were not computed: in
             other environments, and where the search was finished without.
         clean_acr, gwc_acr: the shares of steps with one possible action, on the clean path and on that of the greedy
-            worst case; float64 ``[E]``.
+            worst case; float64 ``[E]``, NaN where the time did not suffice.
         finished_searches: whether the search was finished, or its lowest return is the lower bound; bool ``[E]``.
         node_counts: how many steps the search simulated; int64 ``[E]``.
         sequence_counts: how many sequences it followed to their end, beside those of ``clean`` and ``gwc``; int64
             ``[E]``.
+        cut: of every episode what ``budget_s`` did not suffice for: ``"clean"``, ``"acr"``, ``"gwc"``, ``"search"``.
     """
 
     victim: str
@@ -95,6 +105,7 @@ class Certificate:
     finished_searches: NDArray[np.bool_]
     node_counts: Integers
     sequence_counts: Integers
+    cut: tuple[tuple[str, ...], ...]
 
     @property
     def clean(self) -> float:
@@ -108,7 +119,7 @@ class Certificate:
 
     @property
     def awc(self) -> float:
-        """The mean absolute worst-case reward; NaN unless every search was finished."""
+        """The mean absolute worst-case reward, as bounds of this method allow; NaN unless every search was finished."""
         return float(self.awc_returns.mean())
 
     @property
@@ -141,8 +152,22 @@ class Certificate:
         return (
             f"<Certificate of {self.victim} in {self.env} within {self.within!r}, {len(self.seeds)} episodes: "
             f"clean {self.clean:g}, gwc {self.gwc:g}, awc {self.awc:g}, acr {self.acr:.3g}, lower {self.lower:g}, "
-            f"finished {self.finished:.0%}>"
+            f"finished {self.finished:.0%}{'; ' * any(self.cut)}{cut_text(self.cut)}>"
         )
+
+
+def cut_text(cut: Sequence[Sequence[str]]) -> str:
+    """What ``budget_s`` did not suffice for, in words; "" for nothing.
+
+    >>> from adv_wrappers.certification.certificate import cut_text
+    >>> cut_text([("gwc", "search"), ("search",)])
+    'cut by budget_s: gwc in 1 of 2 episodes, search in 2 of 2'
+    """
+    count = {what: sum(what in names for names in cut) for what in ("clean", "acr", "gwc", "search")}
+    parts = [f"{what} in {times} of {len(cut)}" for what, times in count.items() if times]
+    if not parts:
+        return ""
+    return f"cut by budget_s: {', '.join([parts[0] + ' episodes', *parts[1:]])}"
 
 
 def _json(value: object) -> JSON:
@@ -150,6 +175,8 @@ def _json(value: object) -> JSON:
         return value.to_dict()
     if isinstance(value, np.ndarray):
         return [_json(entry) for entry in value.tolist()]
+    if isinstance(value, tuple):
+        return [_json(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -179,9 +206,11 @@ def certify(
         episodes, seed: as for :func:`adv_wrappers.evaluate`, with the same seeds for the episodes.
         method: how the outputs of the network are bounded: ``"interval"``, ``"crown"``, ``"full-crown"``,
             ``"refined"`` or ``"bisect"``, from the fastest to the tightest.
-        budget_s: seconds for the search of an episode, of the monotonic clock; None for no limit of time, 0 for no
-            search: then GWC and ACR are computed alone. What a search reaches in a time depends on the machine;
-            ``max_nodes`` and ``max_boxes`` make it repeatable.
+        budget_s: seconds for an episode, above 0, of the monotonic clock; None for no limit. All that the call does
+            together takes at most ``episodes`` times as many, but for one step: of the clean path or GWC, of all
+            episodes side by side, or of a search. The clean path with its ACR and GWC get up to a tenth each, and
+            the searches what is left. What is cut is NaN and named in ``cut``; lower bounds hold all the same. What is
+            reached in a time depends on the machine; ``max_nodes`` and ``max_boxes`` make it repeatable.
         scale: the scale of ``Linf``.
         within: a budget instead of ``eps``: ``Linf``, ``Valid`` or one of these in ``Newest``.
         least_reward, least_return: the least reward of a step, and the least return of an episode, as the rules set
@@ -190,8 +219,9 @@ def certify(
         order: the order of the search: ``"depth-first"``, the paper's, or ``"best-first"``, which raises the lower
             bound. None takes depth-first for half of the time and steps, then best-first.
         max_sequences: after how many sequences depth-first stops; the paper's 5000. None for any number.
-        max_nodes: how many steps are simulated for an episode at most; None for any number. States that are open are
-            kept in memory, some kilobytes each; of images a hundred.
+        max_nodes: how many steps are simulated for an episode at most; None for any number, 0 for no search: then the
+            clean path, GWC and ACR are computed alone. States that are open are kept in memory, some kilobytes each; of
+            images a hundred.
         max_boxes: how many boxes of states are stepped for an episode at most, where the environment is one of those
             that :func:`adv_wrappers.certification.state_boxes.certify_all_starts` knows; a box takes far less time
             than a simulated step. None takes ten times ``max_nodes``.
@@ -220,16 +250,16 @@ def certify(
     """
     episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
     budget = given_budget(eps, scale, within)
-    if budget_s is not None:
-        check_number("budget_s", budget_s, 0)
-    max_nodes = None if max_nodes is None else integer("max_nodes", max_nodes, 1, 2**63 - 1)
+    check_budget_s(budget_s)
+    max_nodes = None if max_nodes is None else integer("max_nodes", max_nodes, 0, 2**63 - 1)
     if max_boxes is None:
-        max_boxes = MOST_BOXES if max_nodes is None else 10 * max_nodes
+        max_boxes = MOST_BOXES if max_nodes is None else max(10 * max_nodes, 1)
     max_boxes = integer("max_boxes", max_boxes, 1)
     max_sequences = None if max_sequences is None else integer("max_sequences", max_sequences, 1)
     if order not in (None, "depth-first", "best-first"):
         raise ValueRangeError(f"order must be 'depth-first', 'best-first' or None, got {order!r}")
-    seeds, searched = draw_seeds(seed, episodes), budget_s != 0
+    seeds, searched = draw_seeds(seed, episodes), max_nodes != 0
+    whole = Deadline(None if budget_s is None else budget_s * episodes)
     with closing(DeterministicEpisodes(victim, env, env_kwargs, make)) as played, one_thread():
         space = played.env.observation_space
         perturbed = PerturbedVictim(played.victim, space, budget, method, quantize)
@@ -239,40 +269,63 @@ def certify(
         perturbed.possible(played.batch([played.env.reset(seed=seeds[0])[0]]))  # which finds what has no bounds
         if searched:
             played.check_deterministic(seeds[0])
+        share = _PATHS_SHARE if searched else 0.5
         clean, gwc = (
-            play_choices(played.make_env, perturbed, seeds, choose, rows, _progress(progress, what, episodes))
-            for what, choose in (("clean", own_action), ("gwc", worst_possible_action))
-        )
+            play_choices(
+                played.make_env, perturbed, seeds, choose, rows, _progress(progress, what, episodes), *deadlines
+            )
+            for what, choose, deadlines in (
+                ("clean", own_action, (whole.share(share), whole.share(2 * share))),
+                ("gwc", worst_possible_action, (None, whole.share(2 * share))),
+            )
+        )  # fmt: skip
         awc, lower, lowest, by_boxes = (np.full(episodes, np.nan) for _ in range(4))
         finished = np.zeros(episodes, bool)
         nodes, sequences = np.zeros(episodes, np.int64), np.zeros(episodes, np.int64)
+        paths = {"clean": clean.returns, "acr": clean.acr, "gwc": gwc.returns}
+        cut = [[name for name, values in paths.items() if np.isnan(values[i])] for i in range(episodes)]
         told = _progress(progress, "search", episodes)
         boxes = _state_boxes(played, perturbed.budget, method) if searched else None
-        search_s = budget_s if boxes is None or budget_s is None else (1 - _BOXES_SHARE) * budget_s
-        rest_s = None if budget_s is None else _BOXES_SHARE * budget_s
         for i in range(episodes if least is not None else 0):
             assert least is not None
-            known = float(min(clean.returns[i], gwc.returns[i]))  # of sequences of possible actions
-            least.check_return(known)
-            search = ActionSearch(played, perturbed, least, seeds[i], known)
-            _search(search, order, search_s, max_nodes, max_sequences, images)
-            lower[i], finished[i], nodes[i], sequences[i] = (
-                search.lower, search.finished, search.nodes, search.sequences,
-            )  # fmt: skip
-            lowest[i] = search.lowest
-            if boxes is not None and not search.finished:
+            own = whole.share(1 / (episodes - i))
+            lowest[i] = np.nan_to_num([clean.returns[i], gwc.returns[i]], nan=np.inf).min()  # of possible actions
+            least.check_return(lowest[i])
+            lower[i] = min(least.after(0.0, 0), lowest[i])
+            search = None
+            if not own.passed:
+                search = ActionSearch(played, perturbed, least, seeds[i], float(lowest[i]))
+                first = own if boxes is None else own.share(1 - _BOXES_SHARE)
+                _search(search, order, first, max_nodes, max_sequences, images)
+                lower[i], lowest[i] = search.lower, search.lowest
+            if boxes is not None and lower[i] != lowest[i] and not own.passed:
                 played.env.reset(seed=seeds[i])
                 start = boxes.dynamics.state()
-                by_boxes[i] = boxes.run(start, start, rest_s, max_boxes).lower
+                by_boxes[i] = boxes.run(start, start, None if budget_s is None else own.left, max_boxes).lower
                 lower[i] = max(lower[i], by_boxes[i])
-                finished[i] = lower[i] == lowest[i]  # nothing lower can be found
-            awc[i] = search.lowest if finished[i] else np.nan
+                if search is not None and lower[i] != lowest[i]:  # with the time that boxes have left
+                    _search(search, order or "best-first", own, max_nodes, max_sequences, images)
+                    lower[i], lowest[i] = max(lower[i], search.lower), search.lowest
+            if search is not None:
+                nodes[i], sequences[i] = search.nodes, search.sequences
+            finished[i] = lower[i] == lowest[i]  # nothing lower can be found
+            awc[i] = lowest[i] if finished[i] else np.nan
+            if not finished[i] and own.passed:
+                cut[i].append("search")
             told(i + 1)
         taken = (None, None) if least is None else (least.reward, least.whole)
         return Certificate(
             played.label, played.name, perturbed.budget, method, tuple(seeds), *taken, clean.returns, gwc.returns, awc,
-            lower, lowest, by_boxes, clean.acr, gwc.acr, finished, nodes, sequences,
+            lower, lowest, by_boxes, clean.acr, gwc.acr, finished, nodes, sequences, tuple(map(tuple, cut)),
         )  # fmt: skip
+
+
+def check_budget_s(budget_s: float | None) -> None:
+    """Raise :class:`ValueRangeError` unless this is None or seconds above 0."""
+    if budget_s == 0:
+        raise ValueRangeError("budget_s must be above 0, since all takes time: max_nodes=0 searches nothing")
+    if budget_s is not None:
+        check_number("budget_s", budget_s, 0, above=True)
 
 
 def _state_boxes(played: DeterministicEpisodes, budget: Budget, method: Method) -> StateBoxSearch | None:
@@ -287,14 +340,13 @@ def _progress(progress: Progress | None, what: str, episodes: int) -> Callable[[
 
 
 def _search(
-    search: ActionSearch, order: Order | None, budget_s: float | None, max_nodes: int | None, max_sequences: int | None,
+    search: ActionSearch, order: Order | None, deadline: Deadline, max_nodes: int | None, max_sequences: int | None,
     images: bool,
 ) -> None:  # fmt: skip
     """Search one episode within its limits."""
-    share, started = 1.0 if order is not None else _SHARE, time.monotonic()
+    share = 1.0 if order is not None else _SHARE
     if order != "best-first":
-        seconds, most = (None if limit is None else share * limit for limit in (budget_s, max_nodes))
-        search.run("depth-first", seconds, None if most is None else int(most), max_sequences, 8 if images else 32)
+        most = None if max_nodes is None else int(share * max_nodes)
+        search.run("depth-first", deadline.share(share), most, max_sequences, 8 if images else 32)
     if order != "depth-first":
-        seconds = None if budget_s is None else max(budget_s - (time.monotonic() - started), 0.0)
-        search.run("best-first", seconds, max_nodes, batch=8 if images else 256)
+        search.run("best-first", deadline, max_nodes, batch=8 if images else 256)

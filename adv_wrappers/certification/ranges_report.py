@@ -16,12 +16,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from adv_wrappers.certification.certificate import cut_text
 from adv_wrappers.core.types import JSON
 from adv_wrappers.evaluation.report import number
 from adv_wrappers.rendering.certified_ranges_plot import RangePoint, plot_certified_ranges
 from adv_wrappers.utils.files import write
 
 Floats = NDArray[np.float64]
+_AWC = (
+    "AWC is the lowest return of all sequences of actions that the bounds ({}) do not exclude: the worst case itself "
+    "where these are by bisect, else at most that"
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,8 @@ class CertifiedRange:
 
     Attributes:
         eps: the radius.
-        certificate: the :class:`adv_wrappers.certification.certificate.Certificate`, as its dictionary.
+        certificate: the :class:`adv_wrappers.certification.certificate.Certificate`, as its dictionary, with lower
+            bounds that are at least those of larger radii, which hold for smaller ones.
         attacks: returns of every episode, by the name of the attack; float ``[E]``.
         left_out: by the name of an attack that was not run, the reason.
     """
@@ -49,7 +55,7 @@ class CertifiedRange:
     def upper_returns(self) -> Floats:
         """What the strongest of the attacks, or none, leaves of every episode, ``[E]``: the worst case is no higher."""
         clean = self.certificate["clean_returns"]
-        found: Floats = np.array([clean, *self.attacks.values()], np.float64).min(0)
+        found: Floats = np.fmin.reduce(np.array([clean, *self.attacks.values()], np.float64))  # clean may be cut
         return found
 
     @property
@@ -57,18 +63,18 @@ class CertifiedRange:
         """The name of the attack with the lowest mean return; "" where none is below the clean one."""
         means = {name: float(np.mean(returns)) for name, returns in self.attacks.items()}
         lowest = min(means, key=means.__getitem__, default="")
-        return lowest if means.get(lowest, np.inf) < float(self.certificate["clean"]) else ""
+        return lowest if means.get(lowest, np.inf) < _number(self.certificate["clean"], np.inf) else ""
 
     def point(self) -> RangePoint:
         """The mean returns, as a figure has them."""
-        gwc, clean = float(self.certificate["gwc"]), float(self.certificate["clean"])
+        gwc, clean = (_number(self.certificate[name], np.nan) for name in ("gwc", "clean"))
         return RangePoint(self.eps, clean, float(self.lower_returns.mean()), float(self.upper_returns.mean()), gwc)
 
     def to_dict(self) -> dict[str, JSON]:
         """Everything, as values that JSON knows, the means included."""
         point = self.point()
         return {
-            "eps": self.eps, "lower": _known(point.lower), "upper": point.upper, "strongest": self.strongest,
+            "eps": self.eps, "lower": _known(point.lower), "upper": _known(point.upper), "strongest": self.strongest,
             "certificate": dict(self.certificate), "attacks": dict(self.attacks), "left_out": dict(self.left_out),
         }  # fmt: skip
 
@@ -102,9 +108,10 @@ class CertifiedRanges:
         for one in self.ranges:
             about, point = one.certificate, one.point()
             found.append({
-                "eps": f"{one.eps:g}", "clean": number(point.clean), "certified": number(_known(point.lower)),
-                "attacked": number(point.upper), "strongest": one.strongest or "-", "GWC": number(point.gwc),
-                "ACR": f"{about['acr']:.2f}", "AWC": number(about["awc"]), "searches finished":
+                "eps": f"{one.eps:g}", "clean": number(_known(point.clean)), "certified": number(_known(point.lower)),
+                "attacked": number(_known(point.upper)), "strongest": one.strongest or "-",
+                "GWC": number(_known(point.gwc)), "ACR": "-" if about["acr"] is None else f"{about['acr']:.2f}",
+                "AWC": number(about["awc"]), "searches finished":
                 f"{sum(about['finished_searches'])} of {len(about['finished_searches'])}",
             })  # fmt: skip
         return found
@@ -135,6 +142,8 @@ class CertifiedRanges:
             "certified: no attack within eps leaves a lower mean on these episodes; attacked: the mean over episodes "
             "of what the strongest of these attacks leaves of each, and others may leave less",
             "GWC is an estimate and no bound; ACR is the share of steps with one possible action",
+            _AWC.format(self.settings["method"]),
+            *(f"eps {one.eps:g}: {text}" for one in self.ranges if (text := cut_text(one.certificate.get("cut", ())))),
             *(f"{name}: left out: {reason}" for name, reason in left_out.items()),
         ]
 
@@ -167,6 +176,10 @@ class CertifiedRanges:
 
 def _unit_text(scale: JSON) -> str:
     return "the victim" if scale == "victim" else f"{scale}"
+
+
+def _number(value: JSON, missing: float) -> float:
+    return missing if value is None else float(value)
 
 
 def _known(value: float) -> float | None:

@@ -24,6 +24,7 @@ from adv_wrappers.certification.perturbed_victim import PerturbedVictim
 from adv_wrappers.core.types import Observation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import EnvFactory
+from adv_wrappers.utils.deadline import Deadline
 
 Floats = NDArray[np.float64]
 Choose = Callable[[NDArray[np.bool_], Tensor], Tensor]
@@ -44,9 +45,9 @@ class PlayedEpisodes:
     """What some episodes earned, one entry an episode.
 
     Attributes:
-        returns: the returns; float64 ``[E]``.
-        lengths: the numbers of steps; int64 ``[E]``.
-        acr: the action certification rates, shares of the steps; float64 ``[E]``.
+        returns: the returns; float64 ``[E]``, NaN where the time did not suffice.
+        lengths: the numbers of steps that were played; int64 ``[E]``.
+        acr: the action certification rates, shares of the steps; float64 ``[E]``, NaN where the time did not suffice.
     """
 
     returns: Floats
@@ -56,7 +57,8 @@ class PlayedEpisodes:
 
 def play_choices(
     make_env: EnvFactory, victim: PerturbedVictim, seeds: Sequence[int], choose: Choose, num_envs: int,
-    on_episode: Callable[[int], None] | None = None,
+    on_episode: Callable[[int], None] | None = None, bounds_until: Deadline | None = None,
+    until: Deadline | None = None,
 ) -> PlayedEpisodes:  # fmt: skip
     """Play one episode for each seed, and look at every step at what is possible.
 
@@ -68,12 +70,16 @@ def play_choices(
             :func:`own_action` or :func:`worst_possible_action`.
         num_envs: how many environments are stepped side by side.
         on_episode: called with the number of finished episodes, whenever one finishes.
+        bounds_until: until when it is looked at what is possible; then everything is taken to be possible. None for no
+            limit of time.
+        until: until when episodes are played, all but one step of each; None for no limit.
 
     Raises:
         ValueRangeError: for observations or rewards that are not finite.
     """
     episodes = len(seeds)
-    returns, lengths, certified = np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes, np.int64)
+    returns, lengths, certified = np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes)
+    finished = np.zeros(episodes, bool)
     envs = [make_env() for _ in range(min(num_envs, episodes))]
     start = int(victim.victim.action_space.start)  # type: ignore[attr-defined]  # one discrete action
     try:
@@ -81,12 +87,16 @@ def play_choices(
         for i, env in enumerate(envs):
             playing[i] = i, np.array(env.reset(seed=seeds[i])[0])
         begun = len(envs)
-        while playing:
+        while playing and not (until is not None and until.passed):
             rows, now = list(playing), [episode for episode, _ in playing.values()]
             space = envs[0].observation_space
             seen = np.stack([observation for _, observation in playing.values()]).astype(space.dtype, copy=False)
-            possible, outputs = victim.possible(seen)
-            certified[now] += possible.sum(1) == 1
+            if bounds_until is not None and bounds_until.passed:
+                outputs = victim.outputs(seen)
+                possible, certified[now] = np.ones(tuple(outputs.shape), bool), np.nan
+            else:
+                possible, outputs = victim.possible(seen)
+                certified[now] += possible.sum(1) == 1
             actions = (choose(possible, outputs) + start).cpu().numpy()
             for row, episode, action in zip(rows, now, actions, strict=True):
                 observation, reward, terminated, truncated, _ = envs[row].step(action)
@@ -94,16 +104,18 @@ def play_choices(
                 lengths[episode] += 1
                 if not np.isfinite(returns[episode]):
                     raise ValueRangeError(f"the environment returned a reward that is not finite: {reward}")
-                if not (terminated or truncated):
+                finished[episode] = terminated or truncated
+                if not finished[episode]:
                     playing[row] = episode, np.array(observation)
                 elif begun < episodes:
                     playing[row] = begun, np.array(envs[row].reset(seed=seeds[begun])[0])
                     begun += 1
                 else:
                     del playing[row]
-                if (terminated or truncated) and on_episode is not None:
+                if finished[episode] and on_episode is not None:
                     on_episode(begun - len(playing))
     finally:
         for env in envs:
             env.close()
-    return PlayedEpisodes(returns, lengths, certified / lengths)
+    returns[~finished] = certified[~finished] = np.nan
+    return PlayedEpisodes(returns, lengths, certified / np.maximum(lengths, 1))

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from adv_wrappers.certification.certificate import certify
+from adv_wrappers.certification.certificate import certify, check_budget_s
 from adv_wrappers.certification.ranges_report import CertifiedRange, CertifiedRanges
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf
@@ -46,7 +46,7 @@ from adv_wrappers.evaluation.untrained_attacks import (
 )
 from adv_wrappers.presets import parse_threat, threat
 from adv_wrappers.utils.files import holding, write
-from adv_wrappers.utils.numbers import check_number, integer, number
+from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.possible import Method
@@ -141,7 +141,8 @@ def certified_ranges(
     Args:
         victim, env, episodes, seed, num_envs, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`.
         eps: the radii, in the units of the observation or of ``scale``.
-        method, budget_s, least_reward, least_return, max_nodes, max_boxes: as for :func:`adv_wrappers.certify`.
+        method, budget_s, least_reward, least_return, max_nodes, max_boxes: as for :func:`adv_wrappers.certify`, for the
+            certificate of each radius. Attacks take their time besides.
         scale: of :class:`adv_wrappers.Linf`.
         attacks: names of the attacks without training (those of :func:`adv_wrappers.campaign.standard`), ``"beam"``,
             and any other threat as a text without a budget, such as ``"pgd:steps=50"`` or ``"learned:card=FOLDER"``;
@@ -169,8 +170,7 @@ def certified_ranges(
         raise ValueRangeError(f"eps must be different radii, at least one, got {list(eps)!r:.80}")
     episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
     width = integer("width", width, 1)
-    if budget_s is not None:
-        check_number("budget_s", budget_s, 0)
+    check_budget_s(budget_s)
     if attacks is not None and (isinstance(attacks, str) or not attacks):
         raise ThreatError(f"attacks must be a list of names or texts, at least one, got {attacks!r:.80}")
     victim = load_victim(victim)
@@ -210,7 +210,28 @@ def certified_ranges(
             radius, one.certificate, {**one.attacks, **played}, {**one.left_out, **runner.left_out}
         )
         _write(folder, settings, done)
+    done = _with_larger_radii(done)
+    for one in done.values():
+        for attack, earned in one.attacks.items():
+            _check(one, attack, None, earned, draw_seeds(seed, episodes), settings, folder)
+    _write(folder, settings, done)
     return CertifiedRanges(settings, tuple(done[radius] for radius in radii))
+
+
+def _with_larger_radii(done: Mapping[float, CertifiedRange]) -> dict[float, CertifiedRange]:
+    """The same with lower bounds as good as those at larger radii: what no attack of these does, no smaller one does.
+
+    A search at a larger radius may find more, where it has less to follow: the worst sequence comes to its end sooner.
+    """
+    found, best = dict(done), None
+    for radius in sorted(done, reverse=True):
+        one = done[radius]
+        best = one.lower_returns if best is None else np.fmax(best, one.lower_returns)
+        if not np.array_equal(best, one.lower_returns, equal_nan=True):
+            returns = [None if np.isnan(value) else value for value in best.tolist()]
+            mean = None if None in returns else float(best.mean())
+            found[radius] = replace(one, certificate={**one.certificate, "lower_returns": returns, "lower": mean})
+    return found
 
 
 def _check(

@@ -1,7 +1,8 @@
 """Searches over action sequences: the lowest return that attacks on a deterministic victim can bring about.
 
-Oikarinen et al. 2020, Algorithm 1: from the first state on, every action that the victim may take at some observation
-within the budget is followed. The lowest return of all these sequences is the absolute worst-case reward, AWC. Where
+Oikarinen et al. 2020, Algorithm 1: from the first state on, every action is followed that the victim may take at some
+observation within the budget, as far as bounds on its outputs say. The lowest return of all these sequences is the
+absolute worst-case reward, AWC: the worst case itself where bounds exclude all that no observation brings about. Where
 victim and simulator are deterministic no attack within the budget leaves less: whatever it shows, the victim plays one
 of the possible actions, and the search has followed it.
 
@@ -22,7 +23,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,6 +32,7 @@ from adv_wrappers.certification.perturbed_victim import PerturbedVictim
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState, collection_paused
 from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.snapshots import StateFingerprints
+from adv_wrappers.utils.deadline import Batches, Deadline
 
 Order = Literal["depth-first", "best-first"]
 _NEVER_MET = 2000  # states after which a search looks no more for those that it has met before
@@ -102,30 +103,34 @@ class ActionSearch:
         return self.lower == self.lowest
 
     def run(
-        self, order: Order, budget_s: float | None = None, max_nodes: int | None = None,
+        self, order: Order, deadline: Deadline | None = None, max_nodes: int | None = None,
         max_sequences: int | None = None, batch: int = 64,
     ) -> None:  # fmt: skip
         """Go on until the search is finished or a limit is reached; limits are looked at between batches.
 
+        The time is kept but for one state, from which the possible actions are tried.
+
         Args:
             order: which open states go next.
-            budget_s: seconds from now on, None for no limit.
+            deadline: when to stop; None for no limit.
             max_nodes: how many steps are simulated at most, those of earlier calls included; None for any number.
             max_sequences: after how many sequences to stop, those of earlier calls included; None for no limit.
-            batch: from how many states the possible actions are tried at once: the more the faster, and depth-first
-                goes down as many ways side by side.
+            batch: from how many states the possible actions are tried at once at most: the more the faster, and
+                depth-first goes down as many ways side by side. Near the end of the time it is fewer.
         """
-        until = math.inf if budget_s is None else time.monotonic() + budget_s
+        batches = Batches(deadline or Deadline(None), batch)
         most = math.inf if max_nodes is None else max_nodes
         ends = math.inf if max_sequences is None else max_sequences
         if order == "best-first":
             heapq.heapify(self.open)
         with collection_paused():
-            while self.open and self.sequences < ends and time.monotonic() < until:
-                count = int(min(batch, (most - self.nodes) // self.episodes.count))
+            while self.open and self.sequences < ends:
+                room = (most - self.nodes) // self.episodes.count
+                count = batches.next(int(min(len(self.open), room)))
                 if count < 1:
                     break
                 self._follow(self._next(order, count), order)
+                batches.done(count)
 
     def _next(self, order: Order, count: int) -> list[OpenState]:
         """The open states that go next, at most ``count``; those from which nothing lower can follow are dropped."""

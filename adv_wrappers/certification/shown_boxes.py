@@ -15,13 +15,14 @@ from adv_wrappers.certification.perturbed_victim import ObservationBoxes
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Node
+from adv_wrappers.utils.deadline import Batches, Deadline, OutOfTimeError
 from adv_wrappers.victims import Victim, from_module
 from adv_wrappers.victims.possible import Method, action_bounds, params_network, possible_actions
 from adv_wrappers.wrappers.base import AnyEnv
 
 Floats = NDArray[np.float64]
 
-_ROWS = 1024  # boxes whose bounds are computed at once
+ROWS = 1024  # boxes whose bounds are computed at once
 _ROUNDING = 2.0**-20  # relatively, more than float32 is off when it changes coordinates
 
 
@@ -37,6 +38,9 @@ class ShownBoxes:
         budget: ``Linf`` or ``Valid``.
         dynamics: of the environment.
         method: as for :func:`adv_wrappers.victims.possible.possible_actions`.
+
+    Attributes:
+        batches: of how many boxes :meth:`possible` computes at once, and when it stops.
 
     Attributes:
         count: the number of actions; 0 for continuous ones.
@@ -57,6 +61,7 @@ class ShownBoxes:
             method,
             victim,
         )
+        self.batches = Batches(Deadline(None), ROWS)
         self._eps: Floats | None = None
         net = params_network(victim)  # before anything is computed
         if isinstance(budget, Linf) and not (dynamics.coordinates == np.eye(len(dynamics.coordinates))).all():
@@ -65,7 +70,18 @@ class ShownBoxes:
             self._victim = _with_axes(victim, net, np.linalg.inv(dynamics.coordinates).astype(np.float64))
 
     def possible(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
-        """Which actions are possible in boxes ``[N, D]``, ``[N, A]``."""
+        """Which actions are possible in boxes ``[N, D]``, ``[N, A]``; raises :class:`OutOfTimeError`."""
+        parts, start = list[NDArray[np.bool_]](), 0
+        while start < len(low):
+            rows = self.batches.next(len(low) - start)
+            if not rows:
+                raise OutOfTimeError
+            parts.append(self._possible(low[start : start + rows], high[start : start + rows]))
+            self.batches.done(rows)
+            start += rows
+        return np.concatenate(parts)
+
+    def _possible(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
         parts = list[Tensor]()
         for first, last in self._inputs(low, high):
             hull = first.amin(0, keepdim=True), last.amax(0, keepdim=True)
@@ -97,7 +113,7 @@ class ShownBoxes:
                 (slopes,) = torch.autograd.grad((best[:, 0] - best[:, 1]).sum(), middle)
             moved = (slopes.abs() * (last - first) / 2).double().cpu().numpy()
             if self._eps is None:  # the sides of observations are those of boxes and the budget together
-                rows = slice(len(sides) * _ROWS, len(sides) * _ROWS + len(first))
+                rows = slice(len(sides) * ROWS, len(sides) * ROWS + len(first))
                 own = slopes.abs().double().cpu().numpy() * (high[rows] - low[rows]) / 2
                 sides.append(own)
                 budgets.append((moved - own).sum(1))
@@ -109,8 +125,8 @@ class ShownBoxes:
     def _inputs(self, low: Floats, high: Floats) -> Iterator[tuple[Tensor, Tensor]]:
         """What the victim takes, for the boxes in parts."""
         victim = self._victim
-        for start in range(0, len(low), _ROWS):
-            first, last = low[start : start + _ROWS], high[start : start + _ROWS]
+        for start in range(0, len(low), ROWS):
+            first, last = low[start : start + ROWS], high[start : start + ROWS]
             if self._eps is None:
                 seen = [end.astype(np.float32) for end in self._dynamics.observe(first, last)]  # as the environment
                 ends = self._boxes(seen[0])[0], self._boxes(seen[1])[1]

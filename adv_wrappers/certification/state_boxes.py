@@ -19,7 +19,6 @@ many as what is left of the time, or of the number of boxes, seems to allow.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,10 +27,11 @@ from numpy.typing import NDArray
 from adv_wrappers.certification.cells import CellActions, CellGrid
 from adv_wrappers.certification.interval_dynamics import MOST, IntervalDynamics, dynamics_of
 from adv_wrappers.certification.perturbed_victim import given_budget
-from adv_wrappers.certification.shown_boxes import ShownBoxes
+from adv_wrappers.certification.shown_boxes import ROWS, ShownBoxes
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.utils.deadline import Batches, Deadline, OutOfTimeError
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
@@ -170,7 +170,8 @@ class StateBoxSearch:
             raise ValueRangeError(f"expected two states {shape} with low <= high, got {start_low!r} and {start_high!r}")
         if budget_s is not None:
             check_number("budget_s", budget_s, 0)
-        until = math.inf if budget_s is None else time.monotonic() + budget_s
+        deadline = Deadline(budget_s)
+        self.shown.batches = Batches(Deadline(None), ROWS)  # the first step of the first round is always followed
         left = None if max_boxes is None else integer("max_boxes", max_boxes, 1)
         best, boxes, rounds = StateBoxCertificate(-math.inf, 0, 0, 0, False, low, high), 0, 0
         first = min(_FIRST, _OF_SECONDS * (budget_s or math.inf), _OF_BOXES * (max_boxes or math.inf), self._most)
@@ -178,8 +179,8 @@ class StateBoxSearch:
         at_once: int | None = max(int(first), 1) if scale is None else self._most
         with one_thread():
             while at_once is not None:
-                began, room = time.monotonic(), None if left is None else left - boxes
-                found = SearchRound(self, at_once, low, high, until, room, scale)
+                before, room = deadline.left, None if left is None else left - boxes
+                found = SearchRound(self, at_once, low, high, deadline, room, scale)
                 found.run()
                 boxes, rounds = boxes + found.stepped, rounds + 1
                 if found.lower > best.lower:
@@ -196,8 +197,8 @@ class StateBoxSearch:
                     continue
                 if not found.coarsened:
                     break
-                now = time.monotonic()
-                affordable = _FASTER * (until - now) * found.stepped / max(now - began, 1e-9)
+                spent = before - deadline.left if budget_s is not None else 0.0
+                affordable = _FASTER * deadline.left * found.stepped / max(spent, 1e-9)
                 affordable = min(affordable, math.inf if left is None else left - boxes)
                 at_once = _next_at_once(at_once, found.stepped, affordable, self._most)
         return StateBoxCertificate(best.lower, best.steps, boxes, rounds, best.finished, low, high)
@@ -226,7 +227,7 @@ class SearchRound:
         search: what is searched.
         at_once: above how many boxes larger cells are taken; with cells of one size, above which it stops.
         start_low, start_high: the box of start states.
-        until: the time at which it stops, of the monotonic clock.
+        deadline: when it stops.
         max_boxes: how many boxes are stepped at most; None for any number.
         scale: of the cells, where they keep their size; else None.
 
@@ -242,11 +243,11 @@ class SearchRound:
     """
 
     def __init__(
-        self, search: StateBoxSearch, at_once: int, start_low: Floats, start_high: Floats, until: float,
+        self, search: StateBoxSearch, at_once: int, start_low: Floats, start_high: Floats, deadline: Deadline,
         max_boxes: int | None, scale: float | None = None,
     ) -> None:  # fmt: skip
-        self.search, self.dynamics, self._until, self._max, self._most = (
-            search, search.dynamics, until, max_boxes, at_once,
+        self.search, self.dynamics, self._deadline, self._max, self._most = (
+            search, search.dynamics, deadline, max_boxes, at_once,
         )  # fmt: skip
         self._fixed = scale is not None
         low, high = _start_boxes(self.dynamics, start_low, start_high)
@@ -272,25 +273,30 @@ class SearchRound:
         most = self._max or math.inf
         while self.steps < self.dynamics.limit and len(self.values):
             crowded = self._fixed and len(self.values) > self._most
-            if self.steps and (time.monotonic() >= self._until or self.stepped >= most or crowded):
+            if self.steps and (self._deadline.passed or self.stepped >= most or crowded):
                 self.stopped, self.crowded = True, crowded
                 return
-            self.step()
+            try:
+                self.step()
+            except OutOfTimeError:
+                self.stopped = True
+                return
+            if self.search.shown.batches.deadline is not self._deadline:
+                self.search.shown.batches = Batches(self._deadline, ROWS)
         self.finished = self.steps == self.dynamics.limit or not self._dropped
 
     def step(self) -> None:
-        """Follow all boxes for one step."""
-        low, high, values = list[Floats](), list[Floats](), list[Floats]()
-        self.stepped += len(self.values)
+        """Follow all boxes for one step, or none where the time is over before: :class:`OutOfTimeError`."""
+        low, high, values, ended = list[Floats](), list[Floats](), list[Floats](), self._ended
         for rows, first, last, action in self.actions.of(self.cells, self.low, self.high):
             after = self.dynamics.step(first, last, action)
             on, over = ~after.surely_ends, after.may_end
             before = self.values[rows]
-            self._ended = min(self._ended, float((before + after.last_reward)[over].min(initial=math.inf)))
+            ended = min(ended, float((before + after.last_reward)[over].min(initial=math.inf)))
             low.append(after.low[on])
             high.append(after.high[on])
             values.append((before + after.reward)[on])
-        self.steps += 1
+        self.steps, self.stepped, self._ended = self.steps + 1, self.stepped + len(self.values), ended
         self._keep(np.concatenate(low), np.concatenate(high), np.concatenate(values))
 
     def _keep(self, low: Floats, high: Floats, values: Floats) -> None:

@@ -43,9 +43,10 @@ from adv_wrappers.victims.possible import Method
     "--method", default="crown", show_default=True, type=click.Choice(get_args(Method)),
     help="of the bounds on the network, from the fastest to the tightest",
 )  # fmt: skip
-@click.option("--budget-s", default=10.0, show_default=True, type=click.FloatRange(0), help="of the search of an "
-              "episode, in seconds; 0 searches nothing")  # fmt: skip
-@click.option("--max-nodes", default=1_000_000, show_default=True, type=POSITIVE, help="steps that it simulates")
+@click.option("--budget-s", default=10.0, show_default=True, type=click.FloatRange(0, min_open=True),
+              help="seconds for an episode, for all but the attacks")  # fmt: skip
+@click.option("--max-nodes", default=1_000_000, show_default=True, type=click.IntRange(0),
+              help="steps that a search simulates; 0 searches nothing")  # fmt: skip
 @click.option("--max-boxes", type=POSITIVE, help="boxes of states that it steps  [default: ten times --max-nodes]")
 @click.option("--least-reward", type=float, help="of a step  [default: where it is known]")
 @click.option("--least-return", type=float, help="of an episode  [default: where it is known]")

@@ -170,10 +170,10 @@ def markdown(data: dict[str, Any]) -> str:
         "eps leaves a lower mean on these episodes. `attacked`: the mean over episodes of what the strongest of the "
         "attacks below leaves of each; others may leave less. The worst case lies between the two. `GWC` is an "
         "estimate and no bound; `ACR` is the share of steps of the clean episode with one possible action; `AWC` is "
-        "known where all searches are finished, else it is a dash. `strongest` is a dash where no attack left a lower "
-        "mean than none. No attacked episode is below its own certificate: the script stops where one is. Budgets are "
-        "Linf, in the units of the observation or of the scale that is given. Radii that are missing have not been "
-        "run.",
+        "known where all searches are finished, else it is a dash: the worst case where bounds are by bisect, with "
+        "looser ones at most that. `strongest` is a dash where no attack left a lower mean than none. No attacked "
+        "episode is below its own certificate: the script stops where one is. Budgets are Linf, in the units of the "
+        "observation or of the scale that is given. Radii that are missing have not been run.",
         "An episode of Pong ends with its first point, which is its return; one of RoadRunner or BankHeist ends after "
         "a hundred decisions, with the score of these. One to three episodes say little: these rows show that bounds "
         "and attacks meet, not how well an agent plays.",

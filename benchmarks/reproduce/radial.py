@@ -165,7 +165,7 @@ def measure(
         if game.searched and arguments.searched:
             found = adv.certify(victim, game.env, eps, arguments.searched, arguments.seed, budget_s=arguments.budget_s)
         shown = adv.certify(
-            victim, game.env, None, episodes, arguments.seed, game.method, 0, within=budgets[eps]
+            victim, game.env, None, episodes, arguments.seed, game.method, None, within=budgets[eps], max_nodes=0
         )  # fmt: skip
         at |= {"lower": found.lower, "finished": found.finished} if found else {"lower": None, "finished": None}
         at |= {"gwc": shown.gwc, "acr": shown.acr, "minutes": round((time.monotonic() - began) / 60, 1)}
@@ -181,7 +181,14 @@ def sweep(victim: adv.Victim, arguments: argparse.Namespace) -> dict[str, list[f
             seed=arguments.seed,
         ).to_dict()["threats"][-1]  # fmt: skip
         certificate = adv.certify(
-            victim, "CartPole-v1", eps, arguments.episodes, arguments.seed, method="full-crown", budget_s=0
+            victim,
+            "CartPole-v1",
+            eps,
+            arguments.episodes,
+            arguments.seed,
+            method="full-crown",
+            budget_s=None,
+            max_nodes=0,
         )
         found["pgd"].append(entry["mean_return"])
         found["gwc"].append(certificate.gwc)

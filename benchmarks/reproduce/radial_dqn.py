@@ -93,7 +93,7 @@ def measure(game: Game, victim: adv.Victim, row: dict[str, Any], arguments: argp
         began = time.process_time()
         found = adv.certify(
             victim, game.env, episodes=arguments.episodes, seed=arguments.seed, within=game.within(eps),
-            method="full-crown", budget_s=0,
+            method="full-crown", budget_s=None, max_nodes=0,
         )  # fmt: skip
         boxes = arguments.boxes and certify_all_starts(
             victim, gym.make(game.env), within=game.within(eps), budget_s=None, max_boxes=arguments.boxes

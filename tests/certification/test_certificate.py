@@ -15,11 +15,12 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers import Linf, Newest, certify, evaluate, from_module, load_victim
 from adv_wrappers.atari import atari
-from adv_wrappers.certification import certificate
+from adv_wrappers.certification import certificate, perturbed_victim, shown_boxes
 from adv_wrappers.certification.sandwich import certified_ranges
 from adv_wrappers.certification.state_boxes import certify_all_starts
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.utils import deadline
 from tests.bounds.networks import Dueling, Residual
 from tests.certification.walks import STEPS, Walk, every_return, walker
 from tests.core.helpers import box, linear, randn
@@ -56,7 +57,7 @@ def test_all_of_a_certificate_is_computed_in_full_precision(fails, monkeypatch):
     least = 2.0 if fails else None  # of a step, which CartPole's are below
     certificates = [
         lambda: certify(victim, "CartPole-v1", 0.05, 1, max_nodes=20, env_kwargs=cut, least_reward=least),
-        lambda: certify(victim, "CartPole-v1", 0.05, 1, budget_s=0, env_kwargs=cut),
+        lambda: certify(victim, "CartPole-v1", 0.05, 1, max_nodes=0, env_kwargs=cut),
         lambda: certified_ranges(
             victim, "CartPole-v1", [0.05], 1, attacks=["pgd"], max_nodes=20, env_kwargs=cut, least_reward=least
         ),
@@ -136,8 +137,66 @@ def test_limits(order):
     assert again.to_dict() == some.to_dict()
 
 
+class Clock:
+    """A clock that moves on with every box whose bounds are computed, and by little with every plain answer."""
+
+    def __init__(self, monkeypatch, a_box=1.0):
+        self.now, self.a_box, self.boxes = 0.0, a_box, 0
+        monkeypatch.setattr(deadline, "clock", lambda: self.now)
+        for module in (perturbed_victim, shown_boxes):
+            monkeypatch.setattr(module, "possible_actions", self.bounded(module.possible_actions))
+
+    def bounded(self, possible_actions):
+        def counted(victim, low, *rest):
+            self.now += self.a_box * len(low)
+            self.boxes += len(low)
+            return possible_actions(victim, low, *rest)
+
+        return counted
+
+
+@pytest.mark.parametrize("episodes", [1, 3])
+@pytest.mark.parametrize("budget_s", [1e-3, 2.0, 100.0, 1000.0])
+@pytest.mark.parametrize("case", ["walk", "boxes"])
+def test_a_call_takes_no_longer_than_its_budget_and_one_step(case, budget_s, episodes, monkeypatch):
+    own = {"walk": {}, "boxes": {
+        "victim": "zoo:cartpole-dqn", "env": "CartPole-v1", "eps": 0.05, "least_reward": None,
+        "env_kwargs": {"max_episode_steps": 100},
+    }}[case]  # fmt: skip
+    unlimited = certified(**own, episodes=episodes, budget_s=None, max_nodes=100, max_boxes=100) if own else None
+    clock = Clock(monkeypatch)
+    found = certified(**own, episodes=episodes, budget_s=budget_s)
+    assert clock.now <= 1.1 * budget_s * episodes + episodes + 2  # boxes: of a step, of the look at bounds, of a search
+    assert np.isfinite(found.lower_returns).all()
+    if case == "walk":
+        worst = [min(every_return(Walk(), walker(), seed, EPS)) for seed in found.seeds]
+        assert (found.lower_returns <= worst).all()
+    else:
+        attacked = evaluate(own["victim"], own["env"], ["min-best:eps=0.05"], episodes, env_kwargs=own["env_kwargs"])
+        assert (found.lower_returns <= np.min([row["returns"] for row in attacked.threats], 0)).all()
+        assert np.fmin(found.clean_returns, 100).tolist() == unlimited.clean_returns.tolist() or budget_s < 0.1
+    for i, names in enumerate(found.cut):
+        values = {"clean": found.clean_returns, "acr": found.clean_acr, "gwc": found.gwc_returns}
+        assert {name for name in names if name != "search"} == {name for name in values if np.isnan(values[name][i])}
+        assert ("search" in names) <= (not found.finished_searches[i])
+    if budget_s == 1e-3:
+        assert all(names == ("clean", "acr", "gwc", "search") for names in found.cut) and not found.node_counts.any()
+        assert f"cut by budget_s: clean in {episodes} of {episodes} episodes, acr in {episodes}" in repr(found)
+        assert found.to_dict()["cut"] == [["clean", "acr", "gwc", "search"]] * episodes
+    if case == "walk" and budget_s == 1000:
+        assert found.finished == 1 and not any(found.cut) and "cut" not in repr(found)
+
+
+def test_the_clean_path_is_played_on_without_bounds(monkeypatch):
+    clock, short = Clock(monkeypatch), {"env_kwargs": {"max_episode_steps": 90}}
+    found = certify("zoo:cartpole-dqn", "CartPole-v1", 0.05, 2, 0, "interval", 40.0, **short)
+    assert found.clean_returns.tolist() == [90, 90] and np.isnan(found.clean_acr).all() and clock.now >= 60
+    assert all("acr" in names and "clean" not in names for names in found.cut)
+    assert (found.lower_returns > 1).all() and found.node_counts.all()  # which searches had the rest of the time for
+
+
 def test_without_a_search():
-    found = certified(budget_s=0, least_reward=None)
+    found = certified(max_nodes=0, least_reward=None)
     assert np.isnan(found.lower) and np.isnan(found.awc) and found.finished == found.nodes == 0
     assert found.gwc == certified().gwc and found.least_reward is None
 
@@ -233,7 +292,8 @@ def test_an_environment_that_draws_and_is_replayed():
         ({"seed": -1}, ValueRangeError, "seed must be an integer"),
         ({"method": "crow"}, ValueRangeError, "method must be one of interval, crown"),
         ({"budget_s": -1.0}, ValueRangeError, "budget_s must be a finite number"),
-        ({"max_nodes": 0}, ValueRangeError, "max_nodes must be an integer from 1 to"),
+        ({"budget_s": 0}, ValueRangeError, "budget_s must be above 0.*max_nodes=0 searches nothing"),
+        ({"max_nodes": -1}, ValueRangeError, "max_nodes must be an integer from 0 to"),
         ({"max_boxes": 0}, ValueRangeError, "max_boxes must be an integer of at least 1"),
         ({"max_sequences": 0}, ValueRangeError, "max_sequences must be an integer of at least 1"),
         ({"num_envs": 0}, ValueRangeError, "num_envs must be an integer of at least 1"),
@@ -257,7 +317,7 @@ def test_nothing_is_played_before_everything_is_checked():
             stepped.append(1)
             return super().step(action)
 
-    for changed in ({"within": Linf(1)}, {"method": "crow"}, {"least_reward": None}, {"max_nodes": 0}):
+    for changed in ({"within": Linf(1)}, {"method": "crow"}, {"least_reward": None}, {"max_nodes": -1}):
         with pytest.raises((BudgetError, ValueRangeError), match=r"eps|method|least|max_nodes"):
             certified(env=Counting, **changed)
     assert not stepped

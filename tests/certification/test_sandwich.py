@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from adv_wrappers.certification.certificate import certify
 from adv_wrappers.certification.sandwich import certified_ranges
 from adv_wrappers.errors import BudgetError, CertificateError, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.utils import deadline
 from tests.certification.walks import Walk, walker
 
 SHORT = {"env_kwargs": {"max_episode_steps": 40}, "max_nodes": 200, "budget_s": None}
@@ -49,6 +51,30 @@ def test_cartpole_lies_between(tmp_path):
     assert "| eps | clean | certified |" in found.markdown() and "GWC is an estimate" in str(found)
     found.plot(tmp_path / "ranges.png")
     assert (tmp_path / "ranges.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_what_holds_at_a_radius_holds_at_smaller_ones(tmp_path, monkeypatch):
+    def shorter(*args, **more):
+        return certify(*args, **{**more, "max_nodes": 20 if more["within"].eps < 0.05 else 200, "max_boxes": 20})
+
+    monkeypatch.setattr(sandwich, "certify", shorter)
+    found = cartpole((0.01, 0.05, 0.02, 0.3), out=tmp_path, attacks=["noise"])
+    one, two, three, four = (each.lower_returns.tolist() for each in found.ranges)
+    assert one == two == three == [7.0, 7.0] and np.less_equal(four, two).all()
+    assert found.ranges[0].certificate["lower"] == 7 and found.rows()[0]["certified"] == "7"
+    again = cartpole((0.01, 0.05, 0.02, 0.3), out=tmp_path, attacks=["noise"])
+    assert again.to_dict() == found.to_dict()
+
+
+def test_what_budget_s_cut_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(deadline, "clock", itertools.count(0, 100.0).__next__)  # all time is over at once
+    found = cartpole((0.05,), out=tmp_path, attacks=["noise"], budget_s=1.0)
+    row = found.rows()[0]
+    assert (row["clean"], row["GWC"], row["ACR"], row["AWC"]) == ("-", "-", "-", "-") and row["certified"] == "1"
+    said = "eps 0.05: cut by budget_s: clean in 2 of 2 episodes, acr in 2 of 2, gwc in 2 of 2, search in 2 of 2"
+    assert said in found.notes() and said in found.markdown()
+    assert found.ranges[0].upper_returns.tolist() == found.ranges[0].attacks["noise"]
+    found.plot(tmp_path / "ranges.svg")
 
 
 def test_it_goes_on_where_it_stopped(tmp_path, monkeypatch):
@@ -111,7 +137,7 @@ def test_all_attacks_that_apply(tmp_path):
 
 
 def test_without_a_search_there_is_no_lower_side(tmp_path):
-    given = {**SHORT, "max_nodes": None, "budget_s": 0}
+    given = {**SHORT, "max_nodes": 0}
     found = certified_ranges("zoo:cartpole-ppo", "CartPole-v1", [0.02], 1, attacks=["noise"], out=tmp_path, **given)
     assert np.isnan(found.ranges[0].lower_returns).all() and found.rows()[0]["certified"] == "-"
     found.plot(tmp_path / "ranges.svg")

@@ -16,6 +16,7 @@ from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation import deterministic_episodes
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
 from adv_wrappers.evaluation.least_return import LeastReturn
+from adv_wrappers.utils.deadline import Deadline
 from tests.certification.walks import STEPS, Walk, every_return, shown, walker
 from tests.core.helpers import box, mlp
 
@@ -165,7 +166,7 @@ def test_a_search_goes_on_where_it_was_and_in_another_order():
         assert 1 <= found.sequences <= 6 and not found.finished and found.lower < found.lowest
         before = found.nodes
         found.run("depth-first", max_sequences=1)
-        found.run("best-first", budget_s=0)
+        found.run("best-first", Deadline(0))
         assert found.nodes == before
         found.run("best-first")
         assert found.finished and found.lowest == searched(4, actions=3).lowest
