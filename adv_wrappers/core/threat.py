@@ -93,8 +93,8 @@ def victims_in(value: object) -> list[VictimLike]:
     return found
 
 
-def needed_budget(who: str, eps: float | None, scale: Scale, within: Budget | None) -> Budget:
-    """The budget that ``eps`` and ``scale``, or ``within`` name.
+def needed_budget(who: str, eps: float | None, scale: Scale, within: Budget | None, zero: bool = False) -> Budget:
+    """The budget that ``eps`` and ``scale``, or ``within`` name; ``zero`` is whether it may allow nothing.
 
     Raises:
         ThreatError: for both or neither of them; ``who`` needs one.
@@ -105,7 +105,7 @@ def needed_budget(who: str, eps: float | None, scale: Scale, within: Budget | No
     budget = Linf(eps, scale) if within is None else within  # type: ignore[arg-type]  # Linf says what eps must be
     if not isinstance(budget, Budget):
         raise BudgetError(f"within must be a budget such as Linf(0.1), got {budget!r:.80}")
-    if budget.is_zero:
+    if budget.is_zero and not zero:
         raise BudgetError(f"{who} needs a budget that allows a change, and under {budget!r:.200} nothing can change")
     return budget
 

@@ -418,7 +418,7 @@ def beam_search(
     width, steps = integer("width", width, 1), integer("steps", steps, 1)
     width = 1 << width.bit_length() - 1
     restarts = integer("restarts", restarts, 1)
-    budget = needed_budget("a beam search", eps, scale, within)
+    budget = needed_budget("a beam search", eps, scale, within, zero=True)
     if isinstance(budget, Newest):
         raise BudgetError("a beam search takes the budget of a whole observation, and newest depends on what was shown")
     seeds = draw_seeds(seed, episodes)
