@@ -163,10 +163,7 @@ def markdown(data: dict[str, Any]) -> str:
         means.append([ref, what, *cells, last])
         lines = [(f"{width}", row["returns"]) for width, row in rows.items()]
         lines += [("second search", beside["returns"])] if beside else []
-        each += [
-            [ref if i == 0 else "", name, ", ".join(f"{value:g}" for value in returns)]
-            for i, (name, returns) in enumerate(lines)
-        ]
+        each += [[ref, name, ", ".join(f"{value:g}" for value in returns)] for name, returns in lines]
     said = (__doc__ or "").split("\n\n")
     return (
         "\n\n".join([
@@ -174,7 +171,7 @@ def markdown(data: dict[str, Any]) -> str:
             f"Made by `{data['command']}`\n\non {data['machine']}.",
             *(part.replace("``", "`") for part in said[2:-1]),
             f"Mean returns of {data['episodes']} episodes, and seconds of a processor; a width of 1 is the agent's own "
-            "way. None of these is known to be the lowest there is.",
+            "way. A dash: not measured. None of these is known to be the lowest there is.",
             table(["agent", "eps", *(f"width {width}" for width in widths), "second search"], means),
             "## Every episode",
             "Returns of the episodes; none rises with the width.",

@@ -207,7 +207,7 @@ def markdown(data: dict[str, Any]) -> str:
         'shape of Table 6 of Sun et al. 2022 (theirs: 2M), under `Linf(eps, scale="victim")`. The lowest mean of a '
         "line is bold. Attacks that learn were trained for 500k steps on each agent, the best of 10 checkpoints by 30 "
         "other episodes; critics are the best of four by 20. Lines of seeds have mean and standard deviation over the "
-        "means of their agents, where all of them were measured. A cell that was not measured is empty.",
+        "means of their agents, where all of them were measured. A dash: not measured.",
     ]
     for env, (id, eps) in ENVS.items():
         lines = []
