@@ -63,7 +63,7 @@ def from_module(
     check_forward(module)
     nets = [net for net in (module, value, critic, robust_sarsa) if isinstance(net, nn.Module)]
     tensors = [t for net in nets for t in [*net.parameters(), *net.buffers()] if t.is_floating_point()]
-    device = device_of(tensors[0].device if device is None and tensors else device or "cpu")
+    device = device_of(tensors[0].device if device is None and tensors else device or "cpu", shapes_only=True)
     if dtype is None:
         dtype = torch.float64 if tensors and tensors[0].dtype == torch.float64 else torch.float32
         if live and tensors and tensors[0].dtype != dtype:

@@ -33,11 +33,18 @@ Observation = Tensor | Mapping[str, object]  # a dictionary for a Dict space
 CriticFunction = Callable[..., Tensor]  # observations [B, *S] and native actions [B, D] to Q-values [B]
 
 
-def device_of(device: torch.device | str) -> torch.device:
-    """The device that a text names, after trying it; :class:`VictimError` if this machine has none of it."""
+def device_of(device: torch.device | str, shapes_only: bool = False) -> torch.device:
+    """The device that a text names, after trying it; :class:`VictimError` if this machine has none of it.
+
+    Args:
+        device: the device.
+        shapes_only: whether ``"meta"`` is one, on which tensors have shapes and no numbers: nothing is played there,
+            but what an attack would compute is seen.
+    """
     try:
         made = torch.zeros((), device=device)
-        made.cpu()  # "meta" has shapes and no numbers
+        if not shapes_only:
+            made.cpu()
         return made.device
     except (RuntimeError, TypeError, AssertionError) as error:  # torch's ways of not having a device
         raise VictimError(f"no such device {device!r}: {error}") from error
@@ -87,7 +94,7 @@ class Victim:
             raise VictimError(f"kind={kind!r} does not go with the action space {action_space}")
         self.observation_space, self.action_space = observation_space, action_space
         self.kind, self.select = kind, select
-        self.device, self.dtype, self.ref, self.scale = device_of(device), dtype, ref, scale
+        self.device, self.dtype, self.ref, self.scale = device_of(device, shapes_only=True), dtype, ref, scale
         self.family = self._make_family()
         self.width = self._make_width()
         self._fingerprint: str | None = None

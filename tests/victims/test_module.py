@@ -161,10 +161,8 @@ def test_pickle():
         (lambda o: Categorical(logits=o[:, :2]), OBS, TWO, {"kind": "q"}, "returns a Distribution"),
         (None, OBS, TWO, {"kind": "q"}, "got None"),
         (nn.Sequential(nn.Dropout(), net(2)), OBS, TWO, {"kind": "q", "live": True}, "dropout"),
-        (net(2), OBS, TWO, {"kind": "q", "device": "meta"}, "no such device 'meta'"),
         (net(2), OBS, TWO, {"kind": "q", "device": "nonsense"}, "no such device 'nonsense'"),
         (net(2), OBS, TWO, {"kind": "q", "device": 3.5}, "no such device 3.5"),
-        (net(2).to("meta"), OBS, TWO, {"kind": "q"}, "no such device device"),
     ],
 )
 def test_errors(module, observation, action, arguments, message):
