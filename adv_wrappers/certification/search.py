@@ -32,7 +32,7 @@ from adv_wrappers.certification.perturbed_victim import PerturbedVictim
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState, collection_paused
 from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.snapshots import StateFingerprints
-from adv_wrappers.utils.deadline import Batches, Deadline
+from adv_wrappers.utils.deadline import Deadline, TimedBatches
 
 Order = Literal["depth-first", "best-first"]
 _NEVER_MET = 2000  # states after which a search looks no more for those that it has met before
@@ -118,7 +118,7 @@ class ActionSearch:
             batch: from how many states the possible actions are tried at once at most: the more the faster, and
                 depth-first goes down as many ways side by side. Near the end of the time it is fewer.
         """
-        batches = Batches(deadline or Deadline(None), batch)
+        batches = TimedBatches(deadline or Deadline(None), batch)
         most = math.inf if max_nodes is None else max_nodes
         ends = math.inf if max_sequences is None else max_sequences
         if order == "best-first":

@@ -15,7 +15,7 @@ from adv_wrappers.certification.perturbed_victim import ObservationBoxes
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Node
-from adv_wrappers.utils.deadline import Batches, Deadline, OutOfTimeError
+from adv_wrappers.utils.deadline import Deadline, OutOfTimeError, TimedBatches
 from adv_wrappers.victims import Victim, from_module
 from adv_wrappers.victims.possible import Method, action_bounds, params_network, possible_actions
 from adv_wrappers.wrappers.base import AnyEnv
@@ -61,7 +61,7 @@ class ShownBoxes:
             method,
             victim,
         )
-        self.batches = Batches(Deadline(None), ROWS)
+        self.batches = TimedBatches(Deadline(None), ROWS)
         self._eps: Floats | None = None
         net = params_network(victim)  # before anything is computed
         if isinstance(budget, Linf) and not (dynamics.coordinates == np.eye(len(dynamics.coordinates))).all():

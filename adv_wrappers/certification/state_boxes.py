@@ -31,7 +31,7 @@ from adv_wrappers.certification.shown_boxes import ROWS, ShownBoxes
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.deadline import Batches, Deadline, OutOfTimeError
+from adv_wrappers.utils.deadline import Deadline, OutOfTimeError, TimedBatches
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
@@ -171,7 +171,7 @@ class StateBoxSearch:
         if budget_s is not None:
             check_number("budget_s", budget_s, 0)
         deadline = Deadline(budget_s)
-        self.shown.batches = Batches(Deadline(None), ROWS)  # the first step of the first round is always followed
+        self.shown.batches = TimedBatches(Deadline(None), ROWS)  # the first step of the first round is always followed
         left = None if max_boxes is None else integer("max_boxes", max_boxes, 1)
         best, boxes, rounds = StateBoxCertificate(-math.inf, 0, 0, 0, False, low, high), 0, 0
         first = min(_FIRST, _OF_SECONDS * (budget_s or math.inf), _OF_BOXES * (max_boxes or math.inf), self._most)
@@ -282,7 +282,7 @@ class SearchRound:
                 self.stopped = True
                 return
             if self.search.shown.batches.deadline is not self._deadline:
-                self.search.shown.batches = Batches(self._deadline, ROWS)
+                self.search.shown.batches = TimedBatches(self._deadline, ROWS)
         self.finished = self.steps == self.dynamics.limit or not self._dropped
 
     def step(self) -> None:

@@ -39,7 +39,7 @@ class OutOfTimeError(Exception):
     """The time is over in the midst of something, which is then left as it was before."""
 
 
-class Batches:
+class TimedBatches:
     """How many rows to compute at once before a deadline.
 
     Without a limit of time as many as may be. With one a single row at first, and then as many as seem to take a

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from adv_wrappers.utils import deadline
-from adv_wrappers.utils.deadline import Batches, Deadline
+from adv_wrappers.utils.deadline import Deadline, TimedBatches
 
 
 @pytest.fixture
@@ -30,13 +30,13 @@ def test_a_deadline_and_its_shares(now):
 
 
 def test_batches_without_a_limit_are_as_large_as_may_be(now):
-    batches = Batches(Deadline(None), 8)
+    batches = TimedBatches(Deadline(None), 8)
     assert [batches.next(rows) for rows in (20, 3)] == [8, 3]
 
 
 @pytest.mark.parametrize("a_row", [0.001, 0.1, 3.0])
 def test_batches_end_in_time_but_for_a_row(now, a_row):
-    batches, counts, until = Batches(Deadline(10.0), 64), [], now[0] + 10.0
+    batches, counts, until = TimedBatches(Deadline(10.0), 64), [], now[0] + 10.0
     while rows := batches.next(1000):
         now[0] += a_row * rows
         batches.done(rows)
