@@ -182,6 +182,7 @@ def test_everything_is_kept_and_a_finished_suite_is_read(suite):
         "sa-rl",
         "report.json",
         "suite.json",
+        *(["tie_break"] if report.tie_break is not None else []),
     }
     assert len(adv.Report.from_json(out / "evaluation" / "report.json").threats) == 12
     received = []

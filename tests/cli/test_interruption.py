@@ -134,7 +134,7 @@ def test_suite(tmp_path: Path) -> None:
 
 
 def test_certify(tmp_path: Path) -> None:
-    words = ["certify", "CartPole-v1", "--victim", "zoo:cartpole-ppo", "--episodes", "1", "--budget-s", "0"]
+    words = ["certify", "CartPole-v1", "--victim", "zoo:cartpole-ppo", "--episodes", "1", "--max-nodes", "1"]
     words += ["--method", "interval", "--eps", "0.1", "--eps", "0.2", "--attack", "noise", "--out", str(tmp_path / "o")]
 
     def stop(name: str, done: int, whole: int) -> None:
