@@ -25,9 +25,10 @@ from adv_wrappers.core.values import Value, same
 from adv_wrappers.daylight import Daylight
 from adv_wrappers.daylight.by_game import transform_of
 from adv_wrappers.errors import AdvWrappersError, ThreatError
-from adv_wrappers.parsing import norm_of, parse_value, parse_when, split, split_arguments, unquote
+from adv_wrappers.parsing import norm_of, parse_when
 from adv_wrappers.presets import TEXTS, Preset, presets
 from adv_wrappers.timing import Timing
+from adv_wrappers.utils.texts import parse_value, split, split_arguments, unquote
 from adv_wrappers.victims.dynamics import Dynamics
 from adv_wrappers.victims.victim import Victim
 

@@ -12,10 +12,9 @@ import dataclasses
 import difflib
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any
 
@@ -28,8 +27,10 @@ from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct, set_finder
 from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError
-from adv_wrappers.parsing import norm_of, parse_budget, parse_value, parse_when, split_arguments, unquote
+from adv_wrappers.parsing import norm_of, parse_budget, parse_when
+from adv_wrappers.preset_names import after_load, preset_entry_points
 from adv_wrappers.timing import And, Bernoulli
+from adv_wrappers.utils.texts import parse_value, split_arguments, unquote
 from adv_wrappers.victims import Victim, load_victim
 
 
@@ -84,13 +85,13 @@ class PresetTable(MutableMapping[str, Preset]):
 
     Args:
         own: the presets of this package.
+        after_load: called with all names when those of installed packages have been imported.
     """
 
-    def __init__(self, own: Mapping[str, Preset]) -> None:
+    def __init__(self, own: Mapping[str, Preset], after_load: Sequence[Callable[[Iterable[str]], None]] = ()) -> None:
         self._known = dict(own)
         self._package = dict.fromkeys(own, "adv_wrappers")
-        self._loaded = False
-        self.after_load: list[Callable[[], None]] = []
+        self._loaded, self._after_load = False, after_load
 
     def load(self) -> None:
         """Import what installed packages add; done once.
@@ -101,7 +102,7 @@ class PresetTable(MutableMapping[str, Preset]):
         if self._loaded:
             return
         self._loaded = True  # a package may read the table while it is imported
-        for entry_point in _entry_points():
+        for entry_point in preset_entry_points():
             package = "an installed package" if entry_point.dist is None else entry_point.dist.name
             try:
                 found = presets_of(_listed_by(entry_point.load()))
@@ -116,12 +117,8 @@ class PresetTable(MutableMapping[str, Preset]):
                     warnings.warn(message, RuntimeWarning, stacklevel=2)
                 else:
                     self._known[name], self._package[name] = preset, package
-        for call in self.after_load:
-            call()
-
-    def without_importing(self) -> list[str]:
-        """The names that are known so far, and those of entry points that are not imported yet."""
-        return [*self._known, *(one.name for one in ([] if self._loaded else _entry_points()))]
+        for call in self._after_load:
+            call([*self._known])
 
     def __getitem__(self, name: str) -> Preset:
         if name not in self._known:
@@ -143,11 +140,6 @@ class PresetTable(MutableMapping[str, Preset]):
         return len(self._known)
 
 
-def _entry_points() -> list[EntryPoint]:
-    """The entry points of installed packages, in the order of their names."""
-    return sorted(entry_points(group=GROUP), key=lambda one: (one.name, one.value))
-
-
 def _listed_by(found: object) -> list[type[Perturbation]]:
     """The classes of an entry point; :class:`ThreatError` for anything but perturbations."""
     if isinstance(found, ModuleType):
@@ -161,8 +153,7 @@ def _listed_by(found: object) -> list[type[Perturbation]]:
     return [kind for kind in kinds if hasattr(kind, "name")]  # a base of others needs none
 
 
-GROUP = "adv_wrappers.presets"  # of entry points
-presets = PresetTable(presets_of([*_classes(all_attacks), *_classes(daylight)]))
+presets = PresetTable(presets_of([*_classes(all_attacks), *_classes(daylight)]), after_load)
 set_finder(presets.load)
 
 TEXTS = ("when", "victim", "card", "critic", "dynamics")  # values that are never numbers

@@ -17,8 +17,9 @@ from adv_wrappers.atari.games import ensure_registered
 from adv_wrappers.atari.preprocessing import ThreatLike
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
+from adv_wrappers.environment_ids import register_threats
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.presets import as_threat, presets, threat
+from adv_wrappers.presets import as_threat, threat
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.wrappers.base import AnyEnv, AnyVectorEnv
 from adv_wrappers.wrappers.probabilistic_timing import ProbabilisticTiming
@@ -146,25 +147,4 @@ def register(
     if env_kwargs:
         kwargs["env_kwargs"] = dict(env_kwargs)
     make_env(**kwargs).close()
-    _register(id, kwargs)
-
-
-def _register(id: str, kwargs: Kwargs) -> None:
-    gym.register(
-        id, entry_point="adv_wrappers.registration:make_env",
-        vector_entry_point="adv_wrappers.registration:make_vec_env",
-        kwargs=kwargs, order_enforce=False, disable_env_checker=True,
-    )  # fmt: skip
-
-
-def register_presets() -> None:
-    """Register ``adv/<preset>-v0`` for every preset that is known so far, and for the names of entry points.
-
-    Done on import, which imports no other package, and again when those have been (:class:`PresetTable`).
-    """
-    for name in presets.without_importing():
-        if f"adv/{name}-v0" not in gym.registry:
-            _register(f"adv/{name}-v0", {"preset": name})
-
-
-presets.after_load.append(register_presets)
+    register_threats(id, kwargs)

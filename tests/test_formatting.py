@@ -12,8 +12,8 @@ import adv_wrappers as adv
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.formatting import caption, name_of, text_of, unique, without_number
-from adv_wrappers.parsing import parse_value, split_stack
 from adv_wrappers.presets import parse_threat
+from adv_wrappers.utils.texts import parse_value, split_stack
 from tests.laws.checks import adversary_of
 from tests.rigs import RIGS
 

@@ -16,6 +16,8 @@ import adv_wrappers
 ROOT = Path(adv_wrappers.__file__).parent
 FLOORS = [
     "errors",
+    "option_values",
+    "preset_names",
     "utils",
     "networks",
     "bounds",
@@ -30,6 +32,7 @@ FLOORS = [
     "presets",
     "formatting",
     "snapshots",
+    "environment_ids",
     "wrappers",
     "atari",
     "registration",
@@ -66,7 +69,7 @@ def faults(path: Path) -> list[str]:
     """Arrows of a file that go up, sideways between siblings, or out where they must not."""
     here, found = floor_of(path), []
     name = path.relative_to(ROOT).as_posix()
-    top = here in ("__init__", "__main__")
+    top = here in ("__init__", "__main__", "public")
     if not top and here not in LEVEL:
         return [f"{name} is on no floor: add it to FLOORS"]
     for module, item in imports(path):

@@ -23,8 +23,7 @@ from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.types import Counter, Space
 from adv_wrappers.core.values import decode, encode
 from adv_wrappers.errors import CardError, OrderError, ThreatError
-
-OBSERVE = ("state", "state+action", "state+action+spent")
+from adv_wrappers.option_values import OBSERVE
 
 
 @dataclass(frozen=True)

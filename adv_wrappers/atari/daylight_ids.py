@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from adv_wrappers.atari.arguments import unknown_arguments
 from adv_wrappers.atari.games import AtariGame, AtariWrapper
 from adv_wrappers.atari.preprocessing import atari, atari_vec
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.daylight.by_game import KINDS, Daylight
+from adv_wrappers.daylight.by_game import Daylight
 from adv_wrappers.daylight.paper_tables import PROBABILITIES, SETTINGS
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import threat
@@ -119,27 +118,3 @@ def _threat(
     if p is not None and not (is_number(p) and 0 <= p <= 1):
         raise ThreatError(f"p must be a number from 0 to 1, or 'paper' ({PROBABILITIES[game]} for {game}), got {p!r}")
     return threat(transform, **SETTINGS[game][transform], newest=bool(newest), p=p)
-
-
-def daylight_ids() -> dict[str, dict[str, str]]:
-    """The ids, and the game and transform of each.
-
-    >>> len(daylight_ids()), next(iter(daylight_ids()))
-    (30, 'adv-daylight/BankHeist-Brightness-v0')
-    """
-    return {
-        f"adv-daylight/{game}-{kind.__name__}-v0": {"game": game, "transform": name}
-        for game in SETTINGS
-        for name, kind in KINDS.items()
-    }
-
-
-def register_daylight() -> None:
-    """Register the ids (done on import)."""
-    for id, kwargs in daylight_ids().items():
-        if id not in gym.registry:
-            gym.register(
-                id, entry_point="adv_wrappers.atari.daylight_ids:make_daylight",
-                vector_entry_point="adv_wrappers.atari.daylight_ids:make_daylight_vec",
-                kwargs=dict(kwargs), order_enforce=False, disable_env_checker=True,
-            )  # fmt: skip

@@ -36,12 +36,13 @@ from adv_wrappers.campaign.store import Store
 from adv_wrappers.campaign.suites import ADVERSARIES, entry_named
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.statistics import t_quantile
+from adv_wrappers.option_values import SAMPLE_SHARE
 from adv_wrappers.training.training_folder import read_record
 from adv_wrappers.utils.numbers import check_number
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim
 
-SHARE = 0.05  # of the cells of every kind that is played
+SHARE = SAMPLE_SHARE  # of the cells of every kind that is played
 
 
 @dataclass(frozen=True)

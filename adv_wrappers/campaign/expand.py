@@ -26,7 +26,7 @@ from adv_wrappers.evaluation.prepared import PreparedEvaluation, default_num_env
 from adv_wrappers.evaluation.resume import row_key
 from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack, json_form
-from adv_wrappers.parsing import split_arguments, split_stack
+from adv_wrappers.utils.texts import split_arguments, split_stack
 from adv_wrappers.victims import Victim, environment_of, load_victim
 
 _UNTIMED = "it is searched for attacks at every step: a grid without timings has it"

@@ -18,11 +18,11 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.best_of import MOST_DRAWS
 from adv_wrappers.evaluation.prepared import MOST_ENVS, MOST_EPISODES
-from adv_wrappers.parsing import split_arguments, split_stack
 from adv_wrappers.presets import as_threat, parse_threat
 from adv_wrappers.training.training_folder import MOST_SEED, MOST_TRAINING_STEPS
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.numbers import integer
+from adv_wrappers.utils.texts import split_arguments, split_stack
 
 Threat = str | Mapping[str, JSON] | Sequence[str | Mapping[str, JSON]]
 _COUNTS = (

@@ -22,9 +22,9 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import BudgetError, OutputError
 from adv_wrappers.evaluation.environments import MakeEnv, described_environment, json_value
-from adv_wrappers.parsing import split_arguments
 from adv_wrappers.presets import BUDGET_ARGUMENTS, as_threat, parse_threat
 from adv_wrappers.utils.files import held
+from adv_wrappers.utils.texts import split_arguments
 from adv_wrappers.victims import Victim
 
 _WAIT = 0.5  # seconds between two looks at a folder that another process trains in

@@ -30,7 +30,7 @@ from adv_wrappers.evaluation.report import Report, Row, compared, outcome_of
 from adv_wrappers.evaluation.resume import is_known, rows_by_key
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.formatting import unique
-from adv_wrappers.parsing import split_stack
+from adv_wrappers.utils.texts import split_stack
 from adv_wrappers.victims import load_victim
 
 SCHEMA = 1  # the user_version of the file

@@ -15,9 +15,9 @@ from adv_wrappers.campaign.entries import NO_ACTION_BUDGET, NO_BUDGET, AttackSet
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, VictimError
+from adv_wrappers.option_values import FORMS
 from adv_wrappers.presets import threat
 from adv_wrappers.training.imitation import LEAST, check_imitable, imitate
-from adv_wrappers.training.pa_ad_forms import FORMS
 from adv_wrappers.training.sarsa import exploring_victim
 from adv_wrappers.training.train_critic import check_settings, scan_critics
 from adv_wrappers.training.training_folder import read_record

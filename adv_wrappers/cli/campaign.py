@@ -8,24 +8,24 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import numpy as np
-from rich.markup import escape
-from rich.table import Table
 
-from adv_wrappers.campaign import Plan, RunSummary, Store, expand, run
-from adv_wrappers.campaign.cluster import RayActors
-from adv_wrappers.campaign.cost import SHARE, estimate
-from adv_wrappers.campaign.expand import Expansion, PlanCell, environment_text
 from adv_wrappers.cli.interruption import Interrupted
 from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.cli.options import POSITIVE, WORKERS
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.core.types import JSON
-from adv_wrappers.evaluation.report import Row, number
-from adv_wrappers.utils.processes import check_workers
-from adv_wrappers.victims import Victim
+from adv_wrappers.option_values import SAMPLE_SHARE
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from adv_wrappers.campaign import RunSummary, Store
+    from adv_wrappers.campaign.expand import Expansion, PlanCell
+    from adv_wrappers.core.types import JSON
+    from adv_wrappers.evaluation.report import Row
+    from adv_wrappers.victims import Victim
 
 _OF_A_RUN = ("seed", "episode_seeds", "git")  # which differ between rows that are counted together
 _MOST_LINES = 200  # of the table: a store of more is read by Store.reports()
@@ -41,7 +41,7 @@ STORE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--gpus", default=0.0, show_default=True, type=click.FloatRange(min=0), help="of an actor: 0.25 for four")
 @click.option("--dry-run", is_flag=True, help="play a sample of the cells, and say what the rest will take")
 @click.option(
-    "--sample", "share", default=SHARE, show_default=True, type=click.FloatRange(0, 1, min_open=True),
+    "--sample", "share", default=SAMPLE_SHARE, show_default=True, type=click.FloatRange(0, 1, min_open=True),
     help="share of the cells of every kind that --dry-run plays",
 )  # fmt: skip
 def run_(
@@ -53,6 +53,10 @@ def run_(
         raise click.UsageError("--actors and --gpus go with --ray")
     if ray is not None and workers > 1:
         raise click.UsageError("--workers are processes of this machine: give --actors with --ray")
+    from adv_wrappers.campaign import Plan, Store, expand
+    from adv_wrappers.campaign.cost import estimate
+    from adv_wrappers.utils.processes import check_workers
+
     check_workers(workers)
     cells = expand(Plan.load(plan))
     for name, reason in cells.left_out.items():
@@ -77,6 +81,9 @@ def play(
     victims: Mapping[str, Victim] | None = None,
 ) -> RunSummary:  # fmt: skip
     """Run a plan, and show how far it is."""
+    from adv_wrappers.campaign import run
+    from adv_wrappers.campaign.cluster import RayActors
+
     with show_progress() as move:
 
         def progress(done: int, failed: int, total: int) -> None:
@@ -129,6 +136,8 @@ def show(store: Store, cells: Iterable[PlanCell]) -> None:
 
 def _names(about: Mapping[str, JSON]) -> tuple[str, str]:
     """The victim and the environment, with whatever is not as usual."""
+    from adv_wrappers.campaign.expand import environment_text
+
     victim, env = about["victim"], about["env"]
     how = ["sampled actions"] * (victim["select"] == "sample") + ["float observations"] * (not about["quantize"])
     name = victim["ref"] or victim["fingerprint"][:8]
@@ -137,6 +146,11 @@ def _names(about: Mapping[str, JSON]) -> tuple[str, str]:
 
 
 def _table(groups: Sequence[tuple[Mapping[str, JSON], Sequence[Row]]]) -> Table:
+    import numpy as np
+    from rich.markup import escape
+
+    from adv_wrappers.evaluation.report import number
+
     table = make_table("victim", "environment", "threat", "return", "std over seeds", "lowest", "seeds", "episodes")
     for column in table.columns[3:]:
         column.justify = "right"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
-from adv_wrappers.certification.ranges_report import CertifiedRanges
-from adv_wrappers.certification.sandwich import certified_ranges
 from adv_wrappers.cli.interruption import kept_ranges, resumable
 from adv_wrappers.cli.main import main, make_console
 from adv_wrappers.cli.options import (
@@ -25,9 +23,11 @@ from adv_wrappers.cli.options import (
     victim_options,
 )
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.evaluation.beam import WIDTH
-from adv_wrappers.evaluation.environments import MakeFunction
-from adv_wrappers.victims.possible import Method
+from adv_wrappers.option_values import BEAM_WIDTH, Method
+
+if TYPE_CHECKING:
+    from adv_wrappers.certification.ranges_report import CertifiedRanges
+    from adv_wrappers.evaluation.environments import MakeFunction
 
 
 @main.command("certify")
@@ -54,7 +54,7 @@ from adv_wrappers.victims.possible import Method
     "--attack", "attacks", multiple=True, metavar="TEXT",
     help="a name of the suite's, beam, or a threat without a budget; again for more  [default: all without training]",
 )  # fmt: skip
-@click.option("--width", default=WIDTH, show_default=True, type=POSITIVE, help="of the beam: states that are kept")
+@click.option("--width", default=BEAM_WIDTH, show_default=True, type=POSITIVE, help="of the beam: states that are kept")
 @click.option("--num-envs", type=POSITIVE, help="side by side  [default: 32, or 8 for images]")
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @SELECT
@@ -67,6 +67,8 @@ def certify_(
     out: Path | None,
 ) -> None:  # fmt: skip
     """Bound from below what attacks within a budget leave a victim in ENV, and attack the same episodes."""
+    from adv_wrappers.certification.sandwich import certified_ranges
+
     agent = load_agent(victim, trust, stats, select)
     with show_progress() as move, resumable(out, kept_ranges(radii)):
         found = certified_ranges(

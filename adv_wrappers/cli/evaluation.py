@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from adv_wrappers.campaign import Plan, Store, expand
 from adv_wrappers.cli.campaign import STORE, finish, play, rows_of_store, show
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
 from adv_wrappers.cli.interruption import rows_kept
@@ -27,13 +26,13 @@ from adv_wrappers.cli.options import (
 )
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.evaluation.best_of import BY
-from adv_wrappers.evaluation.environments import MakeFunction
-from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.threat_stacks import WORST, as_threat_stack, is_worst_action
+from adv_wrappers.option_values import BY
 from adv_wrappers.utils.files import held
-from adv_wrappers.victims import Victim
+
+if TYPE_CHECKING:
+    from adv_wrappers.evaluation.environments import MakeFunction
+    from adv_wrappers.evaluation.report import Report
+    from adv_wrappers.victims import Victim
 
 _DEMO: tuple[tuple[str, str, str, tuple[str, ...], int], ...] = (
     ("cartpole", "zoo:cartpole-dqn", "CartPole-v1", ("noise:eps=0.2", "pgd:eps=0.2", "action-flip:p=0.2"), 10),
@@ -49,6 +48,8 @@ _DEMO: tuple[tuple[str, str, str, tuple[str, ...], int], ...] = (
 
 def _run(victim: Victim | str, env: str, threats: tuple[str, ...], **options: Any) -> Report:
     """Evaluate, and show how far it is."""
+    from adv_wrappers.evaluation.evaluate import evaluate
+
     with show_progress() as move:
         return evaluate(victim, env, list(threats), progress=move, **options)
 
@@ -120,6 +121,8 @@ def evaluate_(
     at_least: float | None, junit: Path | None,
 ) -> None:  # fmt: skip
     """Play ENV clean and under each threat, on the same episodes."""
+    from adv_wrappers.campaign import Plan, Store, expand
+
     check_gate(at_least, junit)
     agent = load_agent(victim, trust, stats, select, device)
     if store is not None:
@@ -161,6 +164,8 @@ def evaluate_(
 
 def _own_row(minimum: str | None, threats: tuple[str, ...], victim: Victim) -> bool:
     """Whether the agent that ``--minimum worst-action`` counts from is played in a row of its own."""
+    from adv_wrappers.evaluation.threat_stacks import WORST, as_threat_stack, is_worst_action
+
     if minimum != WORST:
         return False
     with contextlib.suppress(AdvWrappersError):  # which evaluate raises

@@ -12,16 +12,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from adv_wrappers.campaign import SuiteReport
 from adv_wrappers.cli.options import Command, finite_number
-from adv_wrappers.evaluation.report import Report, number
-from adv_wrappers.evaluation.statistics import ReportRow
 from adv_wrappers.utils.files import probe_file, write
+
+if TYPE_CHECKING:
+    from adv_wrappers.campaign import SuiteReport
+    from adv_wrappers.evaluation.report import Report
+    from adv_wrappers.evaluation.statistics import ReportRow
 
 Outcome = Literal["shown", "not shown", "below"]
 FAILED = 1  # exit status; 2 is wrong usage
@@ -74,6 +75,8 @@ def judge(row: ReportRow, least: float, name: str | None = None, judged: bool = 
         name: what the row is called; None takes its ``threat``.
         judged: whether the claim is about this row.
     """
+    from adv_wrappers.evaluation.report import number
+
     name = str(row["threat"]) if name is None else name
     mean, low, high = row["mean_return"], row["low"], row["high"]
     outcome: Outcome = "shown" if low >= least else "not shown" if high >= least else "below"
@@ -140,6 +143,8 @@ def junit_xml(rows: Sequence[Judged], suite: str) -> bytes:
         rows: the rows.
         suite: the name of the test suite, and the class of its cases.
     """
+    from xml.etree import ElementTree
+
     counts = {
         "tests": str(len(rows)), "failures": str(sum(row.failed for row in rows)), "errors": "0",
         "skipped": str(sum(row.outcome is None for row in rows)),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from adv_wrappers.atari.games import make_environment
 from adv_wrappers.cli.interruption import kept_rounds, resumable
 from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.cli.options import (
@@ -24,13 +23,11 @@ from adv_wrappers.cli.options import (
     repeated,
 )
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.evaluation.environments import EnvFactory, MakeFunction
-from adv_wrappers.formatting import text_of
-from adv_wrappers.presets import threat
-from adv_wrappers.training.imitation import RADII, imitate
-from adv_wrappers.training.queries import SOURCES
-from adv_wrappers.victims import Victim, from_onnx, from_torchscript
-from adv_wrappers.wrappers.base import AnyEnv
+
+if TYPE_CHECKING:
+    from adv_wrappers.evaluation.environments import EnvFactory, MakeFunction
+    from adv_wrappers.victims import Victim
+    from adv_wrappers.wrappers.base import AnyEnv
 
 Kind = Literal["q", "logits", "mean", "gaussian", "action"]
 KINDS: tuple[Kind, ...] = ("q", "logits", "mean", "gaussian", "action")
@@ -74,6 +71,11 @@ def imitate_(
     """Imitate a victim in ENV from its actions alone, and keep the surrogate as a card to aim attacks at."""
     if threats and no_attacks:
         raise click.UsageError("--no-attacks leaves out what --threat asks for")
+    from adv_wrappers.formatting import text_of
+    from adv_wrappers.presets import threat
+    from adv_wrappers.training.imitation import RADII, imitate
+    from adv_wrappers.training.queries import SOURCES
+
     agent = _victim(lambda: _made(env, env_kwargs, make), victim, kind, trust, select, stats)
     chosen = () if no_attacks else threats or None
     with show_progress() as move, resumable(out, kept_rounds(rounds)):
@@ -98,6 +100,8 @@ def imitate_(
 
 
 def _made(env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None) -> AnyEnv:
+    from adv_wrappers.atari.games import make_environment
+
     given: dict[str, object] = env_kwargs or {}
     return make_environment(env, given) if make is None else make(env, **given)
 
@@ -115,6 +119,8 @@ def _victim(
         raise click.UsageError(f"{ref} does not say what it returns: give --kind, one of {', '.join(KINDS)}")
     if stats is not None:
         raise click.UsageError("--stats goes with sb3:FILE.zip")
+    from adv_wrappers.victims import from_onnx, from_torchscript
+
     made = make_env()
     made.close()
     seen, acted = made.observation_space, made.action_space

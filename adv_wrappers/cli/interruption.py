@@ -12,8 +12,6 @@ from pathlib import Path
 
 import click
 
-from adv_wrappers.campaign import SUITES
-
 INTERRUPTED = 128 + 2  # SIGINT
 Kept = Callable[[Path], str | None]
 
@@ -106,6 +104,8 @@ def kept_files(folder: Path) -> str | None:
 
 def kept_suite(folder: Path) -> str | None:
     """The rows of a suite that are scored, and the attacks that it has trained or searched for."""
+    from adv_wrappers.campaign import SUITES
+
     rows = len(read_list(folder / "evaluation" / "report.json", "threats"))
     work = [entry.name for entry in SUITES["everything"] if any((folder / entry.name).glob("[!.]*"))]
     parts = [f"{rows} row{'s' * (rows != 1)} in evaluation/report.json"] if rows else []

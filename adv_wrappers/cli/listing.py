@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from rich.markup import escape
-
 from adv_wrappers.cli.main import main, make_console, make_table
-from adv_wrappers.presets import presets
-from adv_wrappers.victims import environment_of, load_victim, zoo_names
 
 
 @main.command("threats")
 def threats_() -> None:
     """List the presets, what they perturb, and their arguments."""
+    from rich.markup import escape
+
+    from adv_wrappers.presets import presets
+
     table = make_table(
         "preset", "perturbs", "what it does", "arguments (beside eps norm scale newest victim when p at)"
     )
@@ -42,6 +42,10 @@ def _value_text(value: object) -> str:
 @main.command()
 def victims() -> None:
     """List the agents of the zoo with their measured scores."""
+    from rich.markup import escape
+
+    from adv_wrappers.victims import environment_of, load_victim, zoo_names
+
     table = make_table("victim", "environment", "kind", "acts by", "measured return")
     for name in zoo_names():
         victim = load_victim(f"zoo:{name}")

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.cli.options import SEED, STATS, TRUST, EnvArguments, environment_options, load_agent
-from adv_wrappers.evaluation.environments import MakeFunction
-from adv_wrappers.evaluation.threat_comparison import compare_threats
-from adv_wrappers.rendering.contact_sheet import (
-    ThreatComparison,
-    decibels,
-    draw_contact_sheet,
-    draw_spectra,
-    number,
-)
-from adv_wrappers.rendering.figures import format_of
-from adv_wrappers.rendering.spectrum import BANDS
 from adv_wrappers.utils.files import probe_file
+
+if TYPE_CHECKING:
+    from adv_wrappers.evaluation.environments import MakeFunction
+    from adv_wrappers.rendering.contact_sheet import ThreatComparison
 
 
 @main.command("look")
@@ -51,6 +45,10 @@ def look_(
     step: int, seed: int, raw: bool, out: Path,
 ) -> None:  # fmt: skip
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
+    from adv_wrappers.evaluation.threat_comparison import compare_threats
+    from adv_wrappers.rendering.contact_sheet import draw_contact_sheet, draw_spectra
+    from adv_wrappers.rendering.figures import format_of
+
     format_of(out, ("png",))
     probe_file(out)
     agent = None if victim is None else load_agent(victim, trust, stats)
@@ -65,6 +63,9 @@ def look_(
 
 
 def _show(comparison: ThreatComparison) -> None:
+    from adv_wrappers.rendering.contact_sheet import decibels, number
+    from adv_wrappers.rendering.spectrum import BANDS
+
     table = make_table("threat", "l2", "linf", "ssim", "psnr", *(f"{name} band" for name in BANDS))
     for column in table.columns[1:]:
         column.justify = "right"

@@ -2,6 +2,9 @@
 
 What is expected to go wrong is one line on standard error: status 2 for wrong usage and for what cannot be computed or
 written, 130 for an interruption; 1 is a claim of ``--at-least`` that is not shown.
+
+Help, errors of usage and completions in a shell do not wait for torch: modules of the command line import at their head
+what is quick, and commands import the rest when they run.
 """
 
 from __future__ import annotations
@@ -12,17 +15,18 @@ import io
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from adv_wrappers import __version__
 from adv_wrappers.cli.interruption import Interrupted
 from adv_wrappers.cli.messages import in_own_words, option_names, translate
 from adv_wrappers.errors import AdvWrappersError, OutputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 _WIDTH = 150  # columns where no terminal has a width
 
@@ -90,6 +94,8 @@ def _any_name_printable() -> Iterator[None]:
 
 def make_console(stderr: bool = False) -> Console:
     """A console on the present standard output or error: plain, and wide enough, where that is no terminal."""
+    from rich.console import Console
+
     console = Console(stderr=stderr, highlight=False)
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=_WIDTH, color_system=None)
 
@@ -107,6 +113,9 @@ def print_if_unwritten(show: Callable[[Any], None]) -> Iterator[None]:
 
 def make_table(*columns: str) -> Table:
     """A table with these columns."""
+    from rich import box
+    from rich.table import Table
+
     table = Table(box=box.SIMPLE_HEAD)
     for column in columns:
         table.add_column(column, overflow="fold")

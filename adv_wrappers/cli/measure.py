@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adv_wrappers.campaign.trained_entries import import_train_adversary
 from adv_wrappers.cli.interruption import kept_checkpoints, resumable
 from adv_wrappers.cli.main import main, make_console
 from adv_wrappers.cli.options import (
@@ -25,14 +24,11 @@ from adv_wrappers.cli.options import (
     victim_options,
 )
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.evaluation.environments import MakeFunction
-from adv_wrappers.evaluation.optimal_timing import ResilienceProfile, resilience_profile
-from adv_wrappers.evaluation.timing_search import TimingSearch
-from adv_wrappers.rendering.resilience_plots import plot_profile
 from adv_wrappers.utils.files import write
-from adv_wrappers.victims import load_victim
 
 if TYPE_CHECKING:
+    from adv_wrappers.evaluation.environments import MakeFunction
+    from adv_wrappers.evaluation.optimal_timing import ResilienceProfile
     from adv_wrappers.training.resilience_result import Resilience
 
 BUDGETS = range(1, 11)  # of a profile
@@ -88,6 +84,8 @@ def robustness_(**options: object) -> None:
 
 
 def _run(name: str, **options: object) -> None:
+    from adv_wrappers.campaign.trained_entries import import_train_adversary
+
     import_train_adversary()  # says what is missing where Stable-Baselines3 is
     from adv_wrappers.training.resilience import resilience, robustness
 
@@ -105,6 +103,10 @@ def _measure(
         raise click.UsageError("--lowest-reward is for --profile, which is not given")
     if profile is not None and (any_action or options["how"] is not None):
         raise click.UsageError("--profile is of the worst action: it does not go with --how and --any-action")
+    from adv_wrappers.evaluation.optimal_timing import resilience_profile
+    from adv_wrappers.evaluation.timing_search import TimingSearch
+    from adv_wrappers.victims import load_victim
+
     agent, induce = load_agent(victim, trust, stats, select), "any" if any_action else "worst"
     if profile is not None:  # which raises for what cannot be searched, before the training
         TimingSearch(agent, env, [0], by, 0.99, 1, lowest_reward or 0.0, 1, env_kwargs, make).close()
@@ -131,6 +133,8 @@ def _measure(
 
 def _profile(exact: ResilienceProfile, out: Path) -> list[Path]:
     """The files of the exact regret by budget, over the first episodes of the test."""
+    from adv_wrappers.rendering.resilience_plots import plot_profile
+
     data, picture = out / "profile.json", out / "profile.png"
     write(data, (json.dumps(exact.to_dict(), indent=1) + "\n").encode())
     whole = "" if exact.finished.all() else ", not all timings considered"

@@ -14,8 +14,6 @@ from types import TracebackType
 
 import click
 
-from adv_wrappers.presets import presets
-
 # parts of the package that read, build and apply threats: arguments in their errors are those of a threat's text
 _OF_THREATS = ("attacks", "actions", "adversaries", "daylight", "timing", "parsing", "presets", "formatting")
 # commands whose options are the arguments of a threat
@@ -56,6 +54,8 @@ def option_names(command: click.Command) -> dict[str, str]:
 
 def threat_words() -> frozenset[str]:
     """The arguments of all presets, and those that a victim's reference in a threat has no words for."""
+    from adv_wrappers.presets import presets
+
     own = {name for preset in presets.values() for name in getattr(preset.kind, "__dataclass_fields__", ())}
     return frozenset(own | {"eps", "norm", "scale", "newest", "victim", "when", "p", "at", "trust", "stats"})
 

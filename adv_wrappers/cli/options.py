@@ -10,15 +10,16 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import click
 
-from adv_wrappers.core.values import set_loader
 from adv_wrappers.errors import SpaceError, ThreatError
-from adv_wrappers.evaluation.environments import MakeFunction
-from adv_wrappers.parsing import parse_value, split_arguments
-from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.utils.texts import parse_value, split_arguments
+
+if TYPE_CHECKING:
+    from adv_wrappers.evaluation.environments import MakeFunction
+    from adv_wrappers.victims import Victim
 
 Command = TypeVar("Command", bound=Callable[..., object])
 Select = Literal["mode", "sample"]
@@ -43,8 +44,12 @@ def _read_arguments(ctx: click.Context, param: click.Parameter, text: str | None
 
 
 def _read_function(ctx: click.Context, param: click.Parameter, text: str | None) -> MakeFunction | None:
+    if text is None:
+        return None
+    from adv_wrappers.evaluation.environments import MakeFunction
+
     try:
-        return None if text is None else MakeFunction(text)
+        return MakeFunction(text)
     except SpaceError as error:
         raise click.BadParameter(" ".join(str(error).split()), ctx, param) from error
 
@@ -102,6 +107,9 @@ def load_agent(
     An adversary in a folder names its victim by reference. Where this file is trusted, it is found there again until
     the command ends; any other file of this kind is not.
     """
+    from adv_wrappers.core.values import set_loader
+    from adv_wrappers.victims import load_victim
+
     victim = load_victim(ref, trust=trust, stats=stats, select=select, device=device or "cpu")
     if trust:
         set_loader(lambda other: victim if other == victim.ref else load_victim(other))

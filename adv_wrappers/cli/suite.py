@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from adv_wrappers.campaign import SUITES, SuiteReport, run_suite
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_suite, pass_or_fail
 from adv_wrappers.cli.interruption import kept_suite, resumable
 from adv_wrappers.cli.main import main, make_console, print_if_unwritten
@@ -25,15 +25,18 @@ from adv_wrappers.cli.options import (
     victim_options,
 )
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.core.budgets import Linf
-from adv_wrappers.evaluation.environments import MakeFunction
-from adv_wrappers.evaluation.report import Report
+from adv_wrappers.option_values import SUITE_NAMES
+
+if TYPE_CHECKING:
+    from adv_wrappers.campaign import SuiteReport
+    from adv_wrappers.evaluation.environments import MakeFunction
+    from adv_wrappers.evaluation.report import Report
 
 
 @main.command("suite")
 @environment_options
 @victim_options
-@click.option("--suite", default="standard", show_default=True, type=click.Choice([*SUITES]), help="which attacks")
+@click.option("--suite", default="standard", show_default=True, type=click.Choice(SUITE_NAMES), help="which attacks")
 @click.option("--eps", type=float, help="radius of the l-infinity budget; daylight and discrete actions need none")
 @SCALE
 @click.option("--action-eps", type=float, help="radius of continuous actions  [default: --eps, without a --scale]")
@@ -64,6 +67,9 @@ def suite_(
     device: str | None, out: Path | None, at_least: float | None, junit: Path | None,
 ) -> None:  # fmt: skip
     """Attack a victim in ENV with every attack of a suite that applies, and report the strongest on fresh episodes."""
+    from adv_wrappers.campaign import run_suite
+    from adv_wrappers.core.budgets import Linf
+
     check_gate(at_least, junit)
     agent = load_agent(victim, trust, stats, select, device)
     with print_if_unwritten(_show), show_progress() as progress, resumable(out, kept_suite):
@@ -82,6 +88,8 @@ def suite_(
 
 
 def _show(report: SuiteReport | Report) -> None:
+    from adv_wrappers.campaign import SuiteReport
+
     console = make_console()
     console.print(report.table())
     for note in report.notes() if isinstance(report, SuiteReport) else ():

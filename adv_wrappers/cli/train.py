@@ -5,15 +5,10 @@ from __future__ import annotations
 import importlib.util
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
-from adv_wrappers.adversaries.learned import OBSERVE
-from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.attacks.targets import target_of
-from adv_wrappers.campaign.trained_entries import import_train_adversary
 from adv_wrappers.cli.interruption import kept_checkpoints, resumable
 from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.cli.options import (
@@ -33,16 +28,12 @@ from adv_wrappers.cli.options import (
     victim_options,
 )
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.core.budgets import Linf
-from adv_wrappers.evaluation.environments import MakeFunction
-from adv_wrappers.evaluation.report import number
-from adv_wrappers.parsing import parse_value, split_arguments
-from adv_wrappers.training.pa_ad_forms import BOTH, FORMS
-from adv_wrappers.training.train_critic import GRID, SMALL, check_scan_folder, default_budget, scan_critics
-from adv_wrappers.training.train_dynamics import HORIZONS, MOST_HIDDEN, train_dynamics
-from adv_wrappers.training.train_one_critic import train_one_critic
-from adv_wrappers.training.training_folder import read_record, score
-from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
+from adv_wrappers.option_values import BOTH, FORMS, MOST_HIDDEN, OBSERVE
+from adv_wrappers.utils.texts import parse_value, split_arguments
+
+if TYPE_CHECKING:
+    from adv_wrappers.attacks.critic import Critic
+    from adv_wrappers.evaluation.environments import MakeFunction
 
 
 def _quoted(folder: Path) -> str:
@@ -99,6 +90,11 @@ def train_adversary_(
     tensorboard: Path | None, out: Path,
 ) -> None:  # fmt: skip
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
+    from adv_wrappers.campaign.trained_entries import import_train_adversary
+    from adv_wrappers.evaluation.report import number
+    from adv_wrappers.training.training_folder import read_record, score
+    from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
+
     train, agent = import_train_adversary(), load_agent(victim, trust, stats, select)
     if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
         raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
@@ -180,6 +176,10 @@ def train_critic_(
         raise click.UsageError("one critic is not attacked with: --eps and --scale go with several")
     if scale is not None and eps is None:
         raise click.UsageError("--scale goes with --eps")
+    from adv_wrappers.core.budgets import Linf
+    from adv_wrappers.training.train_critic import GRID, SMALL, check_scan_folder, default_budget, scan_critics
+    from adv_wrappers.training.train_one_critic import train_one_critic
+
     agent = load_agent(victim, trust, stats, select)
     many = not chosen
     within = Linf(eps, parse_scale(scale)) if eps is not None else default_budget(agent) if many else None
@@ -208,6 +208,8 @@ def train_critic_(
 
 
 def _show(critic: Critic) -> None:
+    from adv_wrappers.evaluation.report import number
+
     last = critic.card["losses"][-1]
     values = ", ".join(f"{key} {number(last[key])}" for key in ("loss", "robustness", "width", "q", "mean_return"))
     click.echo(f"{last['steps']} steps: {values}")
@@ -233,6 +235,12 @@ def train_dynamics_(
     ensemble: int, epochs: int, lr: float, num_envs: int, seed: int, out: Path,
 ) -> None:  # fmt: skip
     """Learn a model of ENV from what a victim and random actions do there."""
+    import numpy as np
+
+    from adv_wrappers.attacks.targets import target_of
+    from adv_wrappers.evaluation.report import number
+    from adv_wrappers.training.train_dynamics import HORIZONS, train_dynamics
+
     agent = load_agent(victim, trust, stats)
     with show_progress() as move, resumable(out):
         model = train_dynamics(

@@ -7,6 +7,7 @@ a dictionary written by :meth:`Value.to_dict` can be read back by :func:`decode`
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -101,8 +102,10 @@ def decode(data: Any, victims: Mapping[str, Any] | None = None) -> Any:
     if "victim" in data and "type" not in data:
         return _victim({key: decode(value, victims) for key, value in data.items()}, victims or {})
     name = str(data.get("type"))
-    if name not in Value.kinds and _finder:
-        _finder[0]()
+    if name not in Value.kinds:
+        _import_all()
+        if _finder:
+            _finder[0]()
     kind = Value.kinds.get(name)
     if kind is None:
         raise ThreatError(f"unknown type {data.get('type')!r}; known: {', '.join(sorted(Value.kinds))}")
@@ -110,6 +113,11 @@ def decode(data: Any, victims: Mapping[str, Any] | None = None) -> Any:
         raise ThreatError(f"the names in a dictionary of type {data['type']!r} must be texts, got {list(data)!r:.80}")
     arguments = {key: decode(value, victims) for key, value in data.items() if key != "type"}
     return construct(kind, **arguments)
+
+
+def _import_all() -> None:
+    """Import the floors above, which define the other kinds of values, the loader and the finder."""
+    importlib.import_module("adv_wrappers.public")
 
 
 def construct(kind: Callable[..., T], /, **arguments: Any) -> T:
@@ -141,7 +149,9 @@ def construct(kind: Callable[..., T], /, **arguments: Any) -> T:
 def _victim(data: Mapping[str, Any], victims: Mapping[str, Any]) -> Any:
     ref, sha256 = str(data["victim"]), str(data.get("sha256", ""))
     victim = victims.get(ref) or victims.get(sha256)
-    if victim is None and ref and _loader:
+    if victim is None and ref:
+        if not _loader:
+            _import_all()
         victim = _loader[0](ref)
     if victim is None:
         raise VictimError(f"no victim for reference {ref!r} (sha256 {sha256[:12]}): give it in victims={{...}}")

@@ -57,12 +57,13 @@ from adv_wrappers.evaluation.forced_actions import ForcedAction, ForcedActions
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.recorded_perturbations import RecordedPerturbations, RecordedStep, digest_of
 from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.option_values import BEAM_WIDTH
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 
-WIDTH = 32  # states that are kept of every episode
+WIDTH = BEAM_WIDTH  # states that are kept of every episode
 _TOGETHER = 16  # episodes that are searched side by side
 _DISTANCE = 4.0  # what a standard deviation between two states counts for, in standard deviations of their promise
 _ALIKE = 0.1  # standard deviations within which two states count as alike

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
+from adv_wrappers.option_values import BY
 from adv_wrappers.utils.numbers import integer
 
 MOST_DRAWS = 10**6
-BY = ("return", "loss")
 BestOf = int | Mapping[str, int]
 Play = Callable[[Sequence[int]], RunMeasurements]
 

@@ -24,11 +24,11 @@ from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, Value
 from adv_wrappers.evaluation import perceptual
 from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, environment_factory
 from adv_wrappers.formatting import caption, name_and_arguments
-from adv_wrappers.parsing import split_stack
 from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.rendering.contact_sheet import ThreatComparison
 from adv_wrappers.rendering.pixels import FrameReader
 from adv_wrappers.utils.numbers import integer
+from adv_wrappers.utils.texts import split_stack
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.base import AnyEnv, layers

@@ -13,9 +13,9 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.formatting import text_of, unique, without_number
-from adv_wrappers.parsing import split_stack
 from adv_wrappers.presets import as_threat, layers_of, preset_in_errors
 from adv_wrappers.timing import Always
+from adv_wrappers.utils.texts import split_stack
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base import AnyVectorEnv, layers
 

@@ -12,11 +12,9 @@ from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
+from adv_wrappers.option_values import BOTH, FORMS
 from adv_wrappers.training.training_folder import score
 from adv_wrappers.utils.files import write
-
-FORMS = ("direction", "target")
-BOTH = "both"
 
 
 def actors_by_form(actor: Actor | Hybrid, form: object) -> dict[str, Actor]:

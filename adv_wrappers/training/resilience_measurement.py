@@ -20,7 +20,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike
 
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.learned import OBSERVE, Learned
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel
@@ -37,6 +37,7 @@ from adv_wrappers.evaluation.environments import (
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, draw_seeds, play_episodes
+from adv_wrappers.option_values import OBSERVE
 from adv_wrappers.timing import And, AtMost
 from adv_wrappers.training.algorithms import check_settings
 from adv_wrappers.training.episode_log import EpisodeLog, TrainingEpisode

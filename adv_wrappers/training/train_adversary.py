@@ -35,6 +35,7 @@ from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.evaluation.environments import MakeEnv, described_environment, environment_factory
+from adv_wrappers.option_values import BOTH
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.training.adversary_checkpoints import (
     AdversaryCheckpoints,
@@ -47,7 +48,7 @@ from adv_wrappers.training.algorithms import ALGORITHMS, check_settings, made_mo
 from adv_wrappers.training.director_networks import director_of, minibatch, policy_kwargs, rollout_of
 from adv_wrappers.training.dqn import PrioritizedDQN
 from adv_wrappers.training.multiprocess_vector import EnvironmentSource, make_vector
-from adv_wrappers.training.pa_ad_forms import BOTH, actors_by_form, check_forms_folder, strongest_form
+from adv_wrappers.training.pa_ad_forms import actors_by_form, check_forms_folder, strongest_form
 from adv_wrappers.training.sb3_adapter import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
 from adv_wrappers.training.training_folder import (

@@ -35,6 +35,7 @@ from adv_wrappers.evaluation.environments import (
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.networks.card import Section
+from adv_wrappers.option_values import MOST_HIDDEN
 from adv_wrappers.training.training_folder import (
     MOST_TRAINING_STEPS,
     as_json,
@@ -54,7 +55,7 @@ from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.dmc import feature_names
 
 HELD_OUT = 0.1  # share of the steps of every row
-MOST_HIDDEN, MOST_WIDTH = 500, 2**16  # layers of a network, and units of one
+MOST_WIDTH = 2**16  # units of a layer
 LEAST_STEPS = 5  # of a row, so that one is held out
 HORIZONS = (1, 5, 10, 20, 50, 100)  # of the errors in the card
 STARTS = 256  # of predictions without correction, on each side

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from typing import Literal, get_args
+from typing import get_args
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,10 +25,10 @@ from adv_wrappers.bounds.rounding import rounding
 from adv_wrappers.bounds.rules import graph_network
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork
+from adv_wrappers.option_values import Method as Method
 from adv_wrappers.victims.module import ModuleVictim
 from adv_wrappers.victims.victim import Victim
 
-Method = Literal["interval", "crown", "full-crown", "refined", "bisect"]
 REFINE = 20  # steps of method="refined"
 ROUNDING = 8  # times the estimate
 _FROZEN: WeakKeyDictionary[Victim, nn.Module] = WeakKeyDictionary()

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, ActorSpace, Unperturbed, check_actions
 from adv_wrappers.adversaries.hybrid import Hybrid
-from adv_wrappers.adversaries.learned import OBSERVE, append_actions, append_spent
+from adv_wrappers.adversaries.learned import append_actions, append_spent
 from adv_wrappers.adversaries.timed import Timed
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.perturbation import When
@@ -22,6 +22,7 @@ from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Action, Array, Counter, Flags, Leaves, Observation, Space
 from adv_wrappers.core.values import Value, construct, decode
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.option_values import OBSERVE
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.presets import parse_perturbation
 from adv_wrappers.timing import Never

@@ -8,8 +8,8 @@ from typing import Any
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.parsing import split_stack
 from adv_wrappers.presets import as_threat, layers_of, preset_in_errors
+from adv_wrappers.utils.texts import split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.observation import PerturbObservation

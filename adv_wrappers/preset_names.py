@@ -1,0 +1,31 @@
+"""The names of presets, which registered ids need before any class is imported: torch takes more than a second.
+
+:data:`adv_wrappers.presets.presets` has the presets themselves. Installed packages add theirs by entry points of the
+group ``adv_wrappers.presets``, whose names are read here without importing them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib.metadata import EntryPoint, entry_points
+
+GROUP = "adv_wrappers.presets"  # of entry points
+# those of this package, in the order of adv_wrappers/all_attacks.py and adv_wrappers/daylight
+NAMES = (
+    "noise", "flip", "min-best", "fgsm", "pgd", "apgd", "multi-targeted", "min-played-q", "max-worst", "momentum",
+    "min-q", "min-value", "max-diff", "robust-sarsa", "carlini-wagner", "square", "hop-skip-jump", "model-based",
+    "learned", "action-noise", "action-flip", "worst-action", "action-model-based", "median-blur", "brightness",
+    "daylight", "jpeg", "perspective", "rotation", "shift",
+)  # fmt: skip
+# called with the names of all presets when those of installed packages have been imported
+after_load: list[Callable[[Iterable[str]], None]] = []
+
+
+def preset_entry_points() -> list[EntryPoint]:
+    """The entry points of installed packages, in the order of their names."""
+    return sorted(entry_points(group=GROUP), key=lambda one: (one.name, one.value))
+
+
+def names_without_importing() -> list[str]:
+    """The names of this package's presets, and of the entry points of others."""
+    return [*NAMES, *(one.name for one in preset_entry_points())]

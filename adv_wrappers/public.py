@@ -1,0 +1,93 @@
+"""The public names of the package, which ``adv_wrappers`` itself has: importing this module imports everything."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adv_wrappers import all_attacks
+from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Hybrid, Induce, Timed
+from adv_wrappers.all_attacks import *  # noqa: F403 - every attack
+from adv_wrappers.certification.certificate import certify
+from adv_wrappers.core.budgets import L2, Linf, Valid
+from adv_wrappers.core.newest import Newest
+from adv_wrappers.core.sparse import L0, Sparse
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.evaluation.evaluate import evaluate
+from adv_wrappers.evaluation.optimal_timing import fewest_perturbations
+from adv_wrappers.evaluation.report import Report
+from adv_wrappers.presets import presets, threat
+from adv_wrappers.registration import register
+from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
+from adv_wrappers.training.imitation import imitate
+from adv_wrappers.training.train_critic import train_critic
+from adv_wrappers.training.train_dynamics import train_dynamics
+from adv_wrappers.victims import Victim, from_module, from_onnx, from_sb3, from_torchscript, load_victim, save_card
+from adv_wrappers.victims.dynamics import load_dynamics
+from adv_wrappers.wrappers.action import PerturbAction
+from adv_wrappers.wrappers.adversary_env import AdversaryEnv
+from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
+from adv_wrappers.wrappers.dmc import dmc
+from adv_wrappers.wrappers.observation import PerturbObservation
+from adv_wrappers.wrappers.probabilistic_timing import ProbabilisticTiming
+from adv_wrappers.wrappers.stack import wrap
+
+if TYPE_CHECKING:
+    from adv_wrappers.training.resilience import resilience, robustness
+    from adv_wrappers.training.train_adversary import train_adversary
+    from adv_wrappers.training.train_agent import train_agent
+
+_SB3 = {  # names and their modules, imported when they are asked for: Stable-Baselines3 is an extra
+    "resilience": "resilience", "robustness": "resilience", "train_adversary": "train_adversary",
+    "train_agent": "train_agent",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """What needs Stable-Baselines3, and for any other name where it is or what comes close."""
+    if name in _SB3:
+        try:
+            return getattr(importlib.import_module(f"adv_wrappers.training.{_SB3[name]}"), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "stable_baselines3":
+                raise
+            raise ImportError(f"{name} needs Stable-Baselines3: pip install 'adv_wrappers[sb3]'") from error
+    raise AttributeError(f"module {__package__!r} has no attribute {name!r}{_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    """Where a class or function of this name is, or which name comes close."""
+    word = name.lower().replace("_", "-")
+    place = "" if name.startswith("_") or name in presets else _place(name)
+    if place:
+        return f": import it from {place}"
+    if word in presets:
+        return f": {word} is a preset, threat({word!r}, victim, eps=...), of the class {presets[word].kind.__name__}"
+    close = difflib.get_close_matches(word, [public.lower() for public in __all__], n=1)
+    return f": did you mean {next(public for public in __all__ if public.lower() == close[0])}?" if close else ""
+
+
+def _place(name: str) -> str:
+    """The module that a class or function of the package is imported from; "" where there is none of this name."""
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        if re.search(rf"^(?:class|def) {re.escape(name)}\b", path.read_text(encoding="utf-8"), re.MULTILINE):
+            folder = ".".join(["adv_wrappers", *path.relative_to(root).parent.parts])
+            return folder if name in getattr(sys.modules.get(folder), "__dict__", {}) else f"{folder}.{path.stem}"
+    return ""
+
+
+__all__ = [
+    "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
+    "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation",
+    "PerturbationCost", "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid",
+    "Victim", "Window", "certify", "dmc", "evaluate", "fewest_perturbations", "from_module", "from_onnx", "from_sb3",
+    "from_torchscript", "imitate", "load_dynamics", "load_victim", "presets", "register", "resilience", "robustness",
+    "save_card", "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics", "wrap",
+    *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
+]  # fmt: skip

@@ -1,0 +1,60 @@
+"""Help, versions, errors of usage and completions do not wait for what only running commands need."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from adv_wrappers.campaign import SUITES
+from adv_wrappers.cli import main
+from adv_wrappers.daylight.by_game import KINDS
+from adv_wrappers.daylight.paper_tables import SETTINGS
+from adv_wrappers.environment_ids import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS
+from adv_wrappers.option_values import SUITE_NAMES
+from adv_wrappers.preset_names import NAMES
+from adv_wrappers.presets import presets
+
+SLOW = ("torch", "stable_baselines3", "matplotlib", "rich")
+CODE = f"""
+import sys
+from adv_wrappers.cli import main
+try:
+    main(prog_name="adv-wrappers")
+finally:
+    print("imported:", [name for name in {SLOW!r} if name in sys.modules], file=sys.stderr)
+"""
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", CODE, *words], capture_output=True, text=True, env={**os.environ, **environment}
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--help"], 0), (["--version"], 0), *(([name, "--help"], 0) for name in sorted(main.commands)),
+        (["no-such-command"], 2), (["evaluate", "CartPole-v1"], 2), (["train-dynamics", "--layers", "many"], 2),
+    ],
+)  # fmt: skip
+def test_help_versions_and_errors_of_usage_import_nothing_slow(words: list[str], status: int) -> None:
+    done = run(*words)
+    assert done.returncode == status and done.stderr.endswith("imported: []\n"), done.stderr
+
+
+def test_completions_import_nothing_slow() -> None:
+    asked = {"_ADV_WRAPPERS_COMPLETE": "bash_complete", "COMP_WORDS": "adv-wrappers eval", "COMP_CWORD": "1"}
+    done = run(**asked)
+    assert "evaluate" in done.stdout and done.stderr.endswith("imported: []\n"), done.stderr
+
+
+def test_names_that_are_known_without_importing_are_those_of_the_modules() -> None:
+    own = [name for name, preset in presets.items() if preset.kind.__module__.startswith("adv_wrappers.")]
+    assert [*NAMES] == own and [*SUITE_NAMES] == [*SUITES] and {*DAYLIGHT_GAMES} == {*SETTINGS}
+    assert {kind: name for name, kind in KINDS.items()} == {
+        kind: name for kind in KINDS.values() for name in [DAYLIGHT_TRANSFORMS[kind.__name__]]
+    }
