@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from adv_wrappers.environment_ids import register_all
 
 if TYPE_CHECKING:
+    from adv_wrappers import atari as atari
     from adv_wrappers.all_attacks import *  # noqa: F403
     from adv_wrappers.public import *  # noqa: F403
 
