@@ -386,7 +386,9 @@ def train_atari(
 ) -> KeepBest:
     """Train with the PPO of ``ppo_atari.py``, from the checkpoint if there is one."""
     torch.manual_seed(seed)
-    agent = Agent(int(adv.atari.atari(recipe.pop("env")).action_space.n))
+    actions = adv.atari.atari(recipe.pop("env")).action_space
+    assert isinstance(actions, gym.spaces.Discrete)
+    agent = Agent(int(actions.n))
 
     def act(obs: np.ndarray) -> int:
         with torch.no_grad():
