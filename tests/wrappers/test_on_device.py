@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import importlib
 import importlib.util
@@ -99,7 +100,9 @@ def no_trips() -> Iterator[None]:
 
 def wrapped(env: Any, threats: list[str], device: Any, gated: bool = False) -> Any:
     """The threats around ``env``, a victim on ``device``; ``gated`` by one coin for all of them."""
-    victim = adv.load_victim("zoo:cartpole-dqn", device=device)
+    agent = adv.load_victim("zoo:cartpole-dqn")  # which refuses a device without numbers
+    net = copy.deepcopy(agent.net)
+    victim = adv.from_module(net, agent.observation_space, agent.action_space, agent.kind, device=device)
     for text in threats:
         wrapper = adv.PerturbAction if "action" in text else adv.PerturbObservation
         env = wrapper(
