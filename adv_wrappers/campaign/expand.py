@@ -20,8 +20,8 @@ from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import MakeFunction
 from adv_wrappers.evaluation.long_attacks import warn_of_long_attacks
+from adv_wrappers.evaluation.make_function import MakeFunction
 from adv_wrappers.evaluation.prepared import PreparedEvaluation, default_num_envs, used_num_envs
 from adv_wrappers.evaluation.resume import row_key
 from adv_wrappers.evaluation.rollout import draw_seeds

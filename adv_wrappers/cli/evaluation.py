@@ -30,7 +30,7 @@ from adv_wrappers.option_values import BY
 from adv_wrappers.utils.files import held
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.environments import MakeFunction
+    from adv_wrappers.evaluation.make_function import MakeFunction
     from adv_wrappers.evaluation.report import Report
     from adv_wrappers.victims import Victim
 
@@ -121,12 +121,15 @@ def evaluate_(
     at_least: float | None, junit: Path | None,
 ) -> None:  # fmt: skip
     """Play ENV clean and under each threat, on the same episodes."""
-    from adv_wrappers.campaign import Plan, Store, expand
-
     check_gate(at_least, junit)
-    agent = load_agent(victim, trust, stats, select, device)
     if store is not None:
         _check_store_options(out, resume, minimum, junit, at_least)
+    elif seeds is not None:
+        raise click.UsageError("--seeds goes with --store")
+    agent = load_agent(victim, trust, stats, select, device)
+    if store is not None:
+        from adv_wrappers.campaign import Plan, Store, expand
+
         name = agent.ref or victim
         place: object = env
         if env_kwargs is not None or make is not None:
@@ -142,8 +145,6 @@ def evaluate_(
             show(opened, cells.cells)
         finish(summary, store)
         return
-    if seeds is not None:
-        raise click.UsageError("--seeds goes with --store")
     lowest: float | str | None = minimum
     with contextlib.suppress(TypeError, ValueError):
         lowest = float(lowest)  # type: ignore[arg-type]  # None and other texts stay

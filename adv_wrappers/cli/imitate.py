@@ -25,7 +25,8 @@ from adv_wrappers.cli.options import (
 from adv_wrappers.cli.progress import show_progress
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.environments import EnvFactory, MakeFunction
+    from adv_wrappers.evaluation.environments import EnvFactory
+    from adv_wrappers.evaluation.make_function import MakeFunction
     from adv_wrappers.victims import Victim
     from adv_wrappers.wrappers.base import AnyEnv
 
@@ -71,12 +72,12 @@ def imitate_(
     """Imitate a victim in ENV from its actions alone, and keep the surrogate as a card to aim attacks at."""
     if threats and no_attacks:
         raise click.UsageError("--no-attacks leaves out what --threat asks for")
+    agent = _victim(lambda: _made(env, env_kwargs, make), victim, kind, trust, select, stats)
     from adv_wrappers.formatting import text_of
     from adv_wrappers.presets import threat
     from adv_wrappers.training.imitation import RADII, imitate
     from adv_wrappers.training.queries import SOURCES
 
-    agent = _victim(lambda: _made(env, env_kwargs, make), victim, kind, trust, select, stats)
     chosen = () if no_attacks else threats or None
     with show_progress() as move, resumable(out, kept_rounds(rounds)):
         found = imitate(

@@ -13,7 +13,7 @@ from adv_wrappers.cli.options import SEED, STATS, TRUST, EnvArguments, environme
 from adv_wrappers.utils.files import probe_file
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.environments import MakeFunction
+    from adv_wrappers.evaluation.make_function import MakeFunction
     from adv_wrappers.rendering.contact_sheet import ThreatComparison
 
 

@@ -27,7 +27,7 @@ from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.utils.files import write
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.environments import MakeFunction
+    from adv_wrappers.evaluation.make_function import MakeFunction
     from adv_wrappers.evaluation.optimal_timing import ResilienceProfile
     from adv_wrappers.training.resilience_result import Resilience
 
@@ -84,6 +84,10 @@ def robustness_(**options: object) -> None:
 
 
 def _run(name: str, **options: object) -> None:
+    if options["lowest_reward"] is not None and options["profile"] is None:
+        raise click.UsageError("--lowest-reward is for --profile, which is not given")
+    if options["profile"] is not None and (options["any_action"] or options["how"] is not None):
+        raise click.UsageError("--profile is of the worst action: it does not go with --how and --any-action")
     from adv_wrappers.campaign.trained_entries import import_train_adversary
 
     import_train_adversary()  # says what is missing where Stable-Baselines3 is
@@ -99,10 +103,6 @@ def _measure(
     profile: int | None, lowest_reward: float | None, transfer: tuple[str, ...], steps: int, out: Path,
     by: str | None, **options: object,
 ) -> None:  # fmt: skip
-    if lowest_reward is not None and profile is None:
-        raise click.UsageError("--lowest-reward is for --profile, which is not given")
-    if profile is not None and (any_action or options["how"] is not None):
-        raise click.UsageError("--profile is of the worst action: it does not go with --how and --any-action")
     from adv_wrappers.evaluation.optimal_timing import resilience_profile
     from adv_wrappers.evaluation.timing_search import TimingSearch
     from adv_wrappers.victims import load_victim

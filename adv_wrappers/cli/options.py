@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import click
 
 from adv_wrappers.errors import SpaceError, ThreatError
+from adv_wrappers.evaluation.make_function import MakeFunction
 from adv_wrappers.utils.texts import parse_value, split_arguments
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.environments import MakeFunction
     from adv_wrappers.victims import Victim
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -44,12 +44,8 @@ def _read_arguments(ctx: click.Context, param: click.Parameter, text: str | None
 
 
 def _read_function(ctx: click.Context, param: click.Parameter, text: str | None) -> MakeFunction | None:
-    if text is None:
-        return None
-    from adv_wrappers.evaluation.environments import MakeFunction
-
     try:
-        return MakeFunction(text)
+        return None if text is None else MakeFunction(text)
     except SpaceError as error:
         raise click.BadParameter(" ".join(str(error).split()), ctx, param) from error
 

@@ -29,7 +29,7 @@ from adv_wrappers.option_values import SUITE_NAMES
 
 if TYPE_CHECKING:
     from adv_wrappers.campaign import SuiteReport
-    from adv_wrappers.evaluation.environments import MakeFunction
+    from adv_wrappers.evaluation.make_function import MakeFunction
     from adv_wrappers.evaluation.report import Report
 
 
@@ -67,10 +67,10 @@ def suite_(
     device: str | None, out: Path | None, at_least: float | None, junit: Path | None,
 ) -> None:  # fmt: skip
     """Attack a victim in ENV with every attack of a suite that applies, and report the strongest on fresh episodes."""
+    check_gate(at_least, junit)
     from adv_wrappers.campaign import run_suite
     from adv_wrappers.core.budgets import Linf
 
-    check_gate(at_least, junit)
     agent = load_agent(victim, trust, stats, select, device)
     with print_if_unwritten(_show), show_progress() as progress, resumable(out, kept_suite):
         report = run_suite(

@@ -33,7 +33,7 @@ from adv_wrappers.utils.texts import parse_value, split_arguments
 
 if TYPE_CHECKING:
     from adv_wrappers.attacks.critic import Critic
-    from adv_wrappers.evaluation.environments import MakeFunction
+    from adv_wrappers.evaluation.make_function import MakeFunction
 
 
 def _quoted(folder: Path) -> str:
@@ -90,14 +90,14 @@ def train_adversary_(
     tensorboard: Path | None, out: Path,
 ) -> None:  # fmt: skip
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
+    if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
+        raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
     from adv_wrappers.campaign.trained_entries import import_train_adversary
     from adv_wrappers.evaluation.report import number
     from adv_wrappers.training.training_folder import read_record, score
     from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
     train, agent = import_train_adversary(), load_agent(victim, trust, stats, select)
-    if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
-        raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
     kept = kept_checkpoints(steps, FORMS if form == BOTH else (".",))
     with show_progress() as move, resumable(out, kept):
         whole = steps * (2 if form == BOTH else 1)

@@ -39,6 +39,13 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     [
         (["--help"], 0), (["--version"], 0), *(([name, "--help"], 0) for name in sorted(main.commands)),
         (["no-such-command"], 2), (["evaluate", "CartPole-v1"], 2), (["train-dynamics", "--layers", "many"], 2),
+        (["suite", "E", "--victim", "v", "--suite", "no"], 2), (["evaluate", "E", "--env-kwargs", "a=1,b"], 2),
+        (["evaluate", "E", "--make", "no-colon"], 2), (["evaluate", "E", "--victim", "v", "--seeds", "0,1"], 2),
+        (["evaluate", "E", "--victim", "v", "--store", "s", "--resume"], 2),
+        (["suite", "E", "--victim", "v", "--junit", "j.xml"], 2), (["run", "no.toml", "--store", "s"], 2),
+        (["imitate", "E", "--victim", "onnx:f", "--out", "o"], 2),
+        (["train-critic", "E", "--victim", "v", "--out", "o", "--grid", "--one"], 2),
+        (["robustness", "E", "--victim", "v", "--out", "o", "--budget", "1", "--lowest-reward", "0"], 2),
     ],
 )  # fmt: skip
 def test_help_versions_and_errors_of_usage_import_nothing_slow(words: list[str], status: int) -> None:
@@ -46,10 +53,13 @@ def test_help_versions_and_errors_of_usage_import_nothing_slow(words: list[str],
     assert done.returncode == status and done.stderr.endswith("imported: []\n"), done.stderr
 
 
-def test_completions_import_nothing_slow() -> None:
-    asked = {"_ADV_WRAPPERS_COMPLETE": "bash_complete", "COMP_WORDS": "adv-wrappers eval", "COMP_CWORD": "1"}
-    done = run(**asked)
-    assert "evaluate" in done.stdout and done.stderr.endswith("imported: []\n"), done.stderr
+@pytest.mark.parametrize(
+    ("words", "found"), [("eval", "evaluate"), ("suite --no-tr", "--no-train"), ("suite --suite dayl", "daylight")]
+)
+def test_completions_import_nothing_slow(words: str, found: str) -> None:
+    place = {"COMP_WORDS": f"adv-wrappers {words}", "COMP_CWORD": str(len(words.split()))}
+    done = run(_ADV_WRAPPERS_COMPLETE="bash_complete", **place)
+    assert found in done.stdout and done.stderr.endswith("imported: []\n"), done.stderr
 
 
 def test_names_that_are_known_without_importing_are_those_of_the_modules() -> None:

@@ -20,7 +20,7 @@ import adv_wrappers as adv
 from adv_wrappers.attacks.targets import VictimValue
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation import prepared
-from adv_wrappers.evaluation.environments import MakeFunction
+from adv_wrappers.evaluation.make_function import MakeFunction
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import Film, balancing, make_short, short, watcher
