@@ -36,8 +36,9 @@ class _Package(ModuleType):
     """This package as a module whose public names are imported when they are asked for (after PEP 562)."""
 
     def __getattr__(self, name: str) -> Any:
-        private = name.startswith("_") and name != "__all__"
-        if not private and importlib.util.find_spec(f"{__name__}.{name}") is not None:
+        if name.startswith("_") and name != "__all__":  # which tools look for, and nothing is imported for
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if importlib.util.find_spec(f"{__name__}.{name}") is not None:
             return importlib.import_module(f"{__name__}.{name}")
         found = getattr(importlib.import_module(f"{__name__}.public"), name)
         vars(self)[name] = found

@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -124,3 +125,29 @@ def test_sb3_is_imported_only_when_asked_for():
         "import sys, adv_wrappers; sys.exit(any(m.split('.')[0] in ('stable_baselines3', 'ray') for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+LAZY = """
+import sys
+import gymnasium as gym
+import adv_wrappers as adv
+
+assert {"adv/fgsm-v0", "adv/rotation-v0", "adv-daylight/Pong-JPEG-v0"} <= {*gym.registry}
+assert not hasattr(adv, "__wrapped__") and not hasattr(adv, "_repr_html_") and adv.__version__
+assert adv.errors.AdvWrappersError and "torch" not in sys.modules  # a module of the package is imported alone
+import adv_wrappers.presets  # binds the module to the name of the table
+assert adv.presets["pgd"].kind is adv.MinBest and adv.atari.atari and adv.daylight.rotate
+from adv_wrappers import *
+assert PAAD is adv.PAAD and {"Linf", "Noise", "presets", "train_agent"} <= {*dir(adv)}
+"""
+
+
+def test_names_are_imported_when_they_are_asked_for():
+    done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_name_and_a_module_of_the_package_are_two_for_presets_alone():
+    """Importing a module binds it in the package, where a public name of its own would be lost."""
+    root = Path(adv.__file__).parent
+    assert PUBLIC & {path.stem for path in (*root.glob("*.py"), *root.glob("*/"))} == {"presets"}

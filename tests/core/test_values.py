@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -105,3 +107,19 @@ def test_values_that_json_cannot_hold(value):
 def test_numbers_of_numpy_are_numbers():
     for number in (np.float32(0.5), np.float64(0.5)):
         assert decode({"type": "linf", "eps": number}) == Linf(0.5)
+
+
+ALONE = """
+import sys
+import adv_wrappers.core.values as values
+
+assert "adv_wrappers.attacks.max_diff" not in sys.modules and not values._loader
+victim = {"victim": "zoo:cartpole-dqn"}
+how = values.decode({"type": "max-diff", "steps": 3, "victim": victim})
+assert how.steps == 3 and how.victim.ref == victim["victim"]
+"""
+
+
+def test_a_dictionary_is_read_where_nothing_else_is_imported():
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
