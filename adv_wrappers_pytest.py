@@ -1,6 +1,7 @@
 """pytest's option --adv-budget: the seconds of every ``adv_wrappers.testing.assert_robust`` that names none.
 
-It is a module beside the package, which imports nothing: pytest loads plugins in every project, and the package torch.
+It is a module beside the package and imports nothing of it: pytest loads plugins in every project, and the package
+imports Gymnasium.
 """
 
 from __future__ import annotations
