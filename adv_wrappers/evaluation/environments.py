@@ -136,6 +136,16 @@ def _qualified_name(function: Callable[..., object]) -> str:
     return str(getattr(function, "__qualname__", f"<{type(function).__qualname__}>"))
 
 
+def make_or_refuse(make_env: EnvFactory) -> AnyEnv:
+    """An environment; :class:`SpaceError` for one that cannot be made, whatever a user's function raises."""
+    try:
+        return make_env()
+    except AdvWrappersError:
+        raise
+    except Exception as error:
+        raise SpaceError(f"cannot make the environment: {error}") from error
+
+
 def spaces_of(make_env: EnvFactory, victim: Victim) -> tuple[Space, Space]:
     """The observation and the action space of an environment, which is made, checked against a victim, and closed.
 
@@ -143,12 +153,7 @@ def spaces_of(make_env: EnvFactory, victim: Victim) -> tuple[Space, Space]:
         SpaceError: for one that cannot be made.
         AdvWrappersError: one of its kinds, for layers in an order that cannot work, and a victim that does not fit.
     """
-    try:
-        env = make_env()
-    except AdvWrappersError:
-        raise
-    except Exception as error:  # whatever a user's function may raise
-        raise SpaceError(f"cannot make the environment: {error}") from error
+    env = make_or_refuse(make_env)
     try:
         check_order(env)
         fits(victim, env.observation_space, env.action_space)

@@ -29,9 +29,9 @@ from gymnasium.wrappers import (
 from adv_wrappers.atari.games import PressFire, make_environment
 from adv_wrappers.atari.screens import RawFrames
 from adv_wrappers.core.types import JSON
-from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import step_limit
-from adv_wrappers.evaluation.environments import EnvFactory
+from adv_wrappers.evaluation.environments import EnvFactory, make_or_refuse
 from adv_wrappers.utils.numbers import number
 from adv_wrappers.wrappers.base import AnyEnv, wrappers_of
 from adv_wrappers.wrappers.env import EnvLayer
@@ -144,13 +144,7 @@ def lowest_return(make_env: EnvFactory) -> float | None:
     Raises:
         SpaceError: for one that cannot be made.
     """
-    try:
-        env = make_env()
-    except AdvWrappersError:
-        raise
-    except Exception as error:  # whatever a user's function may raise
-        raise SpaceError(f"cannot make the environment: {error}") from error
-    with closing(env):
+    with closing(make_or_refuse(make_env)) as env:
         return LeastReturn.of(env).lowest
 
 
