@@ -64,6 +64,9 @@ def _run(
     for number, pipe in enumerate(pipes, 1):
         os.dup2(pipe.fileno(), number)
         pipe.close()
+    # The streams that came with the fork may be those of a file, and would seek in a pipe.
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
     torch.set_num_threads(1)
     os.environ.update({"OMP_NUM_THREADS": "1", **env})
     os.chdir(cwd or os.getcwd())
