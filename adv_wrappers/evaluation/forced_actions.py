@@ -41,7 +41,7 @@ from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient
 from adv_wrappers.victims.possible import possible_actions
 from adv_wrappers.wrappers.base import as_float, floated
 
-_ROWS, _IMAGES = (8, 512), (2, 32)  # the least and the most observations that are attacked at once
+_ROWS, _IMAGES = (64, 1024), (2, 32)  # the least and the most observations that are attacked at once
 _FURTHER, _FURTHER_STEPS = 9, 2  # ascents toward what bounds allow and the first ascents missed, and their steps
 _SURE = 1e-5  # lead of a forced action, relative to the largest output: more than another size of the batch changes
 
