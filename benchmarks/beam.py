@@ -2,9 +2,9 @@
 
     python benchmarks/beam.py
 
-What the search over whole episodes (``adv_wrappers.evaluation.beam``) leaves of six agents, by its width, on the same
-episodes; a width at which any episode earns more than at the one before stops the script. Seconds are those of one
-processor for all episodes.
+What the search over whole episodes (``adv_wrappers.evaluation.beam``) leaves of six agents, one of them under two
+budgets, by its width, on the same episodes; a width at which any episode earns more than at the one before stops the
+script. Seconds are those of one processor for all episodes.
 
 On CartPole a second search checks the first one. It shares nothing with it but the agent: it steps the equations of
 the game for all states of a step at once; it finds what can be shown to the agent by trying all corners of the box and
@@ -36,16 +36,16 @@ from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.evaluation.rollout import draw_seeds
 
 Floats = NDArray[np.float64]
-HALF = (0.9, 0.07)  # half of the ranges of MountainCar's positions and speeds
-WIDTHS = (1, 2, 8, 32, 128)  # the widest for one agent alone: its time is in proportion
-CASES: dict[str, dict[str, Any]] = {
-    "zoo:cartpole-radial-ppo": {"env": "CartPole-v1", "eps": 0.05, "widths": WIDTHS},
-    **{
-        f"zoo:cartpole-{kind}": {"env": "CartPole-v1", "eps": 0.05, "widths": WIDTHS[:4]}
+HALF = [0.9, 0.07]  # half of the ranges of MountainCar's positions and speeds
+WIDTHS = (1, 2, 8, 32, 128, 256, 1024)  # the widest for one agent alone: their time is in proportion
+CASES: list[dict[str, Any]] = [
+    *({"victim": "zoo:cartpole-radial-ppo", "env": "CartPole-v1", "eps": eps, "widths": WIDTHS} for eps in (0.05, 0.1)),
+    *(
+        {"victim": f"zoo:cartpole-{kind}", "env": "CartPole-v1", "eps": 0.05, "widths": WIDTHS[:5]}
         for kind in ("radial-dqn", "dqn", "a2c", "ppo")
-    },
-    "zoo:mountaincar-dqn": {"env": "MountainCar-v0", "eps": 0.01, "scale": HALF, "widths": WIDTHS[:3]},
-}
+    ),
+    {"victim": "zoo:mountaincar-dqn", "env": "MountainCar-v0", "eps": 0.01, "scale": HALF, "widths": WIDTHS[:4]},
+]
 POINTS, STATES, CELL = 16, 2000, 0.01  # random points in a box; states that are kept, and the size of their cells
 
 
@@ -54,10 +54,10 @@ def rises(returns: list[list[float]]) -> list[int]:
     return sorted(set(np.nonzero((np.diff(returns, axis=0) > 0).any(0))[0].tolist()))
 
 
-def measure(ref: str, case: dict[str, Any], width: int, episodes: int, seed: int) -> dict[str, Any]:
+def measure(case: dict[str, Any], width: int, episodes: int, seed: int) -> dict[str, Any]:
     """One search."""
     began = time.process_time()
-    found = beam_search(ref, case["env"], case["eps"], episodes, seed, width, scale=case.get("scale"))
+    found = beam_search(case["victim"], case["env"], case["eps"], episodes, seed, width, scale=case.get("scale"))
     row = {"width": width, "returns": found.returns.tolist(), "nodes": found.nodes.tolist()}
     return {**row, "seconds": round(time.process_time() - began, 1)}
 
@@ -138,9 +138,9 @@ def played(victim: adv.Victim, eps: float, seed: int, path: list[NDArray[np.floa
     return total
 
 
-def reference(ref: str, case: dict[str, Any], episodes: int, seed: int) -> dict[str, Any]:
+def reference(case: dict[str, Any], episodes: int, seed: int) -> dict[str, Any]:
     """The second search: its returns, as they were played."""
-    victim, began, returns = adv.load_victim(ref), time.process_time(), list[float]()
+    victim, began, returns = adv.load_victim(case["victim"]), time.process_time(), list[float]()
     for one in draw_seeds(seed, episodes):
         _, path = layered(victim, case["eps"], one)
         returns.append(played(victim, case["eps"], one, path))
@@ -150,11 +150,11 @@ def reference(ref: str, case: dict[str, Any], episodes: int, seed: int) -> dict[
 def markdown(data: dict[str, Any]) -> str:
     """The whole page."""
     means, each = list[list[str]](), list[list[str]]()
-    widths = sorted({row["width"] for agent in data["agents"].values() for row in agent["rows"]})
-    for ref, agent in data["agents"].items():
-        rows = {row["width"]: row for row in agent["rows"]}
-        beside = agent.get("reference")
-        what = f"{agent['eps']:g}" + (f" of {tuple(agent['scale'])}" if agent["scale"] else "")
+    widths = sorted({row["width"] for case in data["cases"] for row in case["rows"]})
+    for case in data["cases"]:
+        rows = {row["width"]: row for row in case["rows"]}
+        ref, beside = case["victim"], case.get("reference")
+        what = f"{case['eps']:g}" + (f" of {tuple(case['scale'])}" if case["scale"] else "")
         cells = [
             f"{np.mean(rows[width]['returns']):.1f} ({rows[width]['seconds']:.0f} s)" if width in rows else ""
             for width in widths
@@ -163,7 +163,7 @@ def markdown(data: dict[str, Any]) -> str:
         means.append([ref, what, *cells, last])
         lines = [(f"{width}", row["returns"]) for width, row in rows.items()]
         lines += [("second search", beside["returns"])] if beside else []
-        each += [[ref, name, ", ".join(f"{value:g}" for value in returns)] for name, returns in lines]
+        each += [[ref, what, name, ", ".join(f"{value:g}" for value in returns)] for name, returns in lines]
     said = (__doc__ or "").split("\n\n")
     return (
         "\n\n".join([
@@ -175,7 +175,7 @@ def markdown(data: dict[str, Any]) -> str:
             table(["agent", "eps", *(f"width {width}" for width in widths), "second search"], means),
             "## Every episode",
             "Returns of the episodes; none rises with the width.",
-            table(["agent", "width", "returns"], each),
+            table(["agent", "eps", "width", "returns"], each),
         ])
         + "\n"
     )  # fmt: skip
@@ -187,29 +187,34 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--widths", type=int, nargs="+", help="[default: each agent's own]")
-    parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES))
+    victims = sorted({case["victim"] for case in CASES})
+    parser.add_argument("--only", nargs="*", choices=victims, default=victims)
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     path = arguments.out / "beam.json"
-    data: dict[str, Any] = {"agents": {}, **load(path), "machine": machine(), "command": command(sys.argv[1:])}
+    data: dict[str, Any] = {"cases": [], **load(path), "machine": machine(), "command": command(sys.argv[1:])}
     data |= {"episodes": arguments.episodes}
-    for ref in arguments.only:
-        case = CASES[ref]
-        agent = data["agents"].setdefault(ref, {"eps": case["eps"], "scale": case.get("scale"), "rows": []})
+    for case in (one for one in CASES if one["victim"] in arguments.only):
+        about = {"victim": case["victim"], "eps": case["eps"], "scale": case.get("scale")}
+        known = [one for one in data["cases"] if about.items() <= one.items()]
+        if not known:
+            known = [{**about, "rows": []}]
+            data["cases"] += known
+        found = known[0]
         for width in sorted(arguments.widths or case["widths"]):
-            if all(row["width"] != width for row in agent["rows"]):
-                row = measure(ref, case, width, arguments.episodes, arguments.seed)
-                agent["rows"] = sorted([*agent["rows"], row], key=lambda one: one["width"])
-                print(ref, row, flush=True)
+            if all(row["width"] != width for row in found["rows"]):
+                row = measure(case, width, arguments.episodes, arguments.seed)
+                found["rows"] = sorted([*found["rows"], row], key=lambda one: one["width"])
+                print(about, row, flush=True)
                 save(path, data)
-        higher = rises([row["returns"] for row in agent["rows"]])
+        higher = rises([row["returns"] for row in found["rows"]])
         if higher:
-            raise SystemExit(f"{ref}: episodes {higher} earn more at a larger width")
-        if case["env"] == "CartPole-v1" and "reference" not in agent:
-            agent["reference"] = reference(ref, case, arguments.episodes, arguments.seed)
-            print(ref, agent["reference"], flush=True)
+            raise SystemExit(f"{about}: episodes {higher} earn more at a larger width")
+        if case["env"] == "CartPole-v1" and "reference" not in found:
+            found["reference"] = reference(case, arguments.episodes, arguments.seed)
+            print(about, found["reference"], flush=True)
             save(path, data)
         write(arguments.out / "beam.md", markdown(data))
 

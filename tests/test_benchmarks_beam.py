@@ -50,16 +50,16 @@ def test_the_page(beam, tmp_path, monkeypatch, capsys):
     arguments = ["--only", "zoo:cartpole-ppo", "--episodes", "1", "--widths", "4", "8", "--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["beam.py", *arguments])
     beam.main()
-    agent = json.loads((tmp_path / "beam.json").read_text())["agents"]["zoo:cartpole-ppo"]
-    page, (narrow, wide) = (tmp_path / "beam.md").read_text(), agent["rows"]
+    (case,) = json.loads((tmp_path / "beam.json").read_text())["cases"]
+    page, (narrow, wide) = (tmp_path / "beam.md").read_text(), case["rows"]
     assert narrow["returns"] >= wide["returns"]
-    assert f"| zoo:cartpole-ppo | 8 | {wide['returns'][0]:g} |" in page
-    assert f"{agent['reference']['returns'][0]:.1f} (" in page
+    assert f"| zoo:cartpole-ppo | 0.05 | 8 | {wide['returns'][0]:g} |" in page
+    assert f"{case['reference']['returns'][0]:.1f} (" in page
     capsys.readouterr()
     beam.main()
     assert not capsys.readouterr().out  # nothing is measured again
     assert beam.rises([[5.0, 4.0], [5.0, 3.0], [4.0, 3.5]]) == [1]
     wide["returns"] = [600.0]
-    (tmp_path / "beam.json").write_text(json.dumps({"agents": {"zoo:cartpole-ppo": agent}}))
-    with pytest.raises(SystemExit, match=r"zoo:cartpole-ppo: episodes \[0\] earn more at a larger width"):
+    (tmp_path / "beam.json").write_text(json.dumps({"cases": [case]}))
+    with pytest.raises(SystemExit, match=r"zoo:cartpole-ppo.*: episodes \[0\] earn more at a larger width"):
         beam.main()

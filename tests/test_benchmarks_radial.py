@@ -84,9 +84,8 @@ def agent(script, game):
 def test_the_beam_has_a_column(script, tmp_path):
     games = {"CartPole": {"A": {"0": agent(script, "CartPole")}}, "BankHeist": {"B": {"0": agent(script, "BankHeist")}}}
     games["CartPole"]["A"]["0"]["0.05"]["beam"] = 24.0
-    (tmp_path / "beam.json").write_text(
-        json.dumps({"agents": {"zoo:cartpole-ppo": {"rows": [{"returns": [9.0]}, {"returns": [8.0, 7.0]}]}}})
-    )
+    case = {"victim": "zoo:cartpole-ppo", "eps": 0.05, "rows": [{"returns": [9.0]}, {"returns": [8.0, 7.0]}]}
+    (tmp_path / "beam.json").write_text(json.dumps({"cases": [case, {**case, "eps": 0.1, "rows": []}]}))
     data = {"games": games, "zoo": script.zoo_beams(tmp_path), "command": "x", "machine": "y", "budget_s": 1.0}
     page = script.markdown({**data, "searched": 3, "episodes": 20, "image_episodes": 5})
     assert "| FGSM | PGD-30 | beam | GWC |" in page and "| 0.05 | 400.0 | 390.0 | 24.0 | 410.0 |" in page
