@@ -18,6 +18,7 @@ from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.optimal_timing import fewest_perturbations
 from adv_wrappers.evaluation.report import Report
@@ -84,7 +85,7 @@ def _place(name: str) -> str:
 
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
-    "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation",
+    "Environment", "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation",
     "PerturbationCost", "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid",
     "Victim", "Window", "certify", "dmc", "evaluate", "fewest_perturbations", "from_module", "from_onnx", "from_sb3",
     "from_torchscript", "imitate", "load_dynamics", "load_victim", "presets", "register", "resilience", "robustness",

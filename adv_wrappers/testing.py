@@ -33,7 +33,7 @@ from adv_wrappers.campaign import AttackSetting, entries_that_apply
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.errors import NotRobust, ValueRangeError
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, environment_factory
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.prepared import MOST_EPISODES, PreparedEvaluation
 from adv_wrappers.evaluation.report import number
@@ -94,7 +94,7 @@ class Robust:
 
 
 def assert_robust(
-    victim: Victim | str, env: str | MakeEnv, suite: str = "standard", eps: float | None = None, *, min_return: float,
+    victim: Victim | str, env: AnyEnvironment, suite: str = "standard", eps: float | None = None, *, min_return: float,
     confidence: float = 0.95, budget_s: float | None = None, scale: object = None, within: Budget | None = None,
     attacks: str | Sequence[object] | None = None, seed: int = 0, num_envs: int | None = None,
     most_episodes: int = 1280, return_range: tuple[float | None, float | None] | None = None,
@@ -145,9 +145,10 @@ def assert_robust(
         raise ValueRangeError("rare must be below 1, the share of all episodes")
     attacks = [attacks] if isinstance(attacks, str) else attacks
     agent, (lowest, highest) = load_victim(victim), _return_range(return_range)
+    environment = Environment.of(env, agent, env_kwargs, make)
     if return_range is None:
-        lowest = lowest_return(environment_factory(env, agent, env_kwargs, make)[0])
-    stacks, left_out = _attacks(agent, env, suite, eps, scale, within, attacks, env_kwargs, make)
+        lowest = lowest_return(environment)
+    stacks, left_out = _attacks(agent, environment, suite, eps, scale, within, attacks)
     names = [stack.name for stack in stacks]
     test = _SequentialTest(names, float(min_return), confidence, most_episodes, rare, lowest, highest)
     root = np.random.SeedSequence(integer("seed", seed, 0))
@@ -161,8 +162,7 @@ def assert_robust(
             raise NotRobust(_undecided(test, budget_s, time.perf_counter() - began))
         (look_seed,) = root.spawn(1)[0].generate_state(1).tolist()
         prepared = PreparedEvaluation(
-            agent, env, [stacks[i] for i in undecided], batch, look_seed, num_envs, env_kwargs=env_kwargs, make=make,
-            distances=(),
+            agent, environment, [stacks[i] for i in undecided], batch, look_seed, num_envs, distances=()
         )  # fmt: skip
         with closing(prepared), one_thread():
             for place, i in enumerate(undecided):
@@ -324,14 +324,14 @@ def _return_range(given: tuple[float | None, float | None] | None) -> tuple[floa
 
 
 def _attacks(
-    victim: Victim, env: str | MakeEnv, suite: str, eps: float | None, scale: object, within: Budget | None,
-    attacks: Sequence[object] | None, env_kwargs: EnvKwargs | None, make: MakeEnv | None,
+    victim: Victim, environment: Environment, suite: str, eps: float | None, scale: object, within: Budget | None,
+    attacks: Sequence[object] | None,
 ) -> tuple[list[ThreatStack], dict[str, str]]:  # fmt: skip
     """The threats that are tried, and why others are not."""
     budget = None
     if eps is not None or within is not None or scale is not None:
         budget = needed_budget("assert_robust", eps, scale, within)  # type: ignore[arg-type]  # Linf says what scale is
-    setting = AttackSetting(victim, env, budget, env_kwargs=env_kwargs, make=make)
+    setting = AttackSetting(victim, environment, budget)
     if attacks is None:
         needed_budget("assert_robust", eps, None, within)
         entries, left_out = entries_that_apply(suite, setting)

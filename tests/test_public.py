@@ -32,7 +32,7 @@ VICTIMS = {
     "save_card",
 }
 RUNS = {
-    "Report", "certify", "dmc", "evaluate",
+    "Environment", "Report", "certify", "dmc", "evaluate",
     "fewest_perturbations", "imitate", "register", "resilience", "robustness", "train_adversary", "train_agent",
     "train_critic", "train_dynamics",
 }  # fmt: skip

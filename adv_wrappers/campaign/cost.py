@@ -164,7 +164,7 @@ def estimate(
             count = max(int(share * len(of_kind)), 1)
             places = np.unique(np.linspace(0, len(of_kind) - 1, count + 2)[1:-1].round().astype(int))
             seconds = [_play(player, store, of_kind[place]) for place in places]
-            name = f"{of_kind[0].victim} on {of_kind[0].env}, {of_kind[0].kind[0]}"
+            name = f"{of_kind[0].victim} on {of_kind[0].environment.name}, {of_kind[0].kind[0]}"
             spread = float(np.std(seconds, ddof=1)) if len(seconds) > 1 else None
             found.append(KindCost(name, len(of_kind) - len(seconds), float(np.mean(seconds)), spread, len(seconds)))
     return PlanCost(tuple(found), len(done), time.perf_counter() - began, _peak_bytes())
@@ -209,7 +209,7 @@ def learned_costs(cells: Sequence[PlanCell], player: CellPlayer, share: float) -
         playing = time.perf_counter() - began
     checkpoint = (spent - training) / len(steps)
     whole = len(steps) * (recipe.steps * training / sum(steps) + checks * checkpoint)
-    name = f"{cell.victim} on {cell.env}, {recipe.entry}"
+    name = f"{cell.victim} on {cell.environment.name}, {recipe.entry}"
     return [
         KindCost(f"{name}: training", len(missing), whole, None, 0),
         KindCost(name, len(cells), playing, None, 0),

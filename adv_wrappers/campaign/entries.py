@@ -21,7 +21,7 @@ from adv_wrappers.core.sparse import L0
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.evaluation.environments import EnvFactory, EnvKwargs, MakeEnv, environment_factory, spaces_of
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
 from adv_wrappers.presets import threat
 from adv_wrappers.training.train_critic import SMALL, Setting
 from adv_wrappers.victims import load_victim
@@ -43,7 +43,8 @@ class AttackSetting:
 
     Args:
         victim: the victim or its reference.
-        env, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`.
+        env: an id, a function that makes one environment, or an :class:`.Environment`.
+        quantize: as for :func:`adv_wrappers.evaluate`.
         budget: of perturbed observations; None leaves out the entries that need one.
         action_budget: of perturbed actions; None takes any action where they are discrete, and else the numbers of
             ``budget``, unless that has a unit of its own.
@@ -65,11 +66,9 @@ class AttackSetting:
     """
 
     victim: Victim
-    env: str | MakeEnv
+    env: AnyEnvironment
     budget: Budget | None = None
     action_budget: Budget | None = None
-    env_kwargs: EnvKwargs | None = None
-    make: MakeEnv | None = None
     quantize: bool = True
     train: bool = False
     seed: int = 1
@@ -97,14 +96,14 @@ class AttackSetting:
         return {part.name: getattr(self, part.name) for part in fields(self)}
 
     @cached_property
-    def environment(self) -> tuple[EnvFactory, str, dict[str, object]]:
-        """A function that makes one environment, its name, and the keyword arguments that it gets."""
-        return environment_factory(self.env, self.victim, self.env_kwargs, self.make)
+    def environment(self) -> Environment:
+        """The environment, as the victim needs it."""
+        return Environment.of(self.env, self.victim)
 
     @cached_property
     def spaces(self) -> tuple[Space, Space]:
         """The environment's spaces of observations and actions, as threats meet them."""
-        seen, acted = spaces_of(self.environment[0], self.victim)
+        seen, acted = self.environment.spaces_for(self.victim)
         return (seen if self.quantize else as_float(seen, threat("noise", norm="valid"))), acted
 
     @property

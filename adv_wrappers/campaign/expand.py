@@ -20,6 +20,7 @@ from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.long_attacks import warn_of_long_attacks
 from adv_wrappers.evaluation.make_function import MakeFunction
 from adv_wrappers.evaluation.prepared import PreparedEvaluation, default_num_envs, used_num_envs
@@ -40,7 +41,7 @@ class PlanCell:
     Attributes:
         key: what the row is known by.
         victim, select, device: the agent.
-        env, env_kwargs, make: the environment.
+        environment: how the environment is made.
         threat: None for the run without one, and where there is a recipe; else a text, a dictionary or a list of these.
         recipe: of an attack that is made where the cell is played, or None.
         name: the text of the threat.
@@ -53,9 +54,7 @@ class PlanCell:
     victim: str
     select: str | None
     device: str
-    env: str
-    env_kwargs: Mapping[str, JSON] | None
-    make: str | None
+    environment: Environment
     threat: Threat | None
     recipe: AttackRecipe | None
     name: str
@@ -73,27 +72,19 @@ class PlanCell:
     def kind(self) -> tuple[str, ...]:
         """Cells of one kind cost about the same: they differ in their seeds, and in the radius of a budget."""
         drop = {"key", "seed", "threat", "name", "trainings"}
-        given = {name: value for name, value in asdict(self).items() if name not in drop}
-        given["recipe"] = None if self.recipe is None else {**given["recipe"], "budget": None}
+        given = {name: value for name, value in vars(self).items() if name not in drop}
+        given["recipe"] = None if self.recipe is None else {**asdict(self.recipe), "budget": None}
+        given["environment"] = self.environment.described
         return " + ".join(map(_without_radius, split_stack(self.name))), json.dumps(given, sort_keys=True)
 
     def __str__(self) -> str:
-        return (
-            f"{self.victim} on {environment_text(self.env, self.env_kwargs, self.make)}, {self.name}, seed {self.seed}"
-        )
+        return f"{self.victim} on {self.environment}, {self.name}, seed {self.seed}"
 
 
 def _without_radius(threat: str) -> str:
     name, _, rest = threat.partition(":")
     left = [piece for piece in split_arguments(rest) if piece.partition("=")[0].strip() != "eps"]
     return f"{name}:{','.join(left)}" if left else name
-
-
-def environment_text(env: str, env_kwargs: Mapping[str, JSON] | None = None, make: str | None = None) -> str:
-    """An environment in words, with whatever is not as usual."""
-    more = [f"{name}={value!r:.40}" for name, value in (env_kwargs or {}).items()]
-    more += [f"made by {make}"] if make is not None else []
-    return f"{env} ({', '.join(more)})" if more else env
 
 
 @dataclass(frozen=True)
@@ -168,17 +159,17 @@ class _GridExpansion:
                 except VictimError as error:  # of a victim for another environment of the same grid
                     if len(self.grid.environments) < 2:
                         raise
-                    self.left_out[f"{name} on {environment_text(*environment_parts(environment))}"] = str(error)
+                    self.left_out[f"{name} on {environment_of_plan(environment)}"] = str(error)
             if not fitting:
                 raise VictimError(f"{name} fits none of the plan's environments: {[*self.left_out.values()][-1]}")
         return found, self.left_out
 
-    def _of_pair(self, name: str, victim: Victim, environment: str | Mapping[str, JSON]) -> list[PlanCell]:
+    def _of_pair(self, name: str, victim: Victim, given: str | Mapping[str, JSON]) -> list[PlanCell]:
         grid = self.grid
-        env, kwargs, make = environment_parts(environment)
+        environment = environment_of_plan(given)
         prepared = PreparedEvaluation(
-            victim, env, [CLEAN], grid.episodes, 0, 1, env_kwargs=kwargs,
-            make=made_by(make), quantize=grid.quantize, measure=measure_of(grid.measure), by=grid.by,
+            victim, environment, [CLEAN], grid.episodes, 0, 1, quantize=grid.quantize,
+            measure=measure_of(grid.measure), by=grid.by,
         )  # fmt: skip
         if not victim.is_known:
             raise VictimError(f"{name} is a function, which its rows could not be known by: evaluate it by itself")
@@ -195,7 +186,7 @@ class _GridExpansion:
                         prepared.player.prepare([stack], grid.quantize)
                         warn_of_long_attacks([stack], victim, width)
                     except (SpaceError, VictimError) as error:
-                        self.left_out[f"{name} on {environment_text(env, kwargs, make)}, {threat}"] = str(error)
+                        self.left_out[f"{name} on {environment}, {threat}"] = str(error)
                         continue
                     recipe, text, layers = None, stack.name, [json_form(layer) for layer in stack.layers]
                 draws = grid.best_of if layers else 1
@@ -211,9 +202,7 @@ class _GridExpansion:
                             victim=name,
                             select=grid.select,
                             device=grid.device,
-                            env=env,
-                            env_kwargs=kwargs,
-                            make=make,
+                            environment=environment,
                             threat=None if isinstance(threat, AttackRecipe) else threat,
                             recipe=recipe,
                             name=text,
@@ -229,25 +218,22 @@ class _GridExpansion:
                     )
         return sorted(made, key=lambda cell: grid.seeds.index(cell.seed))
 
-    def _of_suite(
-        self, name: str, victim: Victim, environment: str | Mapping[str, JSON]
-    ) -> list[Threat | AttackRecipe]:
+    def _of_suite(self, name: str, victim: Victim, environment: Environment) -> list[Threat | AttackRecipe]:
         """The entries of the grid's suite that apply, under each budget and timing.
 
         They are dictionaries, or recipes of those that are trained, or searched for the episodes that are played.
         """
         grid, found = self.grid, dict[str, Threat | AttackRecipe]()
-        env, kwargs, make = environment_parts(environment)
         for budget in (grid.budgets or (None,)) if grid.suite is not None else ():
             setting = AttackSetting(
-                victim, env, budget_of(budget), env_kwargs=kwargs, make=made_by(make), quantize=grid.quantize,
+                victim, environment, budget_of(budget), quantize=grid.quantize,
                 train=grid.train, steps=grid.steps, training=grid.training, num_envs=grid.num_envs,
             )  # fmt: skip
             entries, reasons = entries_that_apply(grid.suite or (), setting)
             if grid.timings:
                 reasons |= {entry.name: _UNTIMED for entry in entries if entry.per_episodes}
                 entries = tuple(entry for entry in entries if not entry.per_episodes)
-            where = f"{name} on {environment_text(env, kwargs, make)}"
+            where = f"{name} on {environment}"
             self.left_out |= {f"{where}, {entry}": reason for entry, reason in reasons.items()}
             for entry, timing in itertools.product(entries, grid.timings or (None,)):
                 timing = None if entry.name in TIMED else timing
@@ -301,6 +287,7 @@ def measure_of(text: str | None) -> str | bool | None:
     return True if text == "own" else text
 
 
-def made_by(text: str | None) -> MakeFunction | None:
-    """The function that makes an environment, by its ``module:function``; None for None."""
-    return None if text is None else MakeFunction(text)
+def environment_of_plan(given: str | Mapping[str, JSON]) -> Environment:
+    """The environment that a plan gives as an id, or as a dictionary with ``id``, ``kwargs`` and ``make``."""
+    id, kwargs, make = environment_parts(given)
+    return Environment(id, kwargs, None if make is None else MakeFunction(make))

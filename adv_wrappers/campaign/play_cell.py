@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import tempfile
 import time
@@ -16,10 +15,11 @@ from pickle import loads
 from typing import Protocol, runtime_checkable
 
 from adv_wrappers.campaign.entries import AttackSetting
-from adv_wrappers.campaign.expand import CLEAN, PlanCell, load_of_plan, made_by, measure_of
+from adv_wrappers.campaign.expand import CLEAN, PlanCell, load_of_plan, measure_of
 from adv_wrappers.campaign.store import PlayedCell, process_name
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import StoreError, WorkerError
+from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.pool import EpisodePlayer, PlayerSetup
 from adv_wrappers.evaluation.prepared import PreparedEvaluation
 from adv_wrappers.evaluation.resume import row_key
@@ -77,18 +77,18 @@ class CellPlayer:
         victim = self._victim(cell)
         stack = self._stack(cell, victim) if threat is None else as_threat_stack(threat, victim)
         return PreparedEvaluation(
-            victim, cell.env, [stack], cell.episodes, cell.seed, cell.num_envs, env_kwargs=cell.env_kwargs,
-            make=made_by(cell.make), quantize=cell.quantize, measure=measure_of(cell.measure), best_of=cell.best_of,
+            victim, cell.environment, [stack], cell.episodes, cell.seed, cell.num_envs,
+            quantize=cell.quantize, measure=measure_of(cell.measure), best_of=cell.best_of,
             by=cell.by, player=self.open_environments(cell),
         )  # fmt: skip
 
     def open_environments(self, cell: PlanCell) -> EpisodePlayer:
         """The victim and the environments of a cell, which stay open for the next one; its attack is not made."""
         victim = self._victim(cell)
-        place = (victim, cell.env, json.dumps(cell.env_kwargs), cell.make, cell.width, cell.quantize)
+        place = (victim, cell.environment, cell.width, cell.quantize)
         if self._player is None or self._player[0] != place:
             self._close_environments()
-            setup = PlayerSetup(victim, cell.env, cell.env_kwargs, made_by(cell.make), (), cell.width, cell.quantize)
+            setup = PlayerSetup(victim, Environment.of(cell.environment, victim), (), cell.width, cell.quantize)
             self._player = (place, EpisodePlayer(setup))
         return self._player[1]
 
@@ -113,9 +113,7 @@ class CellPlayer:
     def setting(self, cell: PlanCell) -> AttackSetting:
         """What the attack of a cell with a recipe is made for."""
         assert cell.recipe is not None
-        return cell.recipe.setting(
-            self._victim(cell), cell.env, cell.env_kwargs, made_by(cell.make), cell.quantize, cell.episodes, cell.seed
-        )
+        return cell.recipe.setting(self._victim(cell), cell.environment, cell.quantize, cell.episodes, cell.seed)
 
     def _close_environments(self) -> None:
         if self._player is not None:

@@ -21,7 +21,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import BudgetError, OutputError
-from adv_wrappers.evaluation.environments import MakeEnv, described_environment, json_value
+from adv_wrappers.evaluation.environments import Environment, json_value
 from adv_wrappers.presets import BUDGET_ARGUMENTS, as_threat, parse_threat
 from adv_wrappers.utils.files import held
 from adv_wrappers.utils.texts import split_arguments
@@ -68,20 +68,18 @@ class AttackRecipe:
         return budget_of(self.budget)
 
     def setting(
-        self, victim: Victim, env: str, env_kwargs: Mapping[str, JSON] | None, make: MakeEnv | None, quantize: bool,
-        episodes: int, episode_seed: int,
-    ) -> AttackSetting:  # fmt: skip
+        self, victim: Victim, environment: Environment, quantize: bool, episodes: int, episode_seed: int
+    ) -> AttackSetting:
         """What the entry is made for: a victim in an environment, and the episodes that are played."""
         return AttackSetting(
-            victim, env, self.within, env_kwargs=env_kwargs, make=make, quantize=quantize, train=self.trained,
+            victim, environment, self.within, quantize=quantize, train=self.trained,
             seed=self.seed, steps=self.steps, training=self.training, num_envs=self.num_envs, episodes=episodes,
             episode_seed=episode_seed,
         )  # fmt: skip
 
     def folder(self, trainings: Path, setting: AttackSetting) -> Path:
         """Of its training, among those of all recipes, victims and environments."""
-        victim, (_, env, kwargs) = setting.victim, setting.environment
-        about = json_value(described_environment(env, kwargs, setting.make))
+        victim, about = setting.victim, json_value(setting.environment.described)
         known = [victim.described(), about, setting.quantize, self.identity]
         digest = sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
         return trainings / f"{self.entry.partition(':')[0]}-{digest[:16]}"

@@ -25,7 +25,7 @@ from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, can_be_known, described_environment, json_value
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.report import Report, number
@@ -56,7 +56,7 @@ _TRAINED = (*LEARNED, SARSA)
 
 @holding
 def standard(
-    victim: Victim | str, env: str | MakeEnv, eps: float | None = None, *, scale: Scale = None,
+    victim: Victim | str, env: AnyEnvironment, eps: float | None = None, *, scale: Scale = None,
     within: Budget | None = None, episodes: int = 50, seed: int = 0, steps: int = 100_000,
     critics: Sequence[Setting] = SMALL, num_envs: int | None = None,
     training: Mapping[str, object] | None = None, attacks: str | Iterable[str] | None = None,
@@ -113,7 +113,7 @@ def standard(
 
 @holding
 def run_suite(
-    suite: str | Iterable[Entry | str], victim: Victim | str, env: str | MakeEnv, eps: float | None = None, *,
+    suite: str | Iterable[Entry | str], victim: Victim | str, env: AnyEnvironment, eps: float | None = None, *,
     scale: Scale = None, within: Budget | None = None, action_within: Budget | None = None, train: bool = False,
     episodes: int = 50, seed: int = 0, steps: int = 100_000, critics: Sequence[Setting] = SMALL,
     num_envs: int | None = None, training: Mapping[str, object] | None = None,
@@ -160,9 +160,9 @@ def run_suite(
     entries = chosen_entries(whole, attacks)
     training, critics = dict(training or {}), [*critics]
     victim, model = load_victim(victim), None if dynamics is None else load_dynamics(dynamics)
-    folder = None if out is None else Path(out)
+    folder, environment = None if out is None else Path(out), Environment.of(env, victim, env_kwargs, make)
     setting = AttackSetting(
-        victim, env, budget, action_within, env_kwargs, make, quantize, train, int(seed) + 1, int(steps), critics,
+        victim, environment, budget, action_within, quantize, train, int(seed) + 1, int(steps), critics,
         training, num_envs, model, folder, int(episodes), int(seed), progress=progress,
     )  # fmt: skip
     entries, reasons = entries_that_apply(entries, setting)
@@ -175,7 +175,7 @@ def run_suite(
         settings["threats"] = {text: described(parse_threat(text, within=Valid())) for text in texts}  # with all hashes
     finished = None if folder is None else _finished_suite(folder, settings)
     own = any(isinstance(item, Entry) and item not in SUITES["everything"] for item in given)
-    if finished is not None and not own and can_be_known(victim, env, make, env_kwargs):
+    if finished is not None and not own and victim.is_known and environment.is_known:
         return replace(finished, suite=name)
     if tell is not None and any(entry.trains(setting) for entry in entries):
         tell(training_note(entries, setting))
@@ -184,10 +184,10 @@ def run_suite(
     def evaluate_all(chosen: Sequence[Entry], setting: AttackSetting, on: str) -> Report:
         made.update({entry.name: entry.attack(setting) for entry in chosen if entry.per_episodes})
         return evaluate(
-            victim, env, [made[entry.name].threat for entry in chosen], int(episodes), setting.episode_seed, num_envs,
-            distances=(), quantize=quantize, resume=folder is not None, workers=workers,
+            victim, environment, [made[entry.name].threat for entry in chosen], int(episodes), setting.episode_seed,
+            num_envs, distances=(), quantize=quantize, resume=folder is not None, workers=workers,
             progress=None if progress is None else _report_scores(progress, [entry.name for entry in chosen], on),
-            out=setting.folder(setting.part), env_kwargs=env_kwargs, make=make,
+            out=setting.folder(setting.part),
         )  # fmt: skip
 
     scored = evaluate_all(entries, setting, "")
@@ -233,11 +233,10 @@ def _settings_of(setting: AttackSetting, entries: Sequence[Entry]) -> dict[str, 
     """What a suite is called with, as a JSON file returns it."""
     victim, within, on_actions = setting.victim, setting.budget, setting.action_budget
     names = [entry.name for entry in entries]
-    _, kind, kwargs = setting.environment
     text = "no budget" if within is None else _budget_text(within, victim)
     settings: dict[str, JSON] = {
         "victim": described_victim(victim),
-        "environment": json_value(described_environment(kind, kwargs, setting.make, setting.env)),
+        "environment": json_value(setting.environment.described),
         "within": None if within is None else within.resolve(victim).to_dict(), "budget": text,
         "seed": setting.episode_seed, "episodes": setting.episodes, "steps": setting.steps,
         "critics": setting.critics if SARSA in names and victim.robust_sarsa is None else None,

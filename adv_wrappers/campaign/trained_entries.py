@@ -86,8 +86,8 @@ def _learned(name: str, kind: str, on: On, setting: AttackSetting) -> MadeAttack
         setting.report(what, 0, steps)
     train = import_train_adversary()
     learned = train(
-        kind, setting.env, setting.victim, within=budget, form="both" if several else None, steps=steps,
-        seed=setting.seed, out=folder, progress=report, env_kwargs=setting.env_kwargs, make=setting.make,
+        kind, setting.environment, setting.victim, within=budget, form="both" if several else None, steps=steps,
+        seed=setting.seed, out=folder, progress=report,
         **{**setting.training, "num_envs": setting.num_envs, "quantize": setting.quantize},
     )  # fmt: skip
     if folder is not None:  # a training that was resumed reports only what was missing
@@ -171,8 +171,8 @@ def _sarsa(setting: AttackSetting) -> MadeAttack:
         setting.report(f"{SARSA}: {what}", done, total)
 
     scan = scan_critics(
-        setting.victim, setting.env, within=budget, settings=setting.critics, seed=setting.seed,
-        out=setting.folder(SARSA), progress=report, env_kwargs=setting.env_kwargs, make=setting.make,
+        setting.victim, setting.environment, within=budget, settings=setting.critics, seed=setting.seed,
+        out=setting.folder(SARSA), progress=report,
     )  # fmt: skip
     chosen = f"chosen by mean return over {scan.chosen.episodes} other episodes"
     return MadeAttack(
@@ -208,8 +208,8 @@ def _transfer(setting: AttackSetting) -> MadeAttack:
     name, queries = _surrogate_attack(setting), min(max(setting.steps, LEAST * (_ROUNDS + 1)), _MOST_QUERIES)
     folder = setting.folder("transfer")  # more queries are another imitation
     found = imitate(
-        setting.victim, setting.env, queries, _ROUNDS, setting.seed, None if folder is None else folder / str(queries),
-        threats=[threat(name, within=setting.budget)], env_kwargs=setting.env_kwargs, make=setting.make,
+        setting.victim, setting.environment, queries, _ROUNDS, setting.seed,
+        None if folder is None else folder / str(queries), threats=[threat(name, within=setting.budget)],
         progress=lambda done, total: setting.report("transfer", done, total),
     )  # fmt: skip
     alike = "its actions" if setting.victim.discrete else "the variance of its actions (R2)"

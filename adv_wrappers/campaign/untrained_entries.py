@@ -83,15 +83,14 @@ def _timings(when: object) -> Iterator[object]:
 def _why_no_beam(setting: AttackSetting) -> str | None:
     if setting.budget is None:
         return NO_BUDGET
-    return why_no_beam(setting.victim, setting.environment[0], setting.budget)
+    return why_no_beam(setting.victim, setting.environment, setting.budget)
 
 
 def _beam(setting: AttackSetting) -> MadeAttack:
     folder = setting.folder(BEAM)
     found = beam_search(
-        setting.victim, setting.env, None, setting.episodes, setting.episode_seed, within=setting.budget,
+        setting.victim, setting.environment, None, setting.episodes, setting.episode_seed, within=setting.budget,
         quantize=setting.quantize, progress=setting.progress, out=None if folder is None else folder / setting.part,
-        env_kwargs=setting.env_kwargs, make=setting.make,
     )  # fmt: skip
     return MadeAttack(found.threat, f"one search of width {WIDTH} over the episodes that it is scored on")
 
@@ -177,7 +176,7 @@ def _daylight_text(transform: str, setting: AttackSetting) -> str:
     """The text of a transform, with the daylight paper's numbers for the game where it has it."""
     card = setting.victim.card or {}
     about = card.get("environment")
-    names = (setting.environment[1], about.get("id") if isinstance(about, dict) else None)
+    names = (setting.environment.name, about.get("id") if isinstance(about, dict) else None)
     for text in (text for name in names if isinstance(name, str) for text in daylight_threats(name)):
         if text.endswith(f"transform={transform}"):
             return text

@@ -34,7 +34,7 @@ from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.rollout import draw_seeds
@@ -42,7 +42,7 @@ from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
-from adv_wrappers.victims import Victim
+from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.possible import Method
 
 Floats = NDArray[np.float64]
@@ -182,7 +182,7 @@ def _json(value: object) -> JSON:
 
 @full_precision()
 def certify(
-    victim: Victim | str, env: str | MakeEnv, eps: float | None = None, episodes: int = 10, seed: int = 0,
+    victim: Victim | str, env: AnyEnvironment, eps: float | None = None, episodes: int = 10, seed: int = 0,
     method: Method = "crown", budget_s: float | None = 10.0, *, scale: Scale = None, within: Budget | None = None,
     least_reward: float | None = None, least_return: float | None = None, order: Order | None = None,
     max_sequences: int | None = 5000, max_nodes: int | None = 1_000_000, max_boxes: int | None = None,
@@ -260,19 +260,21 @@ def certify(
         raise ValueRangeError(f"order must be 'depth-first', 'best-first' or None, got {order!r}")
     seeds, searched = draw_seeds(seed, episodes), max_nodes != 0
     whole = Deadline(None if budget_s is None else budget_s * episodes)
-    with closing(DeterministicEpisodes(victim, env, env_kwargs, make)) as played, one_thread():
+    victim = load_victim(victim)
+    environment = Environment.of(env, victim, env_kwargs, make)
+    with closing(DeterministicEpisodes(victim, environment)) as played, one_thread():
         space = played.env.observation_space
         perturbed = PerturbedVictim(played.victim, space, budget, method, quantize)
         images = len(space.shape or ()) > 1
         rows = min((8 if images else 32) if num_envs is None else integer("num_envs", num_envs, 1), episodes)
-        least = LeastReturn.create(played.env, played.name, least_reward, least_return) if searched else None
+        least = LeastReturn.create(played.env, environment.name, least_reward, least_return) if searched else None
         perturbed.possible(played.batch([played.env.reset(seed=seeds[0])[0]]))  # which finds what has no bounds
         if searched:
             played.check_deterministic(seeds[0])
         share = _PATHS_SHARE if searched else 0.5
         clean, gwc = (
             play_choices(
-                played.make_env, perturbed, seeds, choose, rows, _progress(progress, what, episodes), *deadlines
+                played.environment, perturbed, seeds, choose, rows, _progress(progress, what, episodes), *deadlines
             )
             for what, choose, deadlines in (
                 ("clean", own_action, (whole.share(share), whole.share(2 * share))),
@@ -315,8 +317,9 @@ def certify(
             told(i + 1)
         taken = (None, None) if least is None else (least.reward, least.whole)
         return Certificate(
-            played.label, played.name, perturbed.budget, method, tuple(seeds), *taken, clean.returns, gwc.returns, awc,
-            lower, lowest, by_boxes, clean.acr, gwc.acr, finished, nodes, sequences, tuple(map(tuple, cut)),
+            played.label, environment.name, perturbed.budget, method, tuple(seeds), *taken, clean.returns,
+            gwc.returns, awc, lower, lowest, by_boxes, clean.acr, gwc.acr, finished, nodes, sequences,
+            tuple(map(tuple, cut)),
         )  # fmt: skip
 
 

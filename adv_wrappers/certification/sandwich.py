@@ -23,15 +23,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import CertificateError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.beam import WIDTH, beam_search
-from adv_wrappers.evaluation.environments import (
-    EnvKwargs,
-    MakeEnv,
-    can_be_known,
-    described_environment,
-    environment_factory,
-    json_value,
-    spaces_of,
-)
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.provenance import versions
@@ -62,23 +54,20 @@ class _Runner:
     """What does not change from radius to radius."""
 
     victim: Victim
-    env: str | MakeEnv
+    environment: Environment
     episodes: int
     seed: int
     attacks: Sequence[str | ThreatModel] | None
     width: int
     quantize: bool
     num_envs: int | None
-    env_kwargs: EnvKwargs | None
-    make: MakeEnv | None
     progress: Progress | None
     left_out: dict[str, str] = field(default_factory=dict)
 
     def threats(self, budget: Budget, folder: Path | None) -> dict[str, ThreatModel]:
         """The attacks within a budget by their names; those of the default that do not apply are left out."""
         chosen: Sequence[str | ThreatModel] = self.attacks if self.attacks is not None else (*UNTRAINED, BEAM)
-        make_env, _, _ = environment_factory(self.env, self.victim, self.env_kwargs, self.make)
-        seen, acted = spaces_of(make_env, self.victim)
+        seen, acted = self.environment.spaces_for(self.victim)
         seen = seen if self.quantize else as_float(seen, threat("noise", within=budget))
         found, self.left_out = dict[str, ThreatModel](), {}
         for item in chosen:
@@ -87,13 +76,13 @@ class _Runner:
             if self.attacks is None and name in UNTRAINED:
                 reason = why_untrained_excluded(name, self.victim, budget, seen, acted)
             elif self.attacks is None:
-                reason = why_no_beam(self.victim, make_env, budget)
+                reason = why_no_beam(self.victim, self.environment, budget)
             if reason is not None:
                 self.left_out[name] = reason
             elif name == BEAM:
                 found[name] = beam_search(
-                    self.victim, self.env, None, self.episodes, self.seed, self.width, within=budget,
-                    env_kwargs=self.env_kwargs, make=self.make, quantize=self.quantize, progress=self.progress,
+                    self.victim, self.environment, None, self.episodes, self.seed, self.width, within=budget,
+                    quantize=self.quantize, progress=self.progress,
                     out=None if folder is None else folder / BEAM,
                 ).threat  # fmt: skip
             else:
@@ -119,8 +108,8 @@ class _Runner:
     def returns(self, threats: Mapping[str, ThreatModel], folder: Path | None) -> dict[str, list[float]]:
         """The returns of the same episodes under each attack, and under ``none``."""
         report = evaluate(
-            self.victim, self.env, [*threats.values()], self.episodes, self.seed, self.num_envs, distances=(),
-            env_kwargs=self.env_kwargs, make=self.make, quantize=self.quantize, progress=self.progress,
+            self.victim, self.environment, [*threats.values()], self.episodes, self.seed, self.num_envs, distances=(),
+            quantize=self.quantize, progress=self.progress,
             out=None if folder is None else folder / "attacks", resume=folder is not None,
         )  # fmt: skip
         return {name: row["returns"] for name, row in zip(("none", *threats), report.threats, strict=True)}
@@ -129,7 +118,7 @@ class _Runner:
 @holding
 @full_precision()  # of attacks too: they are played by the agent that is certified
 def certified_ranges(
-    victim: Victim | str, env: str | MakeEnv, eps: Sequence[float], episodes: int = 10, seed: int = 0,
+    victim: Victim | str, env: AnyEnvironment, eps: Sequence[float], episodes: int = 10, seed: int = 0,
     method: Method = "crown", budget_s: float | None = 10.0, *, scale: Scale = None,
     attacks: Sequence[str | ThreatModel] | None = None, least_reward: float | None = None,
     least_return: float | None = None, max_nodes: int | None = 1_000_000, max_boxes: int | None = None,
@@ -174,18 +163,17 @@ def certified_ranges(
     if attacks is not None and (isinstance(attacks, str) or not attacks):
         raise ThreatError(f"attacks must be a list of names or texts, at least one, got {attacks!r:.80}")
     victim = load_victim(victim)
-    _, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+    environment = Environment.of(env, victim, env_kwargs, make)
     settings: dict[str, JSON] = json.loads(json.dumps({
-        "victim": victim.described(), "env": json_value(described_environment(name, kwargs, make, env)),
+        "victim": victim.described(), "env": json_value(environment.described),
         "scale": scale, "episodes": episodes, "seed": seed, "method": method, "budget_s": budget_s,
         "max_nodes": max_nodes, "max_boxes": max_boxes, "width": width, "quantize": bool(quantize),
         "versions": versions(),
     }))  # fmt: skip
     folder = None if out is None else Path(out)
-    known = {} if folder is None or not can_be_known(victim, env, make, kwargs) else _read(folder, settings)
-    runner = _Runner(
-        victim, env, episodes, seed, attacks, width, quantize, num_envs, env_kwargs, make, progress
-    )  # fmt: skip
+    is_known = victim.is_known and environment.is_known
+    known = _read(folder, settings) if folder is not None and is_known else {}
+    runner = _Runner(victim, environment, episodes, seed, attacks, width, quantize, num_envs, progress)
     for item in attacks or ():
         if item != BEAM:
             runner.threat(item, Linf(radii[0], scale).resolve(victim))  # raises before anything is computed
@@ -195,9 +183,9 @@ def certified_ranges(
         one = known.get(radius)
         if one is None:
             found = certify(
-                victim, env, None, episodes, seed, method, budget_s, within=budget, least_reward=least_reward,
+                victim, environment, None, episodes, seed, method, budget_s, within=budget, least_reward=least_reward,
                 least_return=least_return, max_nodes=max_nodes, max_boxes=max_boxes, num_envs=num_envs,
-                env_kwargs=env_kwargs, make=make, quantize=quantize, progress=progress,
+                quantize=quantize, progress=progress,
             )  # fmt: skip
             one = CertifiedRange(radius, json.loads(json.dumps(found.to_dict())), {}, {})
             _write(folder, settings, done | {radius: one})

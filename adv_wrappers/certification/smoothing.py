@@ -57,7 +57,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import JSON, Observation
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, environment_factory
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.evaluate import Progress, evaluate
 from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.statistics import finite
@@ -73,7 +73,7 @@ _STREAM = 1 << 45  # of the noise that radii are measured with
 
 
 def certify_smoothed(
-    victim: Smoothed | str, env: str | MakeEnv, episodes: int = 1000, seed: int = 0, *, least: float | None = None,
+    victim: Smoothed | str, env: AnyEnvironment, episodes: int = 1000, seed: int = 0, *, least: float | None = None,
     confidence: float = 0.95, num_envs: int | None = None, env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None, progress: Progress | None = None,
 ) -> SmoothedCertificate:  # fmt: skip
@@ -97,19 +97,17 @@ def certify_smoothed(
     True
     """
     victim = _smoothed(load_victim(victim))
+    environment = Environment.of(env, victim, env_kwargs, make)
     if least is None:
-        make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
-        least = lowest_return(make_env)
+        least = lowest_return(environment)
         if least is None:
             raise ValueRangeError(
-                f"the least return of {name} with {kwargs} is not known: give least=, since a bound on an expectation "
+                f"the least return of {environment} is not known: give least=, since a bound on an expectation "
                 f"must assume it wherever nothing else is certified"
             )
     number("least", least)
     _check_probability("confidence", confidence)
-    report = evaluate(
-        victim, env, (), episodes, seed, num_envs, env_kwargs=env_kwargs, make=make, progress=progress
-    )  # fmt: skip
+    report = evaluate(victim, environment, (), episodes, seed, num_envs, progress=progress)
     return SmoothedCertificate(
         report.threats[0]["returns"], victim.sigma, float(least), victim.vote, confidence, seed, victim.ref
     )

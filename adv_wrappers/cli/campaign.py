@@ -136,13 +136,13 @@ def show(store: Store, cells: Iterable[PlanCell]) -> None:
 
 def _names(about: Mapping[str, JSON]) -> tuple[str, str]:
     """The victim and the environment, with whatever is not as usual."""
-    from adv_wrappers.campaign.expand import environment_text
+    from adv_wrappers.evaluation.environments import environment_text
 
     victim, env = about["victim"], about["env"]
     how = ["sampled actions"] * (victim["select"] == "sample") + ["float observations"] * (not about["quantize"])
     name = victim["ref"] or victim["fingerprint"][:8]
     agent = f"{name} ({', '.join(how)})" if how else name
-    return agent, environment_text(env["id"], env["kwargs"], env.get("make"))
+    return agent, environment_text(env)
 
 
 def _table(groups: Sequence[tuple[Mapping[str, JSON], Sequence[Row]]]) -> Table:

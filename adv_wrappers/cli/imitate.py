@@ -101,10 +101,9 @@ def imitate_(
 
 
 def _made(env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None) -> AnyEnv:
-    from adv_wrappers.atari.games import make_environment
+    from adv_wrappers.evaluation.environments import Environment
 
-    given: dict[str, object] = env_kwargs or {}
-    return make_environment(env, given) if make is None else make(env, **given)
+    return Environment(env, env_kwargs, make)()
 
 
 def _victim(

@@ -103,13 +103,16 @@ def _measure(
     profile: int | None, lowest_reward: float | None, transfer: tuple[str, ...], steps: int, out: Path,
     by: str | None, **options: object,
 ) -> None:  # fmt: skip
+    from adv_wrappers.evaluation.environments import Environment
     from adv_wrappers.evaluation.optimal_timing import resilience_profile
     from adv_wrappers.evaluation.timing_search import TimingSearch
     from adv_wrappers.victims import load_victim
 
     agent, induce = load_agent(victim, trust, stats, select), "any" if any_action else "worst"
     if profile is not None:  # which raises for what cannot be searched, before the training
-        TimingSearch(agent, env, [0], by, 0.99, 1, lowest_reward or 0.0, 1, env_kwargs, make).close()
+        TimingSearch(
+            agent, Environment.of(env, agent, env_kwargs, make), [0], by, 0.99, 1, lowest_reward or 0.0, 1
+        ).close()
     others = [load_victim(ref, trust=trust) for ref in transfer]
     with show_progress() as move, resumable(out, kept_checkpoints(steps, ["adversary"])):
         found = measure(

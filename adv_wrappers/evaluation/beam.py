@@ -52,7 +52,7 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import JSON, Array
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, can_be_known
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.forced_actions import ForcedAction, ForcedActions
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.recorded_perturbations import RecordedPerturbations, RecordedStep, digest_of
@@ -377,7 +377,7 @@ class FoundPerturbations:
 
 @holding
 def beam_search(
-    victim: Victim | str, env: str | MakeEnv, eps: float | None = None, episodes: int = 10, seed: int = 0,
+    victim: Victim | str, env: AnyEnvironment, eps: float | None = None, episodes: int = 10, seed: int = 0,
     width: int = WIDTH, *, scale: Scale = None, within: Budget | None = None, steps: int = 8, restarts: int = 2,
     env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None, quantize: bool = True,
     out: str | Path | None = None, progress: Callable[[str, int, int], None] | None = None,
@@ -422,15 +422,16 @@ def beam_search(
     budget = needed_budget("a beam search", eps, scale, within, zero=True)
     if isinstance(budget, Newest):
         raise BudgetError("a beam search takes the budget of a whole observation, and newest depends on what was shown")
-    seeds = draw_seeds(seed, episodes)
-    with closing(DeterministicEpisodes(load_victim(victim), env, env_kwargs, make)) as played, one_thread():
+    seeds, victim = draw_seeds(seed, episodes), load_victim(victim)
+    environment = Environment.of(env, victim, env_kwargs, make)
+    with closing(DeterministicEpisodes(victim, environment)) as played, one_thread():
         forced = ForcedActions(played, budget, steps, restarts, quantize)
         settings = {
-            "victim": played.victim.described(), "env": played.about,
+            "victim": victim.described(), "env": json_value(environment.described),
             "within": forced.threat.budget.to_dict(), "episodes": episodes, "seed": seed, "width": width,
             "steps": steps, "restarts": restarts, "quantize": quantize, "rankings": list(_RANKINGS),
         }  # fmt: skip
-        folder = Path(out) if out is not None and can_be_known(played.victim, env, make, env_kwargs) else None
+        folder = Path(out) if out is not None and victim.is_known and environment.is_known else None
         known = None if folder is None else _known(folder, settings, forced.threat.budget)
         if known is not None:
             return known

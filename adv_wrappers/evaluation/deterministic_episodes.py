@@ -24,18 +24,9 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
-from adv_wrappers.atari.games import is_atari
-from adv_wrappers.core.types import JSON, Action, Array, Info, Observation
+from adv_wrappers.core.types import Action, Array, Info, Observation
 from adv_wrappers.errors import SnapshotError, SpaceError, VictimError
-from adv_wrappers.evaluation.environments import (
-    EnvFactory,
-    EnvKwargs,
-    MakeEnv,
-    described_environment,
-    environment_factory,
-    json_value,
-    spaces_of,
-)
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
 from adv_wrappers.snapshots import Snapshot, check_repeats, random_states, record_for_replay
 from adv_wrappers.snapshots.repeats import difference
 from adv_wrappers.victims import Victim, load_victim
@@ -85,16 +76,6 @@ def check_searchable(victim: Victim) -> None:
         raise SpaceError(f"an exact search tries one discrete action a step, this victim acts in {victim.action_space}")
 
 
-def unchecked_factory(
-    env: str | MakeEnv, victim: Victim, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None
-) -> tuple[EnvFactory, str, dict[str, JSON]]:
-    """As :func:`environment_factory`, without Gymnasium's checks of every step, which take half of its time."""
-    make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
-    if isinstance(env, str) and make is None and not is_atari(env):
-        make_env, *_ = environment_factory(env, victim, {"disable_env_checker": True, **kwargs})
-    return make_env, name, kwargs
-
-
 def step_limit(env: AnyEnv) -> int | None:
     """After how many steps the wrapper :class:`gymnasium.wrappers.TimeLimit` ends an episode, or None."""
     found = [wrapper._max_episode_steps for wrapper in wrappers_of(env) if isinstance(wrapper, TimeLimit)]
@@ -106,8 +87,7 @@ class DeterministicEpisodes:
 
     Args:
         victim: the agent, or its reference; it plays its most likely action.
-        env: an id, or a function that makes one environment.
-        env_kwargs, make: as for :func:`adv_wrappers.evaluate`.
+        env: an id, a function that makes one environment, or both with their arguments.
         strict: refuse environments that cannot be saved, instead of replaying their episodes, and those that draw
             random numbers in their steps, instead of following the draws of the seed. Both are warned of otherwise.
 
@@ -123,18 +103,14 @@ class DeterministicEpisodes:
         VictimError, SpaceError: as :func:`check_searchable`, and for a victim that does not fit the environment.
     """
 
-    def __init__(
-        self, victim: Victim | str, env: str | MakeEnv, env_kwargs: EnvKwargs | None = None,
-        make: MakeEnv | None = None, *, strict: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, victim: Victim | str, env: AnyEnvironment, *, strict: bool = False) -> None:
         self.victim = victim = load_victim(victim)
         check_searchable(victim)
         assert isinstance(victim.action_space, spaces.Discrete)
         self.start, self.count = int(victim.action_space.start), int(victim.action_space.n)
-        self.make_env, self.name, kwargs = unchecked_factory(env, victim, env_kwargs, make)
-        self.about = json_value(described_environment(self.name, kwargs, make, env))
-        spaces_of(self.make_env, victim)
-        self.env, self.label = self.make_env(), victim.ref or repr(victim)
+        self.environment = Environment.of(env, victim).unchecked()
+        self.environment.spaces_for(victim)  # which checks them
+        self.env, self.label = self.environment(), victim.ref or repr(victim)
         if not strict:
             self.env = record_for_replay(self.env)
         self.limit, self.strict = step_limit(self.env), strict

@@ -1,11 +1,13 @@
-"""The environments of evaluations: an id, a function, or a game behind the classic Atari preprocessing."""
+"""How environments are made: by an id or a function, with keyword arguments; one value from the public functions on."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
@@ -14,8 +16,9 @@ from adv_wrappers.atari.games import is_atari, make_environment
 from adv_wrappers.atari.preprocessing import atari
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import JSON, Space
-from adv_wrappers.errors import AdvWrappersError, SpaceError
+from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.make_function import MakeFunction
+from adv_wrappers.utils.processes import pickled
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base import AnyEnv
@@ -26,58 +29,157 @@ MakeEnv = Callable[..., AnyEnv]
 EnvFactory = Callable[[], AnyEnv]
 EnvKwargs = Mapping[str, Any]
 _SHOWN = 64  # numbers of an array that are written out
+_IMAGES = spaces.Box(0, 255, (4, 84, 84), np.uint8)  # what agents of the DQN lineage see of Atari
 
 
-def environment_factory(
-    env: str | MakeEnv, victim: Victim, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None
-) -> tuple[EnvFactory, str, dict[str, Any]]:
-    """A function that makes one environment, its name for the report, and the keyword arguments that it gets.
+@dataclass(frozen=True)
+class Environment:
+    """How the environments of an evaluation, a search or a training are made; calling it makes one.
 
     Args:
         env: an id, or a function that makes one environment.
-        victim: the agent; for one that sees uint8 ``[4, 84, 84]`` an Atari id is made by
-            :func:`adv_wrappers.atari.atari`, and for one that sees a vector an id of the DeepMind Control Suite by
-            :func:`adv_wrappers.dmc`.
-        env_kwargs: keyword arguments; None takes those of the victim's card if it names the same id.
-        make: a function called as ``make(id, **env_kwargs)`` instead of ``gymnasium.make``.
+        kwargs: keyword arguments of that; None takes those of the victim's card if it names the same id.
+        make: a function called as ``make(id, **kwargs)`` instead of ``gymnasium.make``.
+        preprocessing: what an id is made by: ``"atari"``, :func:`adv_wrappers.atari.atari`; ``"dmc"``,
+            :func:`adv_wrappers.dmc`; None, ``gymnasium.make``. :meth:`for_victim` chooses it.
 
     Raises:
         SpaceError: if ``env`` is neither an id nor a function.
+
+    >>> import adv_wrappers as adv
+    >>> short = adv.Environment("CartPole-v1", {"max_episode_steps": 50})
+    >>> adv.evaluate("zoo:cartpole-dqn", short, ["pgd:eps=0.1"], episodes=2).threats[0]["mean_return"]
+    50.0
+    >>> print(short)
+    CartPole-v1 (max_episode_steps=50)
     """
-    if callable(env):
-        given = dict(env_kwargs or {})
-        return lambda: env(**given), getattr(env, "__name__", type(env).__name__), given
-    if not isinstance(env, str):
-        raise SpaceError(f"expected the id of an environment or a function that makes one, got {env!r}")
-    card = environment_of(victim.card) if env_kwargs is None and victim.card else None
-    kwargs = dict(card[1] if card is not None and card[0] == env else env_kwargs or {})
-    if make is not None:
-        return lambda: make(env, **kwargs), env, kwargs
-    space = victim.observation_space
-    if isinstance(space, spaces.Box) and space.shape == (4, 84, 84) and space.dtype == "uint8" and is_atari(env):
-        return lambda: atari(env, **kwargs), env, kwargs
-    if isinstance(space, spaces.Box) and env.startswith(PREFIX):
-        return lambda: dmc(env, **kwargs), env, kwargs
-    return lambda: make_environment(env, kwargs), env, kwargs
+
+    env: str | MakeEnv
+    kwargs: EnvKwargs | None = None
+    make: MakeEnv | None = None
+    preprocessing: Literal["atari", "dmc"] | None = None
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.env, str) or callable(self.env)):
+            raise SpaceError(f"expected the id of an environment or a function that makes one, got {self.env!r}")
+
+    @classmethod
+    def of(
+        cls, env: AnyEnvironment, victim: Victim | None, kwargs: EnvKwargs | None = None, make: MakeEnv | None = None
+    ) -> Environment:
+        """What public functions are given as ``env``, ``env_kwargs`` and ``make``, as a victim needs it.
+
+        Raises:
+            SpaceError: if ``env`` is neither an id nor a function.
+            ValueRangeError: for keyword arguments, or a function, beside an :class:`Environment` that has its own.
+        """
+        if not isinstance(env, Environment):
+            env = Environment(env, kwargs, make)
+        elif kwargs is not None or make is not None:
+            raise ValueRangeError("an Environment has its own env_kwargs and make: give them to it")
+        return env.for_victim(victim)
+
+    def for_victim(self, victim: Victim | None) -> Environment:
+        """The same environment as an agent needs it: with the keyword arguments of its card, and preprocessed.
+
+        Args:
+            victim: for one that sees uint8 ``[4, 84, 84]``, and for None, an agent that is yet to be trained, Atari
+                games are preprocessed; for one that sees a vector tasks of the DeepMind Control Suite are flattened.
+        """
+        if callable(self.env):
+            return replace(self, kwargs=dict(self.kwargs or {}))
+        known = environment_of(victim.card) if self.kwargs is None and victim is not None and victim.card else None
+        kwargs = dict(known[1] if known is not None and known[0] == self.env else self.kwargs or {})
+        seen = _IMAGES if victim is None else victim.observation_space
+        preprocessing: Literal["atari", "dmc"] | None = None
+        if self.make is None and isinstance(seen, spaces.Box):
+            if seen.shape == _IMAGES.shape and seen.dtype == _IMAGES.dtype and is_atari(self.env):
+                preprocessing = "atari"
+            elif self.env.startswith(PREFIX):
+                preprocessing = "dmc"
+        return replace(self, kwargs=kwargs, preprocessing=preprocessing)
+
+    def __call__(self) -> AnyEnv:
+        """One environment; raises whatever a user's function raises."""
+        kwargs = dict(self.kwargs or {})
+        if callable(self.env):
+            return self.env(**kwargs)
+        if self.make is not None:
+            return self.make(self.env, **kwargs)
+        if self.preprocessing == "atari":
+            return atari(self.env, **kwargs)
+        return dmc(self.env, **kwargs) if self.preprocessing == "dmc" else make_environment(self.env, kwargs)
+
+    @property
+    def name(self) -> str:
+        """The id, or the name of the function."""
+        return self.env if isinstance(self.env, str) else getattr(self.env, "__name__", type(self.env).__name__)
+
+    @property
+    def id(self) -> str | None:
+        """The id, where nothing but the id and the keyword arguments decides what is made; else None."""
+        return self.env if isinstance(self.env, str) and self.make is None else None
+
+    @property
+    def described(self) -> dict[str, JSON]:
+        """The environment as reports and folders know it: ``id``, ``kwargs``, and ``make``, a function's name."""
+        about: dict[str, JSON] = {"id": self.name, "kwargs": dict(self.kwargs or {})}
+        function = self.env if callable(self.env) else self.make
+        if function is not None:
+            about["make"] = text_of_function(function)
+        return about
+
+    @property
+    def is_known(self) -> bool:
+        """Whether :attr:`described` tells it from others.
+
+        It does not for a lambda, a method or a partial, and with an object of one's own among the keyword arguments.
+        """
+        return all(map(is_named, (self.env, self.make, self.kwargs)))
+
+    def __str__(self) -> str:
+        return environment_text(self.described)
+
+    def make_one(self) -> AnyEnv:
+        """One environment; :class:`SpaceError` for one that cannot be made, whatever a user's function raises."""
+        try:
+            return self()
+        except AdvWrappersError:
+            raise
+        except Exception as error:
+            raise SpaceError(f"cannot make the environment: {error}") from error
+
+    def spaces_for(self, victim: Victim) -> tuple[Space, Space]:
+        """The spaces of observations and actions, of an environment that is made, checked against a victim, and closed.
+
+        Raises:
+            SpaceError: for one that cannot be made.
+            AdvWrappersError: one of its kinds, for layers in an order that cannot work, and a victim that does not fit.
+        """
+        with closing(self.make_one()) as env:
+            check_order(env)
+            fits(victim, env.observation_space, env.action_space)
+            return env.observation_space, env.action_space
+
+    def pickled(self) -> bytes:
+        """The environment as it is sent to a process; raises :class:`WorkerError` that names what cannot be."""
+        pickled("the environment", self.env)
+        pickled("the argument env_kwargs", self.kwargs)
+        pickled("the argument make", self.make)
+        return pickled("the environment", self)
+
+    def unchecked(self) -> Environment:
+        """The same without Gymnasium's checks of every step, which take half of its time."""
+        if self.id is None or is_atari(self.id):
+            return self
+        return replace(self, kwargs={"disable_env_checker": True, **(self.kwargs or {})})
 
 
-def described_environment(
-    name: str, kwargs: Mapping[str, object], make: MakeEnv | None = None, env: str | MakeEnv | None = None
-) -> dict[str, JSON]:
-    """An environment as reports and folders know it: one that another function makes is another environment.
-
-    Args:
-        name, kwargs: as :func:`environment_factory` returns them.
-        make, env: as for :func:`environment_factory`.
-
-    Returns:
-        ``id`` and ``kwargs``; with a function that makes it ``make``, its name, such as ``"module:function"``.
-    """
-    about: dict[str, JSON] = {"id": name, "kwargs": dict(kwargs)}
-    function = env if callable(env) else make
-    if function is not None:
-        about["make"] = text_of_function(function)
-    return about
+def environment_text(described: Mapping[str, JSON]) -> str:
+    """An environment in words, with whatever is not as usual, from what :attr:`Environment.described` says."""
+    more = [f"{name}={value!r:.40}" for name, value in described["kwargs"].items()]
+    more += [f"made by {described['make']}"] if "make" in described else []
+    return f"{described['id']} ({', '.join(more)})" if more else str(described["id"])
 
 
 def text_of_function(function: Callable[..., object]) -> str:
@@ -106,19 +208,6 @@ def json_value(value: object) -> JSON:
     return text_of_function(value) if callable(value) else f"<{type(value).__module__}.{type(value).__qualname__}>"
 
 
-def can_be_known(victim: Victim | None, *environment: object) -> bool:
-    """Whether a file can tell a victim, and what its environments are made by and with, from others.
-
-    It cannot for a victim that is a function, for a lambda, a method or a partial, and for objects of one's own among
-    keyword arguments.
-
-    Args:
-        victim: the agent, or None.
-        environment: ids, functions and keyword arguments.
-    """
-    return (victim is None or victim.is_known) and all(map(is_named, environment))
-
-
 def is_named(value: object) -> bool:
     """Whether :func:`json_value` tells a value from others: of functions it is no lambda, method or partial."""
     if isinstance(value, Mapping):
@@ -136,27 +225,4 @@ def _qualified_name(function: Callable[..., object]) -> str:
     return str(getattr(function, "__qualname__", f"<{type(function).__qualname__}>"))
 
 
-def make_or_refuse(make_env: EnvFactory) -> AnyEnv:
-    """An environment; :class:`SpaceError` for one that cannot be made, whatever a user's function raises."""
-    try:
-        return make_env()
-    except AdvWrappersError:
-        raise
-    except Exception as error:
-        raise SpaceError(f"cannot make the environment: {error}") from error
-
-
-def spaces_of(make_env: EnvFactory, victim: Victim) -> tuple[Space, Space]:
-    """The observation and the action space of an environment, which is made, checked against a victim, and closed.
-
-    Raises:
-        SpaceError: for one that cannot be made.
-        AdvWrappersError: one of its kinds, for layers in an order that cannot work, and a victim that does not fit.
-    """
-    env = make_or_refuse(make_env)
-    try:
-        check_order(env)
-        fits(victim, env.observation_space, env.action_space)
-        return env.observation_space, env.action_space
-    finally:
-        env.close()
+AnyEnvironment = Environment | str | MakeEnv

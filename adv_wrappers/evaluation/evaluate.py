@@ -12,7 +12,7 @@ import torch
 
 from adv_wrappers.errors import OutputError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.best_of import BestOf
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.long_attacks import warn_of_long_attacks
 from adv_wrappers.evaluation.losses import Measure
 from adv_wrappers.evaluation.pool import play_runs
@@ -31,7 +31,7 @@ Progress = Callable[[str, int, int], None]
 
 @holding
 def evaluate(
-    victim: Victim | str, env: str | MakeEnv, threats: Any = (), episodes: int = 10, seed: int = 0,
+    victim: Victim | str, env: AnyEnvironment, threats: Any = (), episodes: int = 10, seed: int = 0,
     num_envs: int | None = None, device: torch.device | str | None = None, *, env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None, minimum: float | str | None = None,
     distances: Distances = None, progress: Progress | None = None,
@@ -46,8 +46,9 @@ def evaluate(
 
     Args:
         victim: the agent, or a reference such as ``"zoo:hopper-ppo"``.
-        env: the id of the environment, or a function that makes one. For victims of 84x84 frame stacks an Atari id is
-            made by :func:`adv_wrappers.atari.atari`.
+        env: the id of the environment, a function that makes one, or an :class:`adv_wrappers.Environment`, which has
+            its own ``env_kwargs`` and ``make``. For victims of 84x84 frame stacks an Atari id is made by
+            :func:`adv_wrappers.atari.atari`.
         threats: each a text, a :class:`ThreatModel`, a perturbation with a budget or a dictionary; or, for a stack, a
             list of these, innermost first, or one text with `` + `` between them. One without a victim is aimed at
             ``victim``; one with a victim of its own is a transfer attack, and its row says so.
@@ -119,7 +120,7 @@ def evaluate(
     if isinstance(minimum, str) and not any(is_worst_action(stack, victim) for stack in stacks):
         stacks.insert(1, worst_action(victim))
     prepared = PreparedEvaluation(
-        victim, env, stacks, episodes, seed, num_envs, env_kwargs=env_kwargs, make=make, distances=distances,
+        victim, Environment.of(env, victim, env_kwargs, make), stacks, episodes, seed, num_envs, distances=distances,
         quantize=quantize, measure=measure, best_of=best_of, by=by,
     )  # fmt: skip
     with closing(prepared), one_thread():

@@ -26,12 +26,12 @@ from gymnasium.wrappers import (
     TimeLimit,
 )
 
-from adv_wrappers.atari.games import PressFire, make_environment
+from adv_wrappers.atari.games import PressFire
 from adv_wrappers.atari.screens import RawFrames
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import step_limit
-from adv_wrappers.evaluation.environments import EnvFactory, make_or_refuse
+from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.utils.numbers import number
 from adv_wrappers.wrappers.base import AnyEnv, wrappers_of
 from adv_wrappers.wrappers.env import EnvLayer
@@ -138,13 +138,13 @@ class LeastReturn:
             raise ValueRangeError(f"expected returns of at least least_return={self.whole:g}, got {total:g}")
 
 
-def lowest_return(make_env: EnvFactory) -> float | None:
+def lowest_return(environment: Environment) -> float | None:
     """The least return of an episode of an environment, which is made, looked at and closed; None where unknown.
 
     Raises:
         SpaceError: for one that cannot be made.
     """
-    with closing(make_or_refuse(make_env)) as env:
+    with closing(environment.make_one()) as env:
         return LeastReturn.of(env).lowest
 
 
@@ -161,7 +161,7 @@ def described_lowest_return(environment: Mapping[str, JSON]) -> float | None:
 @lru_cache(maxsize=256)
 def _lowest_of_id(id: str, kwargs: str) -> float | None:
     try:
-        return lowest_return(lambda: make_environment(id, json.loads(kwargs)))
+        return lowest_return(Environment(id, json.loads(kwargs)))
     except AdvWrappersError:
         return None
 

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.timing_search import Steps, TimingSearch
 from adv_wrappers.utils.numbers import check_integer, check_number, integer
-from adv_wrappers.victims import Victim
+from adv_wrappers.victims import Victim, load_victim
 
 Floats = NDArray[np.float64]
 
@@ -106,7 +106,7 @@ class ResilienceProfile:
 
 
 def fewest_perturbations(
-    victim: Victim | str, env: str | MakeEnv, seeds: Sequence[int], cost: float = 1.0, by: str | None = None, *,
+    victim: Victim | str, env: AnyEnvironment, seeds: Sequence[int], cost: float = 1.0, by: str | None = None, *,
     gamma: float = 0.99, horizon: int | None = None, lowest_reward: float = 0.0, max_nodes: int = 1_000_000,
     env_kwargs: EnvKwargs | None = None,
 ) -> FewestPerturbations:  # fmt: skip
@@ -139,11 +139,13 @@ def fewest_perturbations(
     (array([13., 13.]), array([5, 4]))
     """
     check_number("cost", cost, 0)
-    with closing(TimingSearch(victim, env, seeds, by, gamma, horizon, lowest_reward, max_nodes, env_kwargs)) as search:
+    victim = load_victim(victim)
+    environment = Environment.of(env, victim, env_kwargs)
+    with closing(TimingSearch(victim, environment, seeds, by, gamma, horizon, lowest_reward, max_nodes)) as search:
         episodes = [search.episode(seed, float(cost), None) for seed in search.seeds]
     found = [episode.best[0] for episode in episodes]
     return FewestPerturbations(
-        search.label, search.name, search.seeds, float(cost),
+        search.label, environment.name, search.seeds, float(cost),
         np.array([best.total for best in found]),
         np.array([best.total - cost * len(best.steps) for best in found]),
         np.array([len(best.steps) for best in found]), tuple(best.steps for best in found),
@@ -153,7 +155,7 @@ def fewest_perturbations(
 
 
 def resilience_profile(
-    victim: Victim | str, env: str | MakeEnv, seeds: Sequence[int], budgets: Sequence[int], horizon: int = 60,
+    victim: Victim | str, env: AnyEnvironment, seeds: Sequence[int], budgets: Sequence[int], horizon: int = 60,
     by: str | None = None, *, gamma: float = 0.99, lowest_reward: float = 0.0, max_nodes: int = 1_000_000,
     env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
 ) -> ResilienceProfile:  # fmt: skip
@@ -173,11 +175,12 @@ def resilience_profile(
     if not most:
         raise ValueRangeError("budgets must hold at least one number of perturbations, got none")
     check_integer("horizon", horizon, 1)
-    found = TimingSearch(victim, env, seeds, by, gamma, horizon, lowest_reward, max_nodes, env_kwargs, make)
-    with closing(found) as search:
+    victim = load_victim(victim)
+    environment = Environment.of(env, victim, env_kwargs, make)
+    with closing(TimingSearch(victim, environment, seeds, by, gamma, horizon, lowest_reward, max_nodes)) as search:
         episodes = [search.episode(seed, 0.0, max(most)) for seed in search.seeds]
     return ResilienceProfile(
-        search.label, search.name, search.seeds, tuple(most), horizon,
+        search.label, environment.name, search.seeds, tuple(most), horizon,
         np.array([[episode.best[k].total for k in most] for episode in episodes]),
         tuple(tuple(episode.best[k].steps for k in most) for episode in episodes),
         np.array([episode.clean for episode in episodes]),

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import loads
 from typing import Protocol, TypeVar
@@ -23,7 +23,7 @@ from typing import Protocol, TypeVar
 from adv_wrappers.attacks.targets import Target
 from adv_wrappers.core.threat import fits
 from adv_wrappers.evaluation.best_of import EpisodeDraws, joined, play_draws
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, environment_factory
+from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.losses import EpisodeLosses
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.rollout import play_episodes, side_by_side
@@ -67,25 +67,23 @@ class PlayerSetup:
 
     Attributes:
         victim: the agent.
-        env, env_kwargs, make: as for :func:`adv_wrappers.evaluate`.
+        environment: how its environments are made.
         stacks: the threats of every run.
         num_envs: the number of environments.
         quantize: as for :func:`adv_wrappers.evaluate`.
     """
 
     victim: Victim
-    env: str | MakeEnv
-    env_kwargs: EnvKwargs | None
-    make: MakeEnv | None
+    environment: Environment
     stacks: tuple[ThreatStack, ...]
     num_envs: int
     quantize: bool
 
     def pickled(self) -> bytes:
         """The setup as it is sent to a process; raises :class:`WorkerError` that names what cannot be."""
-        for field in fields(self):
-            what = {"env": "the environment", "stacks": "a threat"}.get(field.name, f"the argument {field.name}")
-            pickled("the victim" if field.name == "victim" else what, getattr(self, field.name))
+        pickled("the victim", self.victim)
+        self.environment.pickled()
+        pickled("a threat", self.stacks)
         return pickled("the evaluation", self)  # as a whole: attacks hold the same victim
 
 
@@ -125,17 +123,14 @@ class EpisodePlayer:
 
     Attributes:
         venv: the vector environment.
-        name, kwargs: what its environments are, for a report.
 
     Raises:
         AdvWrappersError: one of its kinds, for an environment that cannot be made, or a threat that does not fit it.
     """
 
     def __init__(self, setup: PlayerSetup) -> None:
-        self.victim, env = setup.victim, setup.env
-        make_env, self.name, self.kwargs = environment_factory(env, self.victim, setup.env_kwargs, setup.make)
-        known = self.name if setup.make is None and isinstance(env, str) else None
-        self.venv = side_by_side(make_env, setup.num_envs, known, self.kwargs)
+        self.victim = setup.victim
+        self.venv = side_by_side(setup.environment, setup.num_envs)
         try:
             check_order(self.venv)
             fits(self.victim, self.venv.single_observation_space, self.venv.single_action_space)

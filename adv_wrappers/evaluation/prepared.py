@@ -9,13 +9,7 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.best_of import BestOf, check_by, draws_of
 from adv_wrappers.evaluation.checks import find_warnings
-from adv_wrappers.evaluation.environments import (
-    EnvKwargs,
-    MakeEnv,
-    can_be_known,
-    described_environment,
-    json_value,
-)
+from adv_wrappers.evaluation.environments import Environment, is_named, json_value
 from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.evaluation.losses import Measure, measure_text, measured_target
 from adv_wrappers.evaluation.pool import EpisodePlayer, OnEpisode, PlayBlocks, PlayerSetup, blocks_of, play_run
@@ -63,7 +57,7 @@ class PreparedEvaluation:
 
     Args:
         victim: the agent.
-        env, env_kwargs, make: as for :func:`adv_wrappers.evaluate`.
+        environment: how its environments are made.
         stacks: the threats of each run, aimed at the victim; those with the same name are numbered.
         episodes, seed, num_envs, distances, quantize, measure, best_of, by: as for :func:`adv_wrappers.evaluate`.
         player: plays in this process; None opens one, which :meth:`close` closes. One that is given is of the same
@@ -80,12 +74,12 @@ class PreparedEvaluation:
     """
 
     def __init__(
-        self, victim: Victim, env: str | MakeEnv, stacks: Sequence[ThreatStack], episodes: int = 10, seed: int = 0,
-        num_envs: int | None = None, *, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
+        self, victim: Victim, environment: Environment, stacks: Sequence[ThreatStack], episodes: int = 10,
+        seed: int = 0, num_envs: int | None = None, *,
         distances: Distances = None, quantize: bool = True, measure: Measure = None, best_of: BestOf = 1,
         by: str = "return", player: EpisodePlayer | None = None,
     ) -> None:  # fmt: skip
-        self.victim, self.by = victim, by
+        self.victim, self.by, environment = victim, by, environment.for_victim(victim)
         self.episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
         self._asked = default_num_envs(victim) if num_envs is None else integer("num_envs", num_envs, 1, MOST_ENVS)
         self.seeds = draw_seeds(seed, self.episodes)
@@ -93,13 +87,13 @@ class PreparedEvaluation:
         self.counts = draws_of(best_of, self.stacks)
         check_by(by, measure is not None and measure is not False)
         width = used_num_envs(self._asked, self.episodes, self.counts)
-        self.setup = PlayerSetup(victim, env, env_kwargs, make, tuple(self.stacks), width, quantize)
+        self.setup = PlayerSetup(victim, environment, tuple(self.stacks), width, quantize)
         self._own = player is None
         self.player = EpisodePlayer(self.setup) if player is None else player
         try:
             if player is not None:
                 player.prepare(self.stacks, quantize)
-            venv, name = self.player.venv, self.player.name
+            venv, name = self.player.venv, environment.name
             if not quantize and distances is None:  # those of images compare whole grey levels
                 distances = ()
             self.target = measured_target(measure, victim, name, feature_names(venv))
@@ -116,7 +110,7 @@ class PreparedEvaluation:
         self.about: dict[str, JSON] = {
             "versions": versions(), "seed": seed, "episode_seeds": tuple(self.seeds), "git": revision(),
             "device": str(victim.device), "episodes": self.episodes,
-            "env": json_value(described_environment(name, self.player.kwargs, make, env)),
+            "env": json_value(environment.described),
             "num_envs": venv.num_envs, "quantize": bool(quantize),
             "victim": victim.described(),
             "measure": measure_text(self.target, victim), "by": by,
@@ -125,8 +119,8 @@ class PreparedEvaluation:
     def key(self, i: int) -> str | None:
         """What distinguishes the row of a run from all others (see :func:`row_key`); None where nothing does."""
         layers = [json_form(layer) for layer in self.stacks[i].layers]
-        setup, target = self.setup, getattr(self.target, "function", None)
-        known = can_be_known(self.victim, setup.env, setup.make, self.player.kwargs, target)
+        target = getattr(self.target, "function", None)
+        known = self.victim.is_known and self.setup.environment.is_known and is_named(target)
         return row_key(self.about, layers, self.counts[i], self.sampled) if known else None
 
     def play(self, i: int, play: PlayBlocks | None = None, on_episode: OnEpisode | None = None) -> Row:
@@ -156,7 +150,7 @@ class PreparedEvaluation:
         if 0 not in rows:
             raise ValueRangeError("a report needs the row of its first run, which the others are compared with")
         played = [(self.stacks[i], rows[i]) for i in sorted(rows)]
-        name = self.player.name
+        name = self.setup.environment.name
         fixed = self._least if minimum is None or isinstance(minimum, str) else float(minimum)
         lowest = fixed
         if isinstance(minimum, str):

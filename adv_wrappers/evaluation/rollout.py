@@ -20,7 +20,7 @@ from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.core.types import Action, Info, Observation
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
-from adv_wrappers.evaluation.environments import EnvFactory
+from adv_wrappers.evaluation.environments import EnvFactory, Environment
 from adv_wrappers.evaluation.losses import EpisodeLosses
 from adv_wrappers.evaluation.measurements import Mask, RunMeasurements, RunMonitor
 from adv_wrappers.evaluation.sampled_distances import ObservationSample
@@ -82,24 +82,22 @@ class EpisodesVectorEnv(SyncVectorEnv):
         return kept
 
 
-def side_by_side(
-    make_env: EnvFactory, rows: int, id: str | None = None, kwargs: Info | None = None
-) -> EpisodesVectorEnv | DmcVectorEnv:
+def side_by_side(environment: Environment, rows: int) -> EpisodesVectorEnv | DmcVectorEnv:
     """Environments side by side, in DISABLED autoreset mode.
 
     Args:
-        make_env: makes one environment.
+        environment: how one is made; tasks of the DeepMind Control Suite that are known step MuJoCo directly.
         rows: the number of environments.
-        id: where the environment is made from an id, that id: tasks of the DeepMind Control Suite that are known step
-            MuJoCo directly.
-        kwargs: keyword arguments that the id is made with.
 
     Raises:
         SpaceError: for environments that cannot be made.
     """
     try:
-        direct = dmc_vector(id, rows, kwargs or {}) if id is not None and id.startswith(PREFIX) else None
-        return direct or EpisodesVectorEnv(make_env, rows)
+        id = environment.id
+        direct = (
+            None if id is None or not id.startswith(PREFIX) else dmc_vector(id, rows, dict(environment.kwargs or {}))
+        )
+        return direct or EpisodesVectorEnv(environment, rows)
     except AdvWrappersError:
         raise
     except Exception as error:  # whatever a user's function, or the environment that it makes, may raise

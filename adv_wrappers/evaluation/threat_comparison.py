@@ -6,7 +6,6 @@ An environment is played for some steps, and every threat is applied to the obse
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,14 +14,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from adv_wrappers.atari.games import is_atari
-from adv_wrappers.atari.preprocessing import atari
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Action, Array, Info, Space
 from adv_wrappers.daylight import SETTINGS
-from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation import perceptual
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv, environment_factory
+from adv_wrappers.evaluation.environments import Environment, EnvKwargs, MakeEnv
 from adv_wrappers.formatting import caption, name_and_arguments
 from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.rendering.contact_sheet import ThreatComparison
@@ -97,7 +94,7 @@ def compare_threats(
         high = 255 if source.dtype == np.uint8 else 1
         true, space = source, spaces.Box(0, high, source.shape, source.dtype.type)
     else:
-        made = _make(source, agent, env_kwargs, make) if isinstance(source, str) else source
+        made = Environment.of(source, agent, env_kwargs, make).make_one() if isinstance(source, str) else source
         name = source if isinstance(source, str) else getattr(made.spec, "id", None) or "an environment"
         # the emulator's screen lies beneath all of them
         under = () if raw else tuple(caption(each.threat) for each in layers(made) if each.on == "observation")
@@ -162,24 +159,6 @@ def _stack(item: object) -> list[ThreatModel]:
         if threat.on != "observation":
             raise ThreatError(f"{threat.label} perturbs the action, which no picture of an observation can show")
     return made
-
-
-def _make(id: str, victim: Victim | None, env_kwargs: EnvKwargs | None, make: MakeEnv | None) -> AnyEnv:
-    if victim is not None:
-        return environment_factory(id, victim, env_kwargs, make)[0]()
-    given = dict(env_kwargs or {})
-    if make is not None:
-        return make(id, **given)
-    with contextlib.suppress(ImportError):
-        importlib.import_module("ale_py")  # registers its ids
-    if is_atari(id):
-        return atari(id, **given)
-    try:
-        return gym.make(id, **given)
-    except AdvWrappersError:
-        raise
-    except Exception as error:  # whatever an environment's own constructor may raise
-        raise SpaceError(f"cannot make the environment {id!r}: {error}") from error
 
 
 def _played(env: AnyEnv, victim: Victim | None, step: int, seed: int, raw: bool) -> Array:

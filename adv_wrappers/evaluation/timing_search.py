@@ -25,7 +25,7 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Action, Info, Observation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState, collection_paused
-from adv_wrappers.evaluation.environments import EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.environments import AnyEnvironment
 from adv_wrappers.utils.numbers import check_integer, check_number, integer
 from adv_wrappers.victims import Victim
 
@@ -88,7 +88,7 @@ class TimingSearch(DeterministicEpisodes):
     """The searches of one victim in one environment.
 
     Args:
-        victim, env, seeds, by, gamma, horizon, lowest_reward, max_nodes, env_kwargs, make: as for
+        victim, env, seeds, by, gamma, horizon, lowest_reward, max_nodes: as for
             :func:`adv_wrappers.fewest_perturbations`, which says what is refused.
 
     Attributes:
@@ -96,9 +96,8 @@ class TimingSearch(DeterministicEpisodes):
     """
 
     def __init__(
-        self, victim: Victim | str, env: str | MakeEnv, seeds: Sequence[int], by: str | None, gamma: float,
-        horizon: int | None, lowest_reward: float, max_nodes: int, env_kwargs: EnvKwargs | None,
-        make: MakeEnv | None = None,
+        self, victim: Victim | str, env: AnyEnvironment, seeds: Sequence[int], by: str | None, gamma: float,
+        horizon: int | None, lowest_reward: float, max_nodes: int,
     ) -> None:  # fmt: skip
         self.seeds: Steps = tuple(integer("a seed", seed, 0) for seed in seeds)
         if not self.seeds:
@@ -107,7 +106,7 @@ class TimingSearch(DeterministicEpisodes):
             check_integer("horizon", horizon, 1)
         check_number("lowest_reward", lowest_reward)
         check_integer("max_nodes", max_nodes, 1)
-        super().__init__(victim, env, env_kwargs, make)
+        super().__init__(victim, env)
         self.worst = None if by == "any" else WorstAction(self.victim, by, gamma=gamma, other=True)
         if horizon is not None:
             self.limit = horizon

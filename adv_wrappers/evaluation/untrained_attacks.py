@@ -10,7 +10,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, VictimError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, check_searchable
-from adv_wrappers.evaluation.environments import EnvFactory
+from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.presets import layers_of, parse_threat, read_text
 from adv_wrappers.victims.gradients import need_gradient
 from adv_wrappers.victims.victim import Victim
@@ -68,12 +68,12 @@ def why_threat_excluded(threat: ThreatModel, victim: Victim, seen: Space, acted:
     return None
 
 
-def why_no_beam(victim: Victim, make_env: EnvFactory, budget: Budget) -> str | None:
+def why_no_beam(victim: Victim, environment: Environment, budget: Budget) -> str | None:
     """The reason why a search over whole episodes does not apply, or None where it does; a few steps are played.
 
     Args:
         victim: the victim under attack.
-        make_env: makes one environment.
+        environment: how the environment is made.
         budget: the budget of the attack.
     """
     try:
@@ -83,7 +83,7 @@ def why_no_beam(victim: Victim, make_env: EnvFactory, budget: Budget) -> str | N
             return "a beam search takes the budget of a whole observation"
         if len(victim.observation_space.shape or ()) > 1:
             return SLOW
-        with closing(DeterministicEpisodes(victim, make_env, strict=True)) as played:
+        with closing(DeterministicEpisodes(victim, environment, strict=True)) as played:
             played.check_deterministic(0)
     except SnapshotError as error:
         return f"{error}; beam_search, called by itself, may still search it"

@@ -13,7 +13,7 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -200,7 +200,6 @@ class AgentCheckpoints:
     Args:
         out: the folder, or None.
         about: the description that distinguishes this training from others.
-        environment: the environment's id and keyword arguments, for cards.
 
     Attributes:
         record: one dictionary a checkpoint.
@@ -212,8 +211,8 @@ class AgentCheckpoints:
         ValueRangeError: for the folder of another training.
     """
 
-    def __init__(self, out: Path | None, about: dict[str, Any], environment: tuple[str, Mapping[str, object]]) -> None:
-        self.out, self.about, self.environment = out, about if out is None else as_json(about), environment
+    def __init__(self, out: Path | None, about: dict[str, Any]) -> None:
+        self.out, self.about = out, about if out is None else as_json(about)
         self.record: list[dict[str, Any]] = []
         self.best = -1
         self.found: AgentAndThreat | None = None
@@ -269,7 +268,11 @@ class AgentCheckpoints:
         assert self.out is not None
         if best is not None:
             agent, threat = best
-            save_agent(part, agent, self.environment, training={**self.about, "checkpoints": self.record})
+            environment = self.about["environment"]
+            save_agent(
+                part, agent, (environment["id"], environment["kwargs"]),
+                training={**self.about, "checkpoints": self.record},
+            )  # fmt: skip
             learns = (part / "adversary.zip").exists()
             if learns and threat is not None and isinstance(threat.how, Learned):
                 threat.how.save(part / "adversary", threat.budget, {**self.about, "steps": steps})

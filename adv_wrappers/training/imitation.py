@@ -29,13 +29,7 @@ from safetensors.torch import save
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON, Space
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import (
-    EnvFactory,
-    MakeEnv,
-    described_environment,
-    environment_factory,
-    spaces_of,
-)
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.training.queries import ATTACKED, NEARBY, SOURCES, SURROGATE, ask, ask_nearby, episode_seeds
@@ -98,7 +92,7 @@ class Imitation:
 
 @holding
 def imitate(
-    victim: Victim | str, env: str | MakeEnv, queries: int = 20_000, rounds: int = 6, seed: int = 0,
+    victim: Victim | str, env: AnyEnvironment, queries: int = 20_000, rounds: int = 6, seed: int = 0,
     out: str | Path | None = None, *, threats: Iterable[object] | str | None = None,
     noise: float = 0.5, hidden: Sequence[int] = (64, 64), epochs: int = 60, episodes: int = 10,
     env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None,
@@ -139,13 +133,12 @@ def imitate(
     """
     how = _checked(queries, rounds, seed, noise, hidden, epochs, episodes)
     victim = load_victim(victim)
-    make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
-    observed, acted = spaces_of(make_env, victim)
+    environment = Environment.of(env, victim, env_kwargs, make)
+    observed, acted = environment.spaces_for(victim)
     check_imitable(observed, acted, out)
-    warn_of_unknown(out, victim, env, make, kwargs)
+    warn_of_unknown(out, victim, environment)
     attacks = _Attacks(threats, victim, observed, acted)
-    environment = described_environment(name, kwargs, make, env)
-    imitation = _Imitating(victim, make_env, how, attacks, environment, None if out is None else Path(out))
+    imitation = _Imitating(victim, environment, how, attacks, None if out is None else Path(out))
     with one_thread():
         return imitation.run(progress)
 
@@ -239,10 +232,9 @@ class _Imitating:
 
     Args:
         victim: the victim.
-        make_env: makes one environment.
+        environment: how its environment is made.
         how: the settings.
         attacks: of the later rounds.
-        environment: as :func:`described_environment` returns it.
         out: a folder, or None.
 
     Raises:
@@ -250,13 +242,11 @@ class _Imitating:
     """
 
     def __init__(
-        self, victim: Victim, make_env: EnvFactory, how: ImitationSettings, attacks: _Attacks,
-        environment: Mapping[str, JSON], out: Path | None,
-    ) -> None:  # fmt: skip
-        self.victim, self.make_env, self.how, self.attacks = victim, make_env, how, attacks
-        self.environment, self.out = environment, out
+        self, victim: Victim, environment: Environment, how: ImitationSettings, attacks: _Attacks, out: Path | None
+    ) -> None:
+        self.victim, self.environment, self.how, self.attacks, self.out = victim, environment, how, attacks, out
         self.about: Mapping[str, object] = {
-            "environment": dict(environment),
+            "environment": environment.described,
             "victim": described_victim(victim),
             "imitation": {**vars(how), "threats": list(attacks.names), "threats_in_full": attacks.described},
         }
@@ -272,7 +262,7 @@ class _Imitating:
         if self.result is not None and self.out is not None:
             return Imitation(load_card(self.out), **self.result, rounds=tuple(self.record))
         queries, rounds = self.how.queries, self.how.rounds
-        test = ask(self.victim, self.make_env, episode_seeds((self.how.seed, 1), True), episodes=self.how.episodes)
+        test = ask(self.victim, self.environment, episode_seeds((self.how.seed, 1), True), episodes=self.how.episodes)
         surrogate = None if self.labels is None else self._fit(self.labels)
         for done in range(len(self.record), rounds + 1):
             count = queries * (done + 1) // (rounds + 1) - queries * done // (rounds + 1)
@@ -305,7 +295,7 @@ class _Imitating:
         """The labels so far and those of one round: equal parts of every source that there is."""
         seed = self.how.seed
         if surrogate is None or self.labels is None:
-            return ask(self.victim, self.make_env, episode_seeds((seed, 3, number), False), count)
+            return ask(self.victim, self.environment, episode_seeds((seed, 3, number), False), count)
         found = self.labels
         near = self.how.noise > 0 and not self.victim.recurrent
         parts = [
@@ -322,7 +312,7 @@ class _Imitating:
                 continue
             threats = self.attacks.on(surrogate, number - 1) if source == ATTACKED else ()
             player = surrogate if source == SURROGATE else None
-            new = ask(self.victim, self.make_env, seeds, more, threats=threats, player=player, source=source)
+            new = ask(self.victim, self.environment, seeds, more, threats=threats, player=player, source=source)
             found = found.joined(new)
         return found
 
@@ -331,7 +321,7 @@ class _Imitating:
         found: Labels | None = None
         for episode in range(self.how.episodes) if self.attacks.items else ():
             seeds, threats = episode_seeds((self.how.seed, 2, episode), True), self.attacks.on(surrogate, episode)
-            more = ask(self.victim, self.make_env, seeds, episodes=1, threats=threats, source=ATTACKED)
+            more = ask(self.victim, self.environment, seeds, episodes=1, threats=threats, source=ATTACKED)
             found = more if found is None else found.joined(more)
         return found
 
@@ -351,8 +341,9 @@ class _Imitating:
         if self.result is None:
             write(self.out / QUERIES, save(tensors, {"imitation": json.dumps(about)}))
         who = self.victim.ref or type(self.victim).__name__
+        described = self.environment.described
         save_card(
-            self.out, surrogate, environment=(self.environment["id"], self.environment["kwargs"]),
+            self.out, surrogate, environment=(described["id"], described["kwargs"]),
             name=f"imitation of {who}", training=self.about, rounds=self.record, result=self.result,
             versions=versions(),
         )  # fmt: skip

@@ -7,10 +7,9 @@ environments takes. Here each process steps many rows one by one, this process a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, fields
 from itertools import pairwise
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -24,62 +23,35 @@ from gymnasium.vector.utils import batch_space
 from adv_wrappers.core.clock import Seeds, row_seeds
 from adv_wrappers.core.types import Action, Array, Info, Observation
 from adv_wrappers.errors import WorkerError
-from adv_wrappers.evaluation.environments import EnvFactory, MakeEnv, environment_factory
-from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, discard, pickled, pool_of
-from adv_wrappers.victims import Victim
+from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, discard, pool_of
 
 Vector = VectorEnv[Observation, Action, Array]
 Stepped = tuple[Array, Array, Array, Array, Info]
 CLOSE_SECONDS = 60  # that closing waits for a process in the middle of a step
 
 
-@dataclass(frozen=True)
-class EnvironmentSource:
-    """What an environment is made of, in this process or in another.
-
-    Attributes:
-        env, env_kwargs, make: as for :func:`adv_wrappers.evaluate`.
-        player: the victim that it is made for.
-    """
-
-    env: str | MakeEnv
-    env_kwargs: Mapping[str, object] | None
-    make: MakeEnv | None
-    player: Victim
-
-    def factory(self) -> EnvFactory:
-        """The function that makes one environment."""
-        return environment_factory(self.env, self.player, self.env_kwargs, self.make)[0]
-
-    def pickled(self) -> bytes:
-        """The source as it is sent to a process; raises :class:`WorkerError` that names what cannot be."""
-        names = {"env": "the environment", "player": "the victim"}
-        for field in fields(self):
-            pickled(names.get(field.name, f"the argument {field.name}"), getattr(self, field.name))
-        return pickled("the environment", self)
-
-
-def make_vector(source: EnvironmentSource, num_envs: int, processes: int = 1) -> Vector:
+def make_vector(environment: Environment, num_envs: int, processes: int = 1) -> Vector:
     """Environments side by side, in SAME_STEP mode.
 
     Args:
-        source: what they are made of.
+        environment: how one is made.
         num_envs: the number of rows.
         processes: the number of processes that step them, this one included; 1 is a ``SyncVectorEnv``.
     """
     processes = min(processes, num_envs)
-    return _rows(source, num_envs) if processes == 1 else MultiprocessVectorEnv(source, num_envs, processes)
+    return _rows(environment, num_envs) if processes == 1 else MultiprocessVectorEnv(environment, num_envs, processes)
 
 
-def _rows(source: EnvironmentSource, num_envs: int) -> SyncVectorEnv:
-    return SyncVectorEnv([source.factory()] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+def _rows(environment: Environment, num_envs: int) -> SyncVectorEnv:
+    return SyncVectorEnv([environment] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 class MultiprocessVectorEnv(VectorEnv[Observation, Action, Array]):
     """Environments in SAME_STEP mode that are stepped by several processes; the first rows by this one.
 
     Args:
-        source: what they are made of.
+        environment: how one is made.
         num_envs: the number of rows, B.
         processes: the number of processes, this one included, from 2 to ``num_envs``.
 
@@ -87,12 +59,12 @@ class MultiprocessVectorEnv(VectorEnv[Observation, Action, Array]):
         WorkerError: for what cannot be sent to another process, and, on any call, where a process died.
     """
 
-    def __init__(self, source: EnvironmentSource, num_envs: int, processes: int) -> None:
-        data = source.pickled()
+    def __init__(self, environment: Environment, num_envs: int, processes: int) -> None:
+        data = environment.pickled()
         edges = [num_envs * i // processes for i in range(processes + 1)]
         self._slices = [slice(start, end) for start, end in pairwise(edges)]
         self._others: list[_OtherProcess] = []
-        self._own = own = _rows(source, edges[1])
+        self._own = own = _rows(environment, edges[1])
         try:
             for rows in self._slices[1:]:
                 self._others.append(_OtherProcess(data, rows.stop - rows.start))
@@ -158,7 +130,7 @@ class _OtherProcess:
     """The rows of a vector environment that another process steps.
 
     Args:
-        data: the pickled :class:`EnvironmentSource`.
+        data: the pickled :class:`.Environment`.
         num_envs: the number of its rows.
     """
 
@@ -209,9 +181,9 @@ class _OtherProcess:
 
 def _serve(connection: Connection, data: bytes, num_envs: int) -> None:
     """Step environments in another process until its connection is closed."""
-    source: EnvironmentSource = loads(data)
+    environment: Environment = loads(data)
     with connection:
-        env = _rows(source, num_envs)
+        env = _rows(environment, num_envs)
         calls: dict[str, Callable[..., object]] = {"reset": env.reset, "step": env.step}
         try:
             connection.send(None)

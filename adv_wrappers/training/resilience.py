@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.evaluation.environments import MakeEnv
+from adv_wrappers.evaluation.environments import AnyEnvironment, MakeEnv
 from adv_wrappers.training.resilience_measurement import Measurement, MeasurementProgress
 from adv_wrappers.training.resilience_result import Resilience, Robustness
 from adv_wrappers.training.timed_actors import How
@@ -42,7 +42,7 @@ from adv_wrappers.wrappers.adversary_rewards import MOST_ATTACKS
 
 @holding
 def resilience(
-    victim: Victim | str, env: str | MakeEnv, cost: float = 1.0, r_max: float | None = None, steps: int = 60_000,
+    victim: Victim | str, env: AnyEnvironment, cost: float = 1.0, r_max: float | None = None, steps: int = 60_000,
     episodes: int = 100, seed: int = 0, algorithm: str = "ppo", *, how: How = None, induce: str = "worst",
     by: str | None = None, within: Budget | None = None, terminal: bool = False, stop: bool = False,
     transfer: Iterable[Victim | str] = (), test_seed: int | None = None, checks: int = 10, check_episodes: int = 30,
@@ -110,7 +110,7 @@ def resilience(
 
 @holding
 def robustness(
-    victim: Victim | str, env: str | MakeEnv, budget: int, hard: bool = False, cost: float = 1.0,
+    victim: Victim | str, env: AnyEnvironment, budget: int, hard: bool = False, cost: float = 1.0,
     r_max: float | None = None, steps: int = 60_000, episodes: int = 100, seed: int = 0, algorithm: str = "ppo", *,
     out: str | Path | None = None, **options: object,
 ) -> Robustness:  # fmt: skip

@@ -27,13 +27,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import (
-    EnvFactory,
-    MakeEnv,
-    described_environment,
-    environment_factory,
-    spaces_of,
-)
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, draw_seeds, play_episodes
@@ -41,7 +35,6 @@ from adv_wrappers.option_values import OBSERVE
 from adv_wrappers.timing import And, AtMost
 from adv_wrappers.training.algorithms import check_settings
 from adv_wrappers.training.episode_log import EpisodeLog, TrainingEpisode
-from adv_wrappers.training.multiprocess_vector import EnvironmentSource
 from adv_wrappers.training.resilience_result import AttackedEpisodes, Resilience, Robustness, TransferRow
 from adv_wrappers.training.stop_rule import StopRule
 from adv_wrappers.training.timed_actors import How, actors_of
@@ -79,8 +72,7 @@ class Measurement:
     """A measurement of resilience, or with a ``budget`` of robustness: its checked arguments, and its steps.
 
     Attributes:
-        victim, make_env, source, env: the victim, a function that makes its environment, what that is made of, and the
-            environment's ``id`` and ``kwargs``.
+        victim, environment: the victim, and how its environment is made.
         actor, within, when: the adversary's actor, the budget of its perturbations, and the timing of ``how``, or None.
         aim: makes the actor that is aimed at another victim.
         options: the other arguments of :func:`resilience`, by name.
@@ -92,9 +84,7 @@ class Measurement:
     """
 
     victim: Victim
-    make_env: EnvFactory
-    source: EnvironmentSource
-    env: dict[str, JSON]
+    environment: Environment
     actor: Actor
     within: Budget | None
     when: When | None
@@ -110,7 +100,7 @@ class Measurement:
 
     @staticmethod
     def create(
-        victim: Victim | str, env: str | MakeEnv, cost: float, r_max: float | None, steps: int, episodes: int,
+        victim: Victim | str, env: AnyEnvironment, cost: float, r_max: float | None, steps: int, episodes: int,
         seed: int, algorithm: str, *, how: How = None, induce: str = "worst", by: str | None = None,
         within: Budget | None = None, terminal: bool = False, stop: bool = False,
         transfer: Iterable[Victim | str] = (), test_seed: int | None = None, checks: int = 10,
@@ -134,10 +124,10 @@ class Measurement:
         check_counts(**options)
         victim = load_victim(victim)
         others = [load_victim(other) for other in ([transfer] if isinstance(transfer, (str, Victim)) else transfer)]
-        make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+        environment = Environment.of(env, victim, env_kwargs, make)
         for each in (victim, *others):
-            seen, _ = spaces_of(make_env, each)
-        aim, threat = actors_of(victim, make_env, how, induce, by, within)
+            seen, _ = environment.spaces_for(each)
+        aim, threat = actors_of(victim, environment, how, induce, by, within)
         actor, *_ = [aim(each) for each in (victim, *others)]  # raises before anything is played
         when = None if threat is None else threat.when
         if not (when is None or isinstance(when, When)):
@@ -159,11 +149,10 @@ class Measurement:
         if refused:
             raise ThreatError(f"{', '.join(refused)} cannot be set here: how= is a threat with its budget and timing")
         check_settings(algorithm, {name: value for name, value in found.items() if name not in _BESIDE})
-        warn_of_unknown(out, victim, env, make, kwargs)
+        warn_of_unknown(out, victim, environment)
         out = None if out is None else Path(out)
         made = Measurement(
-            victim, make_env, EnvironmentSource(env, env_kwargs, make, victim),
-            described_environment(name, kwargs, make, env), actor,
+            victim, environment, actor,
             within if threat is None else threat.within, when, aim, options, budget, hard, others, found, out, progress,
         )  # fmt: skip
         compared = {key: value for key, value in options.items() if key != "steps"}
@@ -263,11 +252,10 @@ class Measurement:
             self._show("training", min(before["steps"], options["steps"]), options["steps"])
             train: Callable[..., Learned] = train_adversary  # settings are of any type
             adversary = train(
-                self.actor, self.source.env, self.victim, steps=options["steps"], algorithm=options["algorithm"],
+                self.actor, self.environment, self.victim, steps=options["steps"], algorithm=options["algorithm"],
                 num_envs=options["num_envs"], seed=options["seed"], within=self.within, when=self.when,
                 checks=options["checks"], episodes=options["check_episodes"], out=folder, progress=progress,
-                observe=options["observe"], reward=reward, on_episode=on_episode, env_kwargs=self.source.env_kwargs,
-                make=self.source.make, **self.settings,
+                observe=options["observe"], reward=reward, on_episode=on_episode, **self.settings,
             )  # fmt: skip
         found: dict[str, JSON] = {name: [getattr(row, name) for row in log.rows] for name in TrainingEpisode._fields}
         episodes = self._episodes(reward, r_max, found["victim_return"], found["perturbations"], found["length"])
@@ -305,7 +293,7 @@ class Measurement:
         """The test's episodes, as :func:`adv_wrappers.evaluate` plays them, and how many were attacked at step t."""
         episodes, attacked = self.options["episodes"], Counter[int]()
         images = len(victim.observation_space.shape or ()) > 1
-        with closing(EpisodesVectorEnv(self.make_env, min(8 if images else 32, episodes))) as venv, one_thread():
+        with closing(EpisodesVectorEnv(self.environment, min(8 if images else 32, episodes))) as venv, one_thread():
             recorder = VectorActionRecorder(venv)
             env = recorder if threat is None else wrap(recorder, threat, victim=victim)
             self._show(what, 0, episodes)
@@ -343,8 +331,8 @@ class Measurement:
     def _stored(self) -> dict[str, JSON]:
         """What the folder holds of this measurement."""
         about = {
-            "kind": self.kind.kind, "victim": _named(self.victim), "env": self.env, "about": self.about,
-            "versions": versions(), "episode_seeds": self.seeds,
+            "kind": self.kind.kind, "victim": _named(self.victim), "env": self.environment.described,
+            "about": self.about, "versions": versions(), "episode_seeds": self.seeds,
             **({} if self.budget is None else {"budget": self.budget, "hard": self.hard}),
         }  # fmt: skip
         if self._path is None or not self._path.exists():

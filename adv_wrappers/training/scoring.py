@@ -19,8 +19,8 @@ from typing import Generic, TypeVar
 
 from stable_baselines3.common.base_class import BaseAlgorithm
 
+from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.training.checkpoints import CheckpointEvaluator
-from adv_wrappers.training.multiprocess_vector import EnvironmentSource
 from adv_wrappers.utils.processes import call_in_worker, pickled, warm_pool
 
 P = TypeVar("P")
@@ -42,14 +42,14 @@ class ScoringSetup(Generic[P, R]):
     """What a process needs to score any checkpoint of a training.
 
     Attributes:
-        source: what the environment is made of.
+        environment: how the environment is made.
         episodes: the number of episodes of every checkpoint.
         seed: the seed of the training.
         quantize: as for :func:`adv_wrappers.evaluate`.
         score: what is measured of a checkpoint.
     """
 
-    source: EnvironmentSource
+    environment: Environment
     episodes: int
     seed: int
     quantize: bool
@@ -57,11 +57,11 @@ class ScoringSetup(Generic[P, R]):
 
     def open(self) -> CheckpointEvaluator:
         """The evaluator that plays the episodes."""
-        return CheckpointEvaluator(self.source.factory(), self.episodes, self.seed, self.quantize)
+        return CheckpointEvaluator(self.environment, self.episodes, self.seed, self.quantize)
 
     def pickled(self) -> bytes:
         """The setup as it is sent to a process; raises :class:`WorkerError` that names what cannot be."""
-        self.source.pickled()
+        self.environment.pickled()
         for field in fields(self.score):
             pickled(_NAMES.get(field.name, f"the argument {field.name}"), getattr(self.score, field.name))
         return pickled("the training", self)  # as a whole: its parts hold the same victim

@@ -34,7 +34,7 @@ from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import SpaceError, ThreatError
-from adv_wrappers.evaluation.environments import MakeEnv, described_environment, environment_factory
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.option_values import BOTH
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.training.adversary_checkpoints import (
@@ -47,7 +47,7 @@ from adv_wrappers.training.adversary_checkpoints import (
 from adv_wrappers.training.algorithms import ALGORITHMS, check_settings, made_model
 from adv_wrappers.training.director_networks import director_of, minibatch, policy_kwargs, rollout_of
 from adv_wrappers.training.dqn import PrioritizedDQN
-from adv_wrappers.training.multiprocess_vector import EnvironmentSource, make_vector
+from adv_wrappers.training.multiprocess_vector import make_vector
 from adv_wrappers.training.pa_ad_forms import actors_by_form, check_forms_folder, strongest_form
 from adv_wrappers.training.sb3_adapter import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
@@ -72,7 +72,7 @@ MOST_NUMBERS = 4096  # of an adversary's action
 
 @holding
 def train_adversary(
-    kind: str | Actor | Hybrid | Mapping[str, object], env: str | MakeEnv, victim: Victim | str,
+    kind: str | Actor | Hybrid | Mapping[str, object], env: AnyEnvironment, victim: Victim | str,
     eps: float | None = None, steps: int = 100_000, algorithm: str = "ppo", num_envs: int | None = None,
     seed: int = 0, *, scale: Any = None, within: Budget | None = None, when: Any = None, form: str | None = None,
     checks: int = 10, episodes: int = 30, out: str | Path | None = None, tensorboard: str | Path | None = None,
@@ -143,18 +143,18 @@ def train_adversary(
     workers, env_workers = check_processes(workers, env_workers)
     check_settings(algorithm, settings)
     victim = load_victim(victim)
+    environment = Environment.of(env, victim, env_kwargs, make)
     if form is not None:
         actors = actors_by_form(as_actor(kind, victim), form)
         given = {
             "eps": eps, "steps": steps, "algorithm": algorithm, "num_envs": num_envs, "seed": seed, "scale": scale,
             "within": within, "when": when, "checks": checks, "episodes": episodes, "tensorboard": tensorboard,
-            "env_kwargs": env_kwargs, "make": make, "observe": observe, "quantize": quantize, "device": device,
-            "reward": reward, "on_episode": on_episode, "workers": workers,
-             "env_workers": env_workers, **settings,
+            "observe": observe, "quantize": quantize, "device": device, "reward": reward, "on_episode": on_episode,
+            "workers": workers, "env_workers": env_workers, **settings,
         }  # fmt: skip
         if form != BOTH:
-            return train_adversary(actors[form], env, victim, out=out, progress=progress, **given)
-        return _train_forms(actors, env, victim, None if out is None else Path(out), progress, given)
+            return train_adversary(actors[form], environment, victim, out=out, progress=progress, **given)
+        return _train_forms(actors, environment, victim, None if out is None else Path(out), progress, given)
     flat = len(victim.observation_space.shape or ()) == 1
     rows = num_envs if num_envs is not None else 1 if algorithm == "dqn" else 32 if flat else 8
     check_counts(steps=steps, num_envs=rows, checks=checks, episodes=episodes)
@@ -171,12 +171,14 @@ def train_adversary(
     if out is not None and reward is not None and not isinstance(reward, Value):
         raise ThreatError(f"a folder keeps rewards such as PerturbationCost(1.0), not the function {reward!r:.60}")
     _check_learnable(algorithm, actor, victim)
-    _, name, kwargs = environment_factory(env, victim, env_kwargs, make)
-    warn_of_unknown(out, victim, env, make, kwargs)
-    source = EnvironmentSource(env, env_kwargs, make, victim)
+    warn_of_unknown(out, victim, environment)
     by_victim = AdversaryScore(victim, actor, budget, when, observe)
-    setup = ScoringSetup(source, episodes, seed, quantize, by_victim)
-    with closing(make_vector(source, rows, env_workers)) as vector, one_thread(), Scoring(setup, workers) as scoring:
+    setup = ScoringSetup(environment, episodes, seed, quantize, by_victim)
+    with (
+        closing(make_vector(environment, rows, env_workers)) as vector,
+        one_thread(),
+        Scoring(setup, workers) as scoring,
+    ):
         # float64: the adversary's reward is made of the victim's before that is rounded
         adapter = Sb3Adapter(vector, np.float64)
         earned = minus_reward if reward is None else reward
@@ -186,7 +188,7 @@ def train_adversary(
         chosen["policy_kwargs"] = {**own, **settings.get("policy_kwargs", {})}
         task = AdversaryTask(by_victim, scoring, earned)
         task.about = {
-            "algorithm": algorithm, "environment": described_environment(name, kwargs, make, env), "num_envs": rows,
+            "algorithm": algorithm, "environment": environment.described, "num_envs": rows,
             "seed": seed, "episodes": episodes, "observe": observe, "quantize": quantize,
             "actor": actor.open().to_dict(), "within": budget.to_dict(),
             "when": when.to_dict() if isinstance(when, When) else repr(when),
@@ -236,7 +238,7 @@ def check_algorithm(algorithm: str) -> None:
 
 
 def _train_forms(
-    actors: Mapping[str, Actor], env: str | MakeEnv, victim: Victim, out: Path | None,
+    actors: Mapping[str, Actor], environment: Environment, victim: Victim, out: Path | None,
     progress: AdversaryProgress | None, given: Mapping[str, Any],
 ) -> Learned:  # fmt: skip
     """Train one adversary for every form; returns the strongest, and leaves the records of all in ``out``.
@@ -245,7 +247,8 @@ def _train_forms(
 
     Args:
         actors: the actor of every form.
-        env, victim, out, progress: as for :func:`train_adversary`.
+        environment: how the environment is made.
+        victim, out, progress: as for :func:`train_adversary`.
         given: further arguments of :func:`train_adversary`.
     """
     check_forms_folder(out)
@@ -256,14 +259,15 @@ def _train_forms(
 
     def train(form: str, **changed: int) -> Learned:
         folder, how = None if out is None else out / form, {**given, **changed}
-        return train_adversary(actors[form], env, victim, out=folder, progress=partial(report, form), **how)
+        return train_adversary(actors[form], environment, victim, out=folder, progress=partial(report, form), **how)
 
     if given["workers"] == 1 or given["on_episode"] is not None:
         return strongest_form({form: train(form) for form in actors}, out)
     first, second = actors
-    EnvironmentSource(env, given["env_kwargs"], given["make"], victim).pickled()  # which names what cannot be sent
+    environment.pickled()
+    pickled("the victim", victim)
     pickled("the timing", given["when"])
-    aside = (actors[second], env, victim, None if out is None else out / second, {**given, "workers": 1})
+    aside = (actors[second], environment, victim, None if out is None else out / second, {**given, "workers": 1})
     with warm_pool(ON_DEMAND) as pool:
         future = pool.submit(call_in_worker, _train_aside, pickled("the training", aside))
         found = {first: train(first, workers=given["workers"] - 1)}

@@ -31,17 +31,14 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
-import numpy as np
-from gymnasium import spaces
 from stable_baselines3.common.utils import set_random_seed
 
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import MakeEnv, described_environment, environment_factory
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.training.agent_setup import (
     REWARDS,
     AdversarySpec,
@@ -57,7 +54,7 @@ from adv_wrappers.training.algorithms import ALGORITHMS, check_settings
 from adv_wrappers.training.alternating import AgentScore, AgentTrainer, AlternatingTraining, Schedule
 from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress
-from adv_wrappers.training.multiprocess_vector import EnvironmentSource, Vector, make_vector
+from adv_wrappers.training.multiprocess_vector import Vector, make_vector
 from adv_wrappers.training.robust_algorithms import make_robust
 from adv_wrappers.training.sb3_agents import live_victim, networks_of_agent
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
@@ -72,9 +69,6 @@ from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_processes, pickled
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim
-
-# in whose place an environment is made: one that sees Atari games as agents of the DQN lineage do
-_NO_VICTIM: Any = SimpleNamespace(card=None, observation_space=spaces.Box(0, 255, (4, 84, 84), np.uint8))
 
 
 @dataclass(frozen=True)
@@ -110,7 +104,7 @@ class Hardened:
 
 @holding
 def train_agent(
-    env: str | MakeEnv, adversary: Any = "auto", eps: float | None = None, steps: int = 1_000_000,
+    env: AnyEnvironment, adversary: Any = "auto", eps: float | None = None, steps: int = 1_000_000,
     algorithm: str = "ppo", num_envs: int = 32, seed: int = 0, *, victim: Any = None, robust: Any = None,
     select: Literal["mode", "sample"] = "mode", rewards: Rewards = "normalized",
     observations: Literal["normalized", "raw"] = "normalized",
@@ -201,15 +195,14 @@ def train_agent(
     method = parse_robust(robust, budget, algorithm)
     initial = initial_victim(victim, algorithm)
     parts = None if initial is None else networks_of_agent(initial)
-    make_env, name, kwargs = environment_factory(env, initial or _NO_VICTIM, env_kwargs, make)
+    environment = Environment.of(env, initial, env_kwargs, make)
     functions = () if spec.threat is None else functions_of(spec.threat)
-    warn_of_unknown(out, None, env, make, kwargs, *functions)
-    source = EnvironmentSource(env, env_kwargs, make, initial or _NO_VICTIM)
-    images = check_spaces(make_env, initial, algorithm)
+    warn_of_unknown(out, None, environment, *functions)
+    images = check_spaces(environment, initial, algorithm)
     agent_settings = algorithm_settings(algorithm, num_envs, settings, parts, images=images)
     own_settings = algorithm_settings("ppo", num_envs, adversary_settings, None, adversary=True) if spec.learns else {}
     about = {
-        "environment": described_environment(name, kwargs, make, env), "algorithm": algorithm,
+        "environment": environment.described, "algorithm": algorithm,
         "adversary": spec.describe(), **asdict(schedule), "seed": seed, "select": select, "sampled": sampled,
         "victim": None if initial is None else initial.fingerprint(),
         "structure": None if initial is None else initial.structure(),
@@ -220,11 +213,11 @@ def train_agent(
             about[what] = given
     if method is not None and budget is not None:
         about["robust"] = {**method.to_dict(), "within": budget.to_dict()}
-    checkpoints = AgentCheckpoints(None if out is None else Path(out), about, (name, kwargs))
+    checkpoints = AgentCheckpoints(None if out is None else Path(out), about)
     opened = ExitStack()  # closes the environments at the end
 
     def make_rows() -> Vector:
-        return opened.enter_context(closing(make_vector(source, num_envs, env_workers)))
+        return opened.enter_context(closing(make_vector(environment, num_envs, env_workers)))
 
     with opened, one_thread():
         logs = None if tensorboard is None else str(tensorboard)
@@ -240,7 +233,7 @@ def train_agent(
             make_robust(model, method, bounds)
         opponent = make_adversary(agent, spec, make_rows, sampled, own_settings, seed, logs, checkpoint)
         agent.attack(spec.threat, opponent)
-        setup = ScoringSetup(source, episodes, seed, True, AgentScore())
+        setup = ScoringSetup(environment, episodes, seed, True, AgentScore())
         scoring = opened.enter_context(Scoring(setup, workers))
         training = AlternatingTraining(
             agent, opponent, spec.threat, scoring, schedule, checkpoints, select, progress, bounds

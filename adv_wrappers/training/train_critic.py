@@ -24,7 +24,7 @@ from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import MakeEnv, spaces_of
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.report import Report, bounds, number
@@ -134,7 +134,7 @@ def setting_text(setting: Setting) -> str:
 
 @holding
 def train_critic(
-    victim: Victim | str, env: str | MakeEnv, *, within: Budget | None = None,
+    victim: Victim | str, env: AnyEnvironment, *, within: Budget | None = None,
     settings: Sequence[Setting] | None = None, episodes: int = 20, attack_steps: int = 10, seed: int = 0,
     env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None, out: str | Path | None = None, progress: Callable[[int, int], None] | None = None,
@@ -179,13 +179,13 @@ def train_critic(
     >>> critic.card["losses"][-1]["steps"]
     64
     """
-    env_arguments: dict[str, Any] = {"env_kwargs": env_kwargs, "make": make, "out": out}
+    victim = load_victim(victim)
+    environment = Environment.of(env, victim, env_kwargs, make)
     settings = _default_settings(settings, training)
     check_settings(settings, training)
     if len(settings) == 1:
         setting = {"seed": integer("seed", seed, 0), **training, **settings[0]}
-        return CriticTraining(victim, env, setting, **env_arguments).run(progress)
-    victim = load_victim(victim)
+        return CriticTraining(victim, environment, setting, out).run(progress)
     within = default_budget(victim) if within is None else within
     if out is not None:
         check_scan_folder(out)
@@ -198,8 +198,8 @@ def train_critic(
             progress(sum(steps_done.values()), total)
 
     scan = scan_critics(
-        victim, env, within=within, settings=settings, episodes=episodes, attack_steps=attack_steps, seed=seed,
-        progress=report_progress, **env_arguments, **training,
+        victim, environment, within=within, settings=settings, episodes=episodes, attack_steps=attack_steps, seed=seed,
+        progress=report_progress, out=out, **training,
     )  # fmt: skip
     return scan.recorded() if out is None else scan.save(out)
 
@@ -229,7 +229,7 @@ def default_budget(victim: Victim) -> Linf:
 
 @holding
 def scan_critics(
-    victim: Victim | str, env: str | MakeEnv, *, within: Budget, settings: Sequence[Setting] = SMALL,
+    victim: Victim | str, env: AnyEnvironment, *, within: Budget, settings: Sequence[Setting] = SMALL,
     episodes: int = 20, attack_steps: int = 10, seed: int = 0, env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None,
     out: str | Path | None = None, progress: Callable[[str, int, int], None] | None = None, **training: Any,
@@ -262,13 +262,13 @@ def scan_critics(
     attack, victim = ThreatModel("observation", how, within), load_victim(victim)
     needed_budget("a comparison of critics", None, None, attack.within)
     attack = attack.against(victim)
-    env_arguments: dict[str, Any] = {"env_kwargs": env_kwargs, "make": make}
+    environment = Environment.of(env, victim, env_kwargs, make)
     trainings = {}  # all are checked, their folders too, before the first begins
     for setting in settings:
         folder = None if out is None else Path(out) / _folder_name(setting)
         arguments = {"seed": 3 * seed, **training, **setting}
-        trainings[setting_text(setting)] = CriticTraining(victim, env, arguments, **env_arguments, out=folder)
-    attack.check(*spaces_of(next(iter(trainings.values())).make_env, victim))
+        trainings[setting_text(setting)] = CriticTraining(victim, environment, arguments, folder)
+    attack.check(*environment.spaces_for(victim))
     critics = [
         training_run.run(None if progress is None else functools.partial(progress, name))
         for name, training_run in trainings.items()
@@ -277,7 +277,7 @@ def scan_critics(
 
     def evaluate_on(threats: list[ThreatModel], part: int, name: str) -> Report:
         return evaluate(
-            victim, env, threats, episodes=episodes, seed=3 * seed + part, **env_arguments, progress=progress,
+            victim, environment, threats, episodes=episodes, seed=3 * seed + part, progress=progress,
             out=None if out is None else Path(out) / name, resume=out is not None,
         )  # fmt: skip
 

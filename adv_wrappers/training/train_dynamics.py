@@ -25,13 +25,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import (
-    EnvFactory,
-    MakeEnv,
-    described_environment,
-    environment_factory,
-    spaces_of,
-)
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.networks.card import Section
@@ -45,7 +39,7 @@ from adv_wrappers.training.training_folder import (
     described_victim,
     warn_of_unknown,
 )
-from adv_wrappers.training.trajectories import MakeEnvs, Trajectories, collect
+from adv_wrappers.training.trajectories import Trajectories, collect
 from adv_wrappers.utils.files import holding, make_folder, write
 from adv_wrappers.utils.numbers import check_integer, check_number
 from adv_wrappers.utils.threads import one_thread
@@ -65,7 +59,7 @@ SOURCES = ("victim", "random")
 
 @holding
 def train_dynamics(
-    victim: Victim | str, env: str | MakeEnv, transitions: int = 100_000, *, noise: float = 0.3, random: float = 0.5,
+    victim: Victim | str, env: AnyEnvironment, transitions: int = 100_000, *, noise: float = 0.3, random: float = 0.5,
     hidden: Sequence[int] = (1000,) * 4, ensemble: int = 1, epochs: int = 20, batch: int = 512, lr: float = 1e-3,
     seed: int = 0, num_envs: int = 8, env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None,
     out: str | Path | None = None, progress: Callable[[str, int, int], None] | None = None,
@@ -122,7 +116,7 @@ def train_dynamics(
         raise VictimError(f"a model of the dynamics is for continuous actions, this victim acts in {space}")
     if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
         raise VictimError(f"a model of the dynamics takes observations of one dimension, this victim sees {seen}")
-    make_env, name, kwargs = environment_factory(env, victim, env_kwargs, make)
+    environment = Environment.of(env, victim, env_kwargs, make)
     drawn = round(transitions * random)
     for what, count in (("the victim's own", transitions - drawn), ("random", drawn)):
         if 0 < count <= (LEAST_STEPS - 1) * num_envs:
@@ -130,10 +124,10 @@ def train_dynamics(
                 f"of {count} transitions with {what} actions in {num_envs} environments none could be held out: "
                 f"expected none, or more than {(LEAST_STEPS - 1) * num_envs}: give more, or a smaller num_envs"
             )
-    warn_of_unknown(out, victim, env, make, kwargs)
+    warn_of_unknown(out, victim, environment)
     linear = not hidden
     about: Section = {
-        "environment": described_environment(name, kwargs, make, env),
+        "environment": environment.described,
         "victim": described_victim(victim),
         "training": {
             "transitions": transitions, "noise": noise, "random": random, "hidden": list(hidden),
@@ -141,9 +135,7 @@ def train_dynamics(
             "batch": None if linear else batch, "lr": None if linear else lr, "seed": seed, "num_envs": num_envs,
         },
     }  # fmt: skip
-    id = env if isinstance(env, str) and make is None else None
-    make_envs = functools.partial(side_by_side, make_env, id=id, kwargs=kwargs)
-    training = _Training(victim, make_env, make_envs, about, None if out is None else Path(out), progress)
+    training = _Training(victim, environment, about, None if out is None else Path(out), progress)
     with one_thread():
         return training.run()
 
@@ -186,19 +178,17 @@ class _Training:
 
     Args:
         victim: the victim.
-        make_env: makes one environment.
-        make_envs: makes several, side by side.
+        environment: how one is made.
         about: what tells this training from others: environment, victim, and settings.
         folder: for everything that is computed, or None.
         progress: as for :func:`train_dynamics`.
     """
 
     def __init__(
-        self, victim: Victim, make_env: EnvFactory, make_envs: MakeEnvs, about: Section, folder: Path | None,
+        self, victim: Victim, environment: Environment, about: Section, folder: Path | None,
         progress: Callable[[str, int, int], None] | None,
     ) -> None:  # fmt: skip
-        self.victim, self.make_env, self.about, self.folder = victim, make_env, about, folder
-        self.make_envs = make_envs
+        self.victim, self.environment, self.about, self.folder = victim, environment, about, folder
         self.progress = progress
         self.how: dict[str, int] = about["training"]  # type: ignore[assignment]
 
@@ -212,7 +202,7 @@ class _Training:
                 check_same(self.folder, {key: found.card.get(key) for key in about}, about, "model")
                 return found
             make_folder(self.folder)
-        spaces_of(self.make_env, self.victim)  # which checks them
+        self.environment.spaces_for(self.victim)  # which checks them
         parts = [part for source in SOURCES if (part := self.play(source)) is not None]
         kept = [part.split(round(len(part.over) * (1 - HELD_OUT))) for part in parts]
         data = _Data.of([train for train, _ in kept])
@@ -256,14 +246,16 @@ class _Training:
 
         victim = self.victim if source == "victim" else None
         entropy = (self.how["seed"], SOURCES.index(source))
-        found = collect(self.make_envs, victim, steps, rows, entropy, self.how["noise"], tell)
+        found = collect(
+            functools.partial(side_by_side, self.environment), victim, steps, rows, entropy, self.how["noise"], tell
+        )
         if path is not None:
             write(path, found.to_bytes(json.dumps(as_json(self.about))))
         return found
 
     def names(self) -> list[str] | None:
         """The names that the environment has for the numbers of an observation."""
-        env = self.make_env()
+        env = self.environment()
         try:
             return list(feature_names(env)) or None
         finally:

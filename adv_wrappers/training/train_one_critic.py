@@ -26,7 +26,7 @@ from torch import Tensor
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.core.types import Action, Observation
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import MakeEnv, described_environment, environment_factory
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.prepared import MOST_ENVS
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.networks.card import card_kind
@@ -237,7 +237,7 @@ _WIDEST = 2**16  # units of a layer
 
 @holding
 def train_one_critic(
-    victim: Victim | str, env: str | MakeEnv, *, steps: int = 30 * ROUND, robust: str | None = "interval",
+    victim: Victim | str, env: AnyEnvironment, *, steps: int = 30 * ROUND, robust: str | None = "interval",
     eps: float = 0.02, weight: float = 0.1, box: str = "both", successor: str = "next", gamma: float = 0.99,
     lr: float = 3e-4, noise: float = 0.2, hidden: Sequence[int] = (64, 64), seed: int = 0, num_envs: int = 8,
     env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None, out: str | Path | None = None,
@@ -285,14 +285,16 @@ def train_one_critic(
         "steps": steps, "robust": robust, "eps": eps, "weight": weight, "box": box, "successor": successor,
         "gamma": gamma, "lr": lr, "noise": noise, "hidden": hidden, "seed": seed, "num_envs": num_envs,
     }  # fmt: skip
-    return CriticTraining(victim, env, setting, env_kwargs, make, out).run(progress)
+    victim = load_victim(victim)
+    return CriticTraining(victim, Environment.of(env, victim, env_kwargs, make), setting, out).run(progress)
 
 
 class CriticTraining:
     """One training with checked arguments; no environment is made before :meth:`run`.
 
     Args:
-        victim, env, env_kwargs, make, out: as for :func:`train_one_critic`.
+        victim, out: as for :func:`train_one_critic`.
+        environment: how the environment is made.
         setting: other arguments of :func:`train_one_critic`; its defaults apply to the rest.
 
     Raises:
@@ -300,17 +302,15 @@ class CriticTraining:
     """
 
     def __init__(
-        self, victim: Victim | str, env: str | MakeEnv, setting: Mapping[str, object],
-        env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None, out: str | Path | None = None,
-    ) -> None:  # fmt: skip
+        self, victim: Victim, environment: Environment, setting: Mapping[str, object], out: str | Path | None = None
+    ) -> None:
         how = check_setting(setting)
         self.settings = SarsaSettings(**{field.name: how[field.name] for field in dataclasses.fields(SarsaSettings)})
-        self.victim = load_victim(victim)
+        self.victim, self.environment = victim, environment
         self.player = exploring_victim(self.victim, how["noise"])
-        self.make_env, name, kwargs = environment_factory(env, self.victim, env_kwargs, make)
-        warn_of_unknown(out, self.victim, env, make, kwargs)
+        warn_of_unknown(out, victim, environment)
         self.card: dict[str, Any] = {
-            "name": "robust-sarsa critic", "environment": described_environment(name, kwargs, make, env),
+            "name": "robust-sarsa critic", "environment": environment.described,
             "victim": described_victim(self.victim),
             "training": {**how, "noise": how["noise"] if self.victim.kind == "mean" else None},
             "versions": versions(), "git": revision(),
@@ -324,7 +324,9 @@ class CriticTraining:
         if isinstance(self.saved, Critic):
             return self.saved
         with one_thread():
-            rounds = CriticTrainingState(self.victim, self.player, self.make_env, self.card, self.settings, self.saved)
+            rounds = CriticTrainingState(
+                self.victim, self.player, self.environment, self.card, self.settings, self.saved
+            )
             try:
                 if self.folder is not None:
                     make_folder(self.folder)

@@ -17,7 +17,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON, Info
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import can_be_known, text_of_function
+from adv_wrappers.evaluation.environments import Environment, is_named, text_of_function
 from adv_wrappers.evaluation.prepared import MOST_ENVS, MOST_EPISODES
 from adv_wrappers.networks.card import digest
 from adv_wrappers.utils.files import make_folder
@@ -108,16 +108,20 @@ def functions_of(threat: ThreatModel) -> list[object]:
     return [part for part in (threat.how, threat.when, threat.at) if callable(part) and not isinstance(part, Value)]
 
 
-def warn_of_unknown(folder: str | Path | None, victim: Victim | None, *parts: object) -> None:
+def warn_of_unknown(
+    folder: str | Path | None, victim: Victim | None, environment: Environment, *functions: object
+) -> None:
     """Warn where a folder that is gone on with cannot tell a victim, or a function, from another.
 
     Args:
         folder: of the training, or None.
         victim: the agent, or None.
-        parts: what makes the environment, its keyword arguments, functions.
+        environment: the environment.
+        functions: of the threat.
     """
     names = [] if folder is None or not Path(folder).is_dir() else [path.name for path in Path(folder).iterdir()]
-    if any(not name.startswith(".") for name in names) and not can_be_known(victim, *parts):
+    is_known = (victim is None or victim.is_known) and environment.is_known and all(map(is_named, functions))
+    if any(not name.startswith(".") for name in names) and not is_known:
         warnings.warn(
             f"{folder} is gone on with, though it cannot tell a victim that is a function, or an environment that a "
             f"lambda, a method or a partial makes, from another: give another folder where they have changed",

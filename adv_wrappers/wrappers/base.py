@@ -29,11 +29,10 @@ from adv_wrappers.victims import Victim, load_victim
 
 AnyEnv: TypeAlias = gym.Env[Any, Any]
 AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
-Environment: TypeAlias = Any  # a Gymnasium Env or VectorEnv, an SB3 VecEnv, or a wrapper around one
 LAYERS, GATES = "adv_wrappers.layers", "adv_wrappers.gates"  # counts, carried by metadata through any wrapper
 
 
-def wrappers_of(env: Environment) -> list[Environment]:
+def wrappers_of(env: Any) -> list[Any]:
     """Wrappers from the outermost in, the environment itself last, recorders for replays left out."""
     found = [env]
     while hasattr(found[-1], "env") or hasattr(found[-1], "venv"):
@@ -44,7 +43,7 @@ def wrappers_of(env: Environment) -> list[Environment]:
     return [one for one in found if not isinstance(one, ReplayRecorder)]
 
 
-def layers(env: Environment) -> list[Layer]:
+def layers(env: Any) -> list[Layer]:
     """Perturbing layers of one stack, innermost first."""
     found = list[Layer]()
     for wrapper in reversed(wrappers_of(env)):
@@ -53,7 +52,7 @@ def layers(env: Environment) -> list[Layer]:
     return found
 
 
-def is_vec_env(env: Environment) -> bool:
+def is_vec_env(env: Any) -> bool:
     """Whether this is an SB3 ``VecEnv``, found without importing SB3."""
     for kind in type(env).__mro__:
         if kind.__name__ == "VecEnv" and kind.__module__.startswith("stable_baselines3."):
@@ -61,7 +60,7 @@ def is_vec_env(env: Environment) -> bool:
     return False
 
 
-def counts(env: Environment) -> dict[str, int]:
+def counts(env: Any) -> dict[str, int]:
     """How many layers and gates lie beneath, also inside the workers of a vector environment.
 
     Gymnasium's wrappers pass metadata on and its vector environments copy it from their environments; SB3's do not,
@@ -81,7 +80,7 @@ def counts(env: Environment) -> dict[str, int]:
     return {LAYERS: int(metadata.get(LAYERS, 0)), GATES: int(metadata.get(GATES, 0))}
 
 
-def gate(env: Environment, p: float) -> None:
+def gate(env: Any, p: float) -> None:
     """Put one coin of probability ``p`` in front of every layer of the stack.
 
     Raises:
@@ -107,13 +106,13 @@ def gate(env: Environment, p: float) -> None:
             layer.engine.add_gate(coin, root)
 
 
-def inner_layers(env: Environment) -> list[list[Layer]]:
+def inner_layers(env: Any) -> list[list[Layer]]:
     """Row by row, the layers inside the environments of a vector that runs in this process."""
     inner = getattr(wrappers_of(env)[-1], "envs", None) or []
     return [layers(one) for one in inner if isinstance(one, gym.Env)]
 
 
-def autoreset_mode(env: Environment) -> AutoresetMode:
+def autoreset_mode(env: Any) -> AutoresetMode:
     """The mode of a vector environment, from the environment itself: ``AtariVectorEnv`` shares its metadata."""
     mode = getattr(env.unwrapped, "autoreset_mode", None) or (env.metadata or {}).get("autoreset_mode")
     return AutoresetMode(mode) if mode is not None else AutoresetMode.NEXT_STEP
@@ -138,11 +137,11 @@ class Layer:
     beneath: dict[str, int]
 
     def _install(
-        self, env: Environment, how: How | ThreatModel | str | Info, within: Budget | None, when: When | str | None,
+        self, env: Any, how: How | ThreatModel | str | Info, within: Budget | None, when: When | str | None,
         at: At, victim: Victim | str | None, rows: int | None, quantize: bool, keep_true: bool,
         observation_space: Space, action_space: Space, *, autoreset: Autoreset = "disabled",
         ball: Info | Mapping[str, object] = MappingProxyType({}),
-    ) -> Environment:  # fmt: skip
+    ) -> Any:  # fmt: skip
         """Make the engine.
 
         Returns:

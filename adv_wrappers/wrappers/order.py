@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import gymnasium as gym
 from gymnasium import spaces
@@ -11,7 +12,7 @@ from adv_wrappers.core.newest import Newest
 from adv_wrappers.errors import OrderError
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.base import Environment, Layer, wrappers_of
+from adv_wrappers.wrappers.base import Layer, wrappers_of
 
 # Wrappers that read something else than the observation they get: the emulator's screen, the renderer.
 _REPLACING = {
@@ -25,7 +26,7 @@ _NORMALISERS = ("NormalizeObservation", "VecNormalize")  # Gymnasium's two class
 _FILTERS = ("FilterObservation", "VecExtractDictObs")  # pass on some keys of a Dict
 
 
-def check_order(env: Environment) -> None:
+def check_order(env: Any) -> None:
     """Raise :class:`OrderError` if a perturbation in this stack can never reach the agent, or not as it was meant.
 
     Found are layers inside a wrapper that ignores the observation it gets, layers on a key that a wrapper further
@@ -46,7 +47,7 @@ def check_order(env: Environment) -> None:
                     _check(layer, outer, wrappers[depth + 1 :])
 
 
-def _chains(env: Environment, outside: list[Environment]) -> Iterator[list[Environment]]:
+def _chains(env: Any, outside: list[Any]) -> Iterator[list[Any]]:
     """Every way from the agent to an environment, outermost wrapper first."""
     wrappers = [*outside, *wrappers_of(env)]
     yield wrappers
@@ -55,7 +56,7 @@ def _chains(env: Environment, outside: list[Environment]) -> Iterator[list[Envir
             yield from _chains(one, wrappers)
 
 
-def _check(layer: Layer, outer: Environment, beneath: list[Environment]) -> None:
+def _check(layer: Layer, outer: Any, beneath: list[Any]) -> None:
     name, label, at = type(outer).__name__, layer.threat.label, layer.threat.at
     reason = None if isinstance(outer, Layer) else _REPLACING.get(name)
     if reason is not None and not (name == "AddRenderObservation" and isinstance(outer.observation_space, spaces.Dict)):
@@ -75,7 +76,7 @@ def _check(layer: Layer, outer: Environment, beneath: list[Environment]) -> None
         )
 
 
-def _check_unit(layer: Layer, inner: Environment) -> None:
+def _check_unit(layer: Layer, inner: Any) -> None:
     """Raise if a wrapper beneath the layer normalises, and a victim of the layer does so again."""
     name = type(inner).__name__
     if name not in _NORMALISERS or not getattr(inner, "norm_obs", True):
@@ -104,18 +105,18 @@ def _normalises(victim: Victim) -> bool:
     return any(isinstance(part, Normalize) for net in victim.modules() for part in net.modules())
 
 
-def _stacks(wrapper: Environment) -> bool:
+def _stacks(wrapper: Any) -> bool:
     """Whether this wrapper makes one observation of several frames."""
     return type(wrapper).__name__ in _STACKS or getattr(wrapper, "takes_pairs", False)
 
 
-def _passes_on(wrapper: Environment, keys: set[str]) -> bool:
+def _passes_on(wrapper: Any, keys: set[str]) -> bool:
     """Whether any of the keys is passed on; those that have other names by then are taken to be."""
     known = [_keys(one) for one in (wrapper.__dict__.get("env") or wrapper.__dict__.get("venv"), wrapper)]
     after = {wrapper.key} if "key" in wrapper.__dict__ else known[1]  # SB3's takes one leaf out
     return not keys <= known[0] or bool(keys & after)
 
 
-def _keys(env: Environment) -> set[str]:
+def _keys(env: Any) -> set[str]:
     space = getattr(env, "single_observation_space", env.observation_space)
     return set(space.spaces) if isinstance(space, spaces.Dict) else set()

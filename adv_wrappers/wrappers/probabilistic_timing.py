@@ -9,7 +9,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.wrappers.base import GATES, LAYERS, AnyEnv, AnyVectorEnv, Environment, counts, gate, is_vec_env
+from adv_wrappers.wrappers.base import GATES, LAYERS, AnyEnv, AnyVectorEnv, counts, gate, is_vec_env
 
 
 class VectorProbabilisticTiming(VectorWrapper):
@@ -43,7 +43,7 @@ class ProbabilisticTiming(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
     >>> env = ProbabilisticTiming(env, 0.25)
     """
 
-    def __new__(cls, env: Environment = None, p: float = 1.0) -> Any:
+    def __new__(cls, env: Any = None, p: float = 1.0) -> Any:
         if isinstance(env, VectorEnv):
             return VectorProbabilisticTiming(env, p)
         if is_vec_env(env):

@@ -29,7 +29,7 @@ from figures import command, filled, load, machine, releases, save, table, write
 import adv_wrappers as adv
 from adv_wrappers.certification.smoothing import SmoothedCertificate, action_radius
 from adv_wrappers.core.context import Context
-from adv_wrappers.evaluation.environments import environment_factory
+from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.rendering.figures import bottom_spine_only, new_figure, save_png
 from adv_wrappers.rendering.pixels import GRID, INK, MUTED
 from adv_wrappers.victims.runner import PolicyRunner
@@ -183,7 +183,7 @@ def figures_of(row: dict[str, Any]) -> dict[str, Any]:
 
 def radii(case: Case, victim: Smoothed, seed: int) -> dict[str, Any]:
     """Radii along one episode of the agent: of the majority, and of average Q-values where there are some."""
-    make_env, _, _ = environment_factory(case.env, victim)
+    make_env = Environment.of(case.env, victim)
     seen, runner = [], PolicyRunner(victim, 1)
     with closing(make_env()) as env:
         obs, _ = env.reset(seed=seed)

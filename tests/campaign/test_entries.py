@@ -27,7 +27,7 @@ def noise(setting):
 
 def test_a_setting_loads_what_is_named_and_knows_the_spaces(tmp_path):
     setting = AttackSetting("zoo:cartpole-dqn", "CartPole-v1", adv.Linf(0.1), out=tmp_path)
-    assert setting.victim.ref == "zoo:cartpole-dqn" and setting.environment[1] == "CartPole-v1"
+    assert setting.victim.ref == "zoo:cartpole-dqn" and setting.environment.name == "CartPole-v1"
     assert setting.spaces[0].shape == (4,) and setting.spaces[1] == spaces.Discrete(2) and not setting.images
     assert setting.folder("pa-ad") == tmp_path / "pa-ad" and replace(setting, out=None).folder("pa-ad") is None
     again = pickle.loads(pickle.dumps(setting))

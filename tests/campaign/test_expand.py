@@ -38,13 +38,15 @@ def test_the_product_and_its_order():
         (victim, seed, name) for victim in (DQN, HOPPER) for seed in (3, 1)
         for name in ("none", "noise:eps=0.1", "max-diff:eps=0.1")
     ]  # fmt: skip
-    assert [cell.env for cell in found] == ["CartPole-v1"] * 6 + ["Hopper-v5"] * 6  # those of their cards
+    assert [cell.environment.name for cell in found] == ["CartPole-v1"] * 6 + ["Hopper-v5"] * 6  # those of their cards
 
 
 def test_what_another_function_makes_is_another_environment():
     made = {"id": "CartPole-v1", "make": f"{agents.__name__}:make_short"}
     found = cells(victims=[DQN], environments=["CartPole-v1", {"id": "CartPole-v1", "kwargs": {}}, made], episodes=1)
-    assert [cell.make for cell in found] == [None, made["make"]] and len({cell.key for cell in found}) == 2
+    assert [cell.environment.described.get("make") for cell in found] == [None, made["make"]] and len(
+        {cell.key for cell in found}
+    ) == 2
 
 
 def test_cells_of_other_arguments_are_of_other_kinds():
@@ -75,7 +77,7 @@ def test_grids_share_the_runs_without_a_threat():
 
 def test_what_does_not_apply_is_left_out_with_the_reason():
     found = expand(Plan.of(victims=[DQN, HOPPER], threats=["pgd:eps=0.1"], environments=["CartPole-v1", "Hopper-v5"]))
-    assert [(cell.victim, cell.env, cell.name) for cell in found.cells] == [
+    assert [(cell.victim, cell.environment.name, cell.name) for cell in found.cells] == [
         (DQN, "CartPole-v1", "none"), (DQN, "CartPole-v1", "pgd:eps=0.1"), (HOPPER, "Hopper-v5", "none"),
     ]  # fmt: skip
     assert {*found.left_out} == {

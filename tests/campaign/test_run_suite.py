@@ -22,6 +22,7 @@ from adv_wrappers.campaign.run_suite import _check_no_less, _with_advice, fresh_
 from adv_wrappers.campaign.suites import entry_named
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.beam import beam_search
+from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.untrained_attacks import BEAM, untrained_threat, why_no_beam
 from adv_wrappers.training.train_critic import check_settings
 from adv_wrappers.training.training_folder import read_record
@@ -425,7 +426,7 @@ def test_images_leave_sa_rl_out():
     names = ("pgd", "strong-max-diff", "apgd", "multi-targeted")
     found = [why_excluded(name, victim, budget, seen, acted) for name in names]
     assert found == [None, None, *2 * ["on images it takes too long: evaluate it by itself"]]
-    assert why_no_beam(victim, Film, budget) == "on images it takes too long: evaluate it by itself"
+    assert why_no_beam(victim, Environment(Film), budget) == "on images it takes too long: evaluate it by itself"
     moves = spaces.Box(-1.0, 1.0, (2,), np.float32)
     driver = adv.from_module(lambda x: x.flatten(1)[:, :2], seen, moves, "mean")
     assert "one dimension" in str(why_excluded("robust-sarsa", driver, budget, seen, moves))
@@ -463,8 +464,8 @@ class Windy(gym.Wrapper):
     ],
 )
 def test_a_search_over_episodes_that_does_not_apply_is_listed(victim, make_env, budget, words):
-    assert re.search(words, str(why_no_beam(victim, make_env, budget)))
-    assert why_no_beam(balancing(), short, adv.Linf(0.1)) is None
+    assert re.search(words, str(why_no_beam(victim, Environment(make_env), budget)))
+    assert why_no_beam(balancing(), Environment(short), adv.Linf(0.1)) is None
 
 
 def test_a_suite_goes_on_where_the_environment_cannot_be_saved():
@@ -493,7 +494,7 @@ def backwards(setting):
 
 def test_an_attack_of_ones_own_joins_with_one_line(tmp_path):
     mine = Entry("mine", no_reason, backwards)
-    left = Entry("other", lambda setting: f"not on {setting.environment[1]}", backwards)
+    left = Entry("other", lambda setting: f"not on {setting.environment.name}", backwards)
     suite = [*SUITES["standard"], "max-diff:steps=3", mine, left]
     names = ["noise", "max-diff:steps=3", "mine", "other"]
     report = run_suite(suite, "zoo:cartpole-dqn", short, eps=0.05, attacks=names, episodes=2)

@@ -11,6 +11,7 @@ from adv_wrappers.adversaries.director import Director
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.campaign import SUITES, AttackSetting, run_suite
 from adv_wrappers.campaign.suites import entry_named
+from adv_wrappers.evaluation.environments import Environment
 from tests.evaluation.agents import Film, balancing, watcher
 from tests.training.test_train_one_critic import Toy, toy_victim
 
@@ -67,7 +68,7 @@ def test_daylight_by_the_game_or_by_default():
     assert report.attacks == tuple(entry.name for entry in SUITES["daylight"]) and report.other_budgets == {}
     assert report.settings["budget"] == "no budget" and "the preset's own numbers" in report.protocol["rotation"]
     made = [
-        entry_named("rotation").attack(AttackSetting(watcher(Film()), id, make=lambda id: Film()))
+        entry_named("rotation").attack(AttackSetting(watcher(Film()), Environment(id, make=lambda id: Film())))
         for id in ("PongNoFrameskip-v4", "ALE/TimePilot-v5", "Breakout-v5")
     ]
     assert [getattr(one.threat.how, "game", None) for one in made] == ["Pong", "TimePilot", None]

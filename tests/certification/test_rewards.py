@@ -10,7 +10,7 @@ from adv_wrappers import Linf, evaluate, load_victim
 from adv_wrappers.certification.perturbed_victim import PerturbedVictim
 from adv_wrappers.certification.rewards import own_action, play_choices, worst_possible_action
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.environments import environment_factory
+from adv_wrappers.evaluation.environments import Environment
 from tests.certification.walks import STEPS, Walk, shown, walker
 
 SEEDS = [0, 1, 2, 3, 4, 5, 6]
@@ -50,7 +50,7 @@ def test_returns_and_rates(eps, num_envs):
 
 def test_the_clean_path_is_that_of_an_evaluation():
     victim = load_victim("zoo:mountaincar-dqn")
-    make_env, *_ = environment_factory("MountainCar-v0", victim)
+    make_env = Environment.of("MountainCar-v0", victim)
     report = evaluate(victim, "MountainCar-v0", episodes=3, seed=2)
     perturbed = PerturbedVictim(victim, victim.observation_space, Linf(0.0), "interval")
     found = play_choices(make_env, perturbed, report.episode_seeds, own_action, 3)

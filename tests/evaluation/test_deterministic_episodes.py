@@ -11,11 +11,13 @@ import pytest
 from adv_wrappers import load_victim
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, step_limit
+from adv_wrappers.evaluation.environments import Environment
 from tests.evaluation.test_optimal_timing import Dice, Handle, agent
 
 
 def test_states_that_were_saved():
-    with closing(DeterministicEpisodes("zoo:cartpole-dqn", "CartPole-v1", {"max_episode_steps": 70})) as episodes:
+    short = Environment("CartPole-v1", {"max_episode_steps": 70})
+    with closing(DeterministicEpisodes("zoo:cartpole-dqn", short)) as episodes:
         assert (episodes.limit, episodes.start, episodes.count, episodes.label) == (70, 0, 2, "zoo:cartpole-dqn")
         first, env = episodes.reset(3), episodes.env
         answers = [env.step(action) for action in (0, 1)]
@@ -27,7 +29,7 @@ def test_states_that_were_saved():
         victim = load_victim("zoo:cartpole-dqn")
         seen = np.stack([first.observation, after.observation])
         assert episodes.own_actions([first, after]) == victim.act_on(seen).tolist()
-        assert (episodes.make_env().reset(seed=3)[0] == first.observation).all()
+        assert (episodes.environment().reset(seed=3)[0] == first.observation).all()
         env.np_random.random()
         with pytest.warns(RuntimeWarning, match="draws random numbers in its steps"):
             episodes.check_drew_nothing(first)

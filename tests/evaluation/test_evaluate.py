@@ -223,7 +223,7 @@ def test_numbers_must_be_finite(broken: dict[str, float]) -> None:
 def test_the_atari_preprocessing() -> None:
     pytest.importorskip("ale_py")
     from adv_wrappers.atari.preprocessing import atari
-    from adv_wrappers.evaluation.environments import environment_factory
+    from adv_wrappers.evaluation.environments import Environment
 
     env = atari("BreakoutNoFrameskip-v4")
     assert env.observation_space.shape == (4, 84, 84) and env.observation_space.dtype == np.uint8
@@ -239,8 +239,9 @@ def test_the_atari_preprocessing() -> None:
     images = from_module(
         lambda x: x.flatten(1)[:, :4], env.observation_space, env.action_space, "logits", dtype=torch.float32
     )
-    make, name, kwargs = environment_factory("BreakoutNoFrameskip-v4", images)
-    assert make().observation_space == env.observation_space and (name, kwargs) == ("BreakoutNoFrameskip-v4", {})
+    made = Environment.of("BreakoutNoFrameskip-v4", images)
+    assert made().observation_space == env.observation_space
+    assert made.described == {"id": "BreakoutNoFrameskip-v4", "kwargs": {}}
 
 
 def test_a_stack_is_written_as_reports_print_it() -> None:

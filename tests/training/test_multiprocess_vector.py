@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from adv_wrappers.errors import ValueRangeError, WorkerError
-from adv_wrappers.victims import load_victim
+from adv_wrappers.evaluation.environments import Environment
 from tests.evaluation.agents import short
 
 pytest.importorskip("stable_baselines3")
 
-from adv_wrappers.training.multiprocess_vector import EnvironmentSource, MultiprocessVectorEnv, make_vector
+from adv_wrappers.training.multiprocess_vector import MultiprocessVectorEnv, make_vector
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_agent import train_agent
 
@@ -61,7 +61,7 @@ def same(one, other):
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_rows_are_those_of_a_sync_vector_env(processes):
-    source = EnvironmentSource(Noted, None, None, load_victim(VICTIM))
+    source = Environment(Noted)
     draws = np.random.default_rng(0).integers(2, size=(80, 7))
     with closing(make_vector(source, 7)) as one, closing(make_vector(source, 7, processes)) as several:
         assert isinstance(one, gym.vector.SyncVectorEnv)
@@ -80,7 +80,7 @@ def test_rows_are_those_of_a_sync_vector_env(processes):
 
 
 def test_no_more_processes_than_rows():
-    with closing(make_vector(EnvironmentSource(short, None, None, load_victim(VICTIM)), 1, 4)) as env:
+    with closing(make_vector(Environment(short), 1, 4)) as env:
         assert isinstance(env, gym.vector.SyncVectorEnv)
 
 
@@ -89,7 +89,7 @@ def test_no_more_processes_than_rows():
     [("raises", ValueRangeError, "has had enough"), ("dies", WorkerError, "process that steps environments died")],
 )
 def test_what_goes_wrong_in_a_process_is_named(how, error, match):
-    source = EnvironmentSource(Noted, {"how": how}, None, load_victim(VICTIM))
+    source = Environment(Noted, {"how": how})
     for _ in range(2):  # the next ones have new processes
         with closing(make_vector(source, 4, 2)) as env:
             env.reset(seed=0)

@@ -14,15 +14,14 @@ import pytest
 import torch
 
 from adv_wrappers.errors import ValueRangeError, WorkerError
+from adv_wrappers.evaluation.environments import Environment
 from tests.evaluation.agents import short
 
 pytest.importorskip("stable_baselines3")
 
-from adv_wrappers.training.multiprocess_vector import EnvironmentSource
 from adv_wrappers.training.scoring import CheckpointScore, Scoring, ScoringSetup
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_agent import train_agent
-from adv_wrappers.victims import load_victim
 
 VICTIM = "zoo:cartpole-a2c"
 QUICK = {"num_envs": 4, "checks": 4, "episodes": 3, "n_steps": 32, "batch_size": 64, "n_epochs": 2}
@@ -55,7 +54,7 @@ class Named(CheckpointScore[list, tuple]):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_scores_are_of_checkpoints_as_they_were_and_come_in_order(workers):
     received, weights = [], torch.zeros(2)
-    setup = ScoringSetup(EnvironmentSource(short, None, None, load_victim(VICTIM)), 3, 0, True, Named())
+    setup = ScoringSetup(Environment(short), 3, 0, True, Named())
     with Scoring(setup, workers) as scoring:
         for i in range(6):
             weights += 1

@@ -183,7 +183,7 @@ def test_only_the_second_half_is_chosen_from():
         (128, False), (256, True), (384, True), (512, True)
     ]  # fmt: skip
     assert hardened.protocol.startswith("the best of 3 checkpoints by the clean return")
-    checkpoints = AgentCheckpoints(None, {}, ("Any-v0", {}))
+    checkpoints = AgentCheckpoints(None, {})
     for number, (score, late) in enumerate([(9.0, False), (3.0, True), (5.0, True), (5.0, True), (4.0, True)]):
         checkpoints.add({"steps": number, "score": score, "late": late}, (f"agent {number}", None), None)
     assert checkpoints.best == 3 and checkpoints.found[0] == "agent 3"  # of equals, the longest trained

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.training.train_dynamics import _errors, train_dynamics
 from adv_wrappers.training.trajectories import Trajectories, collect
@@ -78,20 +79,20 @@ def test_the_error_is_a_share_of_the_variance_of_changes():
     with torch.no_grad():
         for parameter in found.net.nets.parameters():
             parameter.zero_()
-    played = collect(functools.partial(side_by_side, Linear), None, 500, 8, (0, 1))
+    played = collect(functools.partial(side_by_side, Environment(Linear)), None, 500, 8, (0, 1))
     share = _errors(found.net, played)["one_step"]
     np.testing.assert_allclose(share, [1.0, 1.0], atol=0.1)
 
 
 def test_an_open_loop_ends_with_the_episode():
-    played = collect(functools.partial(side_by_side, Linear), None, 100, 3, (5,))
+    played = collect(functools.partial(side_by_side, Environment(Linear)), None, 100, 3, (5,))
     assert played.over.sum() == 6 and len(played) == 300
     again = train_dynamics(actor(), Linear, 800, hidden=())
     assert "50" not in again.card["errors"]["random"]["open_loop"]  # episodes have 40 steps
 
 
 def test_transitions_are_those_of_the_environment():
-    played = collect(functools.partial(side_by_side, Linear), actor(), 90, 4, (3,), noise=0.5)
+    played = collect(functools.partial(side_by_side, Environment(Linear)), actor(), 90, 4, (3,), noise=0.5)
     exact = played.obs @ A.T + played.act @ B.T
     np.testing.assert_allclose(played.next_obs, exact, atol=1e-5)
     np.testing.assert_allclose(played.obs[1:][~played.over[:-1]], played.next_obs[:-1][~played.over[:-1]])
@@ -102,7 +103,7 @@ def test_transitions_are_those_of_the_environment():
 
 
 def test_random_actions_fill_the_space():
-    played = collect(functools.partial(side_by_side, Linear), None, 400, 2, (1,))
+    played = collect(functools.partial(side_by_side, Environment(Linear)), None, 400, 2, (1,))
     assert played.act.min() < -1.95 and played.act.max() > 0.95 and abs(played.act.mean() + 0.5) < 0.1
 
 
@@ -195,7 +196,7 @@ def test_other_victims_are_refused():
 
 
 def test_files_of_trajectories_come_back(tmp_path):
-    played = collect(functools.partial(side_by_side, Linear), None, 10, 2, (0,))
+    played = collect(functools.partial(side_by_side, Environment(Linear)), None, 10, 2, (0,))
     path = tmp_path / "played.safetensors"
     path.write_bytes(played.to_bytes("here"))
     read, about = Trajectories.read(path)

@@ -14,6 +14,7 @@ import adv_wrappers as adv
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.values import decode
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.training.agent_setup import AdversarySpec
 from adv_wrappers.training.training_folder import (
     check_counts,
@@ -90,15 +91,15 @@ def test_functions_of_a_threat():
 def test_a_folder_that_cannot_tell_is_gone_on_with_and_said(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_unknown(tmp_path, law(), short)  # it is empty
+        warn_of_unknown(tmp_path, law(), Environment(short))  # it is empty
         (tmp_path / ".lock").touch()
-        warn_of_unknown(tmp_path, law(), short)
-        warn_of_unknown(None, law(), short)
+        warn_of_unknown(tmp_path, law(), Environment(short))
+        warn_of_unknown(None, law(), Environment(short))
         (tmp_path / "card.json").touch()
-        warn_of_unknown(tmp_path, agent(), short, None, {"n": 3})
+        warn_of_unknown(tmp_path, agent(), Environment(short, {"n": 3}))
     for victim, env in ((law(), short), (agent(), lambda: short())):
         with pytest.warns(RuntimeWarning, match="cannot tell a victim that is a function, or an environment"):
-            warn_of_unknown(tmp_path, victim, env)
+            warn_of_unknown(tmp_path, victim, Environment(env))
 
 
 def test_counts_have_limits_of_their_own():
