@@ -188,7 +188,7 @@ class Report:
     def from_dict(data: ReportRow) -> Report:
         """Inverse of :meth:`to_dict`; raises :class:`ValueRangeError` for a dictionary of another form.
 
-        Reports of older releases are read as well: what they did not write keeps its default.
+        Entries that have a default may be missing.
         """
         names = {f.name: f.default is f.default_factory is MISSING for f in fields(Report)}
         needed = {name for name, must in names.items() if must}
@@ -200,7 +200,7 @@ class Report:
         if not isinstance(rows, (list, tuple)) or not all(isinstance(r, Mapping) and "mean_return" in r for r in rows):
             raise ValueRangeError(f"the threats of a report are a list of rows with mean_return, got {rows!r:.200}")
         made = {**data, **{key: tuple(data[key]) for key in ("episode_seeds", "warnings")}}
-        return Report(**{**made, "threats": tuple(_with_present_names(row) for row in rows)})
+        return Report(**{**made, "threats": tuple(dict(row) for row in rows)})
 
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON: all of it, or nothing (a file beside it takes its place at the end)."""
@@ -284,19 +284,6 @@ class Report:
         plot_returns(rows, path, title, [axis, *self.footnotes()])
 
 
-# names of earlier releases in the column ``checks``
-_EARLIER = {
-    "struck": "attacked", "still": "unchanged", "slopes": "gradients", "flat": "zero_gradients", "grid": "integers",
-}  # fmt: skip
-
-
-def _with_present_names(row: ReportRow) -> Row:
-    """A row of a file, whose ``checks`` may have the names of an earlier release."""
-    if "checks" not in row:
-        return dict(row)
-    return {**row, "checks": {_EARLIER.get(name, name): value for name, value in row["checks"].items()}}
-
-
 def _label(row: ReportRow) -> str:
     """The threat of a row, and what else tells it from others."""
     draws = f" (best of {row['best_of']})" if row.get("best_of", 1) > 1 else ""
@@ -304,7 +291,7 @@ def _label(row: ReportRow) -> str:
 
 
 def _sampled(row: ReportRow) -> Mapping[str, float | None]:
-    """The distances of a row; none in reports of older releases."""
+    """The distances of a row; none where none were measured."""
     return row.get("distances") or {}
 
 

@@ -164,7 +164,6 @@ class AdversaryCheckpoints(BaseCallback):
             self.seconds, self.taken = float(self.record[-1]["seconds"]), int(self.record[-1]["steps"])
         self.found = Learned(card=str(self.out), victim=self.task.score.actor.victim)
         folder = self._folder_at(self.taken)
-        folder = folder if folder.exists() else self.out  # where earlier versions kept it
         restore_model(model, folder / MODEL, folder / NORMALISER)
         return True
 

@@ -157,11 +157,6 @@ def _read_statistics(path: Path) -> dict[str, Any]:
     try:
         moments = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        if path.with_suffix(".pkl").exists():
-            raise CardError(
-                f"{path.with_suffix('.pkl')} is a pickle, as earlier versions wrote them: reading it would run code, "
-                f"so this training cannot go on. Its best checkpoint is in {path.parent} as ever; give another out="
-            ) from error
         raise CardError(f"cannot go on without {path}: give another out=") from error
     except (OSError, ValueError, RecursionError) as error:
         raise CardError(f"cannot read {path}: {error}") from error

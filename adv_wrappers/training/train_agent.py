@@ -206,11 +206,9 @@ def train_agent(
         "adversary": spec.describe(), **asdict(schedule), "seed": seed, "select": select, "sampled": sampled,
         "victim": None if initial is None else initial.fingerprint(),
         "structure": None if initial is None else initial.structure(),
+        "rewards": rewards, "observations": observations,
         "settings": describe_settings(agent_settings), "adversary_settings": describe_settings(own_settings),
     }  # fmt: skip
-    for what, given in (("rewards", rewards), ("observations", observations)):
-        if given != "normalized":  # folders of earlier versions say nothing of it
-            about[what] = given
     if method is not None and budget is not None:
         about["robust"] = {**method.to_dict(), "within": budget.to_dict()}
     checkpoints = AgentCheckpoints(None if out is None else Path(out), about)

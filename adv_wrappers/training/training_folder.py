@@ -36,11 +36,8 @@ _MOST = {
     "ensemble": MOST_NETWORKS,
 }
 SHOWN = 4  # differences that an error names
-# classes that have moved keep the name that folders of trainings in progress hold
-_NAMES_IN_FOLDERS = {"adv_wrappers.training.director_networks.Frames": "adv_wrappers.training.networks.Frames"}
 _PART = ".part."  # begins the names of folders of checkpoints that are not complete
 _PLAIN = (bool, int, float, str, type(None))
-_LATER = ("structure", "threats_in_full")  # of which folders of earlier versions say nothing
 
 
 def check_seed(seed: object) -> int:
@@ -74,8 +71,7 @@ def check_same(
         what: what is described, for the message.
     """
     theirs, own = (dict(_leaves("", json.loads(json.dumps(part)))) for part in (found, expected))
-    later = {key for key in own if key.rpartition(".")[2] in _LATER and key not in theirs}
-    apart = sorted(key for key in {*theirs, *own} - later if theirs.get(key) != own.get(key))
+    apart = sorted(key for key in {*theirs, *own} if theirs.get(key) != own.get(key))
     if apart:
         said = ", ".join(f"{key} {theirs.get(key)!r:.60} and not {own.get(key)!r:.60}" for key in apart[:SHOWN])
         said += f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else ""
@@ -179,8 +175,7 @@ def describe_settings(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [describe_settings(part) for part in value]
     named = value if hasattr(value, "__qualname__") else type(value)
-    name = f"{named.__module__}.{named.__qualname__}"
-    return _NAMES_IN_FOLDERS.get(name, name)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def read_record(folder: Path) -> list[dict[str, Any]]:

@@ -40,18 +40,6 @@ def test_json_round_trip(report: Report, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "deep" / "r.json").read_text())["threats"][0]["threat"] == "none"
 
 
-def test_counts_of_earlier_releases_are_read_under_their_present_names(report: Report) -> None:
-    data = report.to_dict()
-    data["threats"][1]["checks"] = {
-        "struck": 9, "still": 1, "slopes": 8, "flat": 2, "grid": False, "flipped": 0.0,
-    }  # fmt: skip
-    again = Report.from_dict(data)
-    assert again.threats[1]["checks"] == {
-        "attacked": 9, "unchanged": 1, "gradients": 8, "zero_gradients": 2, "integers": False, "flipped": 0.0,
-    }  # fmt: skip
-    assert Report.from_dict(again.to_dict()) == again and "checks" not in again.threats[0]
-
-
 def test_a_failed_write_leaves_the_old_file(report: Report, tmp_path: Path) -> None:
     report.to_json(tmp_path / "r.json")
     broken = dataclasses.replace(report, threats=({"mean_return": float("nan")},))

@@ -204,12 +204,6 @@ def _older(report: dict[str, Any]) -> None:
         del row["checks"]
 
 
-def _earlier_names(report: dict[str, Any]) -> None:
-    names = {"attacked": "struck", "unchanged": "still", "zero_gradients": "flat", "gradients": "slopes"}
-    for row in report["threats"]:
-        row["checks"] = {{**names, "integers": "grid"}.get(key, key): value for key, value in row["checks"].items()}
-
-
 def _release(report: dict[str, Any]) -> None:
     report["versions"]["torch"] = "0.1"
 
@@ -226,17 +220,6 @@ def test_rows_are_those_of_the_same_attacker_and_release(
     again = adv.evaluate(victim, short, [PGD], **how)
     assert len(played) == 2 + runs and untimed(again) == untimed(first)
     assert json.loads((tmp_path / "report-1.json").read_text()) == data
-
-
-def test_rows_with_the_names_of_an_earlier_release_are_taken_over(
-    victim: Victim, played: list[Any], tmp_path: Path
-) -> None:
-    how: dict[str, Any] = {"episodes": 2, "out": tmp_path, "resume": True}
-    first = adv.evaluate(victim, short, [PGD], **how)
-    data = first.to_dict()
-    _earlier_names(data)
-    (tmp_path / "report.json").write_text(json.dumps(data))
-    assert adv.evaluate(victim, short, [PGD], **how) == first and len(played) == 2
 
 
 def test_what_a_file_cannot_tell_apart_is_played_again(victim: Victim, played: list[Any], tmp_path: Path) -> None:

@@ -446,16 +446,6 @@ def _counts(folder):
     return steps, json.loads((folder / "checkpoint-512" / "normaliser.json").read_text())["observation"]["count"]
 
 
-def test_a_training_of_an_earlier_version_goes_on(tmp_path):
-    train_adversary("sa-rl", *GIVEN[:3], 256, out=tmp_path, **QUICK)
-    [checkpoint] = tmp_path.glob("checkpoint-*")
-    for path in checkpoint.iterdir():
-        path.rename(tmp_path / path.name)
-    checkpoint.rmdir()
-    train_adversary("sa-rl", *GIVEN[:3], 512, out=tmp_path, **QUICK)
-    assert not (tmp_path / "model.zip").exists() and (tmp_path / "checkpoint-512" / "model.zip").exists()
-
-
 def test_a_training_goes_on_with_other_episodes(tmp_path, monkeypatch):
     seen = []
     restart = Sb3Adapter.reset

@@ -52,8 +52,6 @@ def test_victims_of_equal_weights_differ_by_their_structure(tmp_path):
     check_same(tmp_path, one, {"victim": described_victim(agent())})
     with pytest.raises(ValueRangeError, match=r"holds another training, with victim\.structure"):
         check_same(tmp_path, one, other)
-    earlier = {"victim": {key: value for key, value in one["victim"].items() if key != "structure"}}
-    check_same(tmp_path, earlier, other)  # of a folder that says nothing of it
 
 
 def test_an_imitation_of_another_victim_is_not_gone_on_with(tmp_path):
