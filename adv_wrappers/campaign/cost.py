@@ -26,7 +26,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from adv_wrappers.campaign.entries import MadeAttack
+from adv_wrappers.campaign.entries import AttackSetting, MadeAttack
 from adv_wrappers.campaign.expand import Expansion, PlanCell, expand
 from adv_wrappers.campaign.plan import Plan
 from adv_wrappers.campaign.play_cell import CellPlayer
@@ -182,38 +182,48 @@ def learned_costs(cells: Sequence[PlanCell], player: CellPlayer, share: float) -
         player: plays them.
         share: of the steps.
     """
-    cell, recipe, setting = cells[0], recipe_of(cells[0]), player.setting(cells[0])
+    cell, recipe = cells[0], recipe_of(cells[0])
     missing = set[Path]()
     for one in cells:
         folder = recipe_of(one).folder(Path(one.trainings or ""), player.setting(one))
         if one.trainings is None or min(steps_in(folder), default=0) < recipe.steps:
             missing.add(folder)
-    checks = int(str(recipe.training.get("checks", 10)))
-
-    def train(steps: int, **training: int) -> tuple[MadeAttack, float, float, list[int]]:
-        """What comes out, seconds of the training and of its steps alone, and the steps of its one or two forms."""
-        how = replace(setting, steps=steps, training={**recipe.training, "checks": 1, **training})
-        with tempfile.TemporaryDirectory() as folder:
-            began = time.perf_counter()
-            made = entry_named(recipe.entry).attack(replace(how, out=Path(folder)))
-            spent = time.perf_counter() - began
-            seconds = [read_record(path.parent)[-1]["seconds"] for path in Path(folder).rglob("state.json")]
-            return made, spent, sum(seconds), steps_in(Path(folder))
-
     with one_thread():
-        train(1, episodes=1)  # imports, which the first training of a process waits for
-        made, spent, training, steps = train(max(int(share * recipe.steps), 1))
+        made, whole = sampled_training(recipe.entry, player.setting(cell), share)
         prepared = player.open(cell, made.threat)
         began = time.perf_counter()
         prepared.play(0)
         playing = time.perf_counter() - began
-    checkpoint = (spent - training) / len(steps)
-    whole = len(steps) * (recipe.steps * training / sum(steps) + checks * checkpoint)
     name = f"{cell.victim} on {cell.environment.name}, {recipe.entry}"
     return [
         KindCost(f"{name}: training", len(missing), whole, None, 0),
         KindCost(name, len(cells), playing, None, 0),
     ]
+
+
+def sampled_training(name: str, setting: AttackSetting, share: float) -> tuple[MadeAttack, float]:
+    """A share of the training of an adversary, and the seconds that the whole will take.
+
+    Args:
+        name: of the entry, one of ``ADVERSARIES``.
+        setting: what it is trained for, with all its steps.
+        share: of the steps.
+    """
+
+    def train(steps: int, **training: int) -> tuple[MadeAttack, float, float, list[int]]:
+        """What comes out, seconds of the training and of its steps alone, and the steps of its one or two forms."""
+        how = replace(setting, steps=steps, training={**setting.training, "checks": 1, **training})
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            made = entry_named(name).attack(replace(how, out=Path(folder)))
+            spent = time.perf_counter() - began
+            seconds = [read_record(path.parent)[-1]["seconds"] for path in Path(folder).rglob("state.json")]
+            return made, spent, sum(seconds), steps_in(Path(folder))
+
+    train(1, episodes=1)  # imports, which the first training of a process waits for
+    made, spent, training, steps = train(max(int(share * setting.steps), 1))
+    checks, checkpoint = int(str(setting.training.get("checks", 10))), (spent - training) / len(steps)
+    return made, len(steps) * (setting.steps * training / sum(steps) + checks * checkpoint)
 
 
 def recipe_of(cell: PlanCell) -> AttackRecipe:

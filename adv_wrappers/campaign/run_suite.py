@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from adv_wrappers.campaign.entries import AttackSetting, Entry, MadeAttack, SuiteProgress
+from adv_wrappers.campaign.suite_cost import SuiteCost, estimate_entries, prepared_suite, report_scores
 from adv_wrappers.campaign.suite_report import SuiteReport, close_attacks, strongest_of
 from adv_wrappers.campaign.suites import LEARNED, SUITES, chosen_entries, entries_of, entries_that_apply
 from adv_wrappers.campaign.trained_entries import SARSA
@@ -26,9 +29,9 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
-from adv_wrappers.evaluation.evaluate import evaluate
+from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.prepared import MOST_EPISODES
-from adv_wrappers.evaluation.report import Report, number
+from adv_wrappers.evaluation.report import Report, Row, number
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.presets import layers_of, parse_threat, threat
@@ -40,7 +43,7 @@ from adv_wrappers.training.training_folder import (
     described,
     described_victim,
 )
-from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.files import held, holding, write
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import load_victim
@@ -120,7 +123,7 @@ def run_suite(
     attacks: str | Iterable[str] | None = None, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
     quantize: bool = True, out: str | Path | None = None, progress: SuiteProgress | None = None,
     dynamics: Dynamics | str | None = None, workers: int = 1, name: str = "own",
-    tell: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] | None = None, on_cost: Callable[[SuiteCost], None] | None = None,
 ) -> SuiteReport:  # fmt: skip
     """Attack an agent with every attack of a suite that applies, and report the worst case.
 
@@ -134,6 +137,8 @@ def run_suite(
         train: whether attacks are trained, for minutes to hours each; they are left out otherwise.
         name: what the report calls a suite that has no name of ``SUITES``.
         tell: called, before anything is trained, with a sentence that says what is.
+        on_cost: called, once the clean run was played and before anything is trained or searched for, with what the
+            suite will take (:func:`suite_cost`); None makes no estimate. The rows are the same with and without.
         victim, env, env_kwargs, make, quantize, episodes, seed, num_envs, workers: as for :func:`standard`.
         steps, critics, training, dynamics, attacks, progress: as for :func:`standard`.
         out: as for :func:`standard`. An entry of one's own is made again at every call, since its code may have
@@ -167,30 +172,41 @@ def run_suite(
     )  # fmt: skip
     entries, reasons = entries_that_apply(entries, setting)
     if not entries:
-        raise ThreatError("no attack applies: " + "; ".join(f"{one}: {reason}" for one, reason in reasons.items()))
+        raise ThreatError(_nothing_applies(reasons))
     names = tuple(entry.name for entry in entries)
     left_out = {one.name: reasons.get(one.name, "not asked for") for one in whole if one.name not in names}
-    settings = _settings_of(setting, entries)
-    if texts := [item for item in given if isinstance(item, str) and item not in _ENTRIES]:
-        settings["threats"] = {text: described(parse_threat(text, within=Valid())) for text in texts}  # with all hashes
+    settings = _settings_of(setting, entries, given)
     finished = None if folder is None else _finished_suite(folder, settings)
     own = any(isinstance(item, Entry) and item not in SUITES["everything"] for item in given)
     if finished is not None and not own and victim.is_known and environment.is_known:
         return replace(finished, suite=name)
     if tell is not None and any(entry.trains(setting) for entry in entries):
         tell(training_note(entries, setting))
-    made: dict[str, MadeAttack] = {one.name: one.attack(setting) for one in entries if not one.per_episodes}
+    known: Mapping[str, Row] = {}
+    if on_cost is None:
+        made = {one.name: one.attack(setting) for one in entries if not one.per_episodes}
+    else:
+        made = _made_at_once(entries, setting)
+        cost = estimate_entries(entries, setting, made, workers)
+        known = cost.rows
+        on_cost(cost)
+        made |= {one.name: one.attack(setting) for one in entries if not (one.per_episodes or one.name in made)}
 
-    def evaluate_all(chosen: Sequence[Entry], setting: AttackSetting, on: str) -> Report:
+    def evaluate_all(
+        chosen: Sequence[Entry], setting: AttackSetting, on: str, rows: Mapping[str, Row] = MappingProxyType({})
+    ) -> Report:
         made.update({entry.name: entry.attack(setting) for entry in chosen if entry.per_episodes})
-        return evaluate(
-            victim, environment, [made[entry.name].threat for entry in chosen], int(episodes), setting.episode_seed,
-            num_envs, distances=(), quantize=quantize, resume=folder is not None, workers=workers,
-            progress=None if progress is None else _report_scores(progress, [entry.name for entry in chosen], on),
-            out=setting.folder(setting.part),
-        )  # fmt: skip
+        names = [entry.name for entry in chosen]
+        stacks = [as_threat_stack(made[name].threat, victim) for name in names]
+        with held(setting.folder(setting.part)), closing(prepared_suite(setting, stacks)) as prepared:
+            named = zip(("none", *names), prepared.stacks, strict=True)
+            played = {i: {**rows[one], "threat": as_.name} for i, (one, as_) in enumerate(named) if one in rows}
+            return play_missing(
+                prepared, played, progress=report_scores(progress, prepared, names, on),
+                out=setting.folder(setting.part), resume=folder is not None, workers=workers,
+            )  # fmt: skip
 
-    scored = evaluate_all(entries, setting, "")
+    scored = evaluate_all(entries, setting, "", known)
     report = _named(scored, names)
     tie_break = None
     if len(close := close_attacks(report)) > 1:
@@ -220,6 +236,52 @@ def run_suite(
     return done
 
 
+def suite_cost(
+    suite: str | Iterable[Entry | str], setting: AttackSetting, attacks: str | Iterable[str] | None = None,
+    workers: int = 1,
+) -> SuiteCost:  # fmt: skip
+    """What a suite will take on this machine, attack by attack, from the clean run and a sample of every attack.
+
+    The sample is a share of the whole: some steps of every attack, at most about three seconds each, the first steps
+    of a search, and a twentieth of the steps of every training, which are thrown away. Attacks that together take at
+    most a twentieth are played, and tell how long episodes are under an attack. Nobody knows how long they are under
+    the others, which attack is the strongest, and whether it is told apart from others; see
+    :meth:`SuiteCost.wall_clock`.
+
+    Args:
+        suite, attacks, workers: as for :func:`run_suite`.
+        setting: what the attacks are made for. A folder, ``out``, is that of :func:`run_suite`: rows that it holds are
+            not estimated, and those that are played are kept there, so that the suite does not play them again.
+
+    Raises:
+        AdvWrappersError: one of its kinds, as :func:`run_suite` does.
+
+    >>> from adv_wrappers import Linf
+    >>> from adv_wrappers.campaign import AttackSetting, suite_cost
+    >>> setting = AttackSetting("zoo:cartpole-dqn", "CartPole-v1", Linf(0.05), episodes=2)
+    >>> cost = suite_cost(["noise", "pgd", "beam"], setting)
+    >>> max(cost.entries, key=lambda entry: entry.seconds).name
+    'beam'
+    """
+    with held(setting.out):
+        given = () if isinstance(suite, str) else tuple(suite)
+        entries, reasons = entries_that_apply(chosen_entries(entries_of(given or suite), attacks), setting)
+        if not entries:
+            raise ThreatError(_nothing_applies(reasons))
+        if setting.out is not None and _finished_suite(setting.out, _settings_of(setting, entries, given)) is not None:
+            return SuiteCost((), 0.0, 1, (), 0.0, {})
+        return estimate_entries(entries, setting, _made_at_once(entries, setting), check_workers(workers))
+
+
+def _made_at_once(entries: Sequence[Entry], setting: AttackSetting) -> dict[str, MadeAttack]:
+    """The attacks that are neither trained nor made for their episodes."""
+    return {one.name: one.attack(setting) for one in entries if not (one.per_episodes or one.trains(setting))}
+
+
+def _nothing_applies(reasons: Mapping[str, str]) -> str:
+    return "no attack applies: " + "; ".join(f"{one}: {reason}" for one, reason in reasons.items())
+
+
 def training_note(entries: Sequence[Entry], setting: AttackSetting) -> str:
     """One sentence that says what is trained for these entries, and for how long."""
     trained = [entry.name for entry in entries if entry.trains(setting)]
@@ -229,8 +291,10 @@ def training_note(entries: Sequence[Entry], setting: AttackSetting) -> str:
     return f"trains {'; '.join(parts)}; --no-train (train=False) leaves them out"
 
 
-def _settings_of(setting: AttackSetting, entries: Sequence[Entry]) -> dict[str, JSON]:
-    """What a suite is called with, as a JSON file returns it."""
+def _settings_of(
+    setting: AttackSetting, entries: Sequence[Entry], given: Iterable[Entry | str]
+) -> dict[str, JSON]:  # fmt: skip
+    """What a suite is called with, as a JSON file returns it; ``given`` are the items of one of one's own."""
     victim, within, on_actions = setting.victim, setting.budget, setting.action_budget
     names = [entry.name for entry in entries]
     text = "no budget" if within is None else _budget_text(within, victim)
@@ -244,6 +308,8 @@ def _settings_of(setting: AttackSetting, entries: Sequence[Entry]) -> dict[str, 
         "quantize": bool(setting.quantize), "dynamics": None if setting.dynamics is None else setting.dynamics.sha256,
         **({} if on_actions is None else {"action_within": on_actions.to_dict()}),
     }  # fmt: skip
+    if texts := [item for item in given if isinstance(item, str) and item not in _ENTRIES]:
+        settings["threats"] = {text: described(parse_threat(text, within=Valid())) for text in texts}  # with all hashes
     return dict(json.loads(json.dumps(settings)))
 
 
@@ -320,18 +386,6 @@ def _check_no_less(folder: Path, found: Mapping[str, JSON], mine: Mapping[str, J
         trained = f" and {found['steps']} steps of training" if names else ""
         what = f"{', '.join(found['attacks'])} over {found['episodes']} episodes{trained}"
         raise ValueRangeError(f"{folder} holds the finished suite of {what}: ask for no less, or give another folder")
-
-
-def _report_scores(progress: SuiteProgress, names: Sequence[str], on: str) -> SuiteProgress:
-    """Progress by the names of the suite, as :func:`_named`; ``on`` says on which episodes."""
-    coming, known = iter(("none", *names)), dict[str, str]()
-
-    def report(what: str, done: int, total: int) -> None:
-        if what not in known:
-            known[what] = next(coming, what)
-        progress(f"scoring {known[what]}{on}", done, total)
-
-    return report
 
 
 def _with_advice(

@@ -6,7 +6,7 @@ observations or that of actions. Transforms of images ask for none, they take an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from gymnasium import spaces
@@ -86,16 +86,18 @@ def _why_no_beam(setting: AttackSetting) -> str | None:
     return why_no_beam(setting.victim, setting.environment, setting.budget)
 
 
-def _beam(setting: AttackSetting) -> MadeAttack:
+def beam_attack(setting: AttackSetting, on_step: Callable[[int], None] = lambda states: None) -> MadeAttack:
+    """Search the episodes of a setting; ``on_step`` as for :func:`.beam_search`."""
     folder = setting.folder(BEAM)
     found = beam_search(
         setting.victim, setting.environment, None, setting.episodes, setting.episode_seed, within=setting.budget,
         quantize=setting.quantize, progress=setting.progress, out=None if folder is None else folder / setting.part,
+        on_step=on_step,
     )  # fmt: skip
     return MadeAttack(found.threat, f"one search of width {WIDTH} over the episodes that it is scored on")
 
 
-beam = Entry(BEAM, _why_no_beam, _beam, per_episodes=True)
+beam = Entry(BEAM, _why_no_beam, beam_attack, per_episodes=True)
 
 
 # plans through a model of the environment

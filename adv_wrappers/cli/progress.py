@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from adv_wrappers.cli.main import make_console
+from adv_wrappers.utils.texts import duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,15 +69,9 @@ class ProgressLines:
 
     def _line(self, what: str, task: _Task) -> str:
         gone = self._clock() - task.began
-        left = f", about {_duration(gone / task.done * (task.total - task.done))} left" if task.done else ""
+        left = f", about {duration(gone / task.done * (task.total - task.done))} left" if task.done else ""
         note = f", {task.note}" if task.note else ""
-        return f"{what}: {task.done} of {task.total}{note} after {_duration(gone)}{left}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+        return f"{what}: {task.done} of {task.total}{note} after {duration(gone)}{left}"
 
 
 @contextlib.contextmanager

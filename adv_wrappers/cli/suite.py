@@ -24,11 +24,11 @@ from adv_wrappers.cli.options import (
     parse_scale,
     victim_options,
 )
-from adv_wrappers.cli.progress import show_progress
+from adv_wrappers.cli.progress import EVERY_S, show_progress
 from adv_wrappers.option_values import SUITE_NAMES
 
 if TYPE_CHECKING:
-    from adv_wrappers.campaign import SuiteReport
+    from adv_wrappers.campaign import SuiteCost, SuiteReport
     from adv_wrappers.evaluation.make_function import MakeFunction
     from adv_wrappers.evaluation.report import Report
 
@@ -58,26 +58,52 @@ if TYPE_CHECKING:
 @SELECT
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
 @click.option("--out", type=FOLDER, help="for the report and all that is trained; the same call goes on from there")
+@click.option("--dry-run", is_flag=True, help="play the clean run and a sample, and say what the attacks will take")
 @gate_options
 def suite_(
     env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
     suite: str, eps: float | None, scale: str | None, action_eps: float | None, train: bool,
     attacks: tuple[str, ...], episodes: int, seed: int,
     steps: int, dynamics: str | None, num_envs: int | None, workers: int, no_quantize: bool, select: Select | None,
-    device: str | None, out: Path | None, at_least: float | None, junit: Path | None,
+    device: str | None, out: Path | None, dry_run: bool, at_least: float | None, junit: Path | None,
 ) -> None:  # fmt: skip
     """Attack a victim in ENV with every attack of a suite that applies, and report the strongest on fresh episodes."""
     check_gate(at_least, junit)
-    from adv_wrappers.campaign import run_suite
+    if dry_run and at_least is not None:
+        raise click.UsageError("--dry-run judges nothing: leave out --at-least")
+    from adv_wrappers.campaign import AttackSetting, run_suite, suite_cost
     from adv_wrappers.core.budgets import Linf
+    from adv_wrappers.core.threat import needed_budget
+    from adv_wrappers.evaluation.environments import Environment
+    from adv_wrappers.victims.dynamics import load_dynamics
 
     agent = load_agent(victim, trust, stats, select, device)
+    action_within = None if action_eps is None else Linf(action_eps)
+    if dry_run:
+        with show_progress() as progress:
+            unbounded = eps is None and scale is None
+            setting = AttackSetting(
+                agent, Environment(env, env_kwargs, make),
+                None if unbounded else needed_budget("the suite", eps, parse_scale(scale), None),
+                action_within, not no_quantize, train, seed + 1, steps, num_envs=num_envs,
+                dynamics=None if dynamics is None else load_dynamics(dynamics), out=out, episodes=episodes,
+                episode_seed=seed, progress=progress,
+            )  # fmt: skip
+            cost = suite_cost(suite, setting, attacks or None, workers)
+        make_console().print(cost.table())
+        click.echo(cost.summary(workers))
+        return
+
+    def tell_cost(cost: SuiteCost) -> None:
+        if cost.wall_clock(workers)[1] >= EVERY_S:
+            click.echo(cost.line(workers), err=True)
+
     with print_if_unwritten(_show), show_progress() as progress, resumable(out, kept_suite):
         report = run_suite(
             suite, agent, env, eps, scale=parse_scale(scale), attacks=attacks or None, episodes=episodes, seed=seed,
             steps=steps, num_envs=num_envs, quantize=not no_quantize, out=out, progress=progress,
             dynamics=dynamics, workers=workers, train=train, tell=click.echo, env_kwargs=env_kwargs, make=make,
-            action_within=None if action_eps is None else Linf(action_eps),
+            action_within=action_within, on_cost=tell_cost,
         )  # fmt: skip
     _show(report)
     if out is not None:

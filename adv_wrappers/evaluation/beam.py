@@ -64,7 +64,7 @@ from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 
 WIDTH = BEAM_WIDTH  # states that are kept of every episode
-_TOGETHER = 16  # episodes that are searched side by side
+TOGETHER = 16  # episodes that are searched side by side
 _DISTANCE = 4.0  # what a standard deviation between two states counts for, in standard deviations of their promise
 _ALIKE = 0.1  # standard deviations within which two states count as alike
 _RANKINGS = "promise", "outermost", "apart", "direction"  # by which places are filled, in turn
@@ -158,8 +158,16 @@ class BeamSearch:
         self.episodes, self.forced = episodes, forced
         self.groups = width.bit_length()
 
-    def run(self, seeds: Sequence[int], on_end: Callable[[], None] = lambda: None) -> list[BeamEpisode]:
-        """Search the episodes of some seeds side by side; ``on_end`` is called whenever one is done.
+    def run(
+        self, seeds: Sequence[int], on_end: Callable[[], None] = lambda: None,
+        on_step: Callable[[int], None] = lambda states: None,
+    ) -> list[BeamEpisode]:  # fmt: skip
+        """Search the episodes of some seeds side by side.
+
+        Args:
+            seeds: of the episodes.
+            on_end: called whenever one is done.
+            on_step: called after every step with the number of states that go on; what it raises ends the search.
 
         Raises:
             SnapshotError: for an environment that can neither be saved nor replayed.
@@ -184,6 +192,7 @@ class BeamSearch:
             beam.sort(key=lambda state: state.group)  # what is computed of a group must not depend on later ones
             for _ in going - {state.episode for state in beam}:
                 on_end()
+            on_step(len(beam))
             t += 1
         return found
 
@@ -381,6 +390,7 @@ def beam_search(
     width: int = WIDTH, *, scale: Scale = None, within: Budget | None = None, steps: int = 8, restarts: int = 2,
     env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None, quantize: bool = True,
     out: str | Path | None = None, progress: Callable[[str, int, int], None] | None = None,
+    on_step: Callable[[int], None] = lambda states: None,
 ) -> FoundPerturbations:  # fmt: skip
     """Search whole episodes for perturbed observations that leave a deterministic victim a low return.
 
@@ -397,6 +407,8 @@ def beam_search(
         out: a folder for ``beam.json`` and the perturbations. The same call reads what is there, and the threat has a
             JSON form. No other process gets it meanwhile.
         progress: called as ``progress("beam", episodes finished, episodes)``.
+        on_step: called after every step of the search with the number of states that go on, of the episodes that are
+            searched side by side; what it raises ends the search.
 
     Raises:
         VictimError: for a victim that samples, is recurrent, or has no gradient.
@@ -440,8 +452,8 @@ def beam_search(
         if progress is not None:  # the first episode may take minutes
             progress("beam", 0, episodes)
         found = list[BeamEpisode]()
-        for start in range(0, episodes, _TOGETHER):
-            found += search.run(seeds[start : start + _TOGETHER], on_end)
+        for start in range(0, episodes, TOGETHER):
+            found += search.run(seeds[start : start + TOGETHER], on_end, on_step)
     steps_ = [step for one in found for step in one.record()]
     how = RecordedPerturbations(steps_)
     how = how if out is None else how.save(Path(out) / _RECORD)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -123,11 +123,33 @@ def evaluate(
         victim, Environment.of(env, victim, env_kwargs, make), stacks, episodes, seed, num_envs, distances=distances,
         quantize=quantize, measure=measure, best_of=best_of, by=by,
     )  # fmt: skip
-    with closing(prepared), one_thread():
+    with closing(prepared):
+        return play_missing(prepared, {}, minimum=minimum, progress=progress, out=out, resume=resume, workers=workers)
+
+
+def play_missing(
+    prepared: PreparedEvaluation, rows: dict[int, Row], wanted: Collection[int] | None = None, *,
+    minimum: float | str | None = None, progress: Progress | None = None, out: str | Path | None = None,
+    resume: bool = False, workers: int = 1,
+) -> Report:  # fmt: skip
+    """Play the runs of an evaluation that have no row yet.
+
+    Args:
+        prepared: the evaluation.
+        rows: by index of the run, the rows that are known; those of ``out`` and those that are played are added.
+        wanted: the runs that are played, the first among them; None is all.
+        minimum, progress, out, resume, workers: as for :func:`evaluate`.
+
+    Returns:
+        The report of all rows.
+    """
+    with one_thread():
         stacks, totals = prepared.stacks, [count * prepared.episodes for count in prepared.counts]
         keys = [prepared.key(i) for i in range(len(stacks))]
         stored = StoredRows(Path(out), stacks, keys) if resume and out is not None else None
-        rows: dict[int, Row] = {} if stored is None else stored.rows
+        for i, row in {} if stored is None else stored.rows.items():
+            rows.setdefault(i, row)
+        chosen = [i for i in range(len(stacks)) if wanted is None or i in wanted]
         unwritten: OutputError | None = None
 
         def report() -> Report:
@@ -149,16 +171,16 @@ def evaluate(
 
         if 0 in rows:
             report()  # the rows that were taken over, in the order of this call
-        missing = [i for i in range(len(stacks)) if i not in rows]
-        warn_of_long_attacks([stacks[i] for i in missing], victim, prepared.player.venv.num_envs)
-        for i in [*range(len(stacks))] if workers == 1 or not missing else []:
+        missing = [i for i in chosen if i not in rows]
+        warn_of_long_attacks([stacks[i] for i in missing], prepared.victim, prepared.player.venv.num_envs)
+        for i in chosen if workers == 1 or not missing else []:
             move(i, 0)
             if i in missing:
                 add(i, prepared.play(i, None, functools.partial(move, i)))
             else:
                 move(i, totals[i])
         if workers > 1 and missing:
-            for i in range(len(stacks)):
+            for i in chosen:
                 move(i, 0 if i in missing else totals[i])
             play_runs({i: functools.partial(prepared.play, i) for i in missing}, prepared.setup, workers, move, add)
         made = report()

@@ -31,6 +31,7 @@ from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.presets import preset_in_errors
 from adv_wrappers.utils.processes import call_in_worker, pickled, warm_pool
+from adv_wrappers.utils.step_timer import StepTimer
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base import AnyVectorEnv
@@ -165,6 +166,19 @@ class EpisodePlayer:
             env, recorder, self.victim, list(block.seeds), on_episode, sample, losses=losses, draws=block.draws
         )
         return run, sample
+
+    def step_seconds(self, run: int, seeds: Sequence[int], timer: StepTimer) -> list[float]:
+        """Seconds of some steps of a run, which begins as if it were played, and of which nothing is kept.
+
+        Args:
+            run: index of the run.
+            seeds: of as many episodes as rows are attacked.
+            timer: says when there are enough.
+        """
+        recorder, env = self._runs[run]
+        with timer.ends():
+            play_episodes(env, recorder, self.victim, list(seeds), on_step=timer)
+        return timer.seconds
 
     def play_all(self, blocks: Sequence[Block], on_episode: OnEpisode | None = None) -> list[BlockResult]:
         """What each block measures, one after another."""

@@ -26,6 +26,7 @@ from adv_wrappers.evaluation.threat_stacks import (
     with_unique_names,
 )
 from adv_wrappers.utils.numbers import integer
+from adv_wrappers.utils.step_timer import StepTimer
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.dmc import feature_names
 
@@ -139,6 +140,24 @@ class PreparedEvaluation:
             self.target, on_episode,
         )  # fmt: skip
         return measured_row(self.stacks[i], *found, self.sampled)
+
+    def steps_of(self, lengths: Sequence[int]) -> int:
+        """The number of steps, of all rows at once, of a run whose episodes have these lengths."""
+        width, count = self.player.venv.num_envs, 0
+        for block in blocks_of(len(lengths), self._asked):
+            part = [lengths[i] for i in block]
+            count += max(sum(part[row::width]) for row in range(width))
+        return count
+
+    def step_seconds(self, i: int, timer: StepTimer, rows: int) -> list[float]:
+        """Seconds of some steps of a run, of which nothing is kept.
+
+        Args:
+            i: index of the run.
+            timer: says when there are enough.
+            rows: the number of rows that are attacked, at most as many as there are; the others stand still.
+        """
+        return self.player.step_seconds(i, self.seeds[:rows], timer)
 
     def report(self, rows: Mapping[int, Row], minimum: float | str | None = None) -> Report:
         """The report of the runs that have their row.

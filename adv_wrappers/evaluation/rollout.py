@@ -162,7 +162,7 @@ def play_episodes(
     env: AnyVectorEnv, recorder: VectorActionRecorder, victim: Victim, seeds: list[int],
     on_episode: Callable[[int], None] | None = None, sample: ObservationSample | None = None,
     attacked_at: Counter[int] | None = None, *, losses: EpisodeLosses | None = None,
-    draws: Sequence[int] | None = None,
+    draws: Sequence[int] | None = None, on_step: Callable[[], None] | None = None,
 ) -> RunMeasurements:  # fmt: skip
     """Play one episode for each seed, and measure.
 
@@ -178,6 +178,7 @@ def play_episodes(
         losses: adds up the losses of states, or None.
         draws: of every episode the number of its draw: the random numbers of the attacks differ between draws, the
             episode does not; None for the first.
+        on_step: called after every step of all rows; what it raises ends the run.
 
     Raises:
         ValueRangeError: for observations or returns that are not finite.
@@ -214,6 +215,8 @@ def play_episodes(
             monitor.new_observation()
             score += rewards
             length += 1
+            if on_step is not None:
+                on_step()
             done = terminated | truncated
             if not done.any():
                 continue

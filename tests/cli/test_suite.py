@@ -1,0 +1,45 @@
+"""The command ``suite``: that it says beforehand what it will take."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from adv_wrappers.cli import suite
+from adv_wrappers.cli.main import main
+from adv_wrappers.evaluation.report import Report
+
+WORDS = ["suite", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--eps", "0.2", "--no-train", "--episodes", "2"]
+WORDS += ["--env-kwargs", "max_episode_steps=40", "--attack", "noise", "--attack", "pgd"]
+
+
+def test_a_line_says_what_a_suite_will_take(monkeypatch):
+    monkeypatch.setattr(suite, "EVERY_S", 0.0)
+    done = CliRunner().invoke(main, WORDS)
+    assert done.exit_code == 0, done.output
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("about ")]
+    assert " on this machine: " in line and "pgd" in line and "fresh episodes" in line
+    assert "about" not in done.stdout.partition("worst case")[0]
+
+
+def test_a_suite_that_is_quick_says_nothing(monkeypatch):
+    monkeypatch.setattr(suite, "EVERY_S", 1e9)
+    assert "on this machine" not in CliRunner().invoke(main, WORDS).output
+
+
+def test_a_dry_run_plays_no_attack(tmp_path: Path):
+    done = CliRunner().invoke(main, [*WORDS, "--dry-run", "--out", str(tmp_path / "o")])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"\d entries are left, \d are known: about .* the sample took \d+ s\n", done.stdout)
+    assert "worst case" not in done.stdout and not (tmp_path / "o" / "report.json").exists()
+    assert Report.from_json(tmp_path / "o" / "evaluation" / "report.json").threats[0]["threat"] == "none"
+    assert CliRunner().invoke(main, [*WORDS, "--out", str(tmp_path / "o")]).exit_code == 0
+    done = CliRunner().invoke(main, [*WORDS, "--dry-run", "--out", str(tmp_path / "o")])
+    assert done.exit_code == 0 and "0 entries are left" in done.stdout
+
+
+def test_a_dry_run_judges_nothing():
+    done = CliRunner().invoke(main, [*WORDS, "--dry-run", "--at-least", "10"])
+    assert done.exit_code == 2 and "--dry-run judges nothing" in done.output
