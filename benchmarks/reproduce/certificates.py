@@ -84,7 +84,7 @@ class Case:
     method: Method | None = None
 
 
-CARTPOLE: dict[str, Any] = {"env": "CartPole-v1", "eps": (0.01, 0.02, 0.05), "max_boxes": 500_000}
+CARTPOLE: dict[str, Any] = {"env": "CartPole-v1", "eps": (0.01, 0.02, 0.05), "max_boxes": 500_000, "width": 128}
 MOUNTAINCAR: dict[str, Any] = {"env": "MountainCar-v0", "eps": (0.005, 0.01, 0.05), "scale": HALF, "max_boxes": 500_000}
 ATARI: dict[str, Any] = {"width": 2, "attacks": ("min-best", "beam")}
 CASES = (
@@ -144,10 +144,15 @@ def ranges_of(data: dict[str, Any]) -> CertifiedRanges:
 
 
 def search_again(case: Case, result: dict[str, Any], radii: list[float]) -> None:
-    """Search with the beam again at some radii of an agent, and put what is found in place of what was."""
+    """Search with the beam again at some radii of an agent, and put what is found in place of what was.
+
+    At all of its radii the beam is as wide as the script says now, and else as wide as it was.
+    """
+    about = result["settings"]
+    if all(one["eps"] in radii for one in result["ranges"]):
+        about["width"] = case.width
     for one, certified in zip(result["ranges"], ranges_of(result).ranges, strict=True):
         if one["eps"] in radii and "beam" in one["attacks"]:
-            about = result["settings"]
             found = beam_search(
                 case.ref, case.env, one["eps"], about["episodes"], about["seed"], about["width"], scale=case.scale
             ).returns

@@ -226,6 +226,8 @@ def markdown(data: dict[str, Any]) -> str:
     count = ", ".join(f'"{text}" for {verdicts.count(text)}' for text in VERDICTS)
     parts = [
         "# The suite everything beside all other rows", f"Made by `{data['command']}`\n\non {data['machine']}.", about,
+        "Rows of `beam` here, and of other pages beside them, are of a search that was not yet monotone in its width. "
+        "What the present one leaves stands in `beam.md` and `certificates.md`.",
         f"Of {len(lines)} agents {len(verdicts)} have other rows: {count}.", table(head, lines),
     ]  # fmt: skip
     if lower:
