@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import re
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adv_wrappers import all_attacks
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Hybrid, Induce, Timed
 from adv_wrappers.all_attacks import *  # noqa: F403 - every attack
+from adv_wrappers.campaign import Plan, run, run_suite
 from adv_wrappers.certification.certificate import certify
+from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.sparse import L0, Sparse
@@ -20,20 +19,17 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.optimal_timing import fewest_perturbations
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.presets import presets, threat
 from adv_wrappers.registration import register
+from adv_wrappers.testing import assert_robust
 from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
 from adv_wrappers.training.imitation import imitate
 from adv_wrappers.training.train_critic import train_critic
 from adv_wrappers.training.train_dynamics import train_dynamics
 from adv_wrappers.victims import Victim, from_module, from_onnx, from_sb3, from_torchscript, load_victim, save_card
-from adv_wrappers.victims.dynamics import load_dynamics
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
-from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
-from adv_wrappers.wrappers.dmc import dmc
 from adv_wrappers.wrappers.observation import PerturbObservation
 from adv_wrappers.wrappers.probabilistic_timing import ProbabilisticTiming
 from adv_wrappers.wrappers.stack import wrap
@@ -62,33 +58,52 @@ def __getattr__(name: str) -> Any:
 
 
 def _hint(name: str) -> str:
-    """Where a class or function of this name is, or which name comes close."""
+    """Where a name is that the documentation shows, or which public name comes close."""
     word = name.lower().replace("_", "-")
-    place = "" if name.startswith("_") or name in presets else _place(name)
-    if place:
-        return f": import it from {place}"
+    if name in _PLACES:
+        return f": import it from {_PLACES[name]}"
     if word in presets:
         return f": {word} is a preset, threat({word!r}, victim, eps=...), of the class {presets[word].kind.__name__}"
     close = difflib.get_close_matches(word, [public.lower() for public in __all__], n=1)
     return f": did you mean {next(public for public in __all__ if public.lower() == close[0])}?" if close else ""
 
 
-def _place(name: str) -> str:
-    """The module that a class or function of the package is imported from; "" where there is none of this name."""
-    root = Path(__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        if re.search(rf"^(?:class|def) {re.escape(name)}\b", path.read_text(encoding="utf-8"), re.MULTILINE):
-            folder = ".".join(["adv_wrappers", *path.relative_to(root).parent.parts])
-            return folder if name in getattr(sys.modules.get(folder), "__dict__", {}) else f"{folder}.{path.stem}"
-    return ""
-
-
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
     "Environment", "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation",
-    "PerturbationCost", "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid",
-    "Victim", "Window", "certify", "dmc", "evaluate", "fewest_perturbations", "from_module", "from_onnx", "from_sb3",
-    "from_torchscript", "imitate", "load_dynamics", "load_victim", "presets", "register", "resilience", "robustness",
+    "Plan", "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid", "Victim", "Window",
+    "assert_robust", "certify", "certify_smoothed", "evaluate", "from_module", "from_onnx", "from_sb3",
+    "from_torchscript", "imitate", "load_victim", "presets", "register", "resilience", "robustness", "run", "run_suite",
     "save_card", "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip
+
+_ELSEWHERE = {  # where the other names that the documentation shows are imported from
+    "adv_wrappers.adversaries": ("Actor", "Director"),
+    "adv_wrappers.atari": ("RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"),
+    "adv_wrappers.attacks.critic": ("Critic",),
+    "adv_wrappers.campaign": ("AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "standard", "suite_cost"),
+    "adv_wrappers.certification.certificate": ("Certificate",),
+    "adv_wrappers.certification.sandwich": ("certified_ranges",),
+    "adv_wrappers.core.budgets": ("Budget",),
+    "adv_wrappers.core.perturbation": ("Perturbation",),
+    "adv_wrappers.daylight": ("Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"),
+    "adv_wrappers.errors": tuple(kind.__name__ for kind in AdvWrappersError.__subclasses__()),
+    "adv_wrappers.evaluation.beam": ("beam_search",),
+    "adv_wrappers.evaluation.optimal_timing": ("fewest_perturbations", "resilience_profile"),
+    "adv_wrappers.rendering.attack_view": ("AttackView",),
+    "adv_wrappers.training.resilience_result": ("Resilience", "Robustness"),
+    "adv_wrappers.training.train_agent": ("Hardened",),
+    "adv_wrappers.training.train_critic": ("scan_critics",),
+    "adv_wrappers.victims.dynamics": ("load_dynamics",),
+    "adv_wrappers.wrappers.action": ("VectorPerturbAction",),
+    "adv_wrappers.wrappers.adversary_env": ("VectorAdversaryEnv",),
+    "adv_wrappers.wrappers.adversary_rewards": ("PerturbationCost",),
+    "adv_wrappers.wrappers.dmc": ("dmc",),
+    "adv_wrappers.wrappers.observation": ("VectorPerturbObservation",),
+    "adv_wrappers.wrappers.order": ("check_order",),
+    "adv_wrappers.wrappers.probabilistic_timing": ("VectorProbabilisticTiming",),
+    "adv_wrappers.wrappers.sb3": ("VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming"),
+    "adv_wrappers.wrappers.sb3_adversary_env": ("VecAdversaryEnv",),
+}
+_PLACES = {name: place for place, names in _ELSEWHERE.items() for name in names}

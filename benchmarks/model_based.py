@@ -31,6 +31,7 @@ import adv_wrappers as adv
 from adv_wrappers.core import rng
 from adv_wrappers.core.context import Context
 from adv_wrappers.victims.dynamics import Dynamics, TransitionModel
+from adv_wrappers.wrappers.dmc import dmc
 
 ROWS, STEPS, ITERATIONS = 16, 10, 30
 VICTIM, ENV = "zoo:walker-stand-sac", "dm_control/walker-stand-v0"
@@ -103,7 +104,7 @@ def baselines(draws: int) -> list[dict[str, Any]]:
         victim, env = adv.load_victim(f"zoo:{task}-sac"), f"dm_control/{task}-v0"
         repeat = victim.card["environment"]["kwargs"]["action_repeat"]  # type: ignore[index, call-overload]
         rates = {}
-        for name, made, count in (("direct", env, draws), ("dm_control", functools.partial(adv.dmc, env, repeat), 2)):
+        for name, made, count in (("direct", env, draws), ("dm_control", functools.partial(dmc, env, repeat), 2)):
             begun = time.process_time()
             adv.evaluate(victim, made, ["noise:kind=sign,eps=0.1"], 4, best_of=count, measure="0=0", by="loss")
             rates[name] = 4000 * (count + 1) / (time.process_time() - begun)

@@ -42,6 +42,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 import adv_wrappers as adv
 from adv_wrappers.training.radial import Radial
 from adv_wrappers.training.schedules import LinearSchedule, SmoothSchedule
+from adv_wrappers.wrappers.dmc import dmc
 
 TANH = {"activation_fn": torch.nn.Tanh, "net_arch": [64, 64]}
 MUJOCO: dict[str, Any] = {
@@ -149,7 +150,7 @@ def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     if "NoFrameskip" in env_id:
         make = adv.atari.atari
     elif env_id.startswith("dm_control/"):
-        make = adv.dmc
+        make = dmc
     return make(env_id, **kwargs)
 
 

@@ -40,9 +40,9 @@ FLOORS = [
     "evaluation",
     "certification",
     "training",
-    "public",
     "campaign",
     "testing",
+    "public",
     "cli",
 ]
 LEVEL = {name: i for i, floor in enumerate(FLOORS) for name in ((floor,) if isinstance(floor, str) else floor)}

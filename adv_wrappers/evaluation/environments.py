@@ -41,7 +41,7 @@ class Environment:
         kwargs: keyword arguments of that; None takes those of the victim's card if it names the same id.
         make: a function called as ``make(id, **kwargs)`` instead of ``gymnasium.make``.
         preprocessing: what an id is made by: ``"atari"``, :func:`adv_wrappers.atari.atari`; ``"dmc"``,
-            :func:`adv_wrappers.dmc`; None, ``gymnasium.make``. :meth:`for_victim` chooses it.
+            :func:`adv_wrappers.wrappers.dmc.dmc`; None, ``gymnasium.make``. :meth:`for_victim` chooses it.
 
     Raises:
         SpaceError: if ``env`` is neither an id nor a function.

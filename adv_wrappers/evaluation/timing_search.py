@@ -89,7 +89,7 @@ class TimingSearch(DeterministicEpisodes):
 
     Args:
         victim, env, seeds, by, gamma, horizon, lowest_reward, max_nodes: as for
-            :func:`adv_wrappers.fewest_perturbations`, which says what is refused.
+            :func:`adv_wrappers.evaluation.optimal_timing.fewest_perturbations`, which says what is refused.
 
     Attributes:
         seeds: the seeds, checked.

@@ -1,6 +1,6 @@
 """Tasks of the DeepMind Control Suite side by side, MuJoCo being stepped directly.
 
-A row returns what :func:`adv_wrappers.dmc` returns, and costs a tenth of it in cartpole: observations and rewards are
+A row returns what :func:`.dmc` returns, and costs a tenth of it in cartpole: observations and rewards are
 computed of all rows at once. Rows are reset by dm_control itself. From the present states others can branch off, which
 is how a planner tries what follows.
 """

@@ -29,6 +29,7 @@ from model_based_page import markdown
 
 import adv_wrappers as adv
 from adv_wrappers.victims import zoo_names
+from adv_wrappers.victims.dynamics import load_dynamics
 
 RUNS, SEED = 10, 0
 OTHER_RUNS, OTHER_SEED = 4, 1  # that eps is chosen on
@@ -261,7 +262,7 @@ def main() -> None:
             print(f"{row.name}: the zoo has no {row.victim}; python examples/train_victim.py {row.task}-sac trains it")
             continue
         model, found = model_of(row, arguments.models), results["rows"].setdefault(row.name, {})
-        found["errors"] = adv.load_dynamics(model).card["errors"]
+        found["errors"] = load_dynamics(model).card["errors"]
         if "sweep" in arguments.part:
             sweep(row, model, found.setdefault("sweep", {}), keep)
         eps = chosen(row, found["sweep"])

@@ -19,6 +19,7 @@ import adv_wrappers as adv
 from adv_wrappers.rendering.figures import new_figure, save_png
 from adv_wrappers.rendering.pixels import INK
 from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.wrappers.dmc import dmc
 
 EPS, SEED, TIMES = 0.2, 7, (0, 25, 50, 100, 200, 300, 400, 499)  # decisions; each is 0.05 seconds
 
@@ -26,7 +27,7 @@ EPS, SEED, TIMES = 0.2, 7, (0, 25, 50, 100, 200, 300, 400, 499)  # decisions; ea
 def film(threat: Any, row: Any) -> list[tuple[Any, float]]:
     """Frames and heights of one episode at ``TIMES``."""
     victim = adv.load_victim(row.victim)
-    env: Any = adv.dmc(row.env, 2)
+    env: Any = dmc(row.env, 2)
     physics = env.unwrapped._env.physics
     if threat is not None:
         env = adv.wrap(env, threat, victim=victim)

@@ -3,7 +3,7 @@
     python benchmarks/reproduce/resilience_exact.py [--victims FOLDER] [--starts 100] [--profile-starts 10]
 
 Of every agent it prints the mean over ``--starts`` episodes of the lowest sum of steps and perturbations, and of its
-parts, with 95% intervals (:func:`adv_wrappers.fewest_perturbations`, cost 1); then the mean regret that 1 to 10
+parts, with 95% intervals (``fewest_perturbations``, cost 1); then the mean regret that 1 to 10
 perturbations can cause within 60 steps (:func:`adv_wrappers.evaluation.optimal_timing.resilience_profile`). The first
 takes a tenth of a second an episode. The second takes up to half a minute where the agent survives 3 perturbations,
 since all 500 000 timings of them are then followed; ``--profile-starts 0`` leaves it out.
@@ -27,7 +27,7 @@ import torch
 from figures import command, load, machine, save, table
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.optimal_timing import resilience_profile
+from adv_wrappers.evaluation.optimal_timing import fewest_perturbations, resilience_profile
 from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.evaluation.statistics import interval
 
@@ -47,7 +47,7 @@ def agents(victims: Path | None) -> dict[str, adv.Victim]:
 def optimum(victim: adv.Victim, seeds: Sequence[int]) -> dict[str, Any]:
     """The fewest perturbations of some episodes, and the seconds that it took to find them."""
     started = time.process_time()
-    found = adv.fewest_perturbations(victim, ENV, seeds, cost=1.0, lowest_reward=1.0).to_dict()
+    found = fewest_perturbations(victim, ENV, seeds, cost=1.0, lowest_reward=1.0).to_dict()
     return {**found, "seconds": time.process_time() - started}
 
 

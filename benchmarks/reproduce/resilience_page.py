@@ -263,7 +263,7 @@ def exact(results: Results) -> Iterator[str]:
         header = ["agent", "starts", "return + perturbations", "regret", "perturbations", "all timings", "seconds"]
         yield (
             "## The exact optimum\n\nThe least return plus perturbations of every start, by following all timings "
-            "that can still be better (`adv_wrappers.fewest_perturbations`), with 95% intervals; "
+            "that can still be better (`fewest_perturbations`), with 95% intervals; "
             f"{whole:.0f} seconds of the processor in all.\n\n" + table(header, lines)
         )
 

@@ -17,6 +17,7 @@ from adv_wrappers.attacks.lqr import lqr
 from adv_wrappers.attacks.planning import descend
 from adv_wrappers.attacks.targets import Fall, Reach
 from adv_wrappers.errors import SnapshotError, ValueRangeError
+from adv_wrappers.wrappers.dmc import dmc
 from adv_wrappers.wrappers.dmc_vector import DmcVectorEnv
 from adv_wrappers.wrappers.observation import VectorPerturbObservation
 from tests.attacks.test_model_based import (
@@ -175,7 +176,7 @@ def test_tasks_that_are_stepped_directly_try_many_plans_at_once_to_the_same_end(
     pytest.importorskip("dm_control")
     task, seen = "dm_control/cartpole-balance-v0", []
     victim = adv.load_victim("zoo:cartpole-balance-sac")
-    single = SyncVectorEnv([lambda: adv.dmc(task, 4)] * 2, autoreset_mode=AutoresetMode.DISABLED)
+    single = SyncVectorEnv([lambda: dmc(task, 4)] * 2, autoreset_mode=AutoresetMode.DISABLED)
     for venv in (DmcVectorEnv(task, 2, 4), single):
         attack = adv.ModelBased(victim, "simulator", "position[1]=-1", 3, iterations=1, samples=6)
         env = VectorPerturbObservation(venv, attack, within=adv.Linf(0.2))

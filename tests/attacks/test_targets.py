@@ -22,6 +22,7 @@ from adv_wrappers.attacks.targets import (
 )
 from adv_wrappers.core.values import decode
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
+from adv_wrappers.wrappers.dmc import dmc
 
 OBS, REWARD = torch.tensor([[[1.0, -2.0, 3.0], [0.0, 0.5, -1.0]]]), torch.tensor([[0.25, 4.0]])
 NAMES = ("height", "angle[0]", "angle[1]")
@@ -109,7 +110,7 @@ def test_targets_of_environments_are_those_of_the_paper():
     assert target_of("Hopper-v5") == Fall(0) and target_of("CartPole-v1") is None and target_of(None) is None
     pytest.importorskip("dm_control")
     for task, feature, upright in (("cartpole-balance", 1, 4.0), ("walker-stand", 0, None), ("fish-upright", 7, None)):
-        env = adv.dmc(f"dm_control/{task}-v0")
+        env = dmc(f"dm_control/{task}-v0")
         obs, _ = env.reset(seed=0)
         target = target_of(f"dm_control/{task}-v0").named(env.get_wrapper_attr("feature_names"), len(obs))
         assert target.indices == (feature,)

@@ -12,6 +12,7 @@ import adv_wrappers as adv
 from adv_wrappers.attacks.targets import Fall, LossFunction, PredictedReward
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.losses import EpisodeLosses, measure_text
+from adv_wrappers.wrappers.dmc import dmc
 from tests.evaluation.agents import Film, balancing, short, watcher
 
 
@@ -45,7 +46,7 @@ def test_every_control_step_of_a_held_action_counts() -> None:
     pytest.importorskip("dm_control")
     task = "dm_control/cartpole-balance-v0"
     report = adv.evaluate("zoo:cartpole-balance-sac", task, [], 1, measure=True)
-    env, agent = adv.dmc(task, action_repeat=4), adv.load_victim("zoo:cartpole-balance-sac")
+    env, agent = dmc(task, action_repeat=4), adv.load_victim("zoo:cartpole-balance-sac")
     obs, _ = env.reset(seed=report.episode_seeds[0])
     total, steps, over = 0.0, 0, False
     while not over:

@@ -11,10 +11,10 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from adv_wrappers import PerturbAction, Victim, WorstAction, fewest_perturbations, from_module, load_victim
+from adv_wrappers import PerturbAction, Victim, WorstAction, from_module, load_victim
 from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation import deterministic_episodes, timing_search
-from adv_wrappers.evaluation.optimal_timing import resilience_profile
+from adv_wrappers.evaluation.optimal_timing import fewest_perturbations, resilience_profile
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
 

@@ -13,6 +13,7 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import BudgetError, CardError, SnapshotError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.optimal_timing import fewest_perturbations
 from tests.evaluation.agents import balancing, short, uncopied
 
 pytest.importorskip("stable_baselines3")
@@ -320,7 +321,7 @@ def test_threats_with_a_timing_of_their_own_keep_it() -> None:
 
 def test_no_trained_adversary_beats_the_exact_optimum() -> None:
     found = resilience(DQN, "CartPole-v1", steps=6144, episodes=6, checks=3, check_episodes=6, num_envs=16)
-    best = adv.fewest_perturbations(DQN, "CartPole-v1", found.episode_seeds, lowest_reward=1.0)
+    best = fewest_perturbations(DQN, "CartPole-v1", found.episode_seeds, lowest_reward=1.0)
     totals = found.returns + found.test.perturbations
     assert best.finished.all() and (totals >= best.objective).all()
     assert totals.mean() < 18  # an adversary that attacks at every step has about 19

@@ -16,6 +16,7 @@ from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.training.train_dynamics import _errors, train_dynamics
 from adv_wrappers.training.trajectories import Trajectories, collect
+from adv_wrappers.wrappers.dmc import dmc
 
 A = np.array([[1.0, 0.2], [-0.1, 0.95]])
 B = np.array([[0.1], [0.4]])
@@ -164,7 +165,7 @@ def test_the_folder_of_another_training_is_refused(tmp_path):
 def test_names_of_features_are_kept():
     pytest.importorskip("dm_control")
     net = torch.nn.Sequential(torch.nn.Linear(5, 1), torch.nn.Tanh())
-    env = adv.dmc("dm_control/cartpole-balance-v0")
+    env = dmc("dm_control/cartpole-balance-v0")
     victim = adv.from_module(net, env.observation_space, env.action_space, "mean")
     found = train_dynamics(
         victim, "dm_control/cartpole-balance-v0", 100, hidden=(), num_envs=2, env_kwargs={"action_repeat": 4}

@@ -16,7 +16,7 @@ from gymnasium.utils.env_checker import check_env
 import adv_wrappers as adv
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.snapshots import Snapshot
-from adv_wrappers.wrappers.dmc import ActionRepeat, FlatObservation
+from adv_wrappers.wrappers.dmc import ActionRepeat, FlatObservation, dmc
 
 WALKER, CARTPOLE = "dm_control/walker-walk-v0", "dm_control/cartpole-balance-v0"
 
@@ -27,7 +27,7 @@ def suite():
 
 
 def test_keys_are_in_alphabetical_order_whatever_the_task_says():
-    env = adv.dmc(WALKER)
+    env = dmc(WALKER)
     raw = gym.make(WALKER)
     seen, _ = env.reset(seed=3)
     keys, _ = raw.reset(seed=3)
@@ -40,7 +40,7 @@ def test_keys_are_in_alphabetical_order_whatever_the_task_says():
 
 
 def test_rewards_of_held_actions_are_added():
-    held, plain = adv.dmc(CARTPOLE, action_repeat=4), adv.dmc(CARTPOLE)
+    held, plain = dmc(CARTPOLE, action_repeat=4), dmc(CARTPOLE)
     first, _ = held.reset(seed=0)
     assert np.array_equal(first, plain.reset(seed=0)[0])
     action = np.array([0.3])
@@ -52,7 +52,7 @@ def test_rewards_of_held_actions_are_added():
 
 
 def test_an_episode_that_ends_ends_the_step():
-    env = adv.dmc(CARTPOLE, action_repeat=3)
+    env = dmc(CARTPOLE, action_repeat=3)
     env.reset(seed=0)
     lengths, over = [], False
     while not over:
@@ -66,11 +66,11 @@ def test_an_episode_that_ends_ends_the_step():
 @pytest.mark.filterwarnings("ignore:.*different from the unwrapped")
 @pytest.mark.filterwarnings("ignore:.*Box observation space")
 def test_the_checks_of_gymnasium():
-    check_env(adv.dmc(WALKER, action_repeat=2), skip_render_check=True, skip_close_check=True)
+    check_env(dmc(WALKER, action_repeat=2), skip_render_check=True, skip_close_check=True)
 
 
 def test_it_is_saved_and_comes_back():
-    env = adv.dmc(WALKER, action_repeat=2)
+    env = dmc(WALKER, action_repeat=2)
     env.reset(seed=1)
     snapshot = Snapshot.of(env)
     first = [env.step(np.full(6, 0.4))[0] for _ in range(5)]
@@ -80,7 +80,7 @@ def test_it_is_saved_and_comes_back():
 
 def test_a_card_says_how_long_an_action_is_held(tmp_path):
     net = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1), torch.nn.Tanh())
-    env = adv.dmc(CARTPOLE)
+    env = dmc(CARTPOLE)
     adv.save_card(
         tmp_path / "card", net, env.observation_space, env.action_space, "mean",
         environment=(CARTPOLE, {"action_repeat": 50}),
@@ -93,12 +93,12 @@ def test_a_card_says_how_long_an_action_is_held(tmp_path):
 @pytest.mark.parametrize("count", [0, -1, 1.5, True])
 def test_an_action_is_held_for_at_least_one_step(count):
     with pytest.raises(ValueRangeError, match=r"control steps .* got"):
-        adv.dmc(CARTPOLE, action_repeat=count)
+        dmc(CARTPOLE, action_repeat=count)
 
 
 def test_other_ids_and_other_observations_are_refused():
     with pytest.raises(SpaceError, match=r"dm_control/\.\.\.\), got 'CartPole-v1'"):
-        adv.dmc("CartPole-v1")
+        dmc("CartPole-v1")
     with pytest.raises(SpaceError, match="a dictionary of boxes"):
         FlatObservation(gym.make("CartPole-v1"))
 
@@ -108,7 +108,7 @@ def test_a_mujoco_that_the_suite_does_not_know_is_refused(monkeypatch):
         monkeypatch.delitem(gym.registry, name)
     monkeypatch.setitem(sys.modules, "mujoco", types.SimpleNamespace(__version__="4.0.1"))
     with pytest.raises(SpaceError, match=r"mujoco >=3.17,<4, this is 4\.0\.1"):
-        adv.dmc(CARTPOLE)
+        dmc(CARTPOLE)
 
 
 def test_held_actions_are_for_any_environment():
@@ -118,7 +118,8 @@ def test_held_actions_are_for_any_environment():
 
 
 def test_an_optimizer_can_be_made_after_a_task_with_egl():
-    code = "import torch, adv_wrappers as adv; adv.dmc('{}'); torch.optim.Adam([torch.zeros(1, requires_grad=True)])"
+    code = "import torch; from adv_wrappers.wrappers.dmc import dmc; dmc('{}'); "
+    code += "torch.optim.Adam([torch.zeros(1, requires_grad=True)])"
     environment = {**os.environ, "MUJOCO_GL": "egl"}
     made = subprocess.run([sys.executable, "-c", code.format(CARTPOLE)], env=environment, capture_output=True)
     if b"SpaceError" in made.stderr:

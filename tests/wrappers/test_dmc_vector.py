@@ -7,6 +7,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import SpaceError, ValueRangeError
+from adv_wrappers.wrappers.dmc import dmc
 from adv_wrappers.wrappers.dmc_vector import DmcVectorEnv, dmc_vector
 
 TASKS = ["cartpole-balance", "cartpole-swingup", "cartpole-two_poles", "fish-upright", "walker-stand", "walker-walk"]
@@ -22,7 +23,7 @@ def suite():
 def test_rows_return_what_the_task_returns(task, repeat):
     task = f"dm_control/{task}-v0"
     many, draw = DmcVectorEnv(task, 3, repeat), np.random.default_rng(1)
-    ones = [adv.dmc(task, repeat) for _ in range(3)]
+    ones = [dmc(task, repeat) for _ in range(3)]
     obs, _ = many.reset(seed=[4, 5, 6])
     assert np.array_equal(obs, [one.reset(seed=seed)[0] for one, seed in zip(ones, (4, 5, 6), strict=True)])
     assert many.feature_names == ones[0].get_wrapper_attr("feature_names")
@@ -46,7 +47,7 @@ def test_rows_return_what_the_task_returns(task, repeat):
 
 def test_the_last_step_may_be_shorter_and_finished_rows_stand_still():
     task = "dm_control/cartpole-balance-v0"
-    many, one = DmcVectorEnv(task, 1, 300), adv.dmc(task, 300)
+    many, one = DmcVectorEnv(task, 1, 300), dmc(task, 300)
     many.reset(seed=0), one.reset(seed=0)
     for t in range(4):
         obs, _, _, over, info = many.step(np.zeros((1, 1), np.float32))
@@ -114,6 +115,6 @@ def test_an_evaluation_is_the_same_in_either():
     agent, task = adv.load_victim("zoo:cartpole-balance-sac"), "dm_control/cartpole-balance-v0"
     how = {"threats": ["flip:eps=0.2", "noise:eps=0.2"], "episodes": 3, "measure": True}
     direct = adv.evaluate(agent, task, **how)
-    by_function = adv.evaluate(agent, lambda: adv.dmc(task, 4), **{**how, "measure": "1=-1"})
+    by_function = adv.evaluate(agent, lambda: dmc(task, 4), **{**how, "measure": "1=-1"})
     for a, b in zip(direct.threats, by_function.threats, strict=True):
         assert a["returns"] == pytest.approx(b["returns"], abs=1e-9) and a["losses"] == pytest.approx(b["losses"])
