@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -58,29 +59,31 @@ _TRAINED = (*LEARNED, SARSA)
 
 
 @holding
-def standard(
-    victim: Victim | str, env: AnyEnvironment, eps: float | None = None, *, scale: Scale = None,
-    within: Budget | None = None, episodes: int = 50, seed: int = 0, steps: int = 100_000,
-    critics: Sequence[Setting] = SMALL, num_envs: int | None = None,
-    training: Mapping[str, object] | None = None, attacks: str | Iterable[str] | None = None,
-    env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None, quantize: bool = True,
-    out: str | Path | None = None, progress: SuiteProgress | None = None, dynamics: Dynamics | str | None = None,
-    workers: int = 1,
+def run_suite(
+    suite: str | Iterable[Entry | str], victim: Victim | str, env: AnyEnvironment, eps: float | None = None, *,
+    scale: Scale = None, within: Budget | None = None, action_within: Budget | None = None, train: bool = False,
+    episodes: int = 50, seed: int = 0, steps: int = 100_000, critics: Sequence[Setting] = SMALL,
+    num_envs: int | None = None, training: Mapping[str, object] | None = None,
+    attacks: str | Iterable[str] | None = None, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
+    quantize: bool = True, out: str | Path | None = None, progress: SuiteProgress | None = None,
+    dynamics: Dynamics | str | None = None, workers: int = 1, name: str = "own",
+    tell: Callable[[str], None] | None = None, on_cost: Callable[[SuiteCost], None] | None = None,
 ) -> SuiteReport:  # fmt: skip
-    """Attack an agent's observations with everything that applies, and report the worst case.
+    """Attack an agent with every attack of a suite that applies, and report the worst case.
 
-    The attacks are ``noise``, ``min-best``, ``pgd``, ``apgd``, ``multi-targeted``, ``momentum``, ``min-q`` and
-    ``max-diff`` with the numbers of the presets, ``strong-max-diff``, which searches for the largest divergence,
-    ``beam``, which searches the scored episodes where a simulator can be saved, ``model-based`` where a model of the
-    environment is given, ``robust-sarsa`` with the critic of the victim's card or else the strongest of a scan, and
-    ``sa-rl`` and ``pa-ad``, trained here. What is trained, and what chooses between critics and checkpoints, are
-    episodes apart from those that are scored. All attacks are scored on the same episodes, which choose the strongest,
-    with as many further ones where they do not tell it from others; its own figure is that of fresh ones, on which
-    nothing was chosen. :func:`run_suite` runs other suites.
+    What is trained, and what chooses between critics and checkpoints, are episodes apart from those that are scored.
+    All attacks are scored on the same episodes, which choose the strongest, with as many further ones where they do not
+    tell it from others; its own figure is that of fresh ones, on which nothing was chosen.
 
     Args:
+        suite: a name of :data:`adv_wrappers.campaign.SUITES`; or its attacks: entries, names of entries, and texts of
+            threats without a budget, such as ``[*SUITES["standard"], "max-diff:steps=30", Entry(...)]``.
         victim, env, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`.
-        eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself.
+        eps, scale: arguments of the budget :class:`Linf` of perturbed observations; or ``within``, the budget itself.
+            Without one, attacks that need it are left out.
+        action_within: the budget of perturbed actions; None takes any action where they are discrete, and else
+            ``eps`` or ``within`` in the units of the actions. With a ``scale`` these are left out.
+        train: whether attacks are trained, for minutes to hours each; they are left out otherwise.
         episodes: the number of episodes that every attack is scored on, of further ones for those that may be the
             strongest, and of fresh ones for the strongest.
         seed: seeds the scored episodes; trainings take ``seed + 1``, fresh episodes ``fresh_seed(seed)``.
@@ -94,59 +97,25 @@ def standard(
             ``evaluation``, ``tie_break`` and ``fresh`` the rows as they come. The same call goes on after an
             interruption, or reads the result; with more ``steps`` or attacks it does only what is missing, and with
             more ``episodes`` it trains nothing anew but scores all attacks on them. Rows that this leaves behind are
-            kept in ``evaluation/report-1.json``, ... No other process gets it meanwhile.
+            kept in ``evaluation/report-1.json``, ... No other process gets it meanwhile. An entry of one's own is made
+            again at every call, since its code may have changed; its row is taken over where the threat is the same. A
+            victim that is a function, and an environment that a lambda, a method or a partial makes, are always played
+            again, as :func:`adv_wrappers.evaluate` does.
         progress: called as ``progress(what, done, total)``.
         dynamics: a model of the environment or its reference (:func:`adv_wrappers.train_dynamics`), through which
             ``model-based`` plans; None leaves that attack out.
         workers: the number of processes that score attacks, as for :func:`adv_wrappers.evaluate`.
-
-    Raises:
-        AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work;
-            :class:`OutputError` for a folder that cannot be written to, or that another process holds;
-        :class:`ValueRangeError` for a folder of another suite, and for one whose finished suite has an attack that
-            is not asked for, more episodes, or adversaries that were trained for more steps.
-    """
-    return run_suite(
-        "standard", victim, env, within=needed_budget("the suite", eps, scale, within), train=True, episodes=episodes,
-        seed=seed, steps=steps, critics=critics, num_envs=num_envs, training=training, attacks=attacks,
-        env_kwargs=env_kwargs, make=make, quantize=quantize, out=out, progress=progress, dynamics=dynamics,
-        workers=workers,
-    )  # fmt: skip
-
-
-@holding
-def run_suite(
-    suite: str | Iterable[Entry | str], victim: Victim | str, env: AnyEnvironment, eps: float | None = None, *,
-    scale: Scale = None, within: Budget | None = None, action_within: Budget | None = None, train: bool = False,
-    episodes: int = 50, seed: int = 0, steps: int = 100_000, critics: Sequence[Setting] = SMALL,
-    num_envs: int | None = None, training: Mapping[str, object] | None = None,
-    attacks: str | Iterable[str] | None = None, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
-    quantize: bool = True, out: str | Path | None = None, progress: SuiteProgress | None = None,
-    dynamics: Dynamics | str | None = None, workers: int = 1, name: str = "own",
-    tell: Callable[[str], None] | None = None, on_cost: Callable[[SuiteCost], None] | None = None,
-) -> SuiteReport:  # fmt: skip
-    """Attack an agent with every attack of a suite that applies, and report the worst case.
-
-    Args:
-        suite: a name of :data:`adv_wrappers.campaign.SUITES`; or its attacks: entries, names of entries, and texts of
-            threats without a budget, such as ``[*SUITES["standard"], "max-diff:steps=30", Entry(...)]``.
-        eps, scale, within: the budget of perturbed observations, as for :func:`standard`; without one, attacks that
-            need it are left out.
-        action_within: the budget of perturbed actions; None takes any action where they are discrete, and else
-            ``eps`` or ``within`` in the units of the actions. With a ``scale`` these are left out.
-        train: whether attacks are trained, for minutes to hours each; they are left out otherwise.
         name: what the report calls a suite that has no name of ``SUITES``.
         tell: called, before anything is trained, with a sentence that says what is.
         on_cost: called, once the clean run was played and before anything is trained or searched for, with what the
             suite will take (:func:`suite_cost`); None makes no estimate. The rows are the same with and without.
-        victim, env, env_kwargs, make, quantize, episodes, seed, num_envs, workers: as for :func:`standard`.
-        steps, critics, training, dynamics, attacks, progress: as for :func:`standard`.
-        out: as for :func:`standard`. An entry of one's own is made again at every call, since its code may have
-            changed; its row is taken over where the threat is the same. A victim that is a function, and an environment
-            that a lambda, a method or a partial makes, are always played again, as :func:`adv_wrappers.evaluate` does.
 
     Raises:
-        AdvWrappersError: as :func:`standard` does; :class:`ThreatError` for what is no suite.
+        AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work;
+            :class:`OutputError` for a folder that cannot be written to, or that another process holds;
+            :class:`ValueRangeError` for a folder of another suite, and for one whose finished suite has an attack that
+            is not asked for, more episodes, or adversaries that were trained for more steps; :class:`ThreatError` for
+            what is no suite.
 
     >>> from adv_wrappers.campaign import run_suite
     >>> report = run_suite(["noise", "max-diff:steps=3"], "zoo:cartpole-dqn", "CartPole-v1", eps=0.1, episodes=2)
@@ -234,6 +203,29 @@ def run_suite(
             error.report = done
             raise
     return done
+
+
+def standard(
+    victim: Victim | str, env: AnyEnvironment, eps: float | None = None, *, scale: Scale = None,
+    within: Budget | None = None, **options: Any,
+) -> SuiteReport:  # fmt: skip
+    """:func:`run_suite` of the suite ``standard``, with its trainings: everything that applies to observations.
+
+    The attacks are ``noise``, ``min-best``, ``pgd``, ``apgd``, ``multi-targeted``, ``momentum``, ``min-q`` and
+    ``max-diff`` with the numbers of the presets, ``strong-max-diff``, which searches for the largest divergence,
+    ``beam``, which searches the scored episodes where a simulator can be saved, ``model-based`` where a model of the
+    environment is given, ``robust-sarsa`` with the critic of the victim's card or else the strongest of a scan, and
+    ``sa-rl`` and ``pa-ad``, trained here.
+
+    Args:
+        victim, env, eps, scale, within: as for :func:`run_suite`; a budget is needed.
+        **options: the other arguments of :func:`run_suite`.
+
+    Raises:
+        AdvWrappersError: as :func:`run_suite` does; :class:`ThreatError` without a budget, or with two.
+    """
+    budget = needed_budget("the suite", eps, scale, within)
+    return run_suite("standard", victim, env, within=budget, **{"train": True, **options})
 
 
 def suite_cost(
