@@ -6,7 +6,7 @@ The modules that these belong to import torch, which takes more than a second. T
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 SUITE_NAMES = ("standard", "action", "daylight", "certified", "everything")  # of adv_wrappers.campaign.SUITES
 Method = Literal["interval", "crown", "full-crown", "refined", "bisect"]  # of bounds, from the fastest to the tightest
@@ -14,6 +14,9 @@ BY = ("return", "loss")  # what the best of several draws is chosen by
 FORMS = ("direction", "target")  # of PA-AD's actions
 BOTH = "both"  # forms are trained, and the stronger is kept
 OBSERVE = ("state", "state+action", "state+action+spent")  # what an adversary that learns may observe
+ROBUST = ("radial", "sa")  # losses that bound what a perturbation within the budget can do, of PPO, A2C and DQN
+Rewards = Literal["normalized", "clipped", "raw"]  # what an agent learns from
+REWARDS: tuple[Rewards, ...] = get_args(Rewards)
 MOST_HIDDEN = 500  # layers of a learned model of an environment
 BEAM_WIDTH = 32  # states that a beam search keeps of every episode
 SAMPLE_SHARE = 0.05  # of the cells of every kind in a plan, which are played to say what the rest will take

@@ -599,6 +599,8 @@ look ALE/Pong-v5 --threat rotation:degrees=3 --step 1 --out sheet.png --seed 3
 imitate {_SHORT} --queries 64 --rounds 0 --episodes 1 --no-attacks --out copy
 train-adversary {_SHORT} --kind sa-rl --eps 0.1 {_TINY} --out made
 train-adversary {_SHORT} --kind pa-ad --eps 0.1 {_TINY} --when every(2) --out made
+train-agent {_SHORT} --algorithm dqn --adversary pgd --eps 0.1 {_TINY} --rewards raw --out made
+train-agent Short-v0 --robust sa --eps 0.1 {_TINY} --observations raw --select mode --out made
 train-critic {_HOPPER} --steps 2 --one --num-envs 1 --episodes 1 --out made
 train-critic {_HOPPER} --steps 2 --robust-eps 0.1 --weight 0.1 --box both --successor next --num-envs 1 --out made
 train-dynamics {_HOPPER} --transitions 100 --width 4 --layers 1 --epochs 1 --num-envs 1 --lr 0.1 --out made

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from gymnasium import spaces
@@ -109,14 +110,28 @@ def _learned(name: str, kind: str, on: On, setting: AttackSetting) -> MadeAttack
 
 def import_train_adversary() -> Callable[..., Learned]:
     """Import ``train_adversary``; raises :class:`AdvWrappersError` where Stable-Baselines3 is not installed."""
-    try:
+    with imports_of_sb3("adversaries that learn"):
         from adv_wrappers.training.train_adversary import train_adversary
+    return train_adversary
+
+
+@contextlib.contextmanager
+def imports_of_sb3(what: str) -> Iterator[None]:
+    """Say what Stable-Baselines3 is needed for, where an import inside fails without it.
+
+    Args:
+        what: what is trained, in the plural.
+
+    Raises:
+        AdvWrappersError: where it is not installed.
+    """
+    try:
+        yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "stable_baselines3":
             raise
-        needs = "adversaries that learn are trained with Stable-Baselines3: pip install 'adv_wrappers[sb3]'"
+        needs = f"{what} are trained with Stable-Baselines3: pip install 'adv_wrappers[sb3]'"
         raise AdvWrappersError(needs) from error
-    return train_adversary
 
 
 def check_training(training: Mapping[str, object]) -> None:

@@ -1,7 +1,7 @@
 """The command line, also as ``python -m adv_wrappers``.
 
 ``adv-wrappers certify | demo | evaluate | imitate | look | resilience | robustness | run | suite | threats |
-train-adversary | train-critic | train-dynamics | victims``
+train-adversary | train-agent | train-critic | train-dynamics | victims``
 """
 
 from adv_wrappers.cli import campaign, certify, evaluation, imitate, listing, look, measure, suite, train

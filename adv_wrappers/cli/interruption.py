@@ -135,7 +135,7 @@ def kept_rounds(rounds: int) -> Kept:
 
 
 def kept_checkpoints(steps: int, forms: Sequence[str] = (".",)) -> Kept:
-    """How many checkpoints a training of an adversary keeps, and at how many of its steps the last one is.
+    """How many checkpoints a training of an adversary or an agent keeps, and at how many of its steps the last one is.
 
     Args:
         steps: of one training.

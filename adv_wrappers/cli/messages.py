@@ -17,7 +17,7 @@ import click
 # parts of the package that read, build and apply threats: arguments in their errors are those of a threat's text
 _OF_THREATS = ("attacks", "actions", "adversaries", "daylight", "timing", "parsing", "presets", "formatting")
 # commands whose options are the arguments of a threat
-_BUILT_FROM_OPTIONS = ("train-adversary", "resilience", "robustness")
+_BUILT_FROM_OPTIONS = ("train-adversary", "train-agent", "resilience", "robustness")
 # arguments that are set by an option of another name: as Python writes them, and how the option is written
 _OTHER_NAMES = {"quantize=False": "--no-quantize", "induce='any'": "--any-action"}
 # what commands say instead of a call, or of arguments that no option sets
@@ -31,6 +31,8 @@ _SENTENCES = tuple((re.compile(pattern), said) for pattern, said in (
     (r"adv\.train_dynamics", "adv-wrappers train-dynamics"),
     (r"train_adversary, or adv-wrappers", "adv-wrappers"),
     (r"^train_adversary needs", "train-adversary needs"),
+    (r"(expected 'pa-ad', .*) or None$", r"\1 or none"),
+    (r"^train_agent takes", "train-agent takes"),
     (r"as in wrap\(env, threat, victim=victim\), \w+\(\.\.\., victim=victim\) or the text", "as in the text"),
     (r" to the attack, or call threat\.against\(victim\)", " to the attack"),
     (r"give it in victims=\{\.\.\.\}", "only Python can give it, in victims={...} of from_dict"),

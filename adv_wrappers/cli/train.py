@@ -1,11 +1,16 @@
-"""``train-adversary``, ``train-critic`` and ``train-dynamics``: what attacks learn before they attack."""
+"""Commands that train.
+
+``train-adversary``, ``train-critic`` and ``train-dynamics`` learn what attacks need before they attack, ``train-agent``
+agents that withstand attacks.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -18,6 +23,8 @@ from adv_wrappers.cli.options import (
     SCALE,
     SEED,
     SELECT,
+    STATS,
+    TRUST,
     WORKERS,
     EnvArguments,
     Select,
@@ -28,12 +35,14 @@ from adv_wrappers.cli.options import (
     victim_options,
 )
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.option_values import BOTH, FORMS, MOST_HIDDEN, OBSERVE
+from adv_wrappers.option_values import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards
 from adv_wrappers.utils.texts import parse_value, split_arguments
 
 if TYPE_CHECKING:
     from adv_wrappers.attacks.critic import Critic
+    from adv_wrappers.core.budgets import Budget
     from adv_wrappers.evaluation.make_function import MakeFunction
+    from adv_wrappers.training.train_agent import Hardened
 
 
 def _quoted(folder: Path) -> str:
@@ -43,10 +52,35 @@ def _quoted(folder: Path) -> str:
     return text if plain else f"'{text}'"
 
 
-def _evaluate_with(env: str, how: list[str], victim: str, threat: str, select: str | None = None) -> str:
-    """The command that evaluates under a threat; ``how`` are the words of :func:`repeated`."""
+def _evaluate_with(env: str, how: list[str], victim: str, *threats: str, select: str | None = None) -> str:
+    """The command that evaluates under threats; ``how`` are the words of :func:`repeated`."""
     words = ["adv-wrappers", "evaluate", env, *how, "--victim", victim, *(["--select", select] if select else [])]
-    return f"evaluate with: {shlex.join([*words, '--threat', threat])}"
+    return f"evaluate with: {shlex.join([*words, *(word for text in threats for word in ('--threat', text))])}"
+
+
+def _check_tensorboard(folder: Path | None) -> None:
+    if folder is not None and importlib.util.find_spec("tensorboard") is None:
+        raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
+
+
+def _print_checkpoints(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any], shown: Mapping[str, str]) -> None:
+    """Print the checkpoints of a training, one a line and the best in bold with a star.
+
+    Args:
+        rows: what is known of each checkpoint, with ``steps``, and ``form`` where there are several.
+        best: one of the rows.
+        shown: by the names of columns, the keys of their numbers in a row.
+    """
+    from adv_wrappers.evaluation.report import number
+
+    table = make_table("steps", *shown)
+    for column in table.columns:
+        column.justify = "right"
+    for row in rows:
+        cells = (number(row.get(key)) for key in shown.values())
+        steps = f"{row.get('form', '')} {row['steps']}".strip()
+        table.add_row(f"{steps}{' *' if row is best else '  '}", *cells, style="bold" if row is best else "")
+    make_console().print(table)
 
 
 @main.command("train-adversary")
@@ -90,10 +124,8 @@ def train_adversary_(
     tensorboard: Path | None, out: Path,
 ) -> None:  # fmt: skip
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
-    if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
-        raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
+    _check_tensorboard(tensorboard)
     from adv_wrappers.campaign.trained_entries import import_train_adversary
-    from adv_wrappers.evaluation.report import number
     from adv_wrappers.training.training_folder import read_record, score
     from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
@@ -117,18 +149,111 @@ def train_adversary_(
     shown = {"victim's return": "mean_return", "std": "std", "median": "median", "in training": "in_training"}
     shown |= {} if cost is None else {"attacks": "attacks", "return + cost": "score"}
     shown |= {"seconds": "seconds"}
-    table = make_table("steps", *shown)
-    for column in table.columns:
-        column.justify = "right"
-    for row in rows:
-        cells = (number(row.get(key)) for key in shown.values())
-        steps_ = f"{row.get('form', '')} {row['steps']}".strip()
-        table.add_row(f"{steps_}{' *' if row is best else '  '}", *cells, style="bold" if row is best else "")
-    make_console().print(table)
+    _print_checkpoints(rows, best, shown)
     by = "mean return" if cost is None else "mean return and cost"
     click.echo(f"* the best of {len(rows)}, by {by} over {episodes} episodes that the training never sees")
     text = f"learned:card={_quoted(out)}" + (f",when={when}" if when else "")
-    click.echo(_evaluate_with(env, repeated(env_kwargs, make, trust), agent.ref or victim, text, select))
+    click.echo(_evaluate_with(env, repeated(env_kwargs, make, trust), agent.ref or victim, text, select=select))
+
+
+@main.command("train-agent")
+@environment_options
+@click.option(
+    "--victim", metavar="REF", help="to go on from: zoo:NAME, card:FOLDER or sb3:FILE.zip  [default: a new agent]"
+)
+@STATS
+@TRUST
+@click.option("--algorithm", default="ppo", show_default=True, metavar="NAME", help="of the agent: ppo, a2c, or dqn")
+@click.option(
+    "--adversary", metavar="NAME",
+    help="pa-ad or sa-rl, which learn too, a threat such as max-diff, or none  [default: pa-ad; none with --robust]",
+)  # fmt: skip
+@click.option(
+    "--robust", type=click.Choice(ROBUST), help="a loss that bounds what any attack in the budget does  [default: none]"
+)
+@click.option("--eps", type=float, help="radius of the l-infinity budget")
+@SCALE
+@click.option("--when", metavar="TIMING", help="of the adversary, e.g. bernoulli(0.5)  [default: every step]")
+@click.option(
+    "--steps", default=1_000_000, show_default=True, type=POSITIVE, help="of the agent, all environments together"
+)
+@click.option("--num-envs", default=32, show_default=True, type=POSITIVE, help="of either side, attacked as one batch")
+@click.option(
+    "--rewards", type=click.Choice(REWARDS), default=REWARDS[0], show_default=True, help="what the agent learns from"
+)
+@click.option(
+    "--observations", type=click.Choice(["normalized", "raw"]),
+    help="of a new agent  [default: normalized; images and dqn's are raw]",
+)  # fmt: skip
+@click.option(
+    "--select", type=click.Choice(["mode", "sample"]), default="mode", show_default=True,
+    help="how the agent acts at checkpoints, and afterwards",
+)  # fmt: skip
+@SEED
+@click.option("--checks", default=10, show_default=True, type=POSITIVE, help="checkpoints; the second half is compared")
+@click.option("--episodes", default=20, show_default=True, type=POSITIVE, help="that each checkpoint is judged by")
+@WORKERS
+@ENV_WORKERS
+@click.option("--tensorboard", type=FOLDER, help="for logs")
+@click.option("--out", required=True, type=FOLDER, help="for the agent's card; the same call goes on where it stopped")
+def train_agent_(
+    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str | None, stats: str | None,
+    trust: bool, algorithm: str, adversary: str | None, robust: str | None, eps: float | None, scale: str | None,
+    when: str | None, steps: int, num_envs: int, rewards: Rewards, observations: Literal["normalized", "raw"] | None,
+    select: Select, seed: int, checks: int, episodes: int, workers: int, env_workers: int, tensorboard: Path | None,
+    out: Path,
+) -> None:  # fmt: skip
+    """Train an agent in ENV against an adversary or by a robust loss, and keep its best checkpoint."""
+    if victim is None and (trust or stats is not None):
+        raise click.UsageError(f"{'--trust' if trust else '--stats'} is for the file of --victim, which is not given")
+    if victim is not None and observations is not None:
+        raise click.UsageError("--observations is of a new agent: that of --victim keeps its own")
+    if scale is not None and eps is None:
+        raise click.UsageError("--scale goes with --eps")
+    if when is not None and (adversary == "none" or (adversary is None and robust is not None)):
+        raise click.UsageError("--when is the timing of an adversary, and there is none: --adversary NAME gives one")
+    _check_tensorboard(tensorboard)
+    from adv_wrappers.campaign.trained_entries import imports_of_sb3
+
+    with imports_of_sb3("agents"):
+        from adv_wrappers.training.train_agent import train_agent
+    from adv_wrappers.core.budgets import Linf
+    from adv_wrappers.evaluation.report import number
+
+    first = None if victim is None else load_agent(victim, trust, stats)
+    against = None if adversary == "none" else adversary or "auto"
+    budget = None if eps is None else Linf(eps, parse_scale(scale))
+    with show_progress() as move, resumable(out, kept_checkpoints(steps)):
+        move("agent", 0, steps)
+        hardened = train_agent(
+            env, against, steps=steps, algorithm=algorithm, num_envs=num_envs, seed=seed, victim=first, robust=robust,
+            select=select, rewards=rewards, observations=observations or "normalized", within=budget, when=when,
+            checks=checks, episodes=episodes, out=out, tensorboard=tensorboard, workers=workers,
+            env_workers=env_workers,
+            progress=lambda at, clean, _: move("agent", min(at, steps), steps, f"clean return {number(clean)}"),
+            env_kwargs=env_kwargs, make=make,
+        )  # fmt: skip
+    rows = [{**row, "seconds": sum(row["seconds"].values())} for row in hardened.record]
+    best = rows[hardened.best]
+    shown = {"clean": "clean", "attacked": "attacked", "worst case": "gwc"}
+    shown = {column: key for column, key in shown.items() if best.get(key) is not None}
+    _print_checkpoints(rows, best, shown | {"in training": "in_training", "seconds": "seconds"})
+    click.echo(f"* {hardened.protocol}, over {episodes} episodes that the training never sees")
+    agent = hardened.victim
+    assert agent.ref is not None
+    click.echo(f"the agent is {agent.ref}; adv-wrappers suite attacks it with everything that applies")
+    click.echo(_evaluate_with(env, repeated(env_kwargs, make, False), agent.ref, *_threats_of(hardened, budget)))
+
+
+def _threats_of(hardened: Hardened, within: Budget | None) -> list[str]:
+    """What to evaluate an agent under: what it was trained against, and an attack by gradients in its budget."""
+    from adv_wrappers.formatting import text_of
+    from adv_wrappers.presets import threat
+
+    found = [] if hardened.threat is None else [hardened.threat]
+    if within is not None and all(one.on == "observation" for one in found):
+        found.append(threat("pgd" if hardened.victim.discrete else "max-diff", within=within))
+    return list(dict.fromkeys(text_of(one, hardened.victim) for one in found))
 
 
 @main.command("train-critic")
@@ -204,7 +329,7 @@ def train_critic_(
     scale = "victim" if many and eps is None else scale
     budget = f"eps={'EPS' if within is None else f'{within.eps:g}'}" + (f",scale={scale}" if scale else "")
     text = f"robust-sarsa:critic={_quoted(Path(critic.folder))},{budget}"
-    click.echo(_evaluate_with(env, repeated(env_kwargs, make, trust), agent.ref or victim, text, select))
+    click.echo(_evaluate_with(env, repeated(env_kwargs, make, trust), agent.ref or victim, text, select=select))
 
 
 def _show(critic: Critic) -> None:

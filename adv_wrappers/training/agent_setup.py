@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -26,6 +26,7 @@ from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Action, Observation
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import SpaceError, ThreatError, VictimError
+from adv_wrappers.option_values import Rewards
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.presets import as_threat, presets
 from adv_wrappers.training.algorithms import ALGORITHMS, made_model
@@ -57,8 +58,6 @@ from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
-Rewards = Literal["normalized", "clipped", "raw"]
-REWARDS: tuple[Rewards, ...] = get_args(Rewards)
 AgentNetworks = MLPPolicy | ImageNetworks
 ROBUST_ALGORITHMS: dict[str, type[RobustPPO | RobustA2C | RobustDQN]] = {
     "ppo": RobustPPO, "a2c": RobustA2C, "dqn": RobustDQN,

@@ -39,10 +39,9 @@ from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
+from adv_wrappers.option_values import REWARDS, Rewards
 from adv_wrappers.training.agent_setup import (
-    REWARDS,
     AdversarySpec,
-    Rewards,
     algorithm_settings,
     check_spaces,
     initial_victim,

@@ -167,6 +167,16 @@ def test_train_adversary(tmp_path: Path) -> None:
     assert invoke(*words).exit_code == 0
 
 
+def test_train_agent(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    words = ["train-agent", "Interrupted-v0", "--adversary", "none", "--steps", "128", "--num-envs", "1", "--out"]
+    words += [str(tmp_path / "o"), "--checks", "2", "--episodes", "2"]
+    assert said(invoke(*words, at=3)).endswith("keeps nothing yet; the same command begins anew")
+    line = said(invoke(*words, at=100))  # a checkpoint at step 64, and its two episodes
+    assert line == f"1 checkpoint, to step 64 of 128, is in {tmp_path / 'o'}; the same command goes on from there"
+    assert invoke(*words).exit_code == 0 and Interrupt.steps == 64 + 10
+
+
 def test_train_dynamics_and_train_critic(tmp_path: Path) -> None:
     leg = ["InterruptedLeg-v0", "--victim", "zoo:hopper-ppo", "--num-envs", "1", "--out", str(tmp_path / "o")]
     words = ["train-dynamics", *leg, "--transitions", "200", "--layers", "0"]

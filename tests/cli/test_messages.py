@@ -20,6 +20,7 @@ EVALUATE = ["evaluate", "CartPole-v1", *DQN, "--episodes", "1"]
 SUITE = ["suite", "CartPole-v1", *DQN]
 CERTIFY = ["certify", "CartPole-v1", *PPO]
 ADVERSARY = ["train-adversary", "CartPole-v1", *A2C, "--out", "o"]
+AGENT = ["train-agent", "CartPole-v1", "--out", "o"]
 RESILIENCE = ["resilience", "CartPole-v1", *PPO, "--out", "o"]
 
 
@@ -51,6 +52,13 @@ def invoke(*words: str):
         (ADVERSARY, "train-adversary needs a budget: --eps"),
         ([*ADVERSARY, "--eps", "1", "--kind", "sa-rl", "--form", "target"], "--form goes with pa-ad and pa-ad-action"),
         ([*ADVERSARY, "--eps", "1", "--kind", "induce"], "use Valid() or L0(k), not Linf(eps=1.0, scale=None)"),
+        (AGENT, "'pa-ad' needs a budget: --eps"),
+        ([*AGENT, "--eps", "-1"], "--eps must be a finite number from 0"),
+        ([*AGENT, "--robust", "sa"], "--robust sa needs a budget: --eps"),
+        ([*AGENT, "--eps", "1", "--algorithm", "trpo"], "--algorithm must be 'ppo' or 'a2c' or 'dqn', got 'trpo'"),
+        ([*AGENT, "--eps", "1", "--adversary", "nobody"], "unknown adversary 'nobody': expected 'pa-ad', 'sa-rl', an"),
+        ([*AGENT, "--adversary", "nobody"], "shift) or none"),
+        (["train-agent", "FrozenLake-v1", "--adversary", "none", "--out", "o"], "train-agent takes observations of"),
         ([*RESILIENCE, "--by", "q"], "worst-action --by q needs Q-values, and this victim has none: use --by policy"),
         ([*RESILIENCE, "--r-max", "nan"], "--r-max must be a finite number"),
         ([*RESILIENCE, "--any-action", "--by", "q"], "--by finds the worst action, --any-action leaves it"),
@@ -59,7 +67,7 @@ def invoke(*words: str):
 def test_arguments_are_said_as_options(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if words[0] in ("train-adversary", "resilience"):
+    if words[0] in ("train-adversary", "train-agent", "resilience"):
         pytest.importorskip("stable_baselines3")
     monkeypatch.chdir(tmp_path)
     done = invoke(*words)
@@ -76,6 +84,7 @@ def test_arguments_are_said_as_options(
         (["evaluate", "CartPole-v1", *PPO, "--threat", "worst-action:by=q"], "by='q' needs Q-values"),
         ([*EVALUATE, "--threat", "noise:eps=1,scale=victim"], "scale='victim' needs a victim with a unit of its own"),
         ([*CERTIFY, "--eps", "0.1", "--attack", "pgd:by=1"], "pgd takes "),
+        ([*AGENT, "--adversary", "max-diff:eps=-1"], "Error: eps must be a finite number"),
         (["look", "PongNoFrameskip-v4", "--threat", "fgsm:eps=1"], "as in the text 'fgsm:victim=zoo:NAME,...'"),
         (["resilience", "CartPole-v1", *DQN, "--how", "max-diff", "--out", "o"], "eps=..., with norm=linf"),
         (["resilience", "CartPole-v1", *PPO, "--how", "worst-action:by=q", "--out", "o"], "use by='policy'"),
@@ -84,7 +93,7 @@ def test_arguments_are_said_as_options(
 def test_a_threats_own_arguments_stay(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if words[0] == "resilience":
+    if words[0] in ("train-agent", "resilience"):
         pytest.importorskip("stable_baselines3")
     monkeypatch.chdir(tmp_path)
     done = invoke(*words)

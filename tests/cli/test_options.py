@@ -152,6 +152,7 @@ COMMANDS = {
     "resilience": [*CARTPOLE, "--steps", "8", "--out", "o"],
     "robustness": [*CARTPOLE, "--steps", "8", "--budget", "1", "--out", "o"],
     "train-adversary": [*CARTPOLE, "--kind", "sa-rl", "--eps", "0.1", "--steps", "8", "--out", "o"],
+    "train-agent": [*CARTPOLE, "--algorithm", "dqn", "--eps", "0.1", "--steps", "8", "--out", "o"],
     "train-critic": [*HOPPER, "--one", "--steps", "8", "--out", "o"],
     "train-dynamics": [*HOPPER, "--transitions", "100", "--out", "o"],
 }
@@ -160,7 +161,7 @@ COMMANDS = {
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_passes_arguments_and_function_on(name: str, module: str, tmp_path: Path) -> None:
     """The environment's own error says what it was made with, before anything is trained."""
-    if name in ("resilience", "robustness", "train-adversary"):
+    if name in ("resilience", "robustness", "train-adversary", "train-agent"):
         pytest.importorskip("stable_baselines3")
     done = invoke(name, *COMMANDS[name], "--make", f"{module}:short", "--env-kwargs", "colour=red")
     assert done.exit_code == 2 and "'colour': 'red'" in done.output, done.output

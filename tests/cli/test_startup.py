@@ -13,7 +13,7 @@ from adv_wrappers.cli import main
 from adv_wrappers.daylight.by_game import KINDS
 from adv_wrappers.daylight.paper_tables import SETTINGS
 from adv_wrappers.environment_ids import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS
-from adv_wrappers.option_values import SUITE_NAMES
+from adv_wrappers.option_values import ROBUST, SUITE_NAMES
 from adv_wrappers.preset_names import NAMES
 from adv_wrappers.presets import presets
 
@@ -46,6 +46,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         (["imitate", "E", "--victim", "onnx:f", "--out", "o"], 2),
         (["train-critic", "E", "--victim", "v", "--out", "o", "--grid", "--one"], 2),
         (["robustness", "E", "--victim", "v", "--out", "o", "--budget", "1", "--lowest-reward", "0"], 2),
+        (["train-agent", "E", "--out", "o", "--scale", "2"], 2), (["train-agent", "E", "--out", "o", "--trust"], 2),
     ],
 )  # fmt: skip
 def test_help_versions_and_errors_of_usage_import_nothing_slow(words: list[str], status: int) -> None:
@@ -54,7 +55,13 @@ def test_help_versions_and_errors_of_usage_import_nothing_slow(words: list[str],
 
 
 @pytest.mark.parametrize(
-    ("words", "found"), [("eval", "evaluate"), ("suite --no-tr", "--no-train"), ("suite --suite dayl", "daylight")]
+    ("words", "found"),
+    [
+        ("eval", "evaluate"),
+        ("suite --no-tr", "--no-train"),
+        ("suite --suite dayl", "daylight"),
+        ("train-agent --robust r", "radial"),
+    ],
 )
 def test_completions_import_nothing_slow(words: str, found: str) -> None:
     place = {"COMP_WORDS": f"adv-wrappers {words}", "COMP_CWORD": str(len(words.split()))}
@@ -68,3 +75,11 @@ def test_names_that_are_known_without_importing_are_those_of_the_modules() -> No
     assert {kind: name for name, kind in KINDS.items()} == {
         kind: name for kind in KINDS.values() for name in [DAYLIGHT_TRANSFORMS[kind.__name__]]
     }
+
+
+def test_robust_losses_that_are_known_without_importing_are_those_of_the_modules() -> None:
+    pytest.importorskip("stable_baselines3")
+    from adv_wrappers.training.radial import METHODS
+    from adv_wrappers.training.robust_dqn import Q_METHODS
+
+    assert [*ROBUST] == [*METHODS] == [*Q_METHODS]
