@@ -151,15 +151,7 @@ def run_suite(
         return replace(finished, suite=name)
     if tell is not None and any(entry.trains(setting) for entry in entries):
         tell(training_note(entries, setting))
-    known: Mapping[str, Row] = {}
-    if on_cost is None:
-        made = {one.name: one.attack(setting) for one in entries if not one.per_episodes}
-    else:
-        made = _made_at_once(entries, setting)
-        cost = estimate_entries(entries, setting, made, workers)
-        known = cost.rows
-        on_cost(cost)
-        made |= {one.name: one.attack(setting) for one in entries if not (one.per_episodes or one.name in made)}
+    made = dict[str, MadeAttack]()
 
     def evaluate_all(
         chosen: Sequence[Entry], setting: AttackSetting, on: str, rows: Mapping[str, Row] = MappingProxyType({})
@@ -175,7 +167,15 @@ def run_suite(
                 out=setting.folder(setting.part), resume=folder is not None, workers=workers,
             )  # fmt: skip
 
-    scored = evaluate_all(entries, setting, "", known)
+    with held(setting.folder(setting.part)):  # it is tried whether it can be written to before anything is played
+        known: Mapping[str, Row] = {}
+        if on_cost is not None:
+            made |= _made_at_once(entries, setting)
+            cost = estimate_entries(entries, setting, made, workers)
+            known = cost.rows
+            on_cost(cost)
+        made |= {one.name: one.attack(setting) for one in entries if not (one.per_episodes or one.name in made)}
+        scored = evaluate_all(entries, setting, "", known)
     report = _named(scored, names)
     tie_break = None
     if len(close := close_attacks(report)) > 1:

@@ -38,6 +38,7 @@ from adv_wrappers.campaign.suites import ADVERSARIES, SUITES
 from adv_wrappers.campaign.trained_entries import SARSA, transfer
 from adv_wrappers.campaign.untrained_entries import beam, beam_attack
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.errors import OutputError
 from adv_wrappers.evaluation.beam import TOGETHER
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.pool import blocks_of
@@ -187,10 +188,11 @@ def estimate_entries(
                 folder = None  # its report may hold rows of runs that are not among these, and would be put aside
 
         def play(which: Collection[int]) -> None:
-            play_missing(
-                prepared, rows, {0, *which}, out=folder, resume=folder is not None, workers=workers,
-                progress=report_scores(setting.progress, prepared, sample.names),
-            )  # fmt: skip
+            with contextlib.suppress(OutputError):  # the suite raises it again, with all rows
+                play_missing(
+                    prepared, rows, {0, *which}, out=folder, resume=folder is not None, workers=workers,
+                    progress=report_scores(setting.progress, prepared, sample.names),
+                )  # fmt: skip
 
         play([])  # the clean run; and rows of the folder are taken over
         with _global_draws_kept(), sample.timed():
