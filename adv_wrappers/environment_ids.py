@@ -31,9 +31,13 @@ def register_id(id: str, kwargs: Mapping[str, Any], make: str, make_vec: str) ->
         make_vec: the function that makes several.
     """
     gym.register(
-        id, entry_point=make, vector_entry_point=make_vec, kwargs=dict(kwargs), order_enforce=False,
+        id,
+        entry_point=make,
+        vector_entry_point=make_vec,
+        kwargs=dict(kwargs),
+        order_enforce=False,
         disable_env_checker=True,
-    )  # fmt: skip
+    )
 
 
 def register_threats(id: str, kwargs: Mapping[str, Any]) -> None:

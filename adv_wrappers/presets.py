@@ -161,10 +161,20 @@ _COMMON = ("eps", "norm", "scale", "newest", "victim", "when", "p", "at")
 
 
 def threat(
-    name: str, /, victim: Victim | str | None = None, *, eps: float | None = None, norm: str | None = None,
-    scale: Any = None, newest: bool | None = None, when: When | str | None = None, p: float | None = None,
-    at: str | tuple[str, ...] | None = None, within: Budget | None = None, **arguments: Any,
-) -> ThreatModel:  # fmt: skip
+    name: str,
+    /,
+    victim: Victim | str | None = None,
+    *,
+    eps: float | None = None,
+    norm: str | None = None,
+    scale: Any = None,
+    newest: bool | None = None,
+    when: When | str | None = None,
+    p: float | None = None,
+    at: str | tuple[str, ...] | None = None,
+    within: Budget | None = None,
+    **arguments: Any,
+) -> ThreatModel:
     """The threat that a preset's name stands for.
 
     Args:
@@ -299,9 +309,16 @@ def _refuse_unwritten(part: str, text: str) -> None:
 
 
 def as_threat(
-    how: Any, *, on: On | None = None, within: Budget | None = None, when: When | str | None = None, at: Any = None,
-    eps: float | None = None, norm: str | None = None, scale: Any = None,
-) -> ThreatModel:  # fmt: skip
+    how: Any,
+    *,
+    on: On | None = None,
+    within: Budget | None = None,
+    when: When | str | None = None,
+    at: Any = None,
+    eps: float | None = None,
+    norm: str | None = None,
+    scale: Any = None,
+) -> ThreatModel:
     """A threat from whatever a user has: a threat, a perturbation, a text, a dictionary, or a function.
 
     Arguments given beside it take the place of its own. ``eps``, ``norm`` and ``scale`` are those of :func:`threat`;

@@ -54,10 +54,15 @@ def _split_options(arguments: Kwargs) -> tuple[Kwargs, Kwargs]:
 
 
 def make_env(
-    env: str | None = None, preset: str | None = None, threats: Sequence[ThreatLike] | None = None,
-    timing: float | None = None, env_kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None,
-    env_id: str | None = None, **arguments: Any,
-) -> AnyEnv:  # fmt: skip
+    env: str | None = None,
+    preset: str | None = None,
+    threats: Sequence[ThreatLike] | None = None,
+    timing: float | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    render_mode: str | None = None,
+    env_id: str | None = None,
+    **arguments: Any,
+) -> AnyEnv:
     """One environment ``env`` under a preset with ``arguments``, or under a list of threats.
 
     ``env_id`` is another name of ``env``, for libraries that have an argument ``env`` of their own (TorchRL).
@@ -72,11 +77,18 @@ def make_env(
 
 
 def make_vec_env(
-    num_envs: int = 1, env: str | None = None, preset: str | None = None, threats: Sequence[ThreatLike] | None = None,
-    timing: float | None = None, env_kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None,
-    autoreset_mode: gym.vector.AutoresetMode | str | None = None, vectorization_mode: str | None = None,
-    env_id: str | None = None, **arguments: Any,
-) -> AnyVectorEnv:  # fmt: skip
+    num_envs: int = 1,
+    env: str | None = None,
+    preset: str | None = None,
+    threats: Sequence[ThreatLike] | None = None,
+    timing: float | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    render_mode: str | None = None,
+    autoreset_mode: gym.vector.AutoresetMode | str | None = None,
+    vectorization_mode: str | None = None,
+    env_id: str | None = None,
+    **arguments: Any,
+) -> AnyVectorEnv:
     """``num_envs`` environments under one vector wrapper a threat: attacks are batched, and computed in this process.
 
     ``autoreset_mode`` and ``vectorization_mode`` are those of the environment beneath; CartPole's own vector class has
@@ -111,9 +123,13 @@ def _base(env: str | None, env_id: str | None) -> str:
 
 
 def register(
-    id: str, *, env: str, threats: Sequence[ThreatLike],
-    timing: float | None = None, env_kwargs: Mapping[str, Any] | None = None,
-) -> None:  # fmt: skip
+    id: str,
+    *,
+    env: str,
+    threats: Sequence[ThreatLike],
+    timing: float | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> None:
     """Register an adversarial id for ``gymnasium.make`` and ``gymnasium.make_vec``.
 
     Args:

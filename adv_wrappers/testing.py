@@ -94,12 +94,25 @@ class Robust:
 
 
 def assert_robust(
-    victim: Victim | str, env: AnyEnvironment, suite: str = "standard", eps: float | None = None, *, min_return: float,
-    confidence: float = 0.95, budget_s: float | None = None, scale: object = None, within: Budget | None = None,
-    attacks: str | Sequence[object] | None = None, seed: int = 0, num_envs: int | None = None,
-    most_episodes: int = 1280, return_range: tuple[float | None, float | None] | None = None,
-    rare: float = 0.05, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
-) -> Robust:  # fmt: skip
+    victim: Victim | str,
+    env: AnyEnvironment,
+    suite: str = "standard",
+    eps: float | None = None,
+    *,
+    min_return: float,
+    confidence: float = 0.95,
+    budget_s: float | None = None,
+    scale: object = None,
+    within: Budget | None = None,
+    attacks: str | Sequence[object] | None = None,
+    seed: int = 0,
+    num_envs: int | None = None,
+    most_episodes: int = 1280,
+    return_range: tuple[float | None, float | None] | None = None,
+    rare: float = 0.05,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+) -> Robust:
     """Assert that an agent's mean return is at least so much under every attack of a suite.
 
     Args:
@@ -163,7 +176,7 @@ def assert_robust(
         (look_seed,) = root.spawn(1)[0].generate_state(1).tolist()
         prepared = PreparedEvaluation(
             agent, environment, [stacks[i] for i in undecided], batch, look_seed, num_envs, distances=()
-        )  # fmt: skip
+        )
         with closing(prepared), one_thread():
             for place, i in enumerate(undecided):
                 started = time.perf_counter()
@@ -191,9 +204,15 @@ class _SequentialTest:
     """
 
     def __init__(
-        self, names: Sequence[str], min_return: float, confidence: float, most: int, rare: float = 0.05,
-        lowest: float | None = None, highest: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        names: Sequence[str],
+        min_return: float,
+        confidence: float,
+        most: int,
+        rare: float = 0.05,
+        lowest: float | None = None,
+        highest: float | None = None,
+    ) -> None:
         self.names, self.min_return = names, min_return
         self.looks = [min(LEAST * 2**i, most) for i in range(max(math.ceil(math.log2(most / LEAST)), 0) + 1)]
         self.share = (1 - confidence) / 2 / (len(self.looks) + _LAST_LOOKS)
@@ -324,9 +343,14 @@ def _return_range(given: tuple[float | None, float | None] | None) -> tuple[floa
 
 
 def _attacks(
-    victim: Victim, environment: Environment, suite: str, eps: float | None, scale: object, within: Budget | None,
+    victim: Victim,
+    environment: Environment,
+    suite: str,
+    eps: float | None,
+    scale: object,
+    within: Budget | None,
     attacks: Sequence[object] | None,
-) -> tuple[list[ThreatStack], dict[str, str]]:  # fmt: skip
+) -> tuple[list[ThreatStack], dict[str, str]]:
     """The threats that are tried, and why others are not."""
     budget = None
     if eps is not None or within is not None or scale is not None:

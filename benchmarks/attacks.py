@@ -179,13 +179,21 @@ def measure(network: str, batch: int, rounds: int, least: float) -> tuple[list[d
     for name in calls:
         kernels = sum(counts[name].values())
         agree = float((ends[name] - ends[OURS]).abs().le(1e-6).float().mean()) if name != FLOOR else None
-        rows.append({
-            "network": network, "batch": batch, "contestant": name, "ratio": ratios[name],
-            "milliseconds": 1000 * statistics.median(seconds[name]), "kernels": kernels, "kernel_ratio": kernels / base,
-            "syncs": sum(counts[name][sync] for sync in _SYNCS),
-            "weight_gradients": sum(p.grad is not None for p in nets[name].parameters()), "same_as_ours": agree,
-            "machine": machine(),
-        })  # fmt: skip
+        rows.append(
+            {
+                "network": network,
+                "batch": batch,
+                "contestant": name,
+                "ratio": ratios[name],
+                "milliseconds": 1000 * statistics.median(seconds[name]),
+                "kernels": kernels,
+                "kernel_ratio": kernels / base,
+                "syncs": sum(counts[name][sync] for sync in _SYNCS),
+                "weight_gradients": sum(p.grad is not None for p in nets[name].parameters()),
+                "same_as_ours": agree,
+                "machine": machine(),
+            }
+        )
     return rows, missing
 
 
@@ -225,22 +233,39 @@ def goals(rows: list[dict[str, Any]]) -> list[tuple[str, str, bool]]:
 def markdown(rows: list[dict[str, Any]], missing: list[str], line: str) -> str:
     """The whole page."""
     header = [
-        "network", "batch", "contestant", "times the floor", "ms", "kernels (times the floor)", "host syncs",
-        "weights with gradients", "elements equal to ours",
-    ]  # fmt: skip
+        "network",
+        "batch",
+        "contestant",
+        "times the floor",
+        "ms",
+        "kernels (times the floor)",
+        "host syncs",
+        "weights with gradients",
+        "elements equal to ours",
+    ]
     body = [
         [
-            r["network"], r["batch"], r["contestant"], f"{r['ratio']:.2f}", f"{r['milliseconds']:.3f}",
-            f"{r['kernels']} ({r['kernel_ratio']:.2f})", r["syncs"], r["weight_gradients"],
+            r["network"],
+            r["batch"],
+            r["contestant"],
+            f"{r['ratio']:.2f}",
+            f"{r['milliseconds']:.3f}",
+            f"{r['kernels']} ({r['kernel_ratio']:.2f})",
+            r["syncs"],
+            r["weight_gradients"],
             "" if r["same_as_ours"] is None else f"{r['same_as_ours']:.2%}",
         ]
         for r in rows
-    ]  # fmt: skip
+    ]
     machines = list(dict.fromkeys(row["machine"] for row in rows))
-    where = machines[0] if len(machines) == 1 else "; ".join(
-        f"{each} ({', '.join(dict.fromkeys(row['network'] for row in rows if row['machine'] == each))})"
-        for each in machines
-    )  # fmt: skip
+    where = (
+        machines[0]
+        if len(machines) == 1
+        else "; ".join(
+            f"{each} ({', '.join(dict.fromkeys(row['network'] for row in rows if row['machine'] == each))})"
+            for each in machines
+        )
+    )
     text = [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
     networks = [[name, (case.make.__doc__ or "").split("\n")[0], case.attack] for name, case in CASES.items()]
     wanted = [(goal, measured, "yes" if met else "**no**") for goal, measured, met in goals(rows)]
@@ -282,10 +307,16 @@ def summary(rows: list[dict[str, Any]]) -> str:
         own = [here[WHOLE if case.attack == "fgsm" else OURS] for here in batches.values()]
         peers = [_best_peer(here) for here in batches.values()]
         about = re.split(r",| \(", (case.make.__doc__ or "").split("\n")[0].rstrip("."))[0].replace("``", "`")
-        body.append([
-            about, case.attack, way_of(network), ", ".join(map(str, batches)),
-            ", ".join(f"{row['ratio']:.2f}" for row in own), ", ".join(f"{row['ratio']:.2f}" for row in peers if row),
-        ])  # fmt: skip
+        body.append(
+            [
+                about,
+                case.attack,
+                way_of(network),
+                ", ".join(map(str, batches)),
+                ", ".join(f"{row['ratio']:.2f}" for row in own),
+                ", ".join(f"{row['ratio']:.2f}" for row in peers if row),
+            ]
+        )
     return table(["victim", "attack", "input gradient", "batch", "times the floor", "best other library"], body)
 
 

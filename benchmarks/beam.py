@@ -166,19 +166,21 @@ def markdown(data: dict[str, Any]) -> str:
         each += [[ref, what, name, ", ".join(f"{value:g}" for value in returns)] for name, returns in lines]
     said = (__doc__ or "").split("\n\n")
     return (
-        "\n\n".join([
-            "# Beam search over its width",
-            f"Made by `{data['command']}`\n\non {data['machine']}.",
-            *(part.replace("``", "`") for part in said[2:-1]),
-            f"Mean returns of {data['episodes']} episodes, and seconds of a processor; a width of 1 is the agent's own "
-            "way. A dash: not measured. None of these is known to be the lowest there is.",
-            table(["agent", "eps", *(f"width {width}" for width in widths), "second search"], means),
-            "## Every episode",
-            "Returns of the episodes; none rises with the width.",
-            table(["agent", "eps", "width", "returns"], each),
-        ])
+        "\n\n".join(
+            [
+                "# Beam search over its width",
+                f"Made by `{data['command']}`\n\non {data['machine']}.",
+                *(part.replace("``", "`") for part in said[2:-1]),
+                f"Mean returns of {data['episodes']} episodes, and seconds of a processor; a width of 1 is the agent's "
+                "own way. A dash: not measured. None of these is known to be the lowest there is.",
+                table(["agent", "eps", *(f"width {width}" for width in widths), "second search"], means),
+                "## Every episode",
+                "Returns of the episodes; none rises with the width.",
+                table(["agent", "eps", "width", "returns"], each),
+            ]
+        )
         + "\n"
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

@@ -217,9 +217,11 @@ def speed(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         seconds = interleave(calls, arguments.rounds if len(x) > 1 else 3, arguments.least)
         ratios = medians(seconds, "forward")
         row = {
-            "network": name, "boxes": len(x),
-            "ms": {call: 1000 * sorted(times)[len(times) // 2] for call, times in seconds.items()}, "ratio": ratios,
-        }  # fmt: skip
+            "network": name,
+            "boxes": len(x),
+            "ms": {call: 1000 * sorted(times)[len(times) // 2] for call, times in seconds.items()},
+            "ratio": ratios,
+        }
         print(row, flush=True)
         found.append(row)
     return found
@@ -358,14 +360,16 @@ def markdown(data: dict[str, Any]) -> str:
         header = ["agent", "outputs", "reached", "interval", "crown", "outside", "interval, ms", "crown, ms"]
         lines = [
             [
-                row["agent"], row["kind"], *(f"{row[key]:.3g}" for key in ("reached", "interval", "crown")),
+                row["agent"],
+                row["kind"],
+                *(f"{row[key]:.3g}" for key in ("reached", "interval", "crown")),
                 f"{row['interval, outside'] + row['crown, outside']:g}",
                 *(f"{row[key]:.2g}" for key in ("interval, ms", "crown, ms")),
             ]
             if "kind" in row
             else [row["agent"], "LSTM: no bounds", *[""] * 6]
             for row in data["every"]
-        ]  # fmt: skip
+        ]
         parts += ["## Every agent", text[2], table(header, lines)]
     if "graphs" in data:
         names = [("interval", "IBP"), ("crown", "CROWN-IBP"), ("full-crown", "CROWN")]

@@ -82,14 +82,19 @@ def plan_of(cells: int, episodes: int = 2) -> Plan:
     budgets = max(round((cells / len(SEEDS) / 2 - 1) / 4), 1)
     radii = [0.2 * (i + 1) / budgets for i in range(budgets)]
     cartpole = Plan.of(
-        victims=["zoo:cartpole-dqn"], episodes=episodes,
-        threats=["noise", "max-diff", "min-best", "pgd"], seeds=SEEDS, budgets=[f"eps={eps:.4g}" for eps in radii],
-    )  # fmt: skip
+        victims=["zoo:cartpole-dqn"],
+        episodes=episodes,
+        threats=["noise", "max-diff", "min-best", "pgd"],
+        seeds=SEEDS,
+        budgets=[f"eps={eps:.4g}" for eps in radii],
+    )
     hopper = Plan.of(
-        victims=["zoo:hopper-ppo"], episodes=episodes,
-        threats=["noise", "max-diff", "max-diff:steps=3", "max-diff:steps=1"], seeds=SEEDS,
+        victims=["zoo:hopper-ppo"],
+        episodes=episodes,
+        threats=["noise", "max-diff", "max-diff:steps=3", "max-diff:steps=1"],
+        seeds=SEEDS,
         budgets=[f"eps={eps:.4g},scale=victim" for eps in radii],
-    )  # fmt: skip
+    )
     return cartpole + hopper
 
 
@@ -190,9 +195,12 @@ def kills(cells: int, count: int, seed: int) -> dict[str, Any]:
 def load(cells: int) -> dict[str, Any]:
     """What many tiny cells cost beyond their play."""
     plan = Plan.of(
-        victims=["zoo:cartpole-dqn"], environments=[{"id": "CartPole-v1", "kwargs": {"max_episode_steps": 5}}],
-        threats=["noise:eps=0.1"], seeds=range(cells // 2), episodes=1,
-    )  # fmt: skip
+        victims=["zoo:cartpole-dqn"],
+        environments=[{"id": "CartPole-v1", "kwargs": {"max_episode_steps": 5}}],
+        threats=["noise:eps=0.1"],
+        seeds=range(cells // 2),
+        episodes=1,
+    )
     memory: list[int] = []
 
     def look(done: int, failed: int, total: int) -> None:
@@ -217,10 +225,14 @@ def load(cells: int) -> dict[str, Any]:
                 own[name] = 1000 * (time.process_time() - began) / len(part.cells)
     beyond = 1000 * (expanding + running - play) / count
     return {
-        "cells": count, "ms beyond the play": beyond, "ms of expanding": 1000 * expanding / count,
-        "ms of play": 1000 * play / count, "bytes": size / count, "KiB after each tenth": memory,
+        "cells": count,
+        "ms beyond the play": beyond,
+        "ms of expanding": 1000 * expanding / count,
+        "ms of play": 1000 * play / count,
+        "bytes": size / count,
+        "KiB after each tenth": memory,
         "ms of the writing process": {name: spent for name, spent in own.items() if name != "this process"},
-    }  # fmt: skip
+    }
 
 
 def cost(names: list[str]) -> dict[str, Any]:
@@ -232,8 +244,14 @@ def cost(names: list[str]) -> dict[str, Any]:
             taken, summary = timed(functools.partial(run, COSTS[name], store))
         if summary.failed:
             raise SystemExit(f"{name}: {summary.failed}")
-        found[name] = {"cells": known.cells, "predicted": known.seconds, "interval": known.interval, "taken": taken,
-                       "sample": sample, "kinds": str(known).splitlines()}  # fmt: skip
+        found[name] = {
+            "cells": known.cells,
+            "predicted": known.seconds,
+            "interval": known.interval,
+            "taken": taken,
+            "sample": sample,
+            "kinds": str(known).splitlines(),
+        }
         print(name, found[name]["predicted"], taken, sample, flush=True)
     return found
 
@@ -260,10 +278,14 @@ def markdown(data: dict[str, Any]) -> str:
         parts.append("All rows were equal.")
     if found := data.get("workers"):
         body = [
-            [name, str(of["episodes"]), *(f"{statistics.median(times):.1f}" for times in of["seconds"].values()),
-             f"{list(_ratios(of['seconds']).values())[1]:.2f}"]
+            [
+                name,
+                str(of["episodes"]),
+                *(f"{statistics.median(times):.1f}" for times in of["seconds"].values()),
+                f"{list(_ratios(of['seconds']).values())[1]:.2f}",
+            ]
             for name, of in found.items()
-        ]  # fmt: skip
+        ]
         head = ["evaluation", "episodes", "seconds of one process", "of two", "times as fast"]
         parts.append("## One evaluation\n\n" + table(head, body))
     if found := data.get("kills"):
@@ -283,12 +305,22 @@ def markdown(data: dict[str, Any]) -> str:
         )
     if found := data.get("cost"):
         body = [
-            [name, str(of["cells"]), f"{of['predicted']:.0f}" + ("" if of["interval"][0] == of["interval"][1] else
-             f" ({of['interval'][0]:.0f} to {of['interval'][1]:.0f})"),
-             f"{of['taken']:.0f}", f"{of['predicted'] / of['taken']:.2f}", f"{of['sample']:.1f}",
-             f"{of['sample'] / (of['sample'] + of['taken']):.1%}"]
+            [
+                name,
+                str(of["cells"]),
+                f"{of['predicted']:.0f}"
+                + (
+                    ""
+                    if of["interval"][0] == of["interval"][1]
+                    else f" ({of['interval'][0]:.0f} to {of['interval'][1]:.0f})"
+                ),
+                f"{of['taken']:.0f}",
+                f"{of['predicted'] / of['taken']:.2f}",
+                f"{of['sample']:.1f}",
+                f"{of['sample'] / (of['sample'] + of['taken']):.1%}",
+            ]
             for name, of in found.items()
-        ]  # fmt: skip
+        ]
         head = ["plan", "cells left", "seconds predicted", "taken", "predicted / taken", "the sample's", "of all"]
         parts.append("## Cost\n\n" + table(head, body))
     return "\n\n".join(parts) + "\n"
@@ -310,11 +342,12 @@ def main() -> None:
     known = given.out / "campaign.json"
     data = json.loads(known.read_text(encoding="utf-8")) if known.exists() else {}
     measures: dict[str, Callable[[], Any]] = {
-        "equal": lambda: equal(given.cells, given.rounds), "load": lambda: load(given.tiny),
+        "equal": lambda: equal(given.cells, given.rounds),
+        "load": lambda: load(given.tiny),
         "workers": lambda: {**data.get("workers", {}), **workers(given.rounds, given.evaluations)},
         "kills": lambda: kills(given.cells, given.kills, given.seed),
         "cost": lambda: {**data.get("cost", {}), **cost(given.plans)},
-    }  # fmt: skip
+    }
     for name in PARTS:
         if name in given.only:
             data[name] = measures[name]()

@@ -121,10 +121,11 @@ def suite(count: int, shared: float, repetitions: int, seed: int) -> dict[str, A
     lowest = choosing.mean(2).argmin(1)
     before, now = choosing[every, lowest], lottery()[every, lowest]
     return {
-        "n": count, "shared": shared,
+        "n": count,
+        "shared": shared,
         "before": {"bias": float(before.mean()), "coverage": float(covered(percentile(before), 0.0).mean())},
         "now": {"bias": float(now.mean()), "coverage": float(covered(ours(now), 0.0).mean())},
-    }  # fmt: skip
+    }
 
 
 def seeds(count: int, repetitions: int, seed: int) -> dict[str, Any]:
@@ -147,44 +148,60 @@ def markdown(data: dict[str, Any]) -> str:
     header = ["returns", "n", *(f"{method}: {what}" for method in METHODS for what in ("covers", "width"))]
     body = [
         [
-            row["returns"], row["n"],
+            row["returns"],
+            row["n"],
             *(f"{row[m][what]:{form}}" for m in METHODS for what, form in (("coverage", ".1%"), ("width", ".2f"))),
-            f"{row['caveats']:.0%}", f"{row['misses_without_a_caveat']:.1%}",
+            f"{row['caveats']:.0%}",
+            f"{row['misses_without_a_caveat']:.1%}",
         ]
         for row in data["rows"]
-    ]  # fmt: skip
+    ]
     worst = [
         [
-            row["n"], f"{row['shared']:g}",
-            *(f"{row[when][what]:{form}}" for when in ("before", "now")
-              for what, form in (("bias", "+.1f"), ("coverage", ".1%"))),
+            row["n"],
+            f"{row['shared']:g}",
+            *(
+                f"{row[when][what]:{form}}"
+                for when in ("before", "now")
+                for what, form in (("bias", "+.1f"), ("coverage", ".1%"))
+            ),
         ]
         for row in data["suite"]
-    ]  # fmt: skip
+    ]
     strata = [
         [
             row["n"],
-            *(f"{row[m][what]:{form}}" for m in ("percentile", "ours")
-              for what, form in (("coverage", ".1%"), ("width", ".2f"))),
+            *(
+                f"{row[m][what]:{form}}"
+                for m in ("percentile", "ours")
+                for what, form in (("coverage", ".1%"), ("width", ".2f"))
+            ),
         ]
         for row in data["seeds"]
-    ]  # fmt: skip
+    ]
     about = [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
     about = [part.replace("``", "`") for part in about]
-    return "\n\n".join([
-        "# What 95% intervals cover",
-        f"Made by `{data['command']}`\n\non {data['machine']}; {data['repetitions']} repetitions a line, so a "
-        f"coverage of 95% is known to {1.96 * math.sqrt(0.95 * 0.05 / data['repetitions']):.1%}.",
-        *about,
-        "## Means of n episodes\n\n" + table([*header, "rows with a caveat", "ours misses, no caveat"], body),
-        f"No interval covers 95% of what it has not seen. Of an agent that falls once in twenty, the {LEAST} episodes "
-        "of most runs show no fall, so every interval has no width and misses; such rows have a caveat, and so do all "
-        f"with fewer than {LEAST} episodes. Against long tails 95% is not quite reached either, but more than by the "
-        "percentile bootstrap and by Student's t, at the price of a wider interval.",
-        "## The worst case of a suite\n\n"
-        + table(["n", "shared", "before: bias", "before: covers", "now: bias", "now: covers"], worst),
-        "## Means over seeds\n\n" + table(["seeds", "percentile: covers", "width", "ours: covers", "width"], strata),
-    ]) + "\n"  # fmt: skip
+    return (
+        "\n\n".join(
+            [
+                "# What 95% intervals cover",
+                f"Made by `{data['command']}`\n\non {data['machine']}; {data['repetitions']} repetitions a line, so a "
+                f"coverage of 95% is known to {1.96 * math.sqrt(0.95 * 0.05 / data['repetitions']):.1%}.",
+                *about,
+                "## Means of n episodes\n\n" + table([*header, "rows with a caveat", "ours misses, no caveat"], body),
+                f"No interval covers 95% of what it has not seen. Of an agent that falls once in twenty, the {LEAST} "
+                "episodes of most runs show no fall, so every interval has no width and misses; such rows have a "
+                f"caveat, and so do all with fewer than {LEAST} episodes. Against long tails 95% is not quite reached "
+                "either, but more than by the percentile bootstrap and by Student's t, at the price of a wider "
+                "interval.",
+                "## The worst case of a suite\n\n"
+                + table(["n", "shared", "before: bias", "before: covers", "now: bias", "now: covers"], worst),
+                "## Means over seeds\n\n"
+                + table(["seeds", "percentile: covers", "width", "ours: covers", "width"], strata),
+            ]
+        )
+        + "\n"
+    )
 
 
 def main() -> None:
@@ -196,9 +213,13 @@ def main() -> None:
     arguments = parser.parse_args()
     started = time.perf_counter()
     data: dict[str, Any] = {
-        "command": command(sys.argv[1:]), "machine": machine(), "repetitions": arguments.repetitions, "rows": [],
-        "suite": [], "seeds": [],
-    }  # fmt: skip
+        "command": command(sys.argv[1:]),
+        "machine": machine(),
+        "repetitions": arguments.repetitions,
+        "rows": [],
+        "suite": [],
+        "seeds": [],
+    }
     for name in RETURNS:
         for count in SIZES:
             data["rows"].append(measure(name, count, arguments.repetitions, arguments.seed))

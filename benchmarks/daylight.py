@@ -98,9 +98,13 @@ def measure(
     each = {name: [t / counts[name] for t in times] for name, times in seconds.items()}
     ratios = {name: 1 / value for name, value in medians(each, LOOP).items()}
     row = {
-        "transform": transform, "shape": shape_name, "batch": batch, "machine": machine(),
-        "per_second": {name: 1 / statistics.median(times) for name, times in each.items()}, "ratio": ratios,
-    }  # fmt: skip
+        "transform": transform,
+        "shape": shape_name,
+        "batch": batch,
+        "machine": machine(),
+        "per_second": {name: 1 / statistics.median(times) for name, times in each.items()},
+        "ratio": ratios,
+    }
     return row if batch > 1 else {**row, "microseconds_over": 1e6 * (quick[OURS] - quick[CALL])}
 
 
@@ -173,10 +177,14 @@ def markdown(rows: list[dict[str, Any]], steps: dict[str, dict[str, float]], mis
     ]
     body = [[row["transform"], row["shape"], row["batch"], *(rate(row, name) for name in names)] for row in rows]
     machines = list(dict.fromkeys(row["machine"] for row in rows))
-    where = machines[0] if len(machines) == 1 else "; ".join(
-        f"{each} ({', '.join(dict.fromkeys(row['transform'] for row in rows if row['machine'] == each))})"
-        for each in machines
-    )  # fmt: skip
+    where = (
+        machines[0]
+        if len(machines) == 1
+        else "; ".join(
+            f"{each} ({', '.join(dict.fromkeys(row['transform'] for row in rows if row['machine'] == each))})"
+            for each in machines
+        )
+    )
     parts = [
         "# Speed of the daylight transforms",
         f"Made by `{line}`\n\non {where}; {releases(*PACKAGES)}; one thread of OpenCV. Processor time, medians over "

@@ -132,10 +132,13 @@ def measure(
     few = tuple(tensor[:FEW] for tensor in host)
     ends = {name: call()[:FEW].clone() for name, call in calls.items()}
     found: dict[str, Any] = {
-        "name": row.name, "size": size, "precision": row.precision,
+        "name": row.name,
+        "size": size,
+        "precision": row.precision,
         "same_as_cpu": agreement(row, ends[OURS], ours(row, few)()),
-        "same_as_torch": agreement(row, ends[OURS], ends[TORCH]), "seconds": {},
-    }  # fmt: skip
+        "same_as_torch": agreement(row, ends[OURS], ends[TORCH]),
+        "seconds": {},
+    }
     if rounds:
         count = 10 if size < 1024 and device.type == "cuda" else 1
         timed: dict[str, Callable[[], Any]] = {name: recorded(call, device, count) for name, call in calls.items()}
@@ -198,11 +201,15 @@ def markdown(data: dict[str, Any]) -> str:
     names = list(dict.fromkeys(name for row in rows for name in row["seconds"]))
     body = [
         [
-            row["name"], row["size"], *(duration(row["seconds"][n]) if n in row["seconds"] else "" for n in names),
-            share(row, found), f"{row['same_as_cpu']:.4%}", f"{row['same_as_torch']:.4%}",
+            row["name"],
+            row["size"],
+            *(duration(row["seconds"][n]) if n in row["seconds"] else "" for n in names),
+            share(row, found),
+            f"{row['same_as_cpu']:.4%}",
+            f"{row['same_as_torch']:.4%}",
         ]
         for row in rows
-    ]  # fmt: skip
+    ]
     device = ", ".join(f"{key} {value}" for key, value in data["device"].items())
     parts = [
         "# Attacks and transforms on a GPU",
@@ -244,10 +251,14 @@ def main() -> int:
     rounds = 0 if arguments.check_only else arguments.rounds
     sizes = SIZES[:1] if dry else SIZES[:2] if arguments.check_only else SIZES
     data: dict[str, Any] = {
-        "command": command(sys.argv[1:]), "dry": dry, "machine": machine(), "device": {"gpu": "none"} if dry else gpu(),
-        "limits": limits(rounds, arguments.least, device, 256 if dry else 8192) if rounds else {}, "missing": [],
+        "command": command(sys.argv[1:]),
+        "dry": dry,
+        "machine": machine(),
+        "device": {"gpu": "none"} if dry else gpu(),
+        "limits": limits(rounds, arguments.least, device, 256 if dry else 8192) if rounds else {},
+        "missing": [],
         "rows": [],
-    }  # fmt: skip
+    }
     print(data["command"], data["device"], data["machine"], data["limits"], sep="\n", flush=True)
     missing: set[str] = set()
     for row in ROWS:

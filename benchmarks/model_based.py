@@ -86,8 +86,12 @@ def costs(rounds: int, least: float) -> list[dict[str, Any]]:
     """Milliseconds of an episode's step by width and planner."""
     rows = []
     for width, planner, iterations in (
-        (256, "adam", ITERATIONS), (1000, "adam", ITERATIONS), (256, "cem", 3), (256, "mppi", 3), (256, "lqr", 3),
-    ):  # fmt: skip
+        (256, "adam", ITERATIONS),
+        (1000, "adam", ITERATIONS),
+        (256, "cem", 3),
+        (256, "mppi", 3),
+        (256, "lqr", 3),
+    ):
         plan, floor = planning(width, planner, iterations)
         seconds = interleave({"plan": plan, "floor": floor}, rounds, least)
         own = statistics.median(seconds["plan"]) / ROWS * 1000
@@ -139,12 +143,15 @@ def markdown(data: dict[str, Any]) -> str:
     goal = {width: f"{ms:g}" for width, ms in GOALS.items()}
     plans = [
         [
-            row["planner"], f"4 x {row['width']}", row["iterations"], f"{row['ms']:.1f}",
+            row["planner"],
+            f"4 x {row['width']}",
+            row["iterations"],
+            f"{row['ms']:.1f}",
             goal[row["width"]] if row["planner"] == "adam" else "",
             "" if row["ratio"] is None else f"{row['ratio']:.2f}",
         ]
         for row in data["plans"]
-    ]  # fmt: skip
+    ]
     trials = [
         [row["task"], f"{row['direct']:.0f}", f"{row['dm_control']:.0f}", f"{row['direct'] / row['dm_control']:.1f}"]
         for row in data["baselines"]
@@ -181,9 +188,12 @@ def main() -> None:
         peak(arguments.peak)
         return
     data = {
-        "command": command(sys.argv[1:]), "machine": machine(), "plans": costs(arguments.rounds, arguments.least),
-        "baselines": baselines(arguments.draws), "memory": {width: memory(width) for width in GOALS},
-    }  # fmt: skip
+        "command": command(sys.argv[1:]),
+        "machine": machine(),
+        "plans": costs(arguments.rounds, arguments.least),
+        "baselines": baselines(arguments.draws),
+        "memory": {width: memory(width) for width in GOALS},
+    }
     save(arguments.out / "model_based_speed.json", data)
     write(arguments.out / "model_based_speed.md", markdown(data))
 

@@ -78,10 +78,15 @@ def compare(rounds: int, least: float) -> list[dict[str, Any]]:
             same = float((end - calls["plain"]()).abs().le(1e-6).float().mean())
             seconds = interleave(calls, rounds, least)
             row = {
-                "network": network, "batch": batch, "option": option, "ratio": medians(seconds, "plain")["option"],
+                "network": network,
+                "batch": batch,
+                "option": option,
+                "ratio": medians(seconds, "plain")["option"],
                 "plain_ms": 1000 * statistics.median(seconds["plain"]),
-                "option_ms": 1000 * statistics.median(seconds["option"]), "first_s": first, "same": same,
-            }  # fmt: skip
+                "option_ms": 1000 * statistics.median(seconds["option"]),
+                "first_s": first,
+                "same": same,
+            }
             print(row, flush=True)
             rows.append(row)
     return rows
@@ -121,11 +126,17 @@ def markdown(rows: list[dict[str, Any]], agents: list[dict[str, Any]], line: str
     header = ["network", "batch", "option", "time, of that without", "ms without", "ms with", "first call, s", "same"]
     body = [
         [
-            r["network"], r["batch"], f"`{r['option']}`", f"{r['ratio']:.2f}", f"{r['plain_ms']:.3f}",
-            f"{r['option_ms']:.3f}", f"{r['first_s']:.1f}", f"{r['same']:.2%}",
+            r["network"],
+            r["batch"],
+            f"`{r['option']}`",
+            f"{r['ratio']:.2f}",
+            f"{r['plain_ms']:.3f}",
+            f"{r['option_ms']:.3f}",
+            f"{r['first_s']:.1f}",
+            f"{r['same']:.2%}",
         ]
         for r in rows
-    ]  # fmt: skip
+    ]
     text = [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
     parts = [
         "# Options of attacks: compiled gradients and lower precision",

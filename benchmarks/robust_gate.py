@@ -111,10 +111,12 @@ def main() -> None:
         found = [call(victim, bets, asked, seed, **how) for seed in range(given.calls)]
         verdicts = [verdict for verdict, _, _ in found]
         cases[name] = {
-            "asked": asked, "wrong": None if wrong is None else verdicts.count(wrong), "calls": given.calls,
+            "asked": asked,
+            "wrong": None if wrong is None else verdicts.count(wrong),
+            "calls": given.calls,
             **{verdict: verdicts.count(verdict) for verdict in ("passes", "fails", "undecided")},
             "episodes": statistics.median(episodes for _, episodes, _ in found),
-        }  # fmt: skip
+        }
         print(name, cases[name], flush=True)
     for seconds in given.seconds:
         verdict, episodes, spent = call(victim, FIVE, WORST, 0, budget_s=seconds, most_episodes=10**6)
@@ -124,10 +126,18 @@ def main() -> None:
     save(given.out / "robust_gate.json", data)
     head = ["asked for", "return", "calls", "passes", "fails", "undecided", "wrong", "median of episodes"]
     lines = [
-        [name, f"{c['asked']:g}", c["calls"], c["passes"], c["fails"], c["undecided"],
-         "" if c["wrong"] is None else f"{c['wrong'] / c['calls']:.1%}", f"{c['episodes']:g}"]
+        [
+            name,
+            f"{c['asked']:g}",
+            c["calls"],
+            c["passes"],
+            c["fails"],
+            c["undecided"],
+            "" if c["wrong"] is None else f"{c['wrong'] / c['calls']:.1%}",
+            f"{c['episodes']:g}",
+        ]
         for name, c in cases.items()
-    ]  # fmt: skip
+    ]
     timed = [[f"{t['seconds']:g}", f"{t['spent']:.2f}", t["verdict"], t["episodes"]] for t in times]
     parts = ["# A test of robustness", f"Made by `{data['command']}`\n\non {data['machine']}."]
     parts += [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]

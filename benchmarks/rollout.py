@@ -100,9 +100,12 @@ class Row:
             wall = time.perf_counter() - started
         own = self.meter.own
         found = {
-            "environment": (self.meter.wall if self.threads else own)["environment"], "agent": own["agent"],
-            "attack": own["attack"], "rest": own["step"] - own["environment"] - own["attack"], "wall": wall,
-        }  # fmt: skip
+            "environment": (self.meter.wall if self.threads else own)["environment"],
+            "agent": own["agent"],
+            "attack": own["attack"],
+            "rest": own["step"] - own["environment"] - own["attack"],
+            "wall": wall,
+        }
         return {name: seconds / steps for name, seconds in found.items()}
 
 
@@ -130,7 +133,9 @@ def measure(rows: dict[str, Row], rounds: int, least: float) -> list[dict[str, A
 
     return [
         {
-            "threat": name, "num_envs": row.rows, "steps_a_block": steps[name],
+            "threat": name,
+            "num_envs": row.rows,
+            "steps_a_block": steps[name],
             "steps_per_second": row.rows / median(name, lambda block: block["wall"]),
             "of_clean": statistics.median(c / b for c, b in zip(walls(CLEAN), walls(name), strict=True)),
             "milliseconds": {part: 1000 * median(name, lambda block, part=part: block[part]) for part in PARTS},
@@ -138,16 +143,18 @@ def measure(rows: dict[str, Row], rounds: int, least: float) -> list[dict[str, A
             "accounted": median(name, lambda block: parts(block) / block["wall"]),
         }
         for name, row in rows.items()
-    ]  # fmt: skip
+    ]
 
 
 def pong(count: int) -> dict[str, Row]:
     """Pong's rows, of ``count`` games each."""
     victim = adv.load_victim("zoo:pong-ppo")
     threats = {
-        CLEAN: None, "PGD-10": adv.threat("pgd", victim, eps=1), "rotation": adv.threat("rotation", degrees=3),
+        CLEAN: None,
+        "PGD-10": adv.threat("pgd", victim, eps=1),
+        "rotation": adv.threat("rotation", degrees=3),
         "JPEG": adv.threat("jpeg"),
-    }  # fmt: skip
+    }
     return {n: Row(adv.atari.atari_vec("PongNoFrameskip-v4", count), victim, t, True) for n, t in threats.items()}
 
 
@@ -170,25 +177,44 @@ def victim_of(folder: Path | None) -> tuple[adv.Victim, str]:
 def markdown(lines: list[dict[str, Any]], line: str) -> str:
     """The whole page."""
     header = [
-        "environment", "rows", "threat", "steps a second", "of clean", "environment, ms", "agent, ms", "attack, ms",
-        "rest of the wrapper, ms", "share of the attack", "accounted",
-    ]  # fmt: skip
+        "environment",
+        "rows",
+        "threat",
+        "steps a second",
+        "of clean",
+        "environment, ms",
+        "agent, ms",
+        "attack, ms",
+        "rest of the wrapper, ms",
+        "share of the attack",
+        "accounted",
+    ]
     body = [
         [
-            r["environment"], r["num_envs"], r["threat"], f"{r['steps_per_second']:.0f}", f"{r['of_clean']:.0%}",
-            *(f"{r['milliseconds'][part]:.2f}" for part in PARTS), f"{r['shares']['attack']:.0%}",
+            r["environment"],
+            r["num_envs"],
+            r["threat"],
+            f"{r['steps_per_second']:.0f}",
+            f"{r['of_clean']:.0%}",
+            *(f"{r['milliseconds'][part]:.2f}" for part in PARTS),
+            f"{r['shares']['attack']:.0%}",
             f"{r['accounted']:.0%}",
         ]
         for r in lines
-    ]  # fmt: skip
+    ]
     played = {r["environment"]: r["agent"] for r in lines}
     agents = ", ".join(f"{name} is played by {agent}" for name, agent in played.items())
-    return "\n\n".join([
-        "# Rollouts under attack, end to end",
-        f"Made by `{line}`\n\non {machine()}; {agents}. Milliseconds are those of one step of the whole batch.",
-        *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
-        "## Where the time goes\n\n" + table(header, body),
-    ]) + "\n"  # fmt: skip
+    return (
+        "\n\n".join(
+            [
+                "# Rollouts under attack, end to end",
+                f"Made by `{line}`\n\non {machine()}; {agents}. Milliseconds are those of one step of the whole batch.",
+                *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
+                "## Where the time goes\n\n" + table(header, body),
+            ]
+        )
+        + "\n"
+    )
 
 
 def main() -> None:

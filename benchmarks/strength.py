@@ -68,9 +68,14 @@ class Agent:
     """
 
     def __init__(
-        self, victim: adv.Victim, make: Callable[[], Any], count: int = STATES, seeds: int = 20, most: int = 1000,
+        self,
+        victim: adv.Victim,
+        make: Callable[[], Any],
+        count: int = STATES,
+        seeds: int = 20,
+        most: int = 1000,
         floats: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         env = make()
         self.victim, self.seen, self.acted = victim, env.observation_space, env.action_space
         found: list[NDArray[Any]] = []
@@ -147,10 +152,17 @@ def mountain_car(arguments: argparse.Namespace) -> Rows:
         times = medians(interleave({text: agent.attack(text, eps=eps) for text in MOUNTAIN}, 5, 0.2), PLAIN)
         for text in MOUNTAIN:
             found = [agent.flips(agent.attack(text, seed, eps=eps)()).mean() for seed in range(SEEDS)]
-            rows.append({
-                "eps": eps, "threat": text, "exhaustive": there, "flips": float(np.mean(found)),
-                "share": float(np.mean(found)) / there, "lowest": float(min(found)) / there, "time": times[text],
-            })  # fmt: skip
+            rows.append(
+                {
+                    "eps": eps,
+                    "threat": text,
+                    "exhaustive": there,
+                    "flips": float(np.mean(found)),
+                    "share": float(np.mean(found)) / there,
+                    "lowest": float(min(found)) / there,
+                    "time": times[text],
+                }
+            )
     return rows
 
 
@@ -164,10 +176,13 @@ def divergence(arguments: argparse.Namespace) -> Rows:
     """Table 2."""
     cards = arguments.victims
     agents: list[tuple[str, str, float, str | None]] = [
-        ("zoo:mountaincar-dqn", "MountainCar-v0", 0.02, None), ("zoo:cartpole-a2c", "CartPole-v1", 0.05, None),
-        ("zoo:hopper-ppo", "Hopper-v5", 0.075, "victim"), ("zoo:walker2d-ppo", "Walker2d-v5", 0.05, "victim"),
-        ("wocar-walker-ppo", "Walker2d-v4", 0.05, "victim"), ("saddpg-hopper-vanilla", "Hopper-v4", 0.075, "card"),
-    ]  # fmt: skip
+        ("zoo:mountaincar-dqn", "MountainCar-v0", 0.02, None),
+        ("zoo:cartpole-a2c", "CartPole-v1", 0.05, None),
+        ("zoo:hopper-ppo", "Hopper-v5", 0.075, "victim"),
+        ("zoo:walker2d-ppo", "Walker2d-v5", 0.05, "victim"),
+        ("wocar-walker-ppo", "Walker2d-v4", 0.05, "victim"),
+        ("saddpg-hopper-vanilla", "Hopper-v4", 0.075, "card"),
+    ]
     rows = []
     for name, env_id, eps, unit in agents:
         victim = adv.load_victim(name if name.startswith("zoo:") else f"card:{cards / name}")
@@ -221,9 +236,13 @@ def art_pgd(agent: Agent, eps: float) -> NDArray[Any]:
 
     actions = agent.clean.shape[1]
     model = PyTorchClassifier(
-        Pixels(agent.victim), nn.CrossEntropyLoss(), agent.x.shape[1:], actions, clip_values=(0.0, 1.0),
+        Pixels(agent.victim),
+        nn.CrossEntropyLoss(),
+        agent.x.shape[1:],
+        actions,
+        clip_values=(0.0, 1.0),
         device_type="cpu",
-    )  # fmt: skip
+    )
     attack = ProjectedGradientDescentPyTorch(
         model, eps=eps / 255, eps_step=0.25 * eps / 255, max_iter=10, num_random_init=3, batch_size=64, verbose=False
     )
@@ -276,10 +295,16 @@ def black_box(arguments: argparse.Namespace) -> Rows:
             white = np.stack([agent.flips(agent.attack(text, eps=eps)()) for text in WHITE]).any(0)
             for text in BLACK:
                 found = agent.flips(agent.attack(text, eps=eps)())
-                rows.append({
-                    "victim": name, "eps": eps, "threat": text, "white": float(white.mean()),
-                    "flips": float(found.mean()), "share": float((found & white).sum() / max(white.sum(), 1)),
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "victim": name,
+                        "eps": eps,
+                        "threat": text,
+                        "white": float(white.mean()),
+                        "flips": float(found.mean()),
+                        "share": float((found & white).sum() / max(white.sum(), 1)),
+                    }
+                )
     return rows
 
 

@@ -42,16 +42,33 @@ def train(
     with tempfile.TemporaryDirectory() as folder:
         wall, own = time.perf_counter(), time.process_time()
         learned = train_adversary(
-            "pa-ad", ENV, VICTIM, EPS, steps, seed=seed, scale="victim", checks=checks, episodes=episodes, out=folder,
-            workers=workers, env_workers=env_workers, form="both" if forms == 2 else None,
-        )  # fmt: skip
+            "pa-ad",
+            ENV,
+            VICTIM,
+            EPS,
+            steps,
+            seed=seed,
+            scale="victim",
+            checks=checks,
+            episodes=episodes,
+            out=folder,
+            workers=workers,
+            env_workers=env_workers,
+            form="both" if forms == 2 else None,
+        )
         wall, own = time.perf_counter() - wall, time.process_time() - own
         paths = sorted(Path(folder).rglob("state.json"))
         record = [row for path in paths for row in json.loads(path.read_text(encoding="utf-8"))["record"]]
     return {
-        "forms": forms, "workers": workers, "env_workers": env_workers, "wall": wall, "processor": own,
-        "training": record[-1]["seconds"], "sha256": learned.sha256, "record": record,
-    }  # fmt: skip
+        "forms": forms,
+        "workers": workers,
+        "env_workers": env_workers,
+        "wall": wall,
+        "processor": own,
+        "training": record[-1]["seconds"],
+        "sha256": learned.sha256,
+        "record": record,
+    }
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -66,25 +83,38 @@ def markdown(rows: list[dict[str, Any]], steps: int, started: float, line: str) 
     base = {row["forms"]: row["wall"] for row in rows if row["workers"] == 1}
     share = 1 - one["training"] / one["processor"]
     header = [
-        "forms", "workers", "env_workers", "seconds on the wall", "processor seconds of the process that trains",
+        "forms",
+        "workers",
+        "env_workers",
+        "seconds on the wall",
+        "processor seconds of the process that trains",
         "of one process",
-    ]  # fmt: skip
+    ]
     body = [
-        [*(row[name] for name in ("forms", "workers", "env_workers")), f"{row['wall']:.1f}", f"{row['processor']:.1f}",
-         f"{row['wall'] / base[row['forms']]:.2f}"]
+        [
+            *(row[name] for name in ("forms", "workers", "env_workers")),
+            f"{row['wall']:.1f}",
+            f"{row['processor']:.1f}",
+            f"{row['wall'] / base[row['forms']]:.2f}",
+        ]
         for row in rows
-    ]  # fmt: skip
+    ]
     figures = [["steps", "mean return", "std"]]
     figures += [[row["steps"], f"{row['mean_return']:.1f}", f"{row['std']:.1f}"] for row in last["record"]]
-    return "\n\n".join([
-        "# Training in several processes",
-        f"Made by `{line}`\n\non {machine()}.",
-        *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[1:]),
-        "## Time\n\n" + table(header, body),
-        f"{steps} steps. Checkpoints were {share:.0%} of the processor time of one process. Starting a process took "
-        f"{started:.1f} seconds.",
-        "## The checkpoints of one form, the same of all\n\n" + table(figures[0], figures[1:]),
-    ]) + "\n"  # fmt: skip
+    return (
+        "\n\n".join(
+            [
+                "# Training in several processes",
+                f"Made by `{line}`\n\non {machine()}.",
+                *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[1:]),
+                "## Time\n\n" + table(header, body),
+                f"{steps} steps. Checkpoints were {share:.0%} of the processor time of one process. Starting a process "
+                f"took {started:.1f} seconds.",
+                "## The checkpoints of one form, the same of all\n\n" + table(figures[0], figures[1:]),
+            ]
+        )
+        + "\n"
+    )
 
 
 def main() -> None:
@@ -114,8 +144,9 @@ def main() -> None:
             sys.exit("the trainings differ")
         print(
             f"forms={how[0]}, workers={how[1]}, env_workers={how[2]}: {row['wall']:.1f} s on the wall, "
-            f"{row['processor']:.1f} s of its own; {row['wall'] / first['wall']:.2f} of one process", flush=True,
-        )  # fmt: skip
+            f"{row['processor']:.1f} s of its own; {row['wall'] / first['wall']:.2f} of one process",
+            flush=True,
+        )
     print("the same adversary and record")
     found = {"command": line, "machine": machine(), "steps": arguments.steps, "start_seconds": started, "rows": rows}
     save(arguments.out / "training_workers.json", found)

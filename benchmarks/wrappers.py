@@ -165,29 +165,49 @@ def attacked_steps(rounds: int) -> dict[str, dict[str, Any]]:
         str, tuple[Callable[[], Any], Sequence[Any], int, dict[str, tuple[Callable[[Any], Any], float | None]]]
     ]
     groups = {
-        "CartPole": (cartpole, (0, 1), 1000, {
-            "hand-written noise": (ObservationByHand, None),
-            "TransformObservation": (transformed, None),
-            "noise": (lambda env: adv.wrap(env, noise), 25),
-            "five layers of noise": (lambda env: adv.wrap(env, *[noise] * 5), 125),
-            "hand-written action flip": (ActionByHand, None),
-            "action flip": (lambda env: adv.wrap(env, flips), 25),
-        }),
-        "Pendulum": (pendulum, torques, 1000, {
-            "hand-written action noise": (ActionByHand, None),
-            "action noise": (lambda env: adv.wrap(env, moves), 25),
-        }),
-        "CartPole, 64 rows": (cartpoles, rows, 500, {
-            "hand-written noise": (RowsByHand, None),
-            "TransformObservation": (transformed, None),
-            "noise": (lambda env: adv.wrap(env, noise), 60),
-        }),
-        "uint8, 84x84x4": (Picture, (0, 1), 100, {
-            "hand-written noise": (ObservationByHand, None),
-            "TransformObservation": (transformed, None),
-            "noise": (lambda env: adv.wrap(env, f"noise:eps={LEVELS}"), None),
-        }),
-    }  # fmt: skip
+        "CartPole": (
+            cartpole,
+            (0, 1),
+            1000,
+            {
+                "hand-written noise": (ObservationByHand, None),
+                "TransformObservation": (transformed, None),
+                "noise": (lambda env: adv.wrap(env, noise), 25),
+                "five layers of noise": (lambda env: adv.wrap(env, *[noise] * 5), 125),
+                "hand-written action flip": (ActionByHand, None),
+                "action flip": (lambda env: adv.wrap(env, flips), 25),
+            },
+        ),
+        "Pendulum": (
+            pendulum,
+            torques,
+            1000,
+            {
+                "hand-written action noise": (ActionByHand, None),
+                "action noise": (lambda env: adv.wrap(env, moves), 25),
+            },
+        ),
+        "CartPole, 64 rows": (
+            cartpoles,
+            rows,
+            500,
+            {
+                "hand-written noise": (RowsByHand, None),
+                "TransformObservation": (transformed, None),
+                "noise": (lambda env: adv.wrap(env, noise), 60),
+            },
+        ),
+        "uint8, 84x84x4": (
+            Picture,
+            (0, 1),
+            100,
+            {
+                "hand-written noise": (ObservationByHand, None),
+                "TransformObservation": (transformed, None),
+                "noise": (lambda env: adv.wrap(env, f"noise:eps={LEVELS}"), None),
+            },
+        ),
+    }
     found: dict[str, dict[str, Any]] = {}
     for group, (make, actions, count, layers) in groups.items():
         calls = {BARE: stepper(make(), count, actions)}
@@ -197,9 +217,10 @@ def attacked_steps(rounds: int) -> dict[str, dict[str, Any]]:
         for name, times in seconds.items():
             added = statistics.median(own - bare for own, bare in zip(times, seconds[BARE], strict=True))
             found[group][name] = {
-                "microseconds": 1e6 * statistics.median(times) / count, "added": 1e6 * added / count,
+                "microseconds": 1e6 * statistics.median(times) / count,
+                "added": 1e6 * added / count,
                 "at_most": layers[name][1] if name in layers else None,
-            }  # fmt: skip
+            }
     return found
 
 
@@ -315,13 +336,14 @@ def goals(
     ]
     found += [
         (
-            f"{group}: {name} adds at most {row['at_most']} microseconds", f"{row['added']:.1f}",
+            f"{group}: {name} adds at most {row['at_most']} microseconds",
+            f"{row['added']:.1f}",
             row["added"] <= row["at_most"],
         )
         for group, rows in attacked.items()
         for name, row in rows.items()
         if row["at_most"] is not None
-    ]  # fmt: skip
+    ]
     ratio, share = vector["wrapper_to_hand"], vector["evaluate_to_wrapper"]
     found.append(("wrapper loop at least 0.95 of the hand-written loop", f"{ratio:.2f}", ratio >= 0.95))
     found.append(("evaluate at least 0.95 of the wrapper loop", f"{share:.2f}", share >= 0.95))
@@ -340,20 +362,26 @@ def markdown(
         for name, row in rows.items()
     ]
     speeds = [[name, f"{speed:.0f}"] for name, speed in vector["steps_per_second"].items()]
-    return "\n\n".join([
-        "# What wrapping costs",
-        f"Made by `{line}`\n\non {machine()}. Processor time, medians over the rounds of one interleaved run, ratios "
-        f"within a round; MaxDiff on {victim}.",
-        *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
-        "## Goals\n\n" + table(["goal", "measured", "met"], wanted),
-        "## CartPole, steps that are not attacked\n\n"
-        + table(["layer", "microseconds a step", "added, in bare steps"], steps_table),
-        "## Attacked steps\n\n"
-        + table(["environment", "layer", "microseconds a step", "added, in microseconds"], attacked_table),
-        "## MaxDiff-10 on 32 Hoppers\n\n" + table(["loop", "environment steps a second"], speeds)
-        + f"\n\nwrapper to hand-written {vector['wrapper_to_hand']:.2f}, evaluate to wrapper "
-        f"{vector['evaluate_to_wrapper']:.2f}, evaluate to hand-written {vector['evaluate_to_hand']:.2f}.",
-    ]) + "\n"  # fmt: skip
+    return (
+        "\n\n".join(
+            [
+                "# What wrapping costs",
+                f"Made by `{line}`\n\non {machine()}. Processor time, medians over the rounds of one interleaved run, "
+                f"ratios within a round; MaxDiff on {victim}.",
+                *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
+                "## Goals\n\n" + table(["goal", "measured", "met"], wanted),
+                "## CartPole, steps that are not attacked\n\n"
+                + table(["layer", "microseconds a step", "added, in bare steps"], steps_table),
+                "## Attacked steps\n\n"
+                + table(["environment", "layer", "microseconds a step", "added, in microseconds"], attacked_table),
+                "## MaxDiff-10 on 32 Hoppers\n\n"
+                + table(["loop", "environment steps a second"], speeds)
+                + f"\n\nwrapper to hand-written {vector['wrapper_to_hand']:.2f}, evaluate to wrapper "
+                f"{vector['evaluate_to_wrapper']:.2f}, evaluate to hand-written {vector['evaluate_to_hand']:.2f}.",
+            ]
+        )
+        + "\n"
+    )
 
 
 def main() -> None:

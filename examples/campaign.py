@@ -21,11 +21,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     given = parser.parse_args()
     plan = Plan.of(
-        victims=["zoo:cartpole-dqn", "zoo:cartpole-radial-dqn"], threats=["noise", "pgd"],
-        budgets=["eps=0.05", "eps=0.1"], seeds=given.seeds, episodes=given.episodes,
-    ) + Plan.of(
-        victims=["zoo:cartpole-dqn"], threats=["action-flip:p=0.1"], seeds=given.seeds, episodes=given.episodes
-    )  # fmt: skip
+        victims=["zoo:cartpole-dqn", "zoo:cartpole-radial-dqn"],
+        threats=["noise", "pgd"],
+        budgets=["eps=0.05", "eps=0.1"],
+        seeds=given.seeds,
+        episodes=given.episodes,
+    ) + Plan.of(victims=["zoo:cartpole-dqn"], threats=["action-flip:p=0.1"], seeds=given.seeds, episodes=given.episodes)
     plan.save(given.store.with_suffix(".toml"))
     with Store(given.store) as store:
         print(estimate(plan, store))

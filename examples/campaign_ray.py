@@ -24,9 +24,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     given = parser.parse_args()
     plan = Plan.of(
-        victims=["zoo:cartpole-dqn", "zoo:hopper-ppo"], threats=["noise", "max-diff"], budgets=["eps=0.1"],
-        seeds=given.seeds, episodes=given.episodes,
-    )  # fmt: skip
+        victims=["zoo:cartpole-dqn", "zoo:hopper-ppo"],
+        threats=["noise", "max-diff"],
+        budgets=["eps=0.1"],
+        seeds=given.seeds,
+        episodes=given.episodes,
+    )
     with Store(given.store) as store, closing(RayActors(given.address, given.actors)) as actors:
         print(run(plan, store, actors))
         for report in store.reports():

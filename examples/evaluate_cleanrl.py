@@ -32,13 +32,19 @@ class Agent(nn.Module):
     def __init__(self, inputs: int, actions: int) -> None:
         super().__init__()
         self.critic = nn.Sequential(
-            layer_init(nn.Linear(inputs, 64)), nn.Tanh(), layer_init(nn.Linear(64, 64)), nn.Tanh(),
+            layer_init(nn.Linear(inputs, 64)),
+            nn.Tanh(),
+            layer_init(nn.Linear(64, 64)),
+            nn.Tanh(),
             layer_init(nn.Linear(64, 1), 1.0),
-        )  # fmt: skip
+        )
         self.actor = nn.Sequential(
-            layer_init(nn.Linear(inputs, 64)), nn.Tanh(), layer_init(nn.Linear(64, 64)), nn.Tanh(),
+            layer_init(nn.Linear(inputs, 64)),
+            nn.Tanh(),
+            layer_init(nn.Linear(64, 64)),
+            nn.Tanh(),
             layer_init(nn.Linear(64, actions), 0.01),
-        )  # fmt: skip
+        )
 
 
 def train(agent: Agent, env_id: str, steps: int, seed: int) -> None:
@@ -103,9 +109,12 @@ def main() -> None:
     )
     eps = arguments.eps
     report = adv.evaluate(
-        victim, arguments.env, [f"noise:eps={eps}", f"fgsm:eps={eps}", f"max-diff:eps={eps}"],
-        episodes=arguments.episodes, seed=arguments.seed,
-    )  # fmt: skip
+        victim,
+        arguments.env,
+        [f"noise:eps={eps}", f"fgsm:eps={eps}", f"max-diff:eps={eps}"],
+        episodes=arguments.episodes,
+        seed=arguments.seed,
+    )
     for row in report.threats:
         print(f"{row['threat']:20} {row['mean_return']:6.1f}  [{row['low']:.1f}, {row['high']:.1f}]")
     for warning in report.warnings:

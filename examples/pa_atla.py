@@ -31,9 +31,19 @@ def train(adversary: str | None, arguments: argparse.Namespace) -> Hardened:
         print(f"  {name} {step}: clean {clean:.1f}" + ("" if attacked is None else f", attacked {attacked:.1f}"))
 
     return train_agent(
-        ENV, adversary, arguments.eps, steps, seed=arguments.seed, num_envs=8, phase=4096, checks=checks, progress=show,
-        episodes=arguments.episodes, out=arguments.out and arguments.out / name, settings={"learning_rate": 1e-3},
-    )  # fmt: skip
+        ENV,
+        adversary,
+        arguments.eps,
+        steps,
+        seed=arguments.seed,
+        num_envs=8,
+        phase=4096,
+        checks=checks,
+        progress=show,
+        episodes=arguments.episodes,
+        out=arguments.out and arguments.out / name,
+        settings={"learning_rate": 1e-3},
+    )
 
 
 def main() -> None:
@@ -53,13 +63,21 @@ def main() -> None:
     met = agents[arguments.adversary].threat
     for name, hardened in agents.items():
         fresh = train_adversary(
-            "pa-ad", ENV, hardened.victim, arguments.eps, arguments.attack_steps, checks=arguments.checks,
-            seed=arguments.seed + 1, episodes=arguments.episodes,
-        )  # fmt: skip
+            "pa-ad",
+            ENV,
+            hardened.victim,
+            arguments.eps,
+            arguments.attack_steps,
+            checks=arguments.checks,
+            seed=arguments.seed + 1,
+            episodes=arguments.episodes,
+        )
         threats: dict[str, Any] = {
-            "noise": f"noise:eps={arguments.eps}", "max-diff": f"max-diff:eps={arguments.eps}",
-            "training adversary": met, "new pa-ad": adv.ThreatModel("observation", fresh, adv.Linf(arguments.eps)),
-        }  # fmt: skip
+            "noise": f"noise:eps={arguments.eps}",
+            "max-diff": f"max-diff:eps={arguments.eps}",
+            "training adversary": met,
+            "new pa-ad": adv.ThreatModel("observation", fresh, adv.Linf(arguments.eps)),
+        }
         report = adv.evaluate(
             hardened.victim, ENV, list(threats.values()), episodes=arguments.episodes, seed=arguments.seed
         )

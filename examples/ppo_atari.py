@@ -49,12 +49,26 @@ class Agent(nn.Module):
 
 
 def ppo(
-    rom: str, agent: Agent, steps: int, *, num_envs: int = 32, horizon: int = 128, minibatches: int = 4,
-    epochs: int = 3, rate: float = 5e-4, gamma: float = 0.99, lam: float = 0.95, clip: float = 0.1,
-    entropy: float = 0.01, clip_rewards: bool = False, terminal_on_life_loss: bool = False, seed: int = 0,
+    rom: str,
+    agent: Agent,
+    steps: int,
+    *,
+    num_envs: int = 32,
+    horizon: int = 128,
+    minibatches: int = 4,
+    epochs: int = 3,
+    rate: float = 5e-4,
+    gamma: float = 0.99,
+    lam: float = 0.95,
+    clip: float = 0.1,
+    entropy: float = 0.01,
+    clip_rewards: bool = False,
+    terminal_on_life_loss: bool = False,
+    seed: int = 0,
     tell: Callable[[int, float], None] = lambda step, score: None,
-    checkpoint: Path | None = None, notes: dict[str, Any] | None = None,
-) -> None:  # fmt: skip
+    checkpoint: Path | None = None,
+    notes: dict[str, Any] | None = None,
+) -> None:
     """Train ``agent`` in place for ``steps`` steps of the environment; the rate falls to zero.
 
     Args:
@@ -82,9 +96,12 @@ def ppo(
         scores.extend(state["scores"])
         notes.update(state["notes"])
     env = AtariVectorEnv(
-        rom, num_envs, num_threads=torch.get_num_threads(), autoreset_mode=AutoresetMode.SAME_STEP,
+        rom,
+        num_envs,
+        num_threads=torch.get_num_threads(),
+        autoreset_mode=AutoresetMode.SAME_STEP,
         reward_clipping=False,
-    )  # fmt: skip
+    )
     first, info = env.reset(seed=seed + step)
     obs = torch.from_numpy(np.array(first))
     lives: Any = info.get("lives")

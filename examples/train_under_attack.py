@@ -33,9 +33,17 @@ def train(steps: int, seed: int, eps: float) -> PPO:
     wrapper = (lambda env: perturbed(env, eps)) if eps > 0 else None
     venv = make_vec_env("CartPole-v1", n_envs=8, seed=seed, wrapper_class=wrapper)
     model = PPO(
-        "MlpPolicy", venv, seed=seed, device="cpu", n_steps=32, batch_size=256, n_epochs=20, learning_rate=1e-3,
-        gamma=0.98, gae_lambda=0.8,
-    )  # fmt: skip
+        "MlpPolicy",
+        venv,
+        seed=seed,
+        device="cpu",
+        n_steps=32,
+        batch_size=256,
+        n_epochs=20,
+        learning_rate=1e-3,
+        gamma=0.98,
+        gae_lambda=0.8,
+    )
     model.learn(steps)
     venv.close()
     return model

@@ -73,10 +73,19 @@ RADIAL_ATARI: dict[str, Any] = {
 def control(task: str, action_repeat: int, steps: int, width: int = 256) -> dict[str, Any]:
     """The recipe of a task of the DeepMind Control Suite; a step is a decision of ``action_repeat`` control steps."""
     return {
-        "env": f"dm_control/{task}-v0", "env_kwargs": {"action_repeat": action_repeat}, "steps": steps,
-        "algorithm": SAC, "num_envs": 1, "learning_rate": 3e-4, "batch_size": 256, "buffer_size": 300_000,
-        "learning_starts": 2000, "gamma": 0.99, "tau": 0.005, "policy_kwargs": {"net_arch": [width, width]},
-    }  # fmt: skip
+        "env": f"dm_control/{task}-v0",
+        "env_kwargs": {"action_repeat": action_repeat},
+        "steps": steps,
+        "algorithm": SAC,
+        "num_envs": 1,
+        "learning_rate": 3e-4,
+        "batch_size": 256,
+        "buffer_size": 300_000,
+        "learning_starts": 2000,
+        "gamma": 0.99,
+        "tau": 0.005,
+        "policy_kwargs": {"net_arch": [width, width]},
+    }
 
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -184,9 +193,11 @@ def write_card(folder: Path, name: str, parts: dict[str, Any], scores: dict[str,
     card = {
         "name": name,
         "environment": {"id": RECIPES[name]["env"], "kwargs": RECIPES[name].get("env_kwargs", {})},
-        **parts, "measured": [scores],
-        "source": {"script": "examples/train_victim.py", "recipe": name}, "licence": "MIT",
-    }  # fmt: skip
+        **parts,
+        "measured": [scores],
+        "source": {"script": "examples/train_victim.py", "recipe": name},
+        "licence": "MIT",
+    }
     folder.mkdir(parents=True, exist_ok=True)
     save_file(weights, folder / "weights.tmp")
     (folder / "card.tmp").write_text(json.dumps(card, indent=1) + "\n")
@@ -207,9 +218,16 @@ class KeepBest:
     """
 
     def __init__(
-        self, name: str, folder: Path, every: int, seed: int, episodes: int, scored: int, act: Act,
+        self,
+        name: str,
+        folder: Path,
+        every: int,
+        seed: int,
+        episodes: int,
+        scored: int,
+        act: Act,
         parts: Callable[[], Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name, self.folder, self.every, self.seed = name, folder, every, seed
         self.episodes, self.scored, self.act, self.parts = episodes, scored, act, parts
         self.notes: dict[str, Any] = {"checks": 0, "best": None, "minutes": 0.0}
@@ -237,9 +255,14 @@ class KeepBest:
                 victim = adv.load_victim(f"card:{folder}")
             returns = play(lambda obs: victim.act_on(obs[None])[0], RECIPES[self.name], self.scored, SCORE)
             scores = {
-                "attack": "none", "eps": 0.0, "episodes": len(returns), "mean": round(float(returns.mean()), 1),
-                "std": round(float(returns.std()), 1), "steps": step, "seed": self.seed,
-            }  # fmt: skip
+                "attack": "none",
+                "eps": 0.0,
+                "episodes": len(returns),
+                "mean": round(float(returns.mean()), 1),
+                "std": round(float(returns.std()), 1),
+                "steps": step,
+                "seed": self.seed,
+            }
             print(f"  best so far; on the scoring seeds {scores['mean']} +- {scores['std']}", flush=True)
             write_card(self.folder / self.name, self.name, parts, scores)
 
@@ -301,9 +324,11 @@ def sb3_parts(model: BaseAlgorithm, normalizer: VecNormalize | None, hidden: lis
             kind = "gaussian-mlp"
             weights["log_std"] = policy.log_std.detach().clone()
     return {
-        "network": {"kind": kind, "hidden": hidden, "activation": activation}, "observation": observation,
-        "action": {"select": "mode", "clip": kind == "gaussian-mlp"}, "weights": weights,
-    }  # fmt: skip
+        "network": {"kind": kind, "hidden": hidden, "activation": activation},
+        "observation": observation,
+        "action": {"select": "mode", "clip": kind == "gaussian-mlp"},
+        "weights": weights,
+    }
 
 
 def atari_parts(agent: Agent) -> dict[str, Any]:
@@ -316,7 +341,7 @@ def atari_parts(agent: Agent) -> dict[str, Any]:
         "observation": {"mean": 0.0, "std": 255.0, "clip": None, "rule": "o / 255"},
         "action": {"select": "mode"},
         "weights": {key: value.detach().half().contiguous() for key, value in weights.items()},
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
@@ -346,9 +371,7 @@ def main() -> None:
         return train_robust(arguments, recipe)
     every = max(steps // recipe.pop("checks", 25), 1)
     del recipe["steps"]
-    best = functools.partial(
-        KeepBest, name, arguments.out, every, arguments.seed, episodes, arguments.scored
-    )  # fmt: skip
+    best = functools.partial(KeepBest, name, arguments.out, every, arguments.seed, episodes, arguments.scored)
     if "rom" in recipe:
         keep = train_atari(recipe, steps, arguments.seed, best, checkpoint)
     else:
@@ -360,9 +383,10 @@ def train_robust(arguments: argparse.Namespace, recipe: dict[str, Any]) -> None:
     """Train with :func:`adv_wrappers.train_agent`, which chooses the checkpoint, and write the card."""
     name, seed = arguments.name, arguments.seed
     hardened = adv.train_agent(
-        **recipe, seed=seed,
+        **recipe,
+        seed=seed,
         progress=lambda steps, clean, attacked: print(f"{name} {steps} {clean:.1f}", flush=True),
-    )  # fmt: skip
+    )
     victim, images = hardened.victim, recipe["out"] is not None
     if images:  # their weights are stored in float16
         victim = adv.load_victim(f"card:{recipe['out']}")
@@ -371,15 +395,25 @@ def train_robust(arguments: argparse.Namespace, recipe: dict[str, Any]) -> None:
                 parameter.copy_(parameter.half())
     returns = play(lambda obs: victim.act_on(obs[None])[0], recipe, arguments.scored, SCORE)
     scores = {
-        "attack": "none", "eps": 0.0, "episodes": len(returns), "mean": round(float(returns.mean()), 1),
-        "std": round(float(returns.std()), 1), "steps": hardened.record[hardened.best]["steps"], "seed": seed,
-    }  # fmt: skip
+        "attack": "none",
+        "eps": 0.0,
+        "episodes": len(returns),
+        "mean": round(float(returns.mean()), 1),
+        "std": round(float(returns.std()), 1),
+        "steps": hardened.record[hardened.best]["steps"],
+        "seed": seed,
+    }
     print(f"  {hardened.protocol}; on the scoring seeds {scores['mean']} +- {scores['std']}", flush=True)
     adv.save_card(
-        arguments.out / name, victim, environment=recipe["env"], name=name, measured=[scores],
-        source={"script": "examples/train_victim.py", "recipe": name}, licence="MIT",
+        arguments.out / name,
+        victim,
+        environment=recipe["env"],
+        name=name,
+        measured=[scores],
+        source={"script": "examples/train_victim.py", "recipe": name},
+        licence="MIT",
         stored=torch.float16 if images else None,
-    )  # fmt: skip
+    )
 
 
 def train_atari(
@@ -396,9 +430,7 @@ def train_atari(
             return int(agent(torch.from_numpy(obs)[None])[0].argmax())
 
     keep = best(act=act, parts=lambda: atari_parts(agent))
-    ppo(
-        recipe.pop("rom"), agent, steps, seed=seed, tell=keep.tell, checkpoint=checkpoint, notes=keep.notes, **recipe
-    )  # fmt: skip
+    ppo(recipe.pop("rom"), agent, steps, seed=seed, tell=keep.tell, checkpoint=checkpoint, notes=keep.notes, **recipe)
     return keep
 
 

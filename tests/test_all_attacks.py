@@ -49,9 +49,13 @@ def test_an_attack_is_one_file_and_one_line(tmp_path):
     with (package / "all_attacks.py").open("a", encoding="utf-8") as listing:
         listing.write(line)
     done = subprocess.run(
-        [sys.executable, "-c", NEW], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", NEW],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
 
 

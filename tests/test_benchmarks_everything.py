@@ -44,8 +44,12 @@ def suite():
 
 
 def others(script):
-    planted = [("pgd:eps=0.1", "eps=0.1", 5.0, False), ("noise:eps=0.1", "eps=0.1", 9.0, False),
-               ("pgd:eps=9", "eps=9", 0.0, False), ("learned:eps=0.1", "eps=0.1", 1.0, True)]  # fmt: skip
+    planted = [
+        ("pgd:eps=0.1", "eps=0.1", 5.0, False),
+        ("noise:eps=0.1", "eps=0.1", 9.0, False),
+        ("pgd:eps=9", "eps=9", 0.0, False),
+        ("learned:eps=0.1", "eps=0.1", 1.0, True),
+    ]
     return [
         script.PublishedRow("page", threat, budget, trained, script.of_row(row(threat, mean)))
         for threat, budget, mean, trained in planted
@@ -102,10 +106,12 @@ def test_the_list_knows_every_agent_of_the_zoo(script, monkeypatch, capsys):
 
 def test_agents_have_the_budgets_of_the_pages(script):
     budgets = {
-        ("zoo-cartpole-a2c", "CartPole-v1"): "eps=0.1", ("zoo:cartpole-a2c", "CartPole-v1"): "eps=0.05",
-        ("saddpg-ant-convex", "Ant-v4"): "eps=0.2,scale=victim", ("wocar-ant-ppo", "Ant-v4"): "eps=0.15,scale=victim",
+        ("zoo-cartpole-a2c", "CartPole-v1"): "eps=0.1",
+        ("zoo:cartpole-a2c", "CartPole-v1"): "eps=0.05",
+        ("saddpg-ant-convex", "Ant-v4"): "eps=0.2,scale=victim",
+        ("wocar-ant-ppo", "Ant-v4"): "eps=0.15,scale=victim",
         ("davide-qbert-ppo", "QbertNoFrameskip-v4"): "eps=1",
-    }  # fmt: skip
+    }
     assert {key: script.Agent(key[0], "", key[1]).budget for key in budgets} == budgets
     with pytest.raises(SystemExit, match="no budget is known for Pendulum-v1"):
         _ = script.Agent("a", "", "Pendulum-v1").budget

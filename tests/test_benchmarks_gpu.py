@@ -43,9 +43,13 @@ def test_goals_and_shares(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     gpu = importlib.import_module("gpu")
     row = {
-        "name": "brightness", "size": 1024, "precision": None, "same_as_cpu": 1.0, "same_as_torch": 1.0,
+        "name": "brightness",
+        "size": 1024,
+        "precision": None,
+        "same_as_cpu": 1.0,
+        "same_as_torch": 1.0,
         "seconds": {"adv_wrappers": 28.9e-6, "adv_wrappers, plain torch": 1e-6, "kornia": 1e-3},
-    }  # fmt: skip
+    }
     assert [met for _, _, met in gpu.goals([row])] == [False, True, True]
     assert gpu.share(row, {"copy": 4e12}) == "50.0% of copy"
     assert not gpu.agreed(row | {"same_as_cpu": 0.9999}) and gpu.agreed(row | {"name": "x", "same_as_cpu": 0.9999})

@@ -38,8 +38,12 @@ def test_the_page_has_means_over_seeds_where_all_of_them_were_measured(script):
     def rows(first, left=""):
         return {name: {"mean_return": first + i, "std": 1.0} for i, name in enumerate(columns) if name != left}
 
-    agents = {"hopper-ppo-s0": rows(100), "hopper-ppo-s1": rows(300), "hopper-sa-s0": rows(50),
-              "hopper-sa-s1": rows(70, "apgd")}  # fmt: skip
+    agents = {
+        "hopper-ppo-s0": rows(100),
+        "hopper-ppo-s1": rows(300),
+        "hopper-sa-s0": rows(50),
+        "hopper-sa-s1": rows(70, "apgd"),
+    }
     found = {name: {"rows": rows, "machine": "there" if "sa-s1" in name else "here"} for name, rows in agents.items()}
     page = script.markdown({"command": "it", "agents": found})
     assert "on here; hopper-sa-s1 on there." in page

@@ -25,17 +25,21 @@ def data(imitation):
     noise = {"none": 500.0, "noise 0.05": 500.0, "noise 0.1": 90.0, "noise 0.15": 500.0}
     done = {"agreement": 0.99, "attacked_agreement": 0.5, "cosine": 0.25, "processor_seconds": 7.0}
     return {
-        "noise": rows(**noise), "white box": rows(none=500.0, **white),
+        "noise": rows(**noise),
+        "white box": rows(none=500.0, **white),
         "all": {**done, "rows": rows(none=500.0, **reached)},
         "logits as trained": {"cosine": 1.0, "rows": rows(**white)},
-    }  # fmt: skip
+    }
 
 
 def test_half_of_the_white_boxs_cost_where_that_is_more_than_noises(imitation, data):
     found = imitation.verdicts(imitation.CASES[0], data, "all")
     assert [(name, ok) for name, _, ok in found] == [
-        ("pgd at 0.05", True), ("pgd at 0.15", False), ("max-diff at 0.05", True), ("max-diff at 0.15", True),
-    ]  # fmt: skip
+        ("pgd at 0.05", True),
+        ("pgd at 0.15", False),
+        ("max-diff at 0.05", True),
+        ("max-diff at 0.15", True),
+    ]
     assert found[1][1] == pytest.approx(199 / 400)
     assert imitation.share(5.0, 5.0, 3.0) is None and imitation.share(500, 100, 20) == pytest.approx(1.2)
 

@@ -55,8 +55,15 @@ def test_a_threshold_moves_the_preference_and_leaves_the_training_alone(script):
 
 def row(mean, fraction, spread=10.0):
     returns = [mean + spread * (i % 5 - 2) for i in range(50)]
-    return {"mean_return": mean, "std": float(np.std(returns)), "episodes": 50, "returns": returns, "median": mean,
-            "mean_length": mean, "attacked_fraction": fraction}  # fmt: skip
+    return {
+        "mean_return": mean,
+        "std": float(np.std(returns)),
+        "episodes": 50,
+        "returns": returns,
+        "median": mean,
+        "mean_length": mean,
+        "attacked_fraction": fraction,
+    }
 
 
 def test_a_goal_needs_intervals_apart_at_no_larger_a_share(script):

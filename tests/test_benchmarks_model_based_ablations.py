@@ -14,9 +14,15 @@ def script():
 
 
 def test_rows_are_those_that_the_paper_varies(script):
-    assert [row.name for row in (script.STAND, script.WALK, script.ACTIONS)] == [*script.LENGTHS] == [
-        "walker-stand, observations", "walker-walk, observations", "cartpole-balance, actions",
-    ]  # fmt: skip
+    assert (
+        [row.name for row in (script.STAND, script.WALK, script.ACTIONS)]
+        == [*script.LENGTHS]
+        == [
+            "walker-stand, observations",
+            "walker-walk, observations",
+            "cartpole-balance, actions",
+        ]
+    )
     assert set(script.PAPER[script.WALK.name]) == set(script.LENGTHS[script.WALK.name])
 
 

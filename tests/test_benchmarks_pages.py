@@ -49,5 +49,8 @@ def test_a_table_fills_its_cells_and_leaves_out_columns_that_say_nothing():
     with result_script("figures") as figures:
         assert figures.table(["a", "b"], [["", 0], [None, "x"]]).splitlines()[2:] == ["| - | 0 |", "| None | x |"]
         assert figures.filled(["a", "b", "c"], [["", 1, "-"], ["-", 2, 3]]).splitlines() == [
-            "| b | c |", "|---|---|", "| 1 | - |", "| 2 | 3 |",
-        ]  # fmt: skip
+            "| b | c |",
+            "|---|---|",
+            "| 1 | - |",
+            "| 2 | 3 |",
+        ]

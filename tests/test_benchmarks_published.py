@@ -26,16 +26,19 @@ def test_rows_of_an_agent_are_found_wherever_they_stand(script, tmp_path):
         "two": {"cards": [{"victim": {"ref": "card:far/b"}, "rows": [row("none", 9.0), row("noise:eps=2", 8.0)]}]},
         "three": {"agent": "zoo-c", "rows": [row("learned:eps=1,scale=victim", 1.0), row("pgd:eps=1,norm=2", 0.0)]},
         "four": {"b": {"env": {"id": "B-v2"}, "rows": [row("pgd:eps=2", 0.0)]}},  # another environment
-        "other": {"rows": [row("pgd:eps=0.1", 0.0)]}, "everything": {"zoo:a": row("pgd:eps=0.1", 0.0)},
-    }  # fmt: skip
+        "other": {"rows": [row("pgd:eps=0.1", 0.0)]},
+        "everything": {"zoo:a": row("pgd:eps=0.1", 0.0)},
+    }
     for name, page in pages.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(page))
     found = script.published(tmp_path, environments)
     seen = {name: [(one.file, one.budget, one.trained) for one in rows] for name, rows in found.items()}
     assert seen == {
-        "zoo:a": [("one", "eps=0.1", False)], "b": [("two", "eps=2", False)],
-        "zoo-c": [("three", "eps=1,scale=victim", True)], "zoo:d": [],
-    }  # fmt: skip
+        "zoo:a": [("one", "eps=0.1", False)],
+        "b": [("two", "eps=2", False)],
+        "zoo-c": [("three", "eps=1,scale=victim", True)],
+        "zoo:d": [],
+    }
 
 
 def test_a_card_whose_name_begins_with_zoo_is_not_the_agent_of_the_zoo(script):
@@ -67,9 +70,12 @@ def test_the_budget_of_a_text(script, threat, budget):
 
 def test_pages_in_forms_of_their_own_are_read(script):
     environments = {
-        "zoo:cartpole-dqn": "CartPole-v1", "zoo:mountaincar-dqn": "MountainCar-v0", "zoo:hopper-ppo": "Hopper-v5",
-        "zoo:pong-ppo": "PongNoFrameskip-v4", "zoo:walker-stand-sac": "dm_control/walker-stand-v0",
-    }  # fmt: skip
+        "zoo:cartpole-dqn": "CartPole-v1",
+        "zoo:mountaincar-dqn": "MountainCar-v0",
+        "zoo:hopper-ppo": "Hopper-v5",
+        "zoo:pong-ppo": "PongNoFrameskip-v4",
+        "zoo:walker-stand-sac": "dm_control/walker-stand-v0",
+    }
     found = script.published(PAGES, environments)
     files = {name: {one.file for one in rows} for name, rows in found.items()}
     assert {"certificates"} <= files["zoo:cartpole-dqn"]

@@ -27,10 +27,18 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Any:
 def row(total: float, seconds: float = 15.0) -> dict[str, Any]:
     """Two episodes of nine and eleven steps, five perturbations each."""
     return {
-        "max_regret": 492.0, "training_regret": 490.0, "training_perturbations": 5.5, "regrets": [491.0, 489.0],
-        "perturbations": [5, 5], "lengths": [9, 11], "total": total, "seconds": seconds, "steps": 640,
-        "histogram": [2, 2, 2, 2, 2], "clean": 500.0,
-    }  # fmt: skip
+        "max_regret": 492.0,
+        "training_regret": 490.0,
+        "training_perturbations": 5.5,
+        "regrets": [491.0, 489.0],
+        "perturbations": [5, 5],
+        "lengths": [9, 11],
+        "total": total,
+        "seconds": seconds,
+        "steps": 640,
+        "histogram": [2, 2, 2, 2, 2],
+        "clean": 500.0,
+    }
 
 
 RESULTS = {
@@ -68,8 +76,10 @@ def test_the_page_has_every_result_and_says_which_goals_were_met(page: Any) -> N
 
 
 def test_an_adversary_below_the_optimum_is_counted(page: Any) -> None:
-    results = {"resilience/zoo dqn/0": row(14.0), "exact/zoo dqn": {"totals": [14.5, 16.5], "perturbations": [5, 5],
-               "finished": True, "seconds": 2.0}}  # fmt: skip
+    results = {
+        "resilience/zoo dqn/0": row(14.0),
+        "exact/zoo dqn": {"totals": [14.5, 16.5], "perturbations": [5, 5], "finished": True, "seconds": 2.0},
+    }
     assert "| zoo dqn | 2 | 100% |" in page.markdown({"command": "", "machine": "", "results": results})
 
 
@@ -95,12 +105,18 @@ def test_training_curves_are_means_of_episodes_in_a_row() -> None:
         n = 2 * script.TOGETHER + 3  # what is left is not drawn
         late = np.arange(n) >= script.TOGETHER
         episodes = script.AttackedEpisodes(
-            returns=np.where(late, 9.0, 500.0), perturbations=np.where(late, 5, 0), lengths=np.full(n, 9),
-            costs=np.zeros(n), r_max=500.0, steps=np.arange(1, n + 1) * 10,
-        )  # fmt: skip
+            returns=np.where(late, 9.0, 500.0),
+            perturbations=np.where(late, 5, 0),
+            lengths=np.full(n, 9),
+            costs=np.zeros(n),
+            r_max=500.0,
+            steps=np.arange(1, n + 1) * 10,
+        )
         assert script.curve_of(episodes) == {
-            "steps": [10 * script.TOGETHER, 20 * script.TOGETHER], "regrets": [0.0, 491.0], "perturbations": [0.0, 5.0],
-        }  # fmt: skip
+            "steps": [10 * script.TOGETHER, 20 * script.TOGETHER],
+            "regrets": [0.0, 491.0],
+            "perturbations": [0.0, 5.0],
+        }
 
 
 def test_pictures_are_drawn_and_named_where_all_their_victims_were_measured(page: Any, tmp_path: Path) -> None:

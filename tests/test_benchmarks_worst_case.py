@@ -43,10 +43,19 @@ def test_an_episode_is_the_second_point(script):
 def row(eps, gwc, awc, finished):
     count = len(gwc)
     return {
-        "eps": eps, "method": "interval", "clean_returns": [1.0] * count, "gwc_returns": gwc, "awc_returns": awc,
-        "lower_returns": gwc, "lowest_found": gwc, "clean_acr": [0.5] * count, "finished_searches": finished,
-        "node_counts": [10] * count, "sequence_counts": [2] * count, "seconds": 3.0,
-    }  # fmt: skip
+        "eps": eps,
+        "method": "interval",
+        "clean_returns": [1.0] * count,
+        "gwc_returns": gwc,
+        "awc_returns": awc,
+        "lower_returns": gwc,
+        "lowest_found": gwc,
+        "clean_acr": [0.5] * count,
+        "finished_searches": finished,
+        "node_counts": [10] * count,
+        "sequence_counts": [2] * count,
+        "seconds": 3.0,
+    }
 
 
 def test_the_page_counts_finished_searches_apart(script):
@@ -64,9 +73,15 @@ def test_the_page_counts_finished_searches_apart(script):
 
 def test_a_short_episode_is_searched_whole(script, tmp_path):
     found = script.measure(
-        adv.load_victim("zoo:cartpole-dqn"), script.short_cartpole, 0.05, 1, 0, budget_s=None, max_sequences=None,
+        adv.load_victim("zoo:cartpole-dqn"),
+        script.short_cartpole,
+        0.05,
+        1,
+        0,
+        budget_s=None,
+        max_sequences=None,
         max_nodes=20_000,
-    )  # fmt: skip
+    )
     assert found["finished_searches"] == [True] and found["awc_returns"][0] <= found["gwc_returns"][0] <= 12
     script.draw([row(1.0, [1.0, -1.0], [1.0, -1.0], [True, True])], tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 5000

@@ -266,9 +266,20 @@ def test_rewards_are_learned_by_their_sign_and_told_whole(recipes, monkeypatch):
     torch.manual_seed(0)
     agent, scores = ppo_atari.Agent(2), []
     ppo_atari.ppo(
-        "", agent, 1280, num_envs=2, horizon=16, minibatches=1, epochs=4, rate=5e-2, gamma=0.99, lam=0.95,
-        clip_rewards=True, terminal_on_life_loss=True, tell=lambda step, score: scores.append(score),
-    )  # fmt: skip
+        "",
+        agent,
+        1280,
+        num_envs=2,
+        horizon=16,
+        minibatches=1,
+        epochs=4,
+        rate=5e-2,
+        gamma=0.99,
+        lam=0.95,
+        clip_rewards=True,
+        terminal_on_life_loss=True,
+        tell=lambda step, score: scores.append(score),
+    )
     assert set(scores) == {80.0}  # eight steps of 10
     with torch.no_grad():  # 2 steps before a life is lost and 1 in turns; 4.5 up to the end of the game
         assert agent(torch.zeros(1, 4, 84, 84, dtype=torch.uint8))[1].item() == pytest.approx(1.5, abs=0.3)
@@ -278,9 +289,13 @@ def test_a_killed_sac_recipe_goes_on_with_its_replay_buffer(recipes, monkeypatch
     pytest.importorskip("dm_control")
     name = "cartpole-balance-sac"
     short = {
-        "env_kwargs": {"action_repeat": 100}, "checks": 3, "learning_starts": 8, "batch_size": 16,
-        "policy_kwargs": {"net_arch": [8, 8]}, "buffer_size": 200,
-    }  # fmt: skip
+        "env_kwargs": {"action_repeat": 100},
+        "checks": 3,
+        "learning_starts": 8,
+        "batch_size": 16,
+        "policy_kwargs": {"net_arch": [8, 8]},
+        "buffer_size": 200,
+    }
     monkeypatch.setitem(recipes.RECIPES, name, recipes.RECIPES[name] | short)
 
     def train(*options):

@@ -236,9 +236,12 @@ from adv_wrappers.cli import main
 main(["threats"], standalone_mode=False)
 """
     done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", code], capture_output=True, text=True, check=False,
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(adv.__file__).parents[1]}"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert "lab-deep-sag" in done.stdout and "Every feature sags by a hundredth." in done.stdout
 

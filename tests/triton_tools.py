@@ -54,10 +54,11 @@ def compiling():
     JITFunction.run = compiled_only
     driver.set_active(
         SimpleNamespace(
-            get_current_device=lambda: 0, get_current_stream=lambda device: 0,
+            get_current_device=lambda: 0,
+            get_current_stream=lambda device: 0,
             get_current_target=lambda: GPUTarget("cuda", 90, 32),
         )
-    )  # fmt: skip
+    )
     return made
 
 

@@ -43,9 +43,11 @@ class Transfer:
     """
 
     def __init__(
-        self, device: torch.device, pin: Callable[[int], Tensor] = pinned,
+        self,
+        device: torch.device,
+        pin: Callable[[int], Tensor] = pinned,
         fence: Callable[[torch.device], Callable[[], None]] = fence,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.device, self._pin, self._fence = device, pin, fence
         self._wait: Callable[[], None] | None = None
         self._free: dict[int, list[Tensor]] = {}

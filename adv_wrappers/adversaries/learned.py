@@ -172,8 +172,9 @@ class Learned(Perturbation):
             "actor": (self.actor if victim is None or victim.ref else self.actor.open()).to_dict(),
             "victim": None if victim is None else {"ref": victim.ref, "sha256": victim.fingerprint()},
             "within": None if within is None else within.to_dict(),
-            "when": None if self.when is None else self.when.to_dict(), "training": training or {},
-        }  # fmt: skip
+            "when": None if self.when is None else self.when.to_dict(),
+            "training": training or {},
+        }
         save_director(folder, self.director, about)
         return Learned(card=str(folder), victim=victim)
 
@@ -260,8 +261,9 @@ class Learned(Perturbation):
             f"the director of {self.label(Valid())} gives actions beyond [-1, 1], up to "
             f"{float(action.abs().max()):.3g}; {self.actor.name} takes values, so they are clipped. Where that is "
             f"meant, let the director clip them itself: Director(..., clip=True)",
-            RuntimeWarning, stacklevel=2,
-        )  # fmt: skip
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 _ONE = "state"  # the name of a state that is one tensor

@@ -282,9 +282,15 @@ class PAAD(Actor):
             return pgd(context, gradient, self.steps, self.step, start=corner)
 
         return search(
-            context, bound, objective, [objective] * restarts, climb, restarts=restarts, keep=keep,
+            context,
+            bound,
+            objective,
+            [objective] * restarts,
+            climb,
+            restarts=restarts,
+            keep=keep,
             first=start is context.x,
-        )  # fmt: skip
+        )
 
     def _start(self, context: Context) -> Tensor:
         """The true state, or a random one nearby."""

@@ -42,9 +42,14 @@ class KeepSpec(AtariWrapper):
 
 
 def make_daylight(
-    game: str, transform: str, place: str = "stack", p: float | str | None = None, newest: bool = False,
-    render_mode: str | None = None, **env_kwargs: Any,
-) -> AtariGame:  # fmt: skip
+    game: str,
+    transform: str,
+    place: str = "stack",
+    p: float | str | None = None,
+    newest: bool = False,
+    render_mode: str | None = None,
+    **env_kwargs: Any,
+) -> AtariGame:
     """One game under one transform.
 
     Args:
@@ -71,9 +76,15 @@ def make_daylight(
 
 
 def make_daylight_vec(
-    num_envs: int, game: str, transform: str, place: str = "stack", p: float | str | None = None,
-    newest: bool = False, render_mode: None = None, **env_kwargs: Any,
-) -> AnyVectorEnv:  # fmt: skip
+    num_envs: int,
+    game: str,
+    transform: str,
+    place: str = "stack",
+    p: float | str | None = None,
+    newest: bool = False,
+    render_mode: None = None,
+    **env_kwargs: Any,
+) -> AnyVectorEnv:
     """``num_envs`` games under one transform (see :func:`adv_wrappers.atari.atari_vec`).
 
     Args:

@@ -43,9 +43,14 @@ _FROM_ID = (
 
 
 def atari(
-    id: str, *, raw: Threats = (), frame: Threats = (), stack: Threats = (), victim: Victim | str | None = None,
+    id: str,
+    *,
+    raw: Threats = (),
+    frame: Threats = (),
+    stack: Threats = (),
+    victim: Victim | str | None = None,
     **kwargs: Any,
-) -> AtariGame:  # fmt: skip
+) -> AtariGame:
     """An Atari game as agents of the DQN lineage see it: uint8 ``[4, 84, 84]``, the oldest frame first.
 
     4 skipped frames and the maximum of the last two, grey, 84x84 by area, up to 30 no-ops after a reset, FIRE after a
@@ -88,9 +93,15 @@ def atari(
 
 
 def atari_vec(
-    id: str, num_envs: int, *, raw: Threats = (), frame: Threats = (), stack: Threats = (),
-    victim: Victim | str | None = None, **kwargs: Any,
-) -> AnyVectorEnv:  # fmt: skip
+    id: str,
+    num_envs: int,
+    *,
+    raw: Threats = (),
+    frame: Threats = (),
+    stack: Threats = (),
+    victim: Victim | str | None = None,
+    **kwargs: Any,
+) -> AnyVectorEnv:
     """``num_envs`` Atari games side by side: the pictures of :func:`atari`, uint8 ``[num_envs, 4, 84, 84]``.
 
     They are ALE's own vector environment under one batched wrapper a threat. It makes its stacks itself, so a threat at

@@ -140,9 +140,17 @@ class GradientAttack(Perturbation):
             return self.run_once(context, gradient, start)
 
         return search(
-            context, bound, objective, losses, run, restarts=self.restarts, keep=self.keep,
-            gradient=self.gradient, outputs=self.outputs, rearrange=True,
-        )  # fmt: skip
+            context,
+            bound,
+            objective,
+            losses,
+            run,
+            restarts=self.restarts,
+            keep=self.keep,
+            gradient=self.gradient,
+            outputs=self.outputs,
+            rearrange=True,
+        )
 
     def _objective_waits(self, x: Tensor, context: Context) -> bool:
         """Whether the first step of the ascent can make the objective: a forward pass of its own would be the same.
@@ -175,9 +183,14 @@ class GradientAttack(Perturbation):
 
 
 def pgd(
-    context: Context, gradient: Gradient, steps: int, step: float, random_start: bool = False,
-    start: Tensor | None = None, schedule: str = "constant",
-) -> Tensor:  # fmt: skip
+    context: Context,
+    gradient: Gradient,
+    steps: int,
+    step: float,
+    random_start: bool = False,
+    start: Tensor | None = None,
+    schedule: str = "constant",
+) -> Tensor:
     """Projected gradient ascent (Madry et al. 2018), ``[B, *S]``; one step of 1 is FGSM (Goodfellow et al. 2015).
 
     Starts at ``start``, a random point of the budget, or the true value. With ``schedule="linear"`` the steps become
@@ -197,9 +210,15 @@ def pgd(
 
 
 def momentum(
-    context: Context, gradient: Gradient, steps: int, step: float, decay: float, nesterov: bool = False,
-    start: Tensor | None = None, schedule: str = "constant",
-) -> Tensor:  # fmt: skip
+    context: Context,
+    gradient: Gradient,
+    steps: int,
+    step: float,
+    decay: float,
+    nesterov: bool = False,
+    start: Tensor | None = None,
+    schedule: str = "constant",
+) -> Tensor:
     """MI-FGSM (Dong et al. 2018, algorithm 1): gradients of l1 length one, accumulated with ``decay``.
 
     ``nesterov`` looks one step ahead along the accumulated direction (NI-FGSM, Lin et al. 2020, algorithm 1).
@@ -222,9 +241,14 @@ def momentum(
 
 
 def langevin(
-    context: Context, gradient: Gradient, steps: int, step: float, noise: float, start: Tensor | None = None,
+    context: Context,
+    gradient: Gradient,
+    steps: int,
+    step: float,
+    noise: float,
+    start: Tensor | None = None,
     schedule: str = "constant",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Signed gradient Langevin ascent, as released with SA-PPO (Zhang et al. 2020).
 
     Starts one step away in a random sign direction, or at ``start``; at step i Gaussian noise of standard deviation

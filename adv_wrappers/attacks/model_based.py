@@ -206,9 +206,18 @@ class Planned(Perturbation):
             model, simulator = None, context.simulator
             aim = aim.named(simulator.feature_names, *self.victim.observation_space.shape)
         return PlanningProblem(
-            model, self.victim, aim, self.on, obs.to(x), x if acting else None, context.budget,
-            context.space, self.steps, attacked.to(x.dtype), simulator,
-        )  # fmt: skip
+            model,
+            self.victim,
+            aim,
+            self.on,
+            obs.to(x),
+            x if acting else None,
+            context.budget,
+            context.space,
+            self.steps,
+            attacked.to(x.dtype),
+            simulator,
+        )
 
     def planned(self, problem: PlanningProblem, context: Context, previous: Tensor) -> Tensor:
         """The best plan that was found in every row, ``[B, T, d]``."""

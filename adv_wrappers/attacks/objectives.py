@@ -240,9 +240,12 @@ class CriticOfMode:
     """``-Q(true observation, most likely action here)`` for continuous actions, Q a critic."""
 
     def __init__(
-        self, victim: Victim, critic: Callable[[Observation, Tensor], Tensor], observation: Observation,
+        self,
+        victim: Victim,
+        critic: Callable[[Observation, Tensor], Tensor],
+        observation: Observation,
         look: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.victim, self.critic, self.observation = victim, critic, observation
         self._look = look  # whether the first parameters are looked at: nothing else asks for them
 

@@ -42,12 +42,19 @@ class GradientThrough:
 
 
 def search(
-    context: Context, bound: BoundVictim, objective: Loss, losses: Sequence[Loss],
-    run: Callable[[Context, Gradient, int, Tensor | None], Tensor], *, restarts: int, keep: str,
+    context: Context,
+    bound: BoundVictim,
+    objective: Loss,
+    losses: Sequence[Loss],
+    run: Callable[[Context, Gradient, int, Tensor | None], Tensor],
+    *,
+    restarts: int,
+    keep: str,
     gradient: Callable[[BoundVictim, Loss], Gradient] = lambda bound, loss: bound.gradient(loss),
-    outputs: Callable[[BoundVictim, Tensor], Tensor] = lambda bound, x: bound.params(x), rearrange: bool = False,
+    outputs: Callable[[BoundVictim, Tensor], Tensor] = lambda bound, x: bound.params(x),
+    rearrange: bool = False,
     first: bool = True,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The best point of several ascents, ``[B, *S]``.
 
     Args:

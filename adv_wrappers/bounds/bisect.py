@@ -43,9 +43,13 @@ class Decision:
 
 
 def decide(
-    module: nn.Module, low: Tensor, high: Tensor, most_boxes: int = 1000, margin: Tensor | float = 0.0,
+    module: nn.Module,
+    low: Tensor,
+    high: Tensor,
+    most_boxes: int = 1000,
+    margin: Tensor | float = 0.0,
     at_once: int = 256,
-) -> Decision:  # fmt: skip
+) -> Decision:
     """Decide which outputs ``[B, A]`` of a network are the largest anywhere in boxes, the first one of a tie.
 
     Every box is decided by itself: what is found does not depend on the others but for rounding.
@@ -79,9 +83,7 @@ def decide(
         return _decide(module, low.clone(), high.clone(), most_boxes, torch.as_tensor(margin).clone(), at_once)
 
 
-def _decide(
-    module: nn.Module, low: Tensor, high: Tensor, most_boxes: int, margin: Tensor, at_once: int
-) -> Decision:  # fmt: skip
+def _decide(module: nn.Module, low: Tensor, high: Tensor, most_boxes: int, margin: Tensor, at_once: int) -> Decision:
     outputs = module((low + high) / 2)
     margins = margin.to(low.device, low.dtype).expand_as(outputs)
     found = torch.zeros_like(outputs, dtype=torch.bool)

@@ -38,7 +38,7 @@ from adv_wrappers.networks.graph import (
     Reshape,
     factor_and_offset,
     has_statistics,
-)  # fmt: skip
+)
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 
 Boxes = Mapping[int, Box] | Sequence[Box]  # by the number of a value
@@ -243,9 +243,21 @@ def _float_tensor(end: object) -> Tensor:
 
 
 monotone(
-    nn.Tanh, nn.ReLU, nn.Sigmoid, nn.Hardtanh, nn.Identity, nn.Flatten, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
-    nn.MaxPool2d, Normalize, Clip, AppendLogStd, TwoLogits, QuantileMean,
-)  # fmt: skip
+    nn.Tanh,
+    nn.ReLU,
+    nn.Sigmoid,
+    nn.Hardtanh,
+    nn.Identity,
+    nn.Flatten,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool2d,
+    nn.MaxPool2d,
+    Normalize,
+    Clip,
+    AppendLogStd,
+    TwoLogits,
+    QuantileMean,
+)
 
 
 @rule(nn.LeakyReLU, nn.ELU)

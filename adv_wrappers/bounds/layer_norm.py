@@ -86,9 +86,7 @@ class Standardized(Operation):
         limit = math.sqrt(n - 1)
         return ends[0].clamp(-limit, limit), ends[1].clamp(-limit, limit)
 
-    def lines(
-        self, low: Tensor, high: Tensor, variance: Variance = None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    def lines(self, low: Tensor, high: Tensor, variance: Variance = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Slope and offset of a line below, and of one above, as :class:`.Lines` has them.
 
         Args:

@@ -48,9 +48,13 @@ RATE = 0.1  # of Adam, on numbers from 0 to 1
 
 
 def crown(
-    module: nn.Module, low: Tensor, high: Tensor, spec: Tensor | None = None, intermediate: Intermediate = "interval",
+    module: nn.Module,
+    low: Tensor,
+    high: Tensor,
+    spec: Tensor | None = None,
+    intermediate: Intermediate = "interval",
     refine: int = 0,
-) -> Box:  # fmt: skip
+) -> Box:
     """Bounds ``(low, high)`` on ``module(x)`` for every ``x`` with ``low <= x <= high``, by linear relaxations.
 
     Differentiable with respect to weights and box. Layers whose rule is an interval rule alone (softplus, ELU, those of
@@ -544,9 +548,14 @@ def _windows(layer: nn.MaxPool2d, low: Tensor, high: Tensor) -> tuple[Tensor, Te
         ``[B, C, L]``, int64 ``[B, C, L]``, int64 ``[1, 1, K, L]`` (-1 for padding), ``[B, C, K, L]``, ``[B, C, L]``.
     """
     pool = functools.partial(
-        functional.max_pool2d, kernel_size=layer.kernel_size, stride=layer.stride, padding=layer.padding,
-        dilation=layer.dilation, ceil_mode=layer.ceil_mode, return_indices=True,
-    )  # fmt: skip
+        functional.max_pool2d,
+        kernel_size=layer.kernel_size,
+        stride=layer.stride,
+        padding=layer.padding,
+        dilation=layer.dilation,
+        ceil_mode=layer.ceil_mode,
+        return_indices=True,
+    )
     pooled, places = pool(low)
     least, place, sides = pooled.flatten(2), places.flatten(2), pooled.shape[2:]
     numbers = torch.arange(low[0, 0].numel(), dtype=low.dtype, device=low.device).view(1, 1, *low.shape[2:])

@@ -163,7 +163,7 @@ def _tanh(low: Tensor, high: Tensor, choice: Choice) -> Lines:
 
 def _line_above_tanh(
     low: Tensor, high: Tensor, at_low: Tensor, at_high: Tensor, rise: Tensor, choice: Tensor
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Slope and offset of a line above tanh: a tangent where it is concave, or the chord where that lies above."""
     # a chord to high lies above where tanh is steeper than it at high: all of it convex, or convex for long enough
     chord = (1 - at_high.square()) * (high - low) >= at_high - at_low

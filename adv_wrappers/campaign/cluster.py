@@ -50,9 +50,12 @@ class RayActors:
     """
 
     def __init__(
-        self, address: str = "auto", actors: int | None = None, gpus: float = 0.0,
+        self,
+        address: str = "auto",
+        actors: int | None = None,
+        gpus: float = 0.0,
         victims: Mapping[str, Victim] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_number("gpus", gpus, 0)
         if actors is not None:
             actors = check_workers(actors, "actors") if address == "local" else integer("actors", actors, 1)

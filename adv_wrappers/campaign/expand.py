@@ -168,9 +168,16 @@ class _GridExpansion:
         grid = self.grid
         environment = environment_of_plan(given)
         prepared = PreparedEvaluation(
-            victim, environment, [CLEAN], grid.episodes, 0, 1, quantize=grid.quantize,
-            measure=measure_of(grid.measure), by=grid.by,
-        )  # fmt: skip
+            victim,
+            environment,
+            [CLEAN],
+            grid.episodes,
+            0,
+            1,
+            quantize=grid.quantize,
+            measure=measure_of(grid.measure),
+            by=grid.by,
+        )
         if not victim.is_known:
             raise VictimError(f"{name} is a function, which its rows could not be known by: evaluate it by itself")
         made: list[PlanCell] = []
@@ -226,9 +233,15 @@ class _GridExpansion:
         grid, found = self.grid, dict[str, Threat | AttackRecipe]()
         for budget in (grid.budgets or (None,)) if grid.suite is not None else ():
             setting = AttackSetting(
-                victim, environment, budget_of(budget), quantize=grid.quantize,
-                train=grid.train, steps=grid.steps, training=grid.training, num_envs=grid.num_envs,
-            )  # fmt: skip
+                victim,
+                environment,
+                budget_of(budget),
+                quantize=grid.quantize,
+                train=grid.train,
+                steps=grid.steps,
+                training=grid.training,
+                num_envs=grid.num_envs,
+            )
             entries, reasons = entries_that_apply(grid.suite or (), setting)
             if grid.timings:
                 reasons |= {entry.name: _UNTIMED for entry in entries if entry.per_episodes}

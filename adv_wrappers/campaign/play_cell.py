@@ -77,10 +77,18 @@ class CellPlayer:
         victim = self._victim(cell)
         stack = self._stack(cell, victim) if threat is None else as_threat_stack(threat, victim)
         return PreparedEvaluation(
-            victim, cell.environment, [stack], cell.episodes, cell.seed, cell.num_envs,
-            quantize=cell.quantize, measure=measure_of(cell.measure), best_of=cell.best_of,
-            by=cell.by, player=self.open_environments(cell),
-        )  # fmt: skip
+            victim,
+            cell.environment,
+            [stack],
+            cell.episodes,
+            cell.seed,
+            cell.num_envs,
+            quantize=cell.quantize,
+            measure=measure_of(cell.measure),
+            best_of=cell.best_of,
+            by=cell.by,
+            player=self.open_environments(cell),
+        )
 
     def open_environments(self, cell: PlanCell) -> EpisodePlayer:
         """The victim and the environments of a cell, which stay open for the next one; its attack is not made."""

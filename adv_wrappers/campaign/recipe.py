@@ -72,10 +72,18 @@ class AttackRecipe:
     ) -> AttackSetting:
         """What the entry is made for: a victim in an environment, and the episodes that are played."""
         return AttackSetting(
-            victim, environment, self.within, quantize=quantize, train=self.trained,
-            seed=self.seed, steps=self.steps, training=self.training, num_envs=self.num_envs, episodes=episodes,
+            victim,
+            environment,
+            self.within,
+            quantize=quantize,
+            train=self.trained,
+            seed=self.seed,
+            steps=self.steps,
+            training=self.training,
+            num_envs=self.num_envs,
+            episodes=episodes,
             episode_seed=episode_seed,
-        )  # fmt: skip
+        )
 
     def folder(self, trainings: Path, setting: AttackSetting) -> Path:
         """Of its training, among those of all recipes, victims and environments."""

@@ -53,9 +53,13 @@ class RunSummary:
 
 
 def run(
-    plan: Plan | Expansion, store: Store, workers: int | CellWorkers = 1, *,
-    victims: Mapping[str, Victim] | None = None, progress: RunProgress | None = None,
-) -> RunSummary:  # fmt: skip
+    plan: Plan | Expansion,
+    store: Store,
+    workers: int | CellWorkers = 1,
+    *,
+    victims: Mapping[str, Victim] | None = None,
+    progress: RunProgress | None = None,
+) -> RunSummary:
     """Play what a store does not hold of a plan.
 
     Every row is written as soon as it is played, so the same call goes on after an interruption. Several runs, of
@@ -121,9 +125,13 @@ class _Run:
             with contextlib.suppress(OutputError):
                 self.store.release(cell.key for cell in self.claimed)
         return RunSummary(
-            self.played, self.known, self.failed, self.cells.left_out, time.perf_counter() - self.began,
+            self.played,
+            self.known,
+            self.failed,
+            self.cells.left_out,
+            time.perf_counter() - self.began,
             self.play_seconds,
-        )  # fmt: skip
+        )
 
     def _next(self) -> PlanCell | None:
         """A cell that this run has claimed; None where another run has claimed all that is left."""

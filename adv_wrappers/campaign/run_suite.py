@@ -60,15 +60,33 @@ _TRAINED = (*LEARNED, SARSA)
 
 @holding
 def run_suite(
-    suite: str | Iterable[Entry | str], victim: Victim | str, env: AnyEnvironment, eps: float | None = None, *,
-    scale: Scale = None, within: Budget | None = None, action_within: Budget | None = None, train: bool = False,
-    episodes: int = 50, seed: int = 0, steps: int = 100_000, critics: Sequence[Setting] = SMALL,
-    num_envs: int | None = None, training: Mapping[str, object] | None = None,
-    attacks: str | Iterable[str] | None = None, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
-    quantize: bool = True, out: str | Path | None = None, progress: SuiteProgress | None = None,
-    dynamics: Dynamics | str | None = None, workers: int = 1, name: str = "own",
-    tell: Callable[[str], None] | None = None, on_cost: Callable[[SuiteCost], None] | None = None,
-) -> SuiteReport:  # fmt: skip
+    suite: str | Iterable[Entry | str],
+    victim: Victim | str,
+    env: AnyEnvironment,
+    eps: float | None = None,
+    *,
+    scale: Scale = None,
+    within: Budget | None = None,
+    action_within: Budget | None = None,
+    train: bool = False,
+    episodes: int = 50,
+    seed: int = 0,
+    steps: int = 100_000,
+    critics: Sequence[Setting] = SMALL,
+    num_envs: int | None = None,
+    training: Mapping[str, object] | None = None,
+    attacks: str | Iterable[str] | None = None,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+    quantize: bool = True,
+    out: str | Path | None = None,
+    progress: SuiteProgress | None = None,
+    dynamics: Dynamics | str | None = None,
+    workers: int = 1,
+    name: str = "own",
+    tell: Callable[[str], None] | None = None,
+    on_cost: Callable[[SuiteCost], None] | None = None,
+) -> SuiteReport:
     """Attack an agent with every attack of a suite that applies, and report the worst case.
 
     What is trained, and what chooses between critics and checkpoints, are episodes apart from those that are scored.
@@ -136,9 +154,23 @@ def run_suite(
     victim, model = load_victim(victim), None if dynamics is None else load_dynamics(dynamics)
     folder, environment = None if out is None else Path(out), Environment.of(env, victim, env_kwargs, make)
     setting = AttackSetting(
-        victim, environment, budget, action_within, quantize, train, int(seed) + 1, int(steps), critics,
-        training, num_envs, model, folder, int(episodes), int(seed), progress=progress,
-    )  # fmt: skip
+        victim,
+        environment,
+        budget,
+        action_within,
+        quantize,
+        train,
+        int(seed) + 1,
+        int(steps),
+        critics,
+        training,
+        num_envs,
+        model,
+        folder,
+        int(episodes),
+        int(seed),
+        progress=progress,
+    )
     entries, reasons = entries_that_apply(entries, setting)
     if not entries:
         raise ThreatError(_nothing_applies(reasons))
@@ -163,9 +195,13 @@ def run_suite(
             named = zip(("none", *names), prepared.stacks, strict=True)
             played = {i: {**rows[one], "threat": as_.name} for i, (one, as_) in enumerate(named) if one in rows}
             return play_missing(
-                prepared, played, progress=report_scores(progress, prepared, names, on),
-                out=setting.folder(setting.part), resume=folder is not None, workers=workers,
-            )  # fmt: skip
+                prepared,
+                played,
+                progress=report_scores(progress, prepared, names, on),
+                out=setting.folder(setting.part),
+                resume=folder is not None,
+                workers=workers,
+            )
 
     with held(setting.folder(setting.part)):  # it is tried whether it can be written to before anything is played
         known: Mapping[str, Row] = {}
@@ -189,9 +225,16 @@ def run_suite(
     trained = {*_TRAINED, *(entry.name for entry in entries if entry.trained)}
     warnings = [*_with_advice(scored, names, trained, others), *(text for one in names for text in made[one].warnings)]
     done = SuiteReport(
-        name, settings, report, _named(fresh, [strongest.name]), {one: made[one].protocol for one in names}, left_out,
-        tuple(warnings), others, tie_break,
-    )  # fmt: skip
+        name,
+        settings,
+        report,
+        _named(fresh, [strongest.name]),
+        {one: made[one].protocol for one in names},
+        left_out,
+        tuple(warnings),
+        others,
+        tie_break,
+    )
     if folder is not None:
         try:
             done.report.to_json(folder / "evaluation" / "report.json")
@@ -206,9 +249,14 @@ def run_suite(
 
 
 def standard(
-    victim: Victim | str, env: AnyEnvironment, eps: float | None = None, *, scale: Scale = None,
-    within: Budget | None = None, **options: Any,
-) -> SuiteReport:  # fmt: skip
+    victim: Victim | str,
+    env: AnyEnvironment,
+    eps: float | None = None,
+    *,
+    scale: Scale = None,
+    within: Budget | None = None,
+    **options: Any,
+) -> SuiteReport:
     """:func:`run_suite` of the suite ``standard``, with its trainings: everything that applies to observations.
 
     The attacks are ``noise``, ``min-best``, ``pgd``, ``apgd``, ``multi-targeted``, ``momentum``, ``min-q`` and
@@ -229,9 +277,11 @@ def standard(
 
 
 def suite_cost(
-    suite: str | Iterable[Entry | str], setting: AttackSetting, attacks: str | Iterable[str] | None = None,
+    suite: str | Iterable[Entry | str],
+    setting: AttackSetting,
+    attacks: str | Iterable[str] | None = None,
     workers: int = 1,
-) -> SuiteCost:  # fmt: skip
+) -> SuiteCost:
     """What a suite will take on this machine, attack by attack, from the clean run and a sample of every attack.
 
     The sample is a share of the whole: some steps of every attack, at most about three seconds each, the first steps
@@ -283,9 +333,7 @@ def training_note(entries: Sequence[Entry], setting: AttackSetting) -> str:
     return f"trains {'; '.join(parts)}; --no-train (train=False) leaves them out"
 
 
-def _settings_of(
-    setting: AttackSetting, entries: Sequence[Entry], given: Iterable[Entry | str]
-) -> dict[str, JSON]:  # fmt: skip
+def _settings_of(setting: AttackSetting, entries: Sequence[Entry], given: Iterable[Entry | str]) -> dict[str, JSON]:
     """What a suite is called with, as a JSON file returns it; ``given`` are the items of one of one's own."""
     victim, within, on_actions = setting.victim, setting.budget, setting.action_budget
     names = [entry.name for entry in entries]
@@ -293,13 +341,19 @@ def _settings_of(
     settings: dict[str, JSON] = {
         "victim": described_victim(victim),
         "environment": json_value(setting.environment.described),
-        "within": None if within is None else within.resolve(victim).to_dict(), "budget": text,
-        "seed": setting.episode_seed, "episodes": setting.episodes, "steps": setting.steps,
+        "within": None if within is None else within.resolve(victim).to_dict(),
+        "budget": text,
+        "seed": setting.episode_seed,
+        "episodes": setting.episodes,
+        "steps": setting.steps,
         "critics": setting.critics if SARSA in names and victim.robust_sarsa is None else None,
-        "num_envs": setting.num_envs, "training": describe_settings(setting.training), "attacks": names,
-        "quantize": bool(setting.quantize), "dynamics": None if setting.dynamics is None else setting.dynamics.sha256,
+        "num_envs": setting.num_envs,
+        "training": describe_settings(setting.training),
+        "attacks": names,
+        "quantize": bool(setting.quantize),
+        "dynamics": None if setting.dynamics is None else setting.dynamics.sha256,
         **({} if on_actions is None else {"action_within": on_actions.to_dict()}),
-    }  # fmt: skip
+    }
     if texts := [item for item in given if isinstance(item, str) and item not in _ENTRIES]:
         settings["threats"] = {text: described(parse_threat(text, within=Valid())) for text in texts}  # with all hashes
     return dict(json.loads(json.dumps(settings)))

@@ -178,9 +178,7 @@ class Store:
         with contextlib.closing(self._connect()) as connection:
             while not self._ended.wait(_HEARTBEAT):
                 with contextlib.suppress(sqlite3.Error):  # the next one may succeed, and a claim outlives a few
-                    connection.execute(
-                        "UPDATE claims SET heartbeat = ? WHERE owner = ?", (time.time(), self.owner)
-                    )  # fmt: skip
+                    connection.execute("UPDATE claims SET heartbeat = ? WHERE owner = ?", (time.time(), self.owner))
 
     @property
     def trainings(self) -> str | None:
@@ -229,8 +227,9 @@ class Store:
         execute(
             "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET run = excluded.run, "
             "row = excluded.row, error = excluded.error, seconds = excluded.seconds, worker = excluded.worker, "
-            "finished = excluded.finished WHERE cells.error IS NOT NULL", values,
-        )  # fmt: skip
+            "finished = excluded.finished WHERE cells.error IS NOT NULL",
+            values,
+        )
         execute("DELETE FROM claims WHERE key = ?", (cell.key,))
 
     def _run(self, about: Mapping[str, JSON]) -> str:
@@ -340,8 +339,12 @@ def _report(about: Mapping[str, JSON], rows: Sequence[Row]) -> Report:
     under = _under(rows[0])
     lowest = None if under else described_lowest_return(about["env"])
     minimum = {"kind": "unknown" if lowest is None else "fixed", "value": lowest}
-    made = Report(**{**about, "episode_seeds": tuple(about["episode_seeds"])}, warnings=(), minimum=minimum,
-                  threats=compared(rows, lowest, lowest))  # fmt: skip
+    made = Report(
+        **{**about, "episode_seeds": tuple(about["episode_seeds"])},
+        warnings=(),
+        minimum=minimum,
+        threats=compared(rows, lowest, lowest),
+    )
     return replace(made, warnings=tuple(_warnings(made, under)))
 
 

@@ -190,9 +190,14 @@ def estimate_entries(
         def play(which: Collection[int]) -> None:
             with contextlib.suppress(OutputError):  # the suite raises it again, with all rows
                 play_missing(
-                    prepared, rows, {0, *which}, out=folder, resume=folder is not None, workers=workers,
+                    prepared,
+                    rows,
+                    {0, *which},
+                    out=folder,
+                    resume=folder is not None,
+                    workers=workers,
                     progress=report_scores(setting.progress, prepared, sample.names),
-                )  # fmt: skip
+                )
 
         play([])  # the clean run; and rows of the folder are taken over
         with _global_draws_kept(), sample.timed():
@@ -205,9 +210,13 @@ def estimate_entries(
         known = {name: rows[i] for i, name in enumerate(("none", *sample.names)) if i in rows}
         blocks = len(blocks_of(setting.episodes, setting.num_envs or default_num_envs(setting.victim)))
         return SuiteCost(
-            tuple(sample.costs(prepared, rows)), seconds_of(rows[0]), blocks, tuple(sample.unknown), sample.seconds,
+            tuple(sample.costs(prepared, rows)),
+            seconds_of(rows[0]),
+            blocks,
+            tuple(sample.unknown),
+            sample.seconds,
             known,
-        )  # fmt: skip
+        )
 
 
 class _SuiteSample:
@@ -312,9 +321,15 @@ class _SuiteSample:
 def prepared_suite(setting: AttackSetting, stacks: Sequence[ThreatStack]) -> PreparedEvaluation:
     """The clean run and these attacks on the episodes of a setting."""
     return PreparedEvaluation(
-        setting.victim, setting.environment, [ThreatStack("none", (), False), *stacks], setting.episodes,
-        setting.episode_seed, setting.num_envs, distances=(), quantize=setting.quantize,
-    )  # fmt: skip
+        setting.victim,
+        setting.environment,
+        [ThreatStack("none", (), False), *stacks],
+        setting.episodes,
+        setting.episode_seed,
+        setting.num_envs,
+        distances=(),
+        quantize=setting.quantize,
+    )
 
 
 def seconds_of(row: Row) -> float:

@@ -87,10 +87,17 @@ def _learned(name: str, kind: str, on: On, setting: AttackSetting) -> MadeAttack
         setting.report(what, 0, steps)
     train = import_train_adversary()
     learned = train(
-        kind, setting.environment, setting.victim, within=budget, form="both" if several else None, steps=steps,
-        seed=setting.seed, out=folder, progress=report,
+        kind,
+        setting.environment,
+        setting.victim,
+        within=budget,
+        form="both" if several else None,
+        steps=steps,
+        seed=setting.seed,
+        out=folder,
+        progress=report,
         **{**setting.training, "num_envs": setting.num_envs, "quantize": setting.quantize},
-    )  # fmt: skip
+    )
     if folder is not None:  # a training that was resumed reports only what was missing
         folders = [folder / form for form in FORMS] if several else [folder]
         returns = [[float(row["mean_return"]) for row in read_record(place)] for place in folders]
@@ -186,9 +193,14 @@ def _sarsa(setting: AttackSetting) -> MadeAttack:
         setting.report(f"{SARSA}: {what}", done, total)
 
     scan = scan_critics(
-        setting.victim, setting.environment, within=budget, settings=setting.critics, seed=setting.seed,
-        out=setting.folder(SARSA), progress=report,
-    )  # fmt: skip
+        setting.victim,
+        setting.environment,
+        within=budget,
+        settings=setting.critics,
+        seed=setting.seed,
+        out=setting.folder(SARSA),
+        progress=report,
+    )
     chosen = f"chosen by mean return over {scan.chosen.episodes} other episodes"
     return MadeAttack(
         ThreatModel("observation", RobustSarsa(setting.victim, critic=scan.critic), budget),
@@ -223,10 +235,15 @@ def _transfer(setting: AttackSetting) -> MadeAttack:
     name, queries = _surrogate_attack(setting), min(max(setting.steps, LEAST * (_ROUNDS + 1)), _MOST_QUERIES)
     folder = setting.folder("transfer")  # more queries are another imitation
     found = imitate(
-        setting.victim, setting.environment, queries, _ROUNDS, setting.seed,
-        None if folder is None else folder / str(queries), threats=[threat(name, within=setting.budget)],
+        setting.victim,
+        setting.environment,
+        queries,
+        _ROUNDS,
+        setting.seed,
+        None if folder is None else folder / str(queries),
+        threats=[threat(name, within=setting.budget)],
         progress=lambda done, total: setting.report("transfer", done, total),
-    )  # fmt: skip
+    )
     alike = "its actions" if setting.victim.discrete else "the variance of its actions (R2)"
     return MadeAttack(
         threat(name, found.victim, within=setting.budget.resolve(setting.victim)),

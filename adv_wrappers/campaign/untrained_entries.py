@@ -90,10 +90,17 @@ def beam_attack(setting: AttackSetting, on_step: Callable[[int], None] = lambda 
     """Search the episodes of a setting; ``on_step`` as for :func:`.beam_search`."""
     folder = setting.folder(BEAM)
     found = beam_search(
-        setting.victim, setting.environment, None, setting.episodes, setting.episode_seed, within=setting.budget,
-        quantize=setting.quantize, progress=setting.progress, out=None if folder is None else folder / setting.part,
+        setting.victim,
+        setting.environment,
+        None,
+        setting.episodes,
+        setting.episode_seed,
+        within=setting.budget,
+        quantize=setting.quantize,
+        progress=setting.progress,
+        out=None if folder is None else folder / setting.part,
         on_step=on_step,
-    )  # fmt: skip
+    )
     return MadeAttack(found.threat, f"one search of width {WIDTH} over the episodes that it is scored on")
 
 

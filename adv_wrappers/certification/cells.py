@@ -67,7 +67,7 @@ class CellGrid:
 
     def _cut(
         self, first: Integers, last: Integers, low: Floats, high: Floats, values: Floats
-    ) -> tuple[Integers, Floats, Floats, Floats]:  # fmt: skip
+    ) -> tuple[Integers, Floats, Floats, Floats]:
         """The pieces of boxes that lie in the cells from ``first`` to ``last``."""
         for axis, (origin, side) in enumerate(zip(self.origin, self.sides, strict=True)):
             counts = last[:, axis] - first[:, axis] + 1
@@ -115,9 +115,7 @@ class CellGrid:
         return self.origin + index * self.sides - room, self.origin + (index + 1) * self.sides + room
 
 
-def joined(
-    numbers: Integers, low: Floats, high: Floats, values: Floats
-) -> tuple[Integers, Floats, Floats, Floats]:  # fmt: skip
+def joined(numbers: Integers, low: Floats, high: Floats, values: Floats) -> tuple[Integers, Floats, Floats, Floats]:
     """Hulls of the boxes of one number, and the least of their values."""
     found, place = np.unique(numbers, return_inverse=True)
     return (
@@ -151,9 +149,7 @@ class CellActions:
         shape = (0, shown.count, size) if shown.count else (0, 1)
         self._low, self._high = np.empty(shape), np.empty(shape)
 
-    def of(
-        self, numbers: Integers, low: Floats, high: Floats
-    ) -> Iterator[tuple[Integers, Floats, Floats, Floats]]:  # fmt: skip
+    def of(self, numbers: Integers, low: Floats, high: Floats) -> Iterator[tuple[Integers, Floats, Floats, Floats]]:
         """For every action the rows in which it is possible, the boxes in which it is, and the action.
 
         Args:

@@ -182,14 +182,28 @@ def _json(value: object) -> JSON:
 
 @full_precision()
 def certify(
-    victim: Victim | str, env: AnyEnvironment, eps: float | None = None, episodes: int = 10, seed: int = 0,
-    method: Method = "crown", budget_s: float | None = 10.0, *, scale: Scale = None, within: Budget | None = None,
-    least_reward: float | None = None, least_return: float | None = None, order: Order | None = None,
-    max_sequences: int | None = 5000, max_nodes: int | None = 1_000_000, max_boxes: int | None = None,
+    victim: Victim | str,
+    env: AnyEnvironment,
+    eps: float | None = None,
+    episodes: int = 10,
+    seed: int = 0,
+    method: Method = "crown",
+    budget_s: float | None = 10.0,
+    *,
+    scale: Scale = None,
+    within: Budget | None = None,
+    least_reward: float | None = None,
+    least_return: float | None = None,
+    order: Order | None = None,
+    max_sequences: int | None = 5000,
+    max_nodes: int | None = 1_000_000,
+    max_boxes: int | None = None,
     num_envs: int | None = None,
-    env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None, quantize: bool = True,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+    quantize: bool = True,
     progress: Progress | None = None,
-) -> Certificate:  # fmt: skip
+) -> Certificate:
     """Bound from below what an agent earns, whatever is done to its observations within a budget.
 
     The victim must be deterministic, and the environment be so under its seed. The victim computes in float32 (or
@@ -280,7 +294,7 @@ def certify(
                 ("clean", own_action, (whole.share(share), whole.share(2 * share))),
                 ("gwc", worst_possible_action, (None, whole.share(2 * share))),
             )
-        )  # fmt: skip
+        )
         awc, lower, lowest, by_boxes = (np.full(episodes, np.nan) for _ in range(4))
         finished = np.zeros(episodes, bool)
         nodes, sequences = np.zeros(episodes, np.int64), np.zeros(episodes, np.int64)
@@ -317,10 +331,25 @@ def certify(
             told(i + 1)
         taken = (None, None) if least is None else (least.reward, least.whole)
         return Certificate(
-            played.label, environment.name, perturbed.budget, method, tuple(seeds), *taken, clean.returns,
-            gwc.returns, awc, lower, lowest, by_boxes, clean.acr, gwc.acr, finished, nodes, sequences,
+            played.label,
+            environment.name,
+            perturbed.budget,
+            method,
+            tuple(seeds),
+            *taken,
+            clean.returns,
+            gwc.returns,
+            awc,
+            lower,
+            lowest,
+            by_boxes,
+            clean.acr,
+            gwc.acr,
+            finished,
+            nodes,
+            sequences,
             tuple(map(tuple, cut)),
-        )  # fmt: skip
+        )
 
 
 def check_budget_s(budget_s: float | None) -> None:
@@ -343,9 +372,13 @@ def _progress(progress: Progress | None, what: str, episodes: int) -> Callable[[
 
 
 def _search(
-    search: ActionSearch, order: Order | None, deadline: Deadline, max_nodes: int | None, max_sequences: int | None,
+    search: ActionSearch,
+    order: Order | None,
+    deadline: Deadline,
+    max_nodes: int | None,
+    max_sequences: int | None,
     images: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Search one episode within its limits."""
     share = 1.0 if order is not None else _SHARE
     if order != "best-first":

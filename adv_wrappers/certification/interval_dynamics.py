@@ -282,8 +282,9 @@ class MountainCarDynamics(IntervalDynamics):
         position, velocity = Interval(low[:, 0], high[:, 0]), Interval(low[:, 1], high[:, 1])
         push = (action - 1) * env.force
         speed = velocity + ((position * 3.0).cos() * -env.gravity + push)
-        speed = Interval(np.clip(speed.low, -env.max_speed, env.max_speed),
-                         np.clip(speed.high, -env.max_speed, env.max_speed))  # fmt: skip
+        speed = Interval(
+            np.clip(speed.low, -env.max_speed, env.max_speed), np.clip(speed.high, -env.max_speed, env.max_speed)
+        )
         place = position + speed
         if 3 * abs(env.gravity) < 1:  # it rises with both: the ends are those of the box
             ends = []
@@ -340,8 +341,9 @@ class PendulumDynamics(IntervalDynamics):
         cost = Interval(far, far).square() + spin.square() * 0.1 + torque.square() * 0.001
         pull, gain = 3 * env.g / (2 * env.l), 3.0 / (env.m * env.l**2)
         faster = spin + (angle.sin() * pull + torque * gain) * env.dt
-        faster = Interval(np.clip(faster.low, -env.max_speed, env.max_speed),
-                          np.clip(faster.high, -env.max_speed, env.max_speed))  # fmt: skip
+        faster = Interval(
+            np.clip(faster.low, -env.max_speed, env.max_speed), np.clip(faster.high, -env.max_speed, env.max_speed)
+        )
         to = angle + faster * env.dt
         if abs(pull) * env.dt**2 < 1:  # it rises with everything: the ends are those of the box
             ends = []

@@ -74,9 +74,14 @@ class CertifiedRange:
         """Everything, as values that JSON knows, the means included."""
         point = self.point()
         return {
-            "eps": self.eps, "lower": _known(point.lower), "upper": _known(point.upper), "strongest": self.strongest,
-            "certificate": dict(self.certificate), "attacks": dict(self.attacks), "left_out": dict(self.left_out),
-        }  # fmt: skip
+            "eps": self.eps,
+            "lower": _known(point.lower),
+            "upper": _known(point.upper),
+            "strongest": self.strongest,
+            "certificate": dict(self.certificate),
+            "attacks": dict(self.attacks),
+            "left_out": dict(self.left_out),
+        }
 
 
 @dataclass(frozen=True)
@@ -107,13 +112,19 @@ class CertifiedRanges:
         found = list[dict[str, str]]()
         for one in self.ranges:
             about, point = one.certificate, one.point()
-            found.append({
-                "eps": f"{one.eps:g}", "clean": number(_known(point.clean)), "certified": number(_known(point.lower)),
-                "attacked": number(_known(point.upper)), "strongest": one.strongest or "-",
-                "GWC": number(_known(point.gwc)), "ACR": "-" if about["acr"] is None else f"{about['acr']:.2f}",
-                "AWC": number(about["awc"]), "searches finished":
-                f"{sum(about['finished_searches'])} of {len(about['finished_searches'])}",
-            })  # fmt: skip
+            found.append(
+                {
+                    "eps": f"{one.eps:g}",
+                    "clean": number(_known(point.clean)),
+                    "certified": number(_known(point.lower)),
+                    "attacked": number(_known(point.upper)),
+                    "strongest": one.strongest or "-",
+                    "GWC": number(_known(point.gwc)),
+                    "ACR": "-" if about["acr"] is None else f"{about['acr']:.2f}",
+                    "AWC": number(about["awc"]),
+                    "searches finished": f"{sum(about['finished_searches'])} of {len(about['finished_searches'])}",
+                }
+            )
         return found
 
     def attack_rows(self) -> list[dict[str, str]]:

@@ -56,10 +56,15 @@ class PlayedEpisodes:
 
 
 def play_choices(
-    make_env: EnvFactory, victim: PerturbedVictim, seeds: Sequence[int], choose: Choose, num_envs: int,
-    on_episode: Callable[[int], None] | None = None, bounds_until: Deadline | None = None,
+    make_env: EnvFactory,
+    victim: PerturbedVictim,
+    seeds: Sequence[int],
+    choose: Choose,
+    num_envs: int,
+    on_episode: Callable[[int], None] | None = None,
+    bounds_until: Deadline | None = None,
     until: Deadline | None = None,
-) -> PlayedEpisodes:  # fmt: skip
+) -> PlayedEpisodes:
     """Play one episode for each seed, and look at every step at what is possible.
 
     Args:

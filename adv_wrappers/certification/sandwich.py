@@ -81,10 +81,17 @@ class _Runner:
                 self.left_out[name] = reason
             elif name == BEAM:
                 found[name] = beam_search(
-                    self.victim, self.environment, None, self.episodes, self.seed, self.width, within=budget,
-                    quantize=self.quantize, progress=self.progress,
+                    self.victim,
+                    self.environment,
+                    None,
+                    self.episodes,
+                    self.seed,
+                    self.width,
+                    within=budget,
+                    quantize=self.quantize,
+                    progress=self.progress,
                     out=None if folder is None else folder / BEAM,
-                ).threat  # fmt: skip
+                ).threat
             else:
                 found[name] = self.threat(item, budget)
         return found
@@ -108,23 +115,46 @@ class _Runner:
     def returns(self, threats: Mapping[str, ThreatModel], folder: Path | None) -> dict[str, list[float]]:
         """The returns of the same episodes under each attack, and under ``none``."""
         report = evaluate(
-            self.victim, self.environment, [*threats.values()], self.episodes, self.seed, self.num_envs, distances=(),
-            quantize=self.quantize, progress=self.progress,
-            out=None if folder is None else folder / "attacks", resume=folder is not None,
-        )  # fmt: skip
+            self.victim,
+            self.environment,
+            [*threats.values()],
+            self.episodes,
+            self.seed,
+            self.num_envs,
+            distances=(),
+            quantize=self.quantize,
+            progress=self.progress,
+            out=None if folder is None else folder / "attacks",
+            resume=folder is not None,
+        )
         return {name: row["returns"] for name, row in zip(("none", *threats), report.threats, strict=True)}
 
 
 @holding
 @full_precision()  # of attacks too: they are played by the agent that is certified
 def certified_ranges(
-    victim: Victim | str, env: AnyEnvironment, eps: Sequence[float], episodes: int = 10, seed: int = 0,
-    method: Method = "crown", budget_s: float | None = 10.0, *, scale: Scale = None,
-    attacks: Sequence[str | ThreatModel] | None = None, least_reward: float | None = None,
-    least_return: float | None = None, max_nodes: int | None = 1_000_000, max_boxes: int | None = None,
-    width: int = WIDTH, num_envs: int | None = None, env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
-    quantize: bool = True, out: str | Path | None = None, progress: Progress | None = None,
-) -> CertifiedRanges:  # fmt: skip
+    victim: Victim | str,
+    env: AnyEnvironment,
+    eps: Sequence[float],
+    episodes: int = 10,
+    seed: int = 0,
+    method: Method = "crown",
+    budget_s: float | None = 10.0,
+    *,
+    scale: Scale = None,
+    attacks: Sequence[str | ThreatModel] | None = None,
+    least_reward: float | None = None,
+    least_return: float | None = None,
+    max_nodes: int | None = 1_000_000,
+    max_boxes: int | None = None,
+    width: int = WIDTH,
+    num_envs: int | None = None,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+    quantize: bool = True,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> CertifiedRanges:
     """Certify and attack the same episodes, at every radius of an l-infinity ball around the observations.
 
     Args:
@@ -164,12 +194,24 @@ def certified_ranges(
         raise ThreatError(f"attacks must be a list of names or texts, at least one, got {attacks!r:.80}")
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
-    settings: dict[str, JSON] = json.loads(json.dumps({
-        "victim": victim.described(), "env": json_value(environment.described),
-        "scale": scale, "episodes": episodes, "seed": seed, "method": method, "budget_s": budget_s,
-        "max_nodes": max_nodes, "max_boxes": max_boxes, "width": width, "quantize": bool(quantize),
-        "versions": versions(),
-    }))  # fmt: skip
+    settings: dict[str, JSON] = json.loads(
+        json.dumps(
+            {
+                "victim": victim.described(),
+                "env": json_value(environment.described),
+                "scale": scale,
+                "episodes": episodes,
+                "seed": seed,
+                "method": method,
+                "budget_s": budget_s,
+                "max_nodes": max_nodes,
+                "max_boxes": max_boxes,
+                "width": width,
+                "quantize": bool(quantize),
+                "versions": versions(),
+            }
+        )
+    )
     folder = None if out is None else Path(out)
     is_known = victim.is_known and environment.is_known
     known = _read(folder, settings) if folder is not None and is_known else {}
@@ -183,10 +225,22 @@ def certified_ranges(
         one = known.get(radius)
         if one is None:
             found = certify(
-                victim, environment, None, episodes, seed, method, budget_s, within=budget, least_reward=least_reward,
-                least_return=least_return, max_nodes=max_nodes, max_boxes=max_boxes, num_envs=num_envs,
-                quantize=quantize, progress=progress,
-            )  # fmt: skip
+                victim,
+                environment,
+                None,
+                episodes,
+                seed,
+                method,
+                budget_s,
+                within=budget,
+                least_reward=least_reward,
+                least_return=least_return,
+                max_nodes=max_nodes,
+                max_boxes=max_boxes,
+                num_envs=num_envs,
+                quantize=quantize,
+                progress=progress,
+            )
             one = CertifiedRange(radius, json.loads(json.dumps(found.to_dict())), {}, {})
             _write(folder, settings, done | {radius: one})
         threats = runner.threats(budget, place)
@@ -223,9 +277,14 @@ def _with_larger_radii(done: Mapping[float, CertifiedRange]) -> dict[float, Cert
 
 
 def _check(
-    one: CertifiedRange, attack: str, threat: ThreatModel | None, returns: Sequence[float], seeds: Sequence[int],
-    settings: Mapping[str, JSON], folder: Path | None,
-) -> None:  # fmt: skip
+    one: CertifiedRange,
+    attack: str,
+    threat: ThreatModel | None,
+    returns: Sequence[float],
+    seeds: Sequence[int],
+    settings: Mapping[str, JSON],
+    folder: Path | None,
+) -> None:
     """Raise :class:`CertificateError`, after writing down the first of them, for an episode below its certificate."""
     lower = one.lower_returns
     below = np.asarray(returns) < lower - _ROUNDING * np.maximum(1.0, np.abs(lower))  # False where it is NaN
@@ -237,10 +296,16 @@ def _check(
     except ThreatError:
         form = None
     example: dict[str, JSON] = {
-        "seed": int(seeds[episode]), "episode": episode, "eps": one.eps, "attack": attack, "threat": form,
-        "attacked_return": float(returns[episode]), "certified_return": float(lower[episode]),
-        "episodes_below": int(below.sum()), "settings": dict(settings),
-    }  # fmt: skip
+        "seed": int(seeds[episode]),
+        "episode": episode,
+        "eps": one.eps,
+        "attack": attack,
+        "threat": form,
+        "attacked_return": float(returns[episode]),
+        "certified_return": float(lower[episode]),
+        "episodes_below": int(below.sum()),
+        "settings": dict(settings),
+    }
     where = ""
     if folder is not None:
         path = folder / _COUNTEREXAMPLE

@@ -82,9 +82,13 @@ class ActionSearch:
     """
 
     def __init__(
-        self, episodes: DeterministicEpisodes, victim: PerturbedVictim, least: LeastReturn, seed: int,
+        self,
+        episodes: DeterministicEpisodes,
+        victim: PerturbedVictim,
+        least: LeastReturn,
+        seed: int,
         found: float = math.inf,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.episodes, self.victim, self.least = episodes, victim, least
         self.lowest, self.nodes, self.sequences, self.met = found, 0, 0, 0
         self.first = episodes.reset(seed)
@@ -103,9 +107,13 @@ class ActionSearch:
         return self.lower == self.lowest
 
     def run(
-        self, order: Order, deadline: Deadline | None = None, max_nodes: int | None = None,
-        max_sequences: int | None = None, batch: int = 64,
-    ) -> None:  # fmt: skip
+        self,
+        order: Order,
+        deadline: Deadline | None = None,
+        max_nodes: int | None = None,
+        max_sequences: int | None = None,
+        batch: int = 64,
+    ) -> None:
         """Go on until the search is finished or a limit is reached; limits are looked at between batches.
 
         The time is kept but for one state, from which the possible actions are tried.

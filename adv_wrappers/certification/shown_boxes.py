@@ -47,9 +47,7 @@ class ShownBoxes:
         start: the first action.
     """
 
-    def __init__(
-        self, victim: Victim, env: AnyEnv, budget: Budget, dynamics: IntervalDynamics, method: Method
-    ) -> None:  # fmt: skip
+    def __init__(self, victim: Victim, env: AnyEnv, budget: Budget, dynamics: IntervalDynamics, method: Method) -> None:
         space, actions = env.observation_space, env.action_space
         if victim.observation_space.shape != space.shape or type(victim.action_space) is not type(actions):
             raise VictimError(f"expected a victim for {space} -> {actions}, got {victim!r}")
@@ -159,5 +157,4 @@ def _with_axes(victim: Victim, net: GraphNetwork, back: Floats) -> Victim:
     first.weight.data = mix
     space = spaces.Box(-np.inf, np.inf, (2 * size,), np.float32)
     kind = victim.kind
-    return from_module(GraphNetwork(nodes), space, victim.action_space, kind, dtype=victim.dtype,
-                       device=victim.device)  # fmt: skip
+    return from_module(GraphNetwork(nodes), space, victim.action_space, kind, dtype=victim.dtype, device=victim.device)

@@ -73,10 +73,18 @@ _STREAM = 1 << 45  # of the noise that radii are measured with
 
 
 def certify_smoothed(
-    victim: Smoothed | str, env: AnyEnvironment, episodes: int = 1000, seed: int = 0, *, least: float | None = None,
-    confidence: float = 0.95, num_envs: int | None = None, env_kwargs: EnvKwargs | None = None,
-    make: MakeEnv | None = None, progress: Progress | None = None,
-) -> SmoothedCertificate:  # fmt: skip
+    victim: Smoothed | str,
+    env: AnyEnvironment,
+    episodes: int = 1000,
+    seed: int = 0,
+    *,
+    least: float | None = None,
+    confidence: float = 0.95,
+    num_envs: int | None = None,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+    progress: Progress | None = None,
+) -> SmoothedCertificate:
     """Bound the return of a smoothed agent under any attack, from episodes without one.
 
     Args:
@@ -251,9 +259,14 @@ class ActionRadii:
 
 
 def action_radius(
-    victim: Smoothed | str, observations: Observation, samples: int = 1000, seed: int = 0, *,
-    q_range: tuple[float, float] | None = None, confidence: float = 0.95,
-) -> ActionRadii:  # fmt: skip
+    victim: Smoothed | str,
+    observations: Observation,
+    samples: int = 1000,
+    seed: int = 0,
+    *,
+    q_range: tuple[float, float] | None = None,
+    confidence: float = 0.95,
+) -> ActionRadii:
     """The radius within which the action of a smoothed agent stays the same, at every observation by itself.
 
     Args:
@@ -325,7 +338,7 @@ def _q_bounds(
 
 def _sampled(
     victim: Smoothed, seen: Observation, samples: int, seed: int, function: Callable[[Observation, Tensor], Tensor]
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """``function`` of observations and keys at ``samples`` noisy copies of every observation, ``[N, samples, ...]``."""
     count = len(next(leaves(seen)))
     size = sum(leaf[0].numel() for leaf in leaves(seen) if isinstance(leaf, Tensor))

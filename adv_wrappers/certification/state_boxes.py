@@ -80,10 +80,17 @@ class StateBoxCertificate:
 
 
 def certify_all_starts(
-    victim: Victim | str, env: AnyEnv, eps: float | None = None, *, scale: Scale = None, within: Budget | None = None,
-    method: Method = "crown", budget_s: float | None = 10.0, max_boxes: int | None = MOST_BOXES,
+    victim: Victim | str,
+    env: AnyEnv,
+    eps: float | None = None,
+    *,
+    scale: Scale = None,
+    within: Budget | None = None,
+    method: Method = "crown",
+    budget_s: float | None = 10.0,
+    max_boxes: int | None = MOST_BOXES,
     most_at_once: int = 100_000,
-) -> StateBoxCertificate:  # fmt: skip
+) -> StateBoxCertificate:
     """Bound from below the return of every episode, whatever its start and whatever is done to observations.
 
     Args:
@@ -125,9 +132,16 @@ class StateBoxSearch:
 
     @full_precision()
     def __init__(
-        self, victim: Victim | str, env: AnyEnv, eps: float | None = None, *, scale: Scale = None,
-        within: Budget | None = None, method: Method = "crown", most_at_once: int = 100_000,
-    ) -> None:  # fmt: skip
+        self,
+        victim: Victim | str,
+        env: AnyEnv,
+        eps: float | None = None,
+        *,
+        scale: Scale = None,
+        within: Budget | None = None,
+        method: Method = "crown",
+        most_at_once: int = 100_000,
+    ) -> None:
         budget = given_budget(eps, scale, within)
         victim = load_victim(victim)
         if victim.select != "mode" or victim.recurrent:
@@ -154,7 +168,7 @@ class StateBoxSearch:
     @full_precision()
     def run(
         self, start_low: Floats, start_high: Floats, budget_s: float | None = 10.0, max_boxes: int | None = MOST_BOXES
-    ) -> StateBoxCertificate:  # fmt: skip
+    ) -> StateBoxCertificate:
         """The certified return of all episodes from the states between ``start_low`` and ``start_high``.
 
         Args:
@@ -243,12 +257,22 @@ class SearchRound:
     """
 
     def __init__(
-        self, search: StateBoxSearch, at_once: int, start_low: Floats, start_high: Floats, deadline: Deadline,
-        max_boxes: int | None, scale: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        search: StateBoxSearch,
+        at_once: int,
+        start_low: Floats,
+        start_high: Floats,
+        deadline: Deadline,
+        max_boxes: int | None,
+        scale: float | None = None,
+    ) -> None:
         self.search, self.dynamics, self._deadline, self._max, self._most = (
-            search, search.dynamics, deadline, max_boxes, at_once,
-        )  # fmt: skip
+            search,
+            search.dynamics,
+            deadline,
+            max_boxes,
+            at_once,
+        )
         self._fixed = scale is not None
         low, high = _start_boxes(self.dynamics, start_low, start_high)
         self._middle = (low.min(0) + high.max(0)) / 2

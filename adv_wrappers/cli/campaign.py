@@ -45,9 +45,15 @@ STORE = click.Path(path_type=Path, dir_okay=False)
     help="share of the cells of every kind that --dry-run plays",
 )  # fmt: skip
 def run_(
-    plan: Path, store: Path, workers: int, ray: str | None, actors: int | None, gpus: float, dry_run: bool,
+    plan: Path,
+    store: Path,
+    workers: int,
+    ray: str | None,
+    actors: int | None,
+    gpus: float,
+    dry_run: bool,
     share: float,
-) -> None:  # fmt: skip
+) -> None:
     """Play the cells of PLAN, a .toml or .json file, that the store does not hold."""
     if ray is None and (actors is not None or gpus):
         raise click.UsageError("--actors and --gpus go with --ray")
@@ -77,9 +83,14 @@ def run_(
 
 
 def play(
-    cells: Expansion, store: Store, workers: int, ray: str | None = None, actors: int | None = None, gpus: float = 0.0,
+    cells: Expansion,
+    store: Store,
+    workers: int,
+    ray: str | None = None,
+    actors: int | None = None,
+    gpus: float = 0.0,
     victims: Mapping[str, Victim] | None = None,
-) -> RunSummary:  # fmt: skip
+) -> RunSummary:
     """Run a plan, and show how far it is."""
     from adv_wrappers.campaign import run
     from adv_wrappers.campaign.cluster import RayActors

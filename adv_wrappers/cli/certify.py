@@ -60,23 +60,56 @@ if TYPE_CHECKING:
 @SELECT
 @click.option("--out", type=FOLDER, help="for ranges.json and ranges.png; the same call goes on from there")
 def certify_(
-    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
-    radii: tuple[float, ...], scale: str | None, episodes: int, seed: int, method: str, budget_s: float,
-    max_nodes: int, max_boxes: int | None, least_reward: float | None, least_return: float | None,
-    attacks: tuple[str, ...], width: int, num_envs: int | None, no_quantize: bool, select: Select | None,
+    env: str,
+    env_kwargs: EnvArguments | None,
+    make: MakeFunction | None,
+    victim: str,
+    stats: str | None,
+    trust: bool,
+    radii: tuple[float, ...],
+    scale: str | None,
+    episodes: int,
+    seed: int,
+    method: str,
+    budget_s: float,
+    max_nodes: int,
+    max_boxes: int | None,
+    least_reward: float | None,
+    least_return: float | None,
+    attacks: tuple[str, ...],
+    width: int,
+    num_envs: int | None,
+    no_quantize: bool,
+    select: Select | None,
     out: Path | None,
-) -> None:  # fmt: skip
+) -> None:
     """Bound from below what attacks within a budget leave a victim in ENV, and attack the same episodes."""
     from adv_wrappers.certification.sandwich import certified_ranges
 
     agent = load_agent(victim, trust, stats, select)
     with show_progress() as move, resumable(out, kept_ranges(radii)):
         found = certified_ranges(
-            agent, env, radii, episodes, seed, cast(Method, method), budget_s, scale=parse_scale(scale),
-            attacks=attacks or None, least_reward=least_reward, least_return=least_return, max_nodes=max_nodes,
-            max_boxes=max_boxes, width=width, num_envs=num_envs, env_kwargs=env_kwargs, make=make,
-            quantize=not no_quantize, out=out, progress=move,
-        )  # fmt: skip
+            agent,
+            env,
+            radii,
+            episodes,
+            seed,
+            cast(Method, method),
+            budget_s,
+            scale=parse_scale(scale),
+            attacks=attacks or None,
+            least_reward=least_reward,
+            least_return=least_return,
+            max_nodes=max_nodes,
+            max_boxes=max_boxes,
+            width=width,
+            num_envs=num_envs,
+            env_kwargs=env_kwargs,
+            make=make,
+            quantize=not no_quantize,
+            out=out,
+            progress=move,
+        )
     _show(found)
     if out is not None:
         found.plot(out / "ranges.png")

@@ -114,12 +114,31 @@ def _check_store_options(
 @click.option("--seeds", metavar="0,1,2", callback=_read_seeds, help="with --store, instead of --seed")
 @gate_options
 def evaluate_(
-    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
-    threats: tuple[str, ...], select: Select | None, episodes: int, seed: int, minimum: str | None,
-    measure: str | None, best_of: int, by: str, num_envs: int | None, workers: int, device: str | None,
-    no_quantize: bool, out: Path | None, resume: bool, store: Path | None, seeds: tuple[int, ...] | None,
-    at_least: float | None, junit: Path | None,
-) -> None:  # fmt: skip
+    env: str,
+    env_kwargs: EnvArguments | None,
+    make: MakeFunction | None,
+    victim: str,
+    stats: str | None,
+    trust: bool,
+    threats: tuple[str, ...],
+    select: Select | None,
+    episodes: int,
+    seed: int,
+    minimum: str | None,
+    measure: str | None,
+    best_of: int,
+    by: str,
+    num_envs: int | None,
+    workers: int,
+    device: str | None,
+    no_quantize: bool,
+    out: Path | None,
+    resume: bool,
+    store: Path | None,
+    seeds: tuple[int, ...] | None,
+    at_least: float | None,
+    junit: Path | None,
+) -> None:
     """Play ENV clean and under each threat, on the same episodes."""
     check_gate(at_least, junit)
     if store is not None:
@@ -135,10 +154,19 @@ def evaluate_(
         if env_kwargs is not None or make is not None:
             place = {"id": env, "kwargs": env_kwargs, "make": None if make is None else make.text}
         plan = Plan.of(
-            victims=[name], environments=[place], threats=threats, seeds=seeds or [seed], episodes=episodes,
-            num_envs=num_envs, quantize=not no_quantize, measure=measure, best_of=best_of, by=by, select=select,
+            victims=[name],
+            environments=[place],
+            threats=threats,
+            seeds=seeds or [seed],
+            episodes=episodes,
+            num_envs=num_envs,
+            quantize=not no_quantize,
+            measure=measure,
+            best_of=best_of,
+            by=by,
+            select=select,
             device=device or "cpu",
-        )  # fmt: skip
+        )
         cells = expand(plan, {name: agent})
         with Store(store) as opened, rows_of_store(opened, cells):
             summary = play(cells, opened, workers, victims={name: agent})
@@ -151,10 +179,23 @@ def evaluate_(
     with rows_kept(out, resume, len(threats) + 1 + _own_row(minimum, threats, agent)):
         with print_if_unwritten(_show):
             report = _run(
-                agent, env, threats, episodes=episodes, seed=seed, minimum=lowest, num_envs=num_envs,
-                quantize=not no_quantize, out=out, resume=resume, measure=True if measure == "own" else measure,
-                best_of=best_of, by=by, env_kwargs=env_kwargs, make=make, workers=workers,
-            )  # fmt: skip
+                agent,
+                env,
+                threats,
+                episodes=episodes,
+                seed=seed,
+                minimum=lowest,
+                num_envs=num_envs,
+                quantize=not no_quantize,
+                out=out,
+                resume=resume,
+                measure=True if measure == "own" else measure,
+                best_of=best_of,
+                by=by,
+                env_kwargs=env_kwargs,
+                make=make,
+                workers=workers,
+            )
         _show(report)
         if out is not None:
             report.plot(out / "returns.png")

@@ -146,10 +146,12 @@ def junit_xml(rows: Sequence[Judged], suite: str) -> bytes:
     from xml.etree import ElementTree
 
     counts = {
-        "tests": str(len(rows)), "failures": str(sum(row.failed for row in rows)), "errors": "0",
+        "tests": str(len(rows)),
+        "failures": str(sum(row.failed for row in rows)),
+        "errors": "0",
         "skipped": str(sum(row.outcome is None for row in rows)),
         "time": f"{sum(row.seconds for row in rows):.3f}",
-    }  # fmt: skip
+    }
     suite = _UNPRINTABLE.sub("?", suite)
     root = ElementTree.Element("testsuites", {"name": "adv-wrappers", **counts})
     group = ElementTree.SubElement(root, "testsuite", {"name": suite, **counts})

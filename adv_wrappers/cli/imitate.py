@@ -65,10 +65,22 @@ _FILES = ("onnx", "torchscript")
 @SELECT
 @click.option("--out", required=True, type=FOLDER, help="for the surrogate's card; the same call resumes")
 def imitate_(
-    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None,
-    kind: Kind | None, trust: bool, queries: int, rounds: int,
-    threats: tuple[str, ...], no_attacks: bool, episodes: int, seed: int, select: Select | None, out: Path,
-) -> None:  # fmt: skip
+    env: str,
+    env_kwargs: EnvArguments | None,
+    make: MakeFunction | None,
+    victim: str,
+    stats: str | None,
+    kind: Kind | None,
+    trust: bool,
+    queries: int,
+    rounds: int,
+    threats: tuple[str, ...],
+    no_attacks: bool,
+    episodes: int,
+    seed: int,
+    select: Select | None,
+    out: Path,
+) -> None:
     """Imitate a victim in ENV from its actions alone, and keep the surrogate as a card to aim attacks at."""
     if threats and no_attacks:
         raise click.UsageError("--no-attacks leaves out what --threat asks for")
@@ -81,9 +93,18 @@ def imitate_(
     chosen = () if no_attacks else threats or None
     with show_progress() as move, resumable(out, kept_rounds(rounds)):
         found = imitate(
-            agent, env, queries, rounds, seed, out, threats=chosen, episodes=episodes,
-            progress=lambda *at: move("queries", *at), env_kwargs=env_kwargs, make=make,
-        )  # fmt: skip
+            agent,
+            env,
+            queries,
+            rounds,
+            seed,
+            out,
+            threats=chosen,
+            episodes=episodes,
+            progress=lambda *at: move("queries", *at),
+            env_kwargs=env_kwargs,
+            make=make,
+        )
     table = make_table("queries", *SOURCES, "threat", "agreement")
     for row in found.rounds:
         cells = (str(row[name]) for name in ("queries", *SOURCES))
@@ -108,7 +129,7 @@ def _made(env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None) 
 
 def _victim(
     make_env: EnvFactory, ref: str, kind: Kind | None, trust: bool, select: Select | None, stats: str | None
-) -> Victim:  # fmt: skip
+) -> Victim:
     """The victim that ``--victim`` names; a file takes its spaces from the environment."""
     where, _, path = ref.partition(":")
     if where not in _FILES:

@@ -40,10 +40,18 @@ if TYPE_CHECKING:
     help="a second figure, of the spectra, is put beside it",
 )
 def look_(
-    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None,
-    threats: tuple[str, ...], victim: str | None, stats: str | None, trust: bool,
-    step: int, seed: int, raw: bool, out: Path,
-) -> None:  # fmt: skip
+    env: str,
+    env_kwargs: EnvArguments | None,
+    make: MakeFunction | None,
+    threats: tuple[str, ...],
+    victim: str | None,
+    stats: str | None,
+    trust: bool,
+    step: int,
+    seed: int,
+    raw: bool,
+    out: Path,
+) -> None:
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
     from adv_wrappers.evaluation.threat_comparison import compare_threats
     from adv_wrappers.rendering.contact_sheet import draw_contact_sheet, draw_spectra

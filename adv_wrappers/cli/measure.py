@@ -98,11 +98,23 @@ def _run(name: str, **options: object) -> None:
 
 
 def _measure(
-    measure: Callable[..., Resilience], env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None,
-    victim: str, stats: str | None, trust: bool, select: Select | None, any_action: bool,
-    profile: int | None, lowest_reward: float | None, transfer: tuple[str, ...], steps: int, out: Path,
-    by: str | None, **options: object,
-) -> None:  # fmt: skip
+    measure: Callable[..., Resilience],
+    env: str,
+    env_kwargs: EnvArguments | None,
+    make: MakeFunction | None,
+    victim: str,
+    stats: str | None,
+    trust: bool,
+    select: Select | None,
+    any_action: bool,
+    profile: int | None,
+    lowest_reward: float | None,
+    transfer: tuple[str, ...],
+    steps: int,
+    out: Path,
+    by: str | None,
+    **options: object,
+) -> None:
     from adv_wrappers.evaluation.environments import Environment
     from adv_wrappers.evaluation.optimal_timing import resilience_profile
     from adv_wrappers.evaluation.timing_search import TimingSearch
@@ -116,9 +128,18 @@ def _measure(
     others = [load_victim(ref, trust=trust) for ref in transfer]
     with show_progress() as move, resumable(out, kept_checkpoints(steps, ["adversary"])):
         found = measure(
-            agent, env, induce=induce, by=by, transfer=others, steps=steps, out=out, progress=move,
-            env_kwargs=env_kwargs, make=make, **options,
-        )  # fmt: skip
+            agent,
+            env,
+            induce=induce,
+            by=by,
+            transfer=others,
+            steps=steps,
+            out=out,
+            progress=move,
+            env_kwargs=env_kwargs,
+            make=make,
+            **options,
+        )
     make_console().print(found.table())
     pictures = out / "training.png", out / "histogram.png"
     found.plot_training(pictures[0])
@@ -126,9 +147,15 @@ def _measure(
     files = [out / f"{found.kind}.json", out / "training.csv", *pictures]
     if profile is not None:
         exact = resilience_profile(
-            agent, env, found.episode_seeds[:profile], BUDGETS, by=by, lowest_reward=lowest_reward or 0.0,
-            env_kwargs=env_kwargs, make=make,
-        )  # fmt: skip
+            agent,
+            env,
+            found.episode_seeds[:profile],
+            BUDGETS,
+            by=by,
+            lowest_reward=lowest_reward or 0.0,
+            env_kwargs=env_kwargs,
+            make=make,
+        )
         files += _profile(exact, out)
     click.echo(f"trained in {found.seconds:.0f} s for {found.steps} steps" + (" (stopped)" if found.stopped else ""))
     click.echo(f"wrote {', '.join(map(str, files))}, and the adversary in {out / 'adversary'}")

@@ -61,12 +61,32 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="play the clean run and a sample, and say what the attacks will take")
 @gate_options
 def suite_(
-    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
-    suite: str, eps: float | None, scale: str | None, action_eps: float | None, train: bool,
-    attacks: tuple[str, ...], episodes: int, seed: int,
-    steps: int, dynamics: str | None, num_envs: int | None, workers: int, no_quantize: bool, select: Select | None,
-    device: str | None, out: Path | None, dry_run: bool, at_least: float | None, junit: Path | None,
-) -> None:  # fmt: skip
+    env: str,
+    env_kwargs: EnvArguments | None,
+    make: MakeFunction | None,
+    victim: str,
+    stats: str | None,
+    trust: bool,
+    suite: str,
+    eps: float | None,
+    scale: str | None,
+    action_eps: float | None,
+    train: bool,
+    attacks: tuple[str, ...],
+    episodes: int,
+    seed: int,
+    steps: int,
+    dynamics: str | None,
+    num_envs: int | None,
+    workers: int,
+    no_quantize: bool,
+    select: Select | None,
+    device: str | None,
+    out: Path | None,
+    dry_run: bool,
+    at_least: float | None,
+    junit: Path | None,
+) -> None:
     """Attack a victim in ENV with every attack of a suite that applies, and report the strongest on fresh episodes."""
     check_gate(at_least, junit)
     if dry_run and at_least is not None:
@@ -83,12 +103,21 @@ def suite_(
         with show_progress() as progress:
             unbounded = eps is None and scale is None
             setting = AttackSetting(
-                agent, Environment(env, env_kwargs, make),
+                agent,
+                Environment(env, env_kwargs, make),
                 None if unbounded else needed_budget("the suite", eps, parse_scale(scale), None),
-                action_within, not no_quantize, train, seed + 1, steps, num_envs=num_envs,
-                dynamics=None if dynamics is None else load_dynamics(dynamics), out=out, episodes=episodes,
-                episode_seed=seed, progress=progress,
-            )  # fmt: skip
+                action_within,
+                not no_quantize,
+                train,
+                seed + 1,
+                steps,
+                num_envs=num_envs,
+                dynamics=None if dynamics is None else load_dynamics(dynamics),
+                out=out,
+                episodes=episodes,
+                episode_seed=seed,
+                progress=progress,
+            )
             cost = suite_cost(suite, setting, attacks or None, workers)
         make_console().print(cost.table())
         click.echo(cost.summary(workers))
@@ -100,11 +129,28 @@ def suite_(
 
     with print_if_unwritten(_show), show_progress() as progress, resumable(out, kept_suite):
         report = run_suite(
-            suite, agent, env, eps, scale=parse_scale(scale), attacks=attacks or None, episodes=episodes, seed=seed,
-            steps=steps, num_envs=num_envs, quantize=not no_quantize, out=out, progress=progress,
-            dynamics=dynamics, workers=workers, train=train, tell=click.echo, env_kwargs=env_kwargs, make=make,
-            action_within=action_within, on_cost=tell_cost,
-        )  # fmt: skip
+            suite,
+            agent,
+            env,
+            eps,
+            scale=parse_scale(scale),
+            attacks=attacks or None,
+            episodes=episodes,
+            seed=seed,
+            steps=steps,
+            num_envs=num_envs,
+            quantize=not no_quantize,
+            out=out,
+            progress=progress,
+            dynamics=dynamics,
+            workers=workers,
+            train=train,
+            tell=click.echo,
+            env_kwargs=env_kwargs,
+            make=make,
+            action_within=action_within,
+            on_cost=tell_cost,
+        )
     _show(report)
     if out is not None:
         report.plot(out / "returns.png")

@@ -117,12 +117,32 @@ def _print_checkpoints(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any
 @click.option("--tensorboard", type=FOLDER, help="for logs")
 @click.option("--out", required=True, type=FOLDER, help="for the adversary; the same call goes on where it stopped")
 def train_adversary_(
-    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
-    kind: str, form: str | None, eps: float | None, scale: str | None, steps: int,
-    algorithm: str, num_envs: int | None, seed: int, checks: int, episodes: int, when: str | None,
-    cost: float | None, observe: str, select: Select | None, workers: int, env_workers: int, no_quantize: bool,
-    tensorboard: Path | None, out: Path,
-) -> None:  # fmt: skip
+    env: str,
+    env_kwargs: EnvArguments | None,
+    make: MakeFunction | None,
+    victim: str,
+    stats: str | None,
+    trust: bool,
+    kind: str,
+    form: str | None,
+    eps: float | None,
+    scale: str | None,
+    steps: int,
+    algorithm: str,
+    num_envs: int | None,
+    seed: int,
+    checks: int,
+    episodes: int,
+    when: str | None,
+    cost: float | None,
+    observe: str,
+    select: Select | None,
+    workers: int,
+    env_workers: int,
+    no_quantize: bool,
+    tensorboard: Path | None,
+    out: Path,
+) -> None:
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
     _check_tensorboard(tensorboard)
     from adv_wrappers.campaign.trained_entries import import_train_adversary
@@ -135,12 +155,30 @@ def train_adversary_(
         whole = steps * (2 if form == BOTH else 1)
         move(kind, 0, whole)
         train(
-            kind, env, agent, eps, steps, algorithm, num_envs, seed,
-            scale=parse_scale(scale), when=when, form=form, checks=checks,
-            episodes=episodes, out=out, tensorboard=tensorboard, quantize=not no_quantize, observe=observe,
-            reward=None if cost is None else PerturbationCost(cost), workers=workers, env_workers=env_workers,
-            progress=lambda at, _: move(kind, min(at, whole), whole), env_kwargs=env_kwargs, make=make,
-        )  # fmt: skip
+            kind,
+            env,
+            agent,
+            eps,
+            steps,
+            algorithm,
+            num_envs,
+            seed,
+            scale=parse_scale(scale),
+            when=when,
+            form=form,
+            checks=checks,
+            episodes=episodes,
+            out=out,
+            tensorboard=tensorboard,
+            quantize=not no_quantize,
+            observe=observe,
+            reward=None if cost is None else PerturbationCost(cost),
+            workers=workers,
+            env_workers=env_workers,
+            progress=lambda at, _: move(kind, min(at, whole), whole),
+            env_kwargs=env_kwargs,
+            make=make,
+        )
     if form == BOTH:
         rows = [{"form": one, **row} for one in FORMS for row in read_record(out / one)]
     else:
@@ -197,12 +235,31 @@ def train_adversary_(
 @click.option("--tensorboard", type=FOLDER, help="for logs")
 @click.option("--out", required=True, type=FOLDER, help="for the agent's card; the same call goes on where it stopped")
 def train_agent_(
-    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str | None, stats: str | None,
-    trust: bool, algorithm: str, adversary: str | None, robust: str | None, eps: float | None, scale: str | None,
-    when: str | None, steps: int, num_envs: int, rewards: Rewards, observations: Literal["normalized", "raw"] | None,
-    select: Select, seed: int, checks: int, episodes: int, workers: int, env_workers: int, tensorboard: Path | None,
+    env: str,
+    env_kwargs: EnvArguments | None,
+    make: MakeFunction | None,
+    victim: str | None,
+    stats: str | None,
+    trust: bool,
+    algorithm: str,
+    adversary: str | None,
+    robust: str | None,
+    eps: float | None,
+    scale: str | None,
+    when: str | None,
+    steps: int,
+    num_envs: int,
+    rewards: Rewards,
+    observations: Literal["normalized", "raw"] | None,
+    select: Select,
+    seed: int,
+    checks: int,
+    episodes: int,
+    workers: int,
+    env_workers: int,
+    tensorboard: Path | None,
     out: Path,
-) -> None:  # fmt: skip
+) -> None:
     """Train an agent in ENV against an adversary or by a robust loss, and keep its best checkpoint."""
     if victim is None and (trust or stats is not None):
         raise click.UsageError(f"{'--trust' if trust else '--stats'} is for the file of --victim, which is not given")
@@ -226,13 +283,29 @@ def train_agent_(
     with show_progress() as move, resumable(out, kept_checkpoints(steps)):
         move("agent", 0, steps)
         hardened = train_agent(
-            env, against, steps=steps, algorithm=algorithm, num_envs=num_envs, seed=seed, victim=first, robust=robust,
-            select=select, rewards=rewards, observations=observations or "normalized", within=budget, when=when,
-            checks=checks, episodes=episodes, out=out, tensorboard=tensorboard, workers=workers,
+            env,
+            against,
+            steps=steps,
+            algorithm=algorithm,
+            num_envs=num_envs,
+            seed=seed,
+            victim=first,
+            robust=robust,
+            select=select,
+            rewards=rewards,
+            observations=observations or "normalized",
+            within=budget,
+            when=when,
+            checks=checks,
+            episodes=episodes,
+            out=out,
+            tensorboard=tensorboard,
+            workers=workers,
             env_workers=env_workers,
             progress=lambda at, clean, _: move("agent", min(at, steps), steps, f"clean return {number(clean)}"),
-            env_kwargs=env_kwargs, make=make,
-        )  # fmt: skip
+            env_kwargs=env_kwargs,
+            make=make,
+        )
     rows = [{**row, "seconds": sum(row["seconds"].values())} for row in hardened.record]
     best = rows[hardened.best]
     shown = {"clean": "clean", "attacked": "attacked", "worst case": "gwc"}
@@ -277,11 +350,28 @@ def _threats_of(hardened: Hardened, within: Budget | None) -> list[str]:
 @SELECT
 @click.option("--out", required=True, type=FOLDER, help="for the critics; the same call goes on where it stopped")
 def train_critic_(
-    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
-    steps: int | None, robust: str | None, robust_eps: float | None, weight: float | None,
-    box: str | None, successor: str | None, num_envs: int | None, seed: int, one: bool, grid: bool, eps: float | None,
-    scale: str | None, episodes: int, select: Select | None, out: Path,
-) -> None:  # fmt: skip
+    env: str,
+    env_kwargs: EnvArguments | None,
+    make: MakeFunction | None,
+    victim: str,
+    stats: str | None,
+    trust: bool,
+    steps: int | None,
+    robust: str | None,
+    robust_eps: float | None,
+    weight: float | None,
+    box: str | None,
+    successor: str | None,
+    num_envs: int | None,
+    seed: int,
+    one: bool,
+    grid: bool,
+    eps: float | None,
+    scale: str | None,
+    episodes: int,
+    select: Select | None,
+    out: Path,
+) -> None:
     """Train critics of a victim in ENV for robust-sarsa: four settings, each attacked with, and keep the strongest.
 
     It takes four trainings and 140 episodes; --one takes one training.
@@ -355,10 +445,24 @@ def _show(critic: Critic) -> None:
 @SEED
 @click.option("--out", required=True, type=FOLDER, help="for the model; the same call goes on where it stopped")
 def train_dynamics_(
-    env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None, victim: str, stats: str | None, trust: bool,
-    transitions: int, noise: float, random: float, width: int, layers: int,
-    ensemble: int, epochs: int, lr: float, num_envs: int, seed: int, out: Path,
-) -> None:  # fmt: skip
+    env: str,
+    env_kwargs: EnvArguments | None,
+    make: MakeFunction | None,
+    victim: str,
+    stats: str | None,
+    trust: bool,
+    transitions: int,
+    noise: float,
+    random: float,
+    width: int,
+    layers: int,
+    ensemble: int,
+    epochs: int,
+    lr: float,
+    num_envs: int,
+    seed: int,
+    out: Path,
+) -> None:
     """Learn a model of ENV from what a victim and random actions do there."""
     import numpy as np
 
@@ -369,10 +473,22 @@ def train_dynamics_(
     agent = load_agent(victim, trust, stats)
     with show_progress() as move, resumable(out):
         model = train_dynamics(
-            agent, env, transitions, noise=noise, random=random, hidden=(width,) * layers, ensemble=ensemble,
-            epochs=epochs, lr=lr, seed=seed, num_envs=num_envs, out=out, progress=move,
-            env_kwargs=env_kwargs, make=make,
-        )  # fmt: skip
+            agent,
+            env,
+            transitions,
+            noise=noise,
+            random=random,
+            hidden=(width,) * layers,
+            ensemble=ensemble,
+            epochs=epochs,
+            lr=lr,
+            seed=seed,
+            num_envs=num_envs,
+            out=out,
+            progress=move,
+            env_kwargs=env_kwargs,
+            make=make,
+        )
     table = make_table("transitions of", "one step", *(f"{steps} steps" for steps in HORIZONS[1:]))
     for column in table.columns[1:]:
         column.justify = "right"

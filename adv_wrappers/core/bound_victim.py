@@ -25,9 +25,13 @@ class BoundVictim:
     """
 
     def __init__(
-        self, victim: Any, state: State, fill: Callable[[Tensor], Observation] | None, observation: Observation,
+        self,
+        victim: Any,
+        state: State,
+        fill: Callable[[Tensor], Observation] | None,
+        observation: Observation,
         look: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.victim, self._state, self._fill, self._observation = victim, state, fill, observation
         self.look = look
 

@@ -112,9 +112,16 @@ class Budget(Value):
         return y + length * direction if isinstance(length, Tensor) else torch.add(y, direction, alpha=length)
 
     def ascend(
-        self, y: Tensor, gradient: Tensor, length: float | Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool,
+        self,
+        y: Tensor,
+        gradient: Tensor,
+        length: float | Tensor,
+        x: Tensor,
+        low: Tensor,
+        high: Tensor,
+        grid: bool,
         spend: bool = False,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """:meth:`move`, then :meth:`project`; ``spend`` allows to write over the gradient."""
         return self.project(self.move(y, gradient, length, grid), x, low, high, grid)
 
@@ -342,9 +349,16 @@ class Linf(Budget):
         return gradient if self.scale is None else gradient * float(self.scale)
 
     def ascend(
-        self, y: Tensor, gradient: Tensor, length: float | Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool,
+        self,
+        y: Tensor,
+        gradient: Tensor,
+        length: float | Tensor,
+        x: Tensor,
+        low: Tensor,
+        high: Tensor,
+        grid: bool,
         spend: bool = False,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         if self.eps == 0:
             return x  # to the bit, -0.0 included
         move = gradient.sign_() if spend else gradient.sign()

@@ -50,9 +50,14 @@ class Context:
     _layout: Layout | None = None
 
     def __init__(
-        self, engine: EngineLike, value: Observation, taken: Batch, rows: Rows = None, final: bool = False,
+        self,
+        engine: EngineLike,
+        value: Observation,
+        taken: Batch,
+        rows: Rows = None,
+        final: bool = False,
         mask: Tensor | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._engine, self._value, self._taken, self._rows, self._final = engine, value, taken, rows, final
         self._mask, self._own = mask, rows if engine.batched else None  # leaves of a single one have no rows
         self.budget: Budget = engine.budget
@@ -64,7 +69,7 @@ class Context:
     @classmethod
     def around(
         cls, x: Tensor, budget: Budget, box: Box, key: Tensor, *, grid: bool = False, look: bool = False, **more: Any
-    ) -> Context:  # fmt: skip
+    ) -> Context:
         """A context without an engine, for attacks on their own.
 
         Args:
@@ -248,10 +253,12 @@ class Context:
         engine = self._engine
         clock, beside = engine.clock, engine.field.keys is not None or (engine.on_action and bool(engine.victims))
         inputs = {
-            "part": self.part, "observation": self.observation if beside else None,
-            "free": self.free, "mask": self.mask,
+            "part": self.part,
+            "observation": self.observation if beside else None,
+            "free": self.free,
+            "mask": self.mask,
             "states": {id(victim): self.state(victim) for victim in engine.victims if victim.recurrent},
-        }  # fmt: skip
+        }
         if clock.device == engine.device:  # keys are made in the graph: they are thirty kernels
             return {**inputs, "clock": (lambda: clock.root, lambda: clock.episode, lambda: clock.t)}
         return {**inputs, "keys": (lambda: self.key, lambda: self.episode_key)}

@@ -61,11 +61,19 @@ class Engine:
     """
 
     def __init__(
-        self, threat: ThreatModel, observation_space: Space, action_space: Space, rows: int | None = None, *,
-        victim: VictimLike | None = None, beneath: Engine | None = None, stream: int = 0,
-        device: torch.device | None = None, autoreset: Autoreset = "disabled",
+        self,
+        threat: ThreatModel,
+        observation_space: Space,
+        action_space: Space,
+        rows: int | None = None,
+        *,
+        victim: VictimLike | None = None,
+        beneath: Engine | None = None,
+        stream: int = 0,
+        device: torch.device | None = None,
+        autoreset: Autoreset = "disabled",
         simulators: MakesSimulators | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.observation_space, self.action_space = observation_space, action_space
         self.rows, self.batched, self.stream, self.autoreset = rows, rows is not None, stream, autoreset
         self.session: Session = Session(rows) if beneath is None else beneath.session
@@ -356,7 +364,7 @@ class Engine:
 
     def decide(
         self, value: Observation, eligible: Flags = True, final: bool = False, mask: Tensor | None = None
-    ) -> Flags:  # fmt: skip
+    ) -> Flags:
         """Which rows are attacked: a bool, or bool ``[B]``."""
         attacked = decisions.timed(self, value, eligible, final)
         return decisions.accepted(self, value, attacked, final, mask) if self.declines else attacked
@@ -370,7 +378,7 @@ class Engine:
 
     def apply(
         self, value: Observation, attacked: Flags = True, final: bool = False, mask: Tensor | None = None
-    ) -> Observation:  # fmt: skip
+    ) -> Observation:
         """``value`` with the attacked rows perturbed; what came in is not written to."""
         self.true, self.attacked = value, attacked
         if attacked is False:

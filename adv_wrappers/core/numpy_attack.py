@@ -127,9 +127,15 @@ class NumpyContext(Context):
     mask = None
 
     def __init__(
-        self, engine: EngineLike, attack: NumpyAttack, value: Observation, taken: Batch, rows: Rows, final: bool,
+        self,
+        engine: EngineLike,
+        attack: NumpyAttack,
+        value: Observation,
+        taken: Batch,
+        rows: Rows,
+        final: bool,
         x: Array,
-    ) -> None:  # fmt: skip
+    ) -> None:
         Context.__init__(self, engine, value, taken, rows, final)
         self.x, self.dtype = x, x.dtype  # type: ignore[assignment]
         self.space, self.mirror = attack.space, attack.mirror  # type: ignore[assignment]

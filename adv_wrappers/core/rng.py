@@ -171,9 +171,13 @@ def _host_counter(start: int, count: int) -> NDArray[np.uint64]:
 
 
 def _draw(
-    keys: Tensor, shape: tuple[int, ...], dtype: torch.dtype, kept: int, finish: Callable[[Tensor], Tensor],
+    keys: Tensor,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    kept: int,
+    finish: Callable[[Tensor], Tensor],
     start: int = 0,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """What ``finish`` makes, in place, of 64 random bits an element, ``[B, *shape]`` as numbers of ``dtype``.
 
     The highest ``kept`` bits are random; ``start`` leaves out as many elements of a row before the first.

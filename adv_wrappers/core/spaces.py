@@ -348,10 +348,13 @@ def _single(like: Observation, value: Batch) -> Observation:
 
 
 def to_victim(
-    obs: Observation, dtype: torch.dtype, device: torch.device, batched: bool,
+    obs: Observation,
+    dtype: torch.dtype,
+    device: torch.device,
+    batched: bool,
     lift: Callable[[Array], Tensor] = lambda array: torch.from_numpy(np.array(array, order="C")),
     space: Space | None = None,
-) -> Observation:  # fmt: skip
+) -> Observation:
     """An observation (or Dict of them) as tensors ``[B, *S]`` in a victim's dtype and on its device.
 
     Where ``space`` is given, its Discrete, MultiDiscrete and MultiBinary leaves keep their integers. Texts become

@@ -61,9 +61,16 @@ class FewFeatures(Budget):
         return self.within.spread(x, low, high)
 
     def ascend(
-        self, y: Tensor, gradient: Tensor, length: float | Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool,
+        self,
+        y: Tensor,
+        gradient: Tensor,
+        length: float | Tensor,
+        x: Tensor,
+        low: Tensor,
+        high: Tensor,
+        grid: bool,
         spend: bool = False,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """A step in the ``k`` features that gain most at the end of their range; all others return to the true value.
 
         What this step gains would favour features of little range, and those that were chosen before. A feature that

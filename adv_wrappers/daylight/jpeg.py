@@ -34,9 +34,14 @@ _FACTORS = {
 
 
 def jpeg(
-    x: Tensor, quality: int = 30, *, subsampling: str = "4:2:0", order: str = "RGB", layout: str | None = None,
+    x: Tensor,
+    quality: int = 30,
+    *,
+    subsampling: str = "4:2:0",
+    order: str = "RGB",
+    layout: str | None = None,
     limits: Limits | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """``x`` as it comes back from a JPEG file.
 
     Args:

@@ -40,9 +40,14 @@ def _pictures(
 
 
 def each(
-    x: Images, layout: str, call: Call, *, channels: tuple[int, ...] = (1, 2, 3, 4), coloured: bool = False,
+    x: Images,
+    layout: str,
+    call: Call,
+    *,
+    channels: tuple[int, ...] = (1, 2, 3, 4),
+    coloured: bool = False,
     by_fours: bool = False,
-) -> Images:  # fmt: skip
+) -> Images:
     """The results of ``call`` on every picture of a batch, in new memory.
 
     Args:

@@ -117,10 +117,16 @@ def _inverse(m: tuple[float, ...]) -> tuple[float, ...]:
     det = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
     s = 1 / det
     return (
-        (e * i - f * h) * s, (c * h - b * i) * s, (b * f - c * e) * s,
-        (f * g - d * i) * s, (a * i - c * g) * s, (c * d - a * f) * s,
-        (d * h - e * g) * s, (b * g - a * h) * s, (a * e - b * d) * s,
-    )  # fmt: skip
+        (e * i - f * h) * s,
+        (c * h - b * i) * s,
+        (b * f - c * e) * s,
+        (f * g - d * i) * s,
+        (a * i - c * g) * s,
+        (c * d - a * f) * s,
+        (d * h - e * g) * s,
+        (b * g - a * h) * s,
+        (a * e - b * d) * s,
+    )
 
 
 # Moves of the corners top left, top right, bottom right and bottom left, (right, down), for a norm of one.
@@ -133,9 +139,16 @@ PATTERNS: dict[str, Corners] = {
 
 
 def perspective(
-    x: Tensor, norm: float = 1.0, *, pattern: str = "top", corners: Corners | None = None, border: str = "replicate",
-    interpolation: str = "bilinear", layout: str | None = None, limits: Limits | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    norm: float = 1.0,
+    *,
+    pattern: str = "top",
+    corners: Corners | None = None,
+    border: str = "replicate",
+    interpolation: str = "bilinear",
+    layout: str | None = None,
+    limits: Limits | None = None,
+) -> Tensor:
     """``x`` with its corners moved.
 
     Args:
@@ -249,9 +262,15 @@ class Perspective(Transform):
 
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
         return perspective(
-            x, parameters["distance"], pattern=self.pattern, corners=parameters.get("corners", self.corners),
-            border=self.border, interpolation=self.interpolation, layout=layout, limits=limits,
-        )  # fmt: skip
+            x,
+            parameters["distance"],
+            pattern=self.pattern,
+            corners=parameters.get("corners", self.corners),
+            border=self.border,
+            interpolation=self.interpolation,
+            layout=layout,
+            limits=limits,
+        )
 
     def change_array(self, x: Images, layout: str, **parameters: Any) -> Images:
         corners = parameters.get("corners", self.corners)

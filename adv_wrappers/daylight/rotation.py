@@ -33,9 +33,15 @@ def rotation_matrix(degrees: float, center: tuple[float, float]) -> Matrix:
 
 
 def rotate(
-    x: Tensor, degrees: float, *, center: tuple[float, float] | None = None, border: str = "replicate",
-    interpolation: str = "bilinear", layout: str | None = None, limits: Limits | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    degrees: float,
+    *,
+    center: tuple[float, float] | None = None,
+    border: str = "replicate",
+    interpolation: str = "bilinear",
+    layout: str | None = None,
+    limits: Limits | None = None,
+) -> Tensor:
     """``x`` turned counter-clockwise.
 
     Args:

@@ -30,9 +30,14 @@ _PIXELS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a pixel t
 
 
 def shift(
-    x: Tensor, dx: int = 0, dy: int = 0, *, border: str = "replicate", layout: str | None = None,
+    x: Tensor,
+    dx: int = 0,
+    dy: int = 0,
+    *,
+    border: str = "replicate",
+    layout: str | None = None,
     limits: Limits | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """``x`` moved ``dx`` pixels to the right and ``dy`` down.
 
     Args:

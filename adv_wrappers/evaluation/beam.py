@@ -159,9 +159,11 @@ class BeamSearch:
         self.groups = width.bit_length()
 
     def run(
-        self, seeds: Sequence[int], on_end: Callable[[], None] = lambda: None,
+        self,
+        seeds: Sequence[int],
+        on_end: Callable[[], None] = lambda: None,
         on_step: Callable[[int], None] = lambda states: None,
-    ) -> list[BeamEpisode]:  # fmt: skip
+    ) -> list[BeamEpisode]:
         """Search the episodes of some seeds side by side.
 
         Args:
@@ -179,7 +181,7 @@ class BeamSearch:
                 one.first.snapshot, one.first.observation, one.first.mask, i, 0, np.ones(self.groups, bool), 0.0, None
             )
             for i, one in enumerate(found)
-        ]  # fmt: skip
+        ]
         self.forced.begin(seeds[0])
         t = 0
         while beam:
@@ -386,12 +388,24 @@ class FoundPerturbations:
 
 @holding
 def beam_search(
-    victim: Victim | str, env: AnyEnvironment, eps: float | None = None, episodes: int = 10, seed: int = 0,
-    width: int = WIDTH, *, scale: Scale = None, within: Budget | None = None, steps: int = 8, restarts: int = 2,
-    env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None, quantize: bool = True,
-    out: str | Path | None = None, progress: Callable[[str, int, int], None] | None = None,
+    victim: Victim | str,
+    env: AnyEnvironment,
+    eps: float | None = None,
+    episodes: int = 10,
+    seed: int = 0,
+    width: int = WIDTH,
+    *,
+    scale: Scale = None,
+    within: Budget | None = None,
+    steps: int = 8,
+    restarts: int = 2,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+    quantize: bool = True,
+    out: str | Path | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
     on_step: Callable[[int], None] = lambda states: None,
-) -> FoundPerturbations:  # fmt: skip
+) -> FoundPerturbations:
     """Search whole episodes for perturbed observations that leave a deterministic victim a low return.
 
     Args:
@@ -439,10 +453,17 @@ def beam_search(
     with closing(DeterministicEpisodes(victim, environment)) as played, one_thread():
         forced = ForcedActions(played, budget, steps, restarts, quantize)
         settings = {
-            "victim": victim.described(), "env": json_value(environment.described),
-            "within": forced.threat.budget.to_dict(), "episodes": episodes, "seed": seed, "width": width,
-            "steps": steps, "restarts": restarts, "quantize": quantize, "rankings": list(_RANKINGS),
-        }  # fmt: skip
+            "victim": victim.described(),
+            "env": json_value(environment.described),
+            "within": forced.threat.budget.to_dict(),
+            "episodes": episodes,
+            "seed": seed,
+            "width": width,
+            "steps": steps,
+            "restarts": restarts,
+            "quantize": quantize,
+            "rankings": list(_RANKINGS),
+        }
         folder = Path(out) if out is not None and victim.is_known and environment.is_known else None
         known = None if folder is None else _known(folder, settings, forced.threat.budget)
         if known is not None:
@@ -458,10 +479,12 @@ def beam_search(
     how = RecordedPerturbations(steps_)
     how = how if out is None else how.save(Path(out) / _RECORD)
     result = FoundPerturbations(
-        ThreatModel("observation", how, forced.threat.budget), tuple(seeds),
+        ThreatModel("observation", how, forced.threat.budget),
+        tuple(seeds),
         np.array([one.lowest[-1] for one in found]),
-        np.array([len(one.record()) for one in found]), np.array([one.nodes for one in found]),
-    )  # fmt: skip
+        np.array([len(one.record()) for one in found]),
+        np.array([one.nodes for one in found]),
+    )
     if out is not None:
         write(Path(out) / _FIGURES, (json.dumps({"settings": settings, **result.to_dict()}, indent=1) + "\n").encode())
     return result

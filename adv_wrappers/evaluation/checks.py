@@ -41,9 +41,12 @@ _STRONGER = "max-diff:restarts=6,keep=best,noise=0"
 
 
 def find_warnings(
-    outcomes: Sequence[Outcome], victim: Victim, env: str | None = None, under: Sequence[str] = (),
+    outcomes: Sequence[Outcome],
+    victim: Victim,
+    env: str | None = None,
+    under: Sequence[str] = (),
     seeds: Sequence[int] = (),
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """All warnings about a set of runs of one victim, in the order of the runs.
 
     Args:
@@ -246,7 +249,7 @@ def learned_nothing(outcomes: Sequence[Outcome]) -> list[str]:
 
 def chosen_on_scored_episodes(
     outcomes: Sequence[Outcome], victim: Victim, env: str | None, seeds: Sequence[int]
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Agents, adversaries and critics that were chosen among several by episodes which the report scores."""
     scored, found = {*seeds}, dict[str, str]()
     for what, instead, card in _chosen(outcomes, victim):

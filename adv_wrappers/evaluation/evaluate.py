@@ -31,13 +31,27 @@ Progress = Callable[[str, int, int], None]
 
 @holding
 def evaluate(
-    victim: Victim | str, env: AnyEnvironment, threats: Any = (), episodes: int = 10, seed: int = 0,
-    num_envs: int | None = None, device: torch.device | str | None = None, *, env_kwargs: EnvKwargs | None = None,
-    make: MakeEnv | None = None, minimum: float | str | None = None,
-    distances: Distances = None, progress: Progress | None = None,
-    out: str | Path | None = None, quantize: bool = True, resume: bool = False, measure: Measure = None,
-    best_of: BestOf = 1, by: str = "return", workers: int = 1,
-) -> Report:  # fmt: skip
+    victim: Victim | str,
+    env: AnyEnvironment,
+    threats: Any = (),
+    episodes: int = 10,
+    seed: int = 0,
+    num_envs: int | None = None,
+    device: torch.device | str | None = None,
+    *,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+    minimum: float | str | None = None,
+    distances: Distances = None,
+    progress: Progress | None = None,
+    out: str | Path | None = None,
+    quantize: bool = True,
+    resume: bool = False,
+    measure: Measure = None,
+    best_of: BestOf = 1,
+    by: str = "return",
+    workers: int = 1,
+) -> Report:
     """Evaluate an agent without an attack and under each threat, on the same episodes.
 
     Episode e has a seed of its own, drawn from ``seed``, and a row that plays it whatever happens, so runs are paired
@@ -120,18 +134,33 @@ def evaluate(
     if isinstance(minimum, str) and not any(is_worst_action(stack, victim) for stack in stacks):
         stacks.insert(1, worst_action(victim))
     prepared = PreparedEvaluation(
-        victim, Environment.of(env, victim, env_kwargs, make), stacks, episodes, seed, num_envs, distances=distances,
-        quantize=quantize, measure=measure, best_of=best_of, by=by,
-    )  # fmt: skip
+        victim,
+        Environment.of(env, victim, env_kwargs, make),
+        stacks,
+        episodes,
+        seed,
+        num_envs,
+        distances=distances,
+        quantize=quantize,
+        measure=measure,
+        best_of=best_of,
+        by=by,
+    )
     with closing(prepared):
         return play_missing(prepared, {}, minimum=minimum, progress=progress, out=out, resume=resume, workers=workers)
 
 
 def play_missing(
-    prepared: PreparedEvaluation, rows: dict[int, Row], wanted: Collection[int] | None = None, *,
-    minimum: float | str | None = None, progress: Progress | None = None, out: str | Path | None = None,
-    resume: bool = False, workers: int = 1,
-) -> Report:  # fmt: skip
+    prepared: PreparedEvaluation,
+    rows: dict[int, Row],
+    wanted: Collection[int] | None = None,
+    *,
+    minimum: float | str | None = None,
+    progress: Progress | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    workers: int = 1,
+) -> Report:
     """Play the runs of an evaluation that have no row yet.
 
     Args:

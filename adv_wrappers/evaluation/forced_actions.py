@@ -185,9 +185,13 @@ class ForcedActions:
         return [[ForcedAction(action, shown) for action, (_, shown) in sorted(found.items())] for found in best]
 
     def _ask(
-        self, engines: Mapping[int, Engine], observations: Array, own: NDArray[np.int64], pairs: list[tuple[int, int]],
+        self,
+        engines: Mapping[int, Engine],
+        observations: Array,
+        own: NDArray[np.int64],
+        pairs: list[tuple[int, int]],
         best: list[dict[int, tuple[float, Array]]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Ascend towards actions, each at an observation, and keep what is played with the largest lead so far."""
         asked = np.array([action for _, action in pairs])
         for start, part in self.batches.of(observations[[i for i, _ in pairs]]):

@@ -181,11 +181,19 @@ LOWEST_SCORES: dict[str, float] = {
 
 # Wrappers whose steps leave rewards as they are, whatever their class adds; and those that add up some of them.
 _KEEP_REWARDS = {
-    kind.step for kind in (
-        gym.Wrapper, gym.ObservationWrapper, gym.ActionWrapper, TimeLimit, OrderEnforcing, PassiveEnvChecker,
-        RecordEpisodeStatistics, FrameStackObservation, EnvLayer,
+    kind.step
+    for kind in (
+        gym.Wrapper,
+        gym.ObservationWrapper,
+        gym.ActionWrapper,
+        TimeLimit,
+        OrderEnforcing,
+        PassiveEnvChecker,
+        RecordEpisodeStatistics,
+        FrameStackObservation,
+        EnvLayer,
     )
-}  # fmt: skip
+}
 _ADD_REWARDS = {kind.step for kind in (AtariPreprocessing, MaxAndSkipObservation, RawFrames, PressFire)}
 
 

@@ -61,10 +61,16 @@ class Lpips:
     """
 
     def __init__(
-        self, backbone: Backbone | None = None, weights: Sequence[ArrayLike | Tensor] | None = None, *,
-        mean: Sequence[float] = SHIFT, std: Sequence[float] = SCALE, layout: str | None = None,
-        limits: Limits | None = None, name: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        backbone: Backbone | None = None,
+        weights: Sequence[ArrayLike | Tensor] | None = None,
+        *,
+        mean: Sequence[float] = SHIFT,
+        std: Sequence[float] = SCALE,
+        layout: str | None = None,
+        limits: Limits | None = None,
+        name: str | None = None,
+    ) -> None:
         if not callable(backbone) or isinstance(backbone, type):
             raise ValueRangeError(
                 f"Lpips needs a backbone: a module or a function with trained weights from images [N, 3, H, W] to a "

@@ -97,9 +97,13 @@ class RunMonitor:
     """
 
     def __init__(
-        self, measurements: RunMeasurements, env: AnyVectorEnv, recorder: VectorActionRecorder,
-        runner: PolicyRunner, sample: ObservationSample | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        measurements: RunMeasurements,
+        env: AnyVectorEnv,
+        recorder: VectorActionRecorder,
+        runner: PolicyRunner,
+        sample: ObservationSample | None = None,
+    ) -> None:
         self.measurements, self.recorder, self.runner, self.sample = measurements, recorder, runner, sample
         self.attacked_steps = np.zeros(runner.rows, np.int64)
         found = layers(env)
@@ -121,9 +125,13 @@ class RunMonitor:
             self.attacked = fresh if mask is None else np.where(mask, fresh, self.attacked)
 
     def before_step(
-        self, obs: Observation, busy: NDArray[np.bool_], everyone: bool, episodes: NDArray[np.int64],
+        self,
+        obs: Observation,
+        busy: NDArray[np.bool_],
+        everyone: bool,
+        episodes: NDArray[np.int64],
         steps: NDArray[np.int64],
-    ) -> tuple[Rows, Array | None]:  # fmt: skip
+    ) -> tuple[Rows, Array | None]:
         """Compare the observations on which the agent acts next with the true ones.
 
         Args:

@@ -106,10 +106,18 @@ class ResilienceProfile:
 
 
 def fewest_perturbations(
-    victim: Victim | str, env: AnyEnvironment, seeds: Sequence[int], cost: float = 1.0, by: str | None = None, *,
-    gamma: float = 0.99, horizon: int | None = None, lowest_reward: float = 0.0, max_nodes: int = 1_000_000,
+    victim: Victim | str,
+    env: AnyEnvironment,
+    seeds: Sequence[int],
+    cost: float = 1.0,
+    by: str | None = None,
+    *,
+    gamma: float = 0.99,
+    horizon: int | None = None,
+    lowest_reward: float = 0.0,
+    max_nodes: int = 1_000_000,
     env_kwargs: EnvKwargs | None = None,
-) -> FewestPerturbations:  # fmt: skip
+) -> FewestPerturbations:
     """The timing of the lowest return plus cost of perturbations, for every episode (Algorithm 1's optimum).
 
     Args:
@@ -145,20 +153,34 @@ def fewest_perturbations(
         episodes = [search.episode(seed, float(cost), None) for seed in search.seeds]
     found = [episode.best[0] for episode in episodes]
     return FewestPerturbations(
-        search.label, environment.name, search.seeds, float(cost),
+        search.label,
+        environment.name,
+        search.seeds,
+        float(cost),
         np.array([best.total for best in found]),
         np.array([best.total - cost * len(best.steps) for best in found]),
-        np.array([len(best.steps) for best in found]), tuple(best.steps for best in found),
-        np.array([episode.clean for episode in episodes]), np.array([not episode.open for episode in episodes]),
+        np.array([len(best.steps) for best in found]),
+        tuple(best.steps for best in found),
+        np.array([episode.clean for episode in episodes]),
+        np.array([not episode.open for episode in episodes]),
         np.array([episode.nodes for episode in episodes]),
-    )  # fmt: skip
+    )
 
 
 def resilience_profile(
-    victim: Victim | str, env: AnyEnvironment, seeds: Sequence[int], budgets: Sequence[int], horizon: int = 60,
-    by: str | None = None, *, gamma: float = 0.99, lowest_reward: float = 0.0, max_nodes: int = 1_000_000,
-    env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
-) -> ResilienceProfile:  # fmt: skip
+    victim: Victim | str,
+    env: AnyEnvironment,
+    seeds: Sequence[int],
+    budgets: Sequence[int],
+    horizon: int = 60,
+    by: str | None = None,
+    *,
+    gamma: float = 0.99,
+    lowest_reward: float = 0.0,
+    max_nodes: int = 1_000_000,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+) -> ResilienceProfile:
     """The lowest return of every episode with at most k perturbations, for every k (Algorithm 2's optimum).
 
     Args:
@@ -180,13 +202,17 @@ def resilience_profile(
     with closing(TimingSearch(victim, environment, seeds, by, gamma, horizon, lowest_reward, max_nodes)) as search:
         episodes = [search.episode(seed, 0.0, max(most)) for seed in search.seeds]
     return ResilienceProfile(
-        search.label, environment.name, search.seeds, tuple(most), horizon,
+        search.label,
+        environment.name,
+        search.seeds,
+        tuple(most),
+        horizon,
         np.array([[episode.best[k].total for k in most] for episode in episodes]),
         tuple(tuple(episode.best[k].steps for k in most) for episode in episodes),
         np.array([episode.clean for episode in episodes]),
         np.array([[k < episode.first_open for k in most] for episode in episodes]),
         np.array([episode.nodes for episode in episodes]),
-    )  # fmt: skip
+    )
 
 
 def _json(found: FewestPerturbations | ResilienceProfile) -> dict[str, JSON]:

@@ -70,9 +70,10 @@ def setting_of(threat: ThreatModel, drop: Sequence[str] = ()) -> str | None:
     """A text by which the budgets, timings and keys of two threats are compared; None where one has no JSON form."""
     try:
         parts: dict[str, JSON] = {
-            "within": threat.budget.to_dict(), "at": threat.at,
+            "within": threat.budget.to_dict(),
+            "at": threat.at,
             "when": encode(threat.when),
-        }  # fmt: skip
+        }
     except ThreatError:  # a function has no JSON form: nothing to compare by
         return None
     for key in drop:

@@ -209,9 +209,16 @@ def _play_in_worker(path: str, block: Block) -> BlockResult:
 
 
 def play_run(
-    play: PlayBlocks, run: int, seeds: Sequence[int], num_envs: int, count: int, by: str, sampled: bool,
-    target: Target | None, on_episode: OnEpisode | None = None,
-) -> tuple[EpisodeDraws, ObservationSample | None]:  # fmt: skip
+    play: PlayBlocks,
+    run: int,
+    seeds: Sequence[int],
+    num_envs: int,
+    count: int,
+    by: str,
+    sampled: bool,
+    target: Target | None,
+    on_episode: OnEpisode | None = None,
+) -> tuple[EpisodeDraws, ObservationSample | None]:
     """What one run measures, and its sample of observations.
 
     Args:
@@ -245,9 +252,12 @@ def play_run(
 
 
 def play_runs(
-    runs: Mapping[int, Callable[[PlayBlocks, OnEpisode], R]], setup: PlayerSetup, workers: int,
-    on_block: Callable[[int, int], None], on_run: Callable[[int, R], None],
-) -> None:  # fmt: skip
+    runs: Mapping[int, Callable[[PlayBlocks, OnEpisode], R]],
+    setup: PlayerSetup,
+    workers: int,
+    on_block: Callable[[int, int], None],
+    on_run: Callable[[int, R], None],
+) -> None:
     """Play several runs in worker processes.
 
     Args:

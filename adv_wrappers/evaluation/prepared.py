@@ -75,11 +75,21 @@ class PreparedEvaluation:
     """
 
     def __init__(
-        self, victim: Victim, environment: Environment, stacks: Sequence[ThreatStack], episodes: int = 10,
-        seed: int = 0, num_envs: int | None = None, *,
-        distances: Distances = None, quantize: bool = True, measure: Measure = None, best_of: BestOf = 1,
-        by: str = "return", player: EpisodePlayer | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        victim: Victim,
+        environment: Environment,
+        stacks: Sequence[ThreatStack],
+        episodes: int = 10,
+        seed: int = 0,
+        num_envs: int | None = None,
+        *,
+        distances: Distances = None,
+        quantize: bool = True,
+        measure: Measure = None,
+        best_of: BestOf = 1,
+        by: str = "return",
+        player: EpisodePlayer | None = None,
+    ) -> None:
         self.victim, self.by, environment = victim, by, environment.for_victim(victim)
         self.episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
         self._asked = default_num_envs(victim) if num_envs is None else integer("num_envs", num_envs, 1, MOST_ENVS)
@@ -109,13 +119,19 @@ class PreparedEvaluation:
             first = f"none{PERTURBED}{' + '.join(self.under)})"
             self.stacks = [replace(stack, name=stack.name if stack.layers else first) for stack in self.stacks]
         self.about: dict[str, JSON] = {
-            "versions": versions(), "seed": seed, "episode_seeds": tuple(self.seeds), "git": revision(),
-            "device": str(victim.device), "episodes": self.episodes,
+            "versions": versions(),
+            "seed": seed,
+            "episode_seeds": tuple(self.seeds),
+            "git": revision(),
+            "device": str(victim.device),
+            "episodes": self.episodes,
             "env": json_value(environment.described),
-            "num_envs": venv.num_envs, "quantize": bool(quantize),
+            "num_envs": venv.num_envs,
+            "quantize": bool(quantize),
             "victim": victim.described(),
-            "measure": measure_text(self.target, victim), "by": by,
-        }  # fmt: skip
+            "measure": measure_text(self.target, victim),
+            "by": by,
+        }
 
     def key(self, i: int) -> str | None:
         """What distinguishes the row of a run from all others (see :func:`row_key`); None where nothing does."""
@@ -136,9 +152,16 @@ class PreparedEvaluation:
             ValueRangeError: for observations, rewards or distances that are not finite.
         """
         found = play_run(
-            play or self.player.play_all, i, self.seeds, self._asked, self.counts[i], self.by, bool(self.sampled),
-            self.target, on_episode,
-        )  # fmt: skip
+            play or self.player.play_all,
+            i,
+            self.seeds,
+            self._asked,
+            self.counts[i],
+            self.by,
+            bool(self.sampled),
+            self.target,
+            on_episode,
+        )
         return measured_row(self.stacks[i], *found, self.sampled)
 
     def steps_of(self, lengths: Sequence[int]) -> int:
@@ -177,9 +200,11 @@ class PreparedEvaluation:
         outcomes = [outcome_of(stack, row) for stack, row in played]
         warnings = find_warnings(outcomes, self.victim, name, self.under, self.seeds)
         return Report(
-            **self.about, warnings=tuple(warnings), minimum=describe_minimum(minimum, self.victim, lowest),
+            **self.about,
+            warnings=tuple(warnings),
+            minimum=describe_minimum(minimum, self.victim, lowest),
             threats=compared([row for _, row in played], *((None, None) if self.under else (lowest, fixed))),
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         """Close the environments that were opened here."""

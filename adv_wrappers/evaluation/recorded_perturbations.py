@@ -103,9 +103,12 @@ class RecordedPerturbations(Perturbation):
         steps, data = self._steps, io.BytesIO()
         shown = np.stack([step.shown for step in steps]) if steps else np.zeros(0)
         np.savez_compressed(
-            data, seed=np.array([step.seed for step in steps], np.uint64), t=np.array([step.t for step in steps]),
-            digest=np.frombuffer(b"".join(step.digest for step in steps), np.uint8).reshape(-1, _BYTES), shown=shown,
-        )  # fmt: skip
+            data,
+            seed=np.array([step.seed for step in steps], np.uint64),
+            t=np.array([step.t for step in steps]),
+            digest=np.frombuffer(b"".join(step.digest for step in steps), np.uint8).reshape(-1, _BYTES),
+            shown=shown,
+        )
         write(Path(file), data.getvalue())
         return RecordedPerturbations(steps, str(file))
 

@@ -50,9 +50,14 @@ def measured_row(
     fractions = run.attacked_steps[best] / lengths
     losses = None if run.losses is None else run.losses[best]
     return {
-        "threat": stack.name, **statistics.summary(returns), "caveat": statistics.caveat(returns),
-        "regret": None, "impact": None, "general_impact": None,
-        "attacked_fraction": run.attacked / run.steps, "e_adv": float(fractions.mean()),
+        "threat": stack.name,
+        **statistics.summary(returns),
+        "caveat": statistics.caveat(returns),
+        "regret": None,
+        "impact": None,
+        "general_impact": None,
+        "attacked_fraction": run.attacked / run.steps,
+        "e_adv": float(fractions.mean()),
         "e_adv_std": float(fractions.std(ddof=1)) if len(fractions) > 1 else 0.0,
         "action_change": run.changed_actions / run.attacked if run.attacked else None,
         "flipped_actions": run.flipped / run.lower_precision if run.lower_precision else None,
@@ -60,21 +65,31 @@ def measured_row(
         "linf": run.linf / run.compared if run.compared else None,
         "distances": sample.means(distances) if sample is not None else {},
         "distance_images": len(sample) if sample is not None else 0,
-        "ms_per_step": 1000 * run.seconds / run.steps, "episodes": len(returns),
-        "mean_length": float(lengths.mean()), "transfer": stack.transfer,
+        "ms_per_step": 1000 * run.seconds / run.steps,
+        "episodes": len(returns),
+        "mean_length": float(lengths.mean()),
+        "transfer": stack.transfer,
         "layers": [json_form(threat) for threat in stack.layers],
-        "returns": returns.tolist(), "lengths": lengths.tolist(), "attacked_fractions": fractions.tolist(),
+        "returns": returns.tolist(),
+        "lengths": lengths.tolist(),
+        "attacked_fractions": fractions.tolist(),
         "loss": None if losses is None else float(losses.mean()),
         "loss_std": None if losses is None else float(losses.std(ddof=1)) if len(losses) > 1 else 0.0,
-        "losses": None if losses is None else losses.tolist(), "best_of": draws.count,
+        "losses": None if losses is None else losses.tolist(),
+        "best_of": draws.count,
         "draws": draws.all_of_them(),
         "checks": {
-            "attacked": run.compared, "unchanged": run.unchanged, "gradients": run.gradients,
-            "zero_gradients": run.zero_gradients, "integers": run.integers,
-            "flipped": run.flipped / max(run.lower_precision, 1), "alike": draws.alike,
-            "asked_twice": run.asked_twice, "unequal_answers": run.unequal_answers,
+            "attacked": run.compared,
+            "unchanged": run.unchanged,
+            "gradients": run.gradients,
+            "zero_gradients": run.zero_gradients,
+            "integers": run.integers,
+            "flipped": run.flipped / max(run.lower_precision, 1),
+            "alike": draws.alike,
+            "asked_twice": run.asked_twice,
+            "unequal_answers": run.unequal_answers,
         },
-    }  # fmt: skip
+    }
 
 
 def outcome_of(stack: ThreatStack, row: Row) -> Outcome:
@@ -94,12 +109,13 @@ def compared(rows: Sequence[Row], lowest: float | None, fixed: float | None) -> 
     clean = rows[0]["mean_return"] if rows else 0.0
     return tuple(
         {
-            **row, "regret": statistics.regret(clean, row["mean_return"]),
+            **row,
+            "regret": statistics.regret(clean, row["mean_return"]),
             "impact": statistics.impact(clean, row["mean_return"], lowest),
             "general_impact": statistics.impact(clean, row["mean_return"], fixed),
         }
         for row in rows
-    )  # fmt: skip
+    )
 
 
 def check_minimum(minimum: object) -> None:
@@ -246,13 +262,15 @@ class Report:
         for row in self.threats:
             table.add_row(
                 escape(_label(row)),
-                number(row["mean_return"]), bounds(row),
+                number(row["mean_return"]),
+                bounds(row),
                 *(number(row.get(key)) for key in ("median", "regret")),
                 *(share(row.get(key)) for key in ("impact", "attacked_fraction", "action_change")),
-                number(row.get("linf")), *([number(row.get("loss"))] if self.measure is not None else []),
+                number(row.get("linf")),
+                *([number(row.get("loss"))] if self.measure is not None else []),
                 *(number(_sampled(row).get(key)) for key in sampled),
                 number(row.get("ms_per_step")),
-            )  # fmt: skip
+            )
         return table
 
     def footnotes(self) -> list[str]:

@@ -159,11 +159,18 @@ def _gated(engines: Sequence[Engine], gate: When, draws: NDArray[np.int64]) -> I
 
 
 def play_episodes(
-    env: AnyVectorEnv, recorder: VectorActionRecorder, victim: Victim, seeds: list[int],
-    on_episode: Callable[[int], None] | None = None, sample: ObservationSample | None = None,
-    attacked_at: Counter[int] | None = None, *, losses: EpisodeLosses | None = None,
-    draws: Sequence[int] | None = None, on_step: Callable[[], None] | None = None,
-) -> RunMeasurements:  # fmt: skip
+    env: AnyVectorEnv,
+    recorder: VectorActionRecorder,
+    victim: Victim,
+    seeds: list[int],
+    on_episode: Callable[[int], None] | None = None,
+    sample: ObservationSample | None = None,
+    attacked_at: Counter[int] | None = None,
+    *,
+    losses: EpisodeLosses | None = None,
+    draws: Sequence[int] | None = None,
+    on_step: Callable[[], None] | None = None,
+) -> RunMeasurements:
     """Play one episode for each seed, and measure.
 
     Args:

@@ -119,9 +119,13 @@ class ObservationSample:
         return len(self._pairs)
 
     def consider(
-        self, perturbed: Observation, true: Observation, rows: Rows, episodes: NDArray[np.int64],
+        self,
+        perturbed: Observation,
+        true: Observation,
+        rows: Rows,
+        episodes: NDArray[np.int64],
         steps: NDArray[np.int64],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add the rows of an attacked step that belong into the sample.
 
         Args:

@@ -194,10 +194,14 @@ def summary(values: Returns) -> dict[str, float]:
     array = finite(values)
     low, high = interval(array)
     return {
-        "mean_return": float(array.mean()), "low": low, "high": high,
-        "std": float(array.std(ddof=1)) if len(array) > 1 else 0.0, "median": float(np.median(array)),
-        "min": float(array.min()), "max": float(array.max()),
-    }  # fmt: skip
+        "mean_return": float(array.mean()),
+        "low": low,
+        "high": high,
+        "std": float(array.std(ddof=1)) if len(array) > 1 else 0.0,
+        "median": float(np.median(array)),
+        "min": float(array.min()),
+        "max": float(array.max()),
+    }
 
 
 def regret(clean: float, attacked: float) -> float:

@@ -57,10 +57,17 @@ class ConstantEnv(gym.Env[Array, Action]):
 
 
 def compare_threats(
-    source: str | AnyEnv | Array, threats: Sequence[Any] | None = None,
-    victim: Victim | str | None = None, *, step: int = 100, seed: int = 0, raw: bool = False, layout: str | None = None,
-    env_kwargs: EnvKwargs | None = None, make: MakeEnv | None = None,
-) -> ThreatComparison:  # fmt: skip
+    source: str | AnyEnv | Array,
+    threats: Sequence[Any] | None = None,
+    victim: Victim | str | None = None,
+    *,
+    step: int = 100,
+    seed: int = 0,
+    raw: bool = False,
+    layout: str | None = None,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+) -> ThreatComparison:
     """One observation under each of several threats.
 
     Every threat is applied to the same observation by a wrapper of its own, as in an episode that begins with it and

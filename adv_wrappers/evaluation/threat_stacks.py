@@ -83,9 +83,13 @@ def is_worst_action(stack: ThreatStack, victim: Victim) -> bool:
     own = worst_action(victim).layers[0]
     one = stack.layers[0] if len(stack.layers) == 1 else None
     return (
-        one is not None and isinstance(one.how, WorstAction) and one.how == own.how
-        and isinstance(one.budget, Valid) and one.at is None and (one.when is None or isinstance(one.when, Always))
-    )  # fmt: skip
+        one is not None
+        and isinstance(one.how, WorstAction)
+        and one.how == own.how
+        and isinstance(one.budget, Valid)
+        and one.at is None
+        and (one.when is None or isinstance(one.when, Always))
+    )
 
 
 def _same(other: Victim, victim: Victim) -> bool:

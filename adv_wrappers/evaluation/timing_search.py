@@ -96,9 +96,16 @@ class TimingSearch(DeterministicEpisodes):
     """
 
     def __init__(
-        self, victim: Victim | str, env: AnyEnvironment, seeds: Sequence[int], by: str | None, gamma: float,
-        horizon: int | None, lowest_reward: float, max_nodes: int,
-    ) -> None:  # fmt: skip
+        self,
+        victim: Victim | str,
+        env: AnyEnvironment,
+        seeds: Sequence[int],
+        by: str | None,
+        gamma: float,
+        horizon: int | None,
+        lowest_reward: float,
+        max_nodes: int,
+    ) -> None:
         self.seeds: Steps = tuple(integer("a seed", seed, 0) for seed in seeds)
         if not self.seeds:
             raise ValueRangeError("seeds must hold at least one seed, got none")
@@ -211,11 +218,14 @@ class TimingSearch(DeterministicEpisodes):
         seen = self.batch([node.observation for node in nodes])
         bounds = own.new_tensor(self.start), own.new_tensor(self.start + self.count - 1)
         context = Context.around(
-            own, Valid(), bounds, torch.zeros(len(nodes), dtype=torch.int64),
+            own,
+            Valid(),
+            bounds,
+            torch.zeros(len(nodes), dtype=torch.int64),
             observation=to_victim(seen, victim.dtype, victim.device, True, space=victim.observation_space),
             mask=None if all(mask.all() for mask in masks) else torch.as_tensor(np.stack(masks), device=victim.device),
             simulator=NodeSimulator(self, nodes),
-        )  # fmt: skip
+        )
         with torch.no_grad():
             return [[action] for action in self.worst(own, context).cpu().numpy().astype(np.int64)]
 

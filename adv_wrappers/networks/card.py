@@ -176,9 +176,15 @@ class Weights:
         return layer
 
     def conv(
-        self, prefix: str, inputs: int | None, stride: int | tuple[int, int], padding: tuple[int, int] = (0, 0),
-        dilation: tuple[int, int] = (1, 1), groups: int = 1, bias: bool = True,
-    ) -> nn.Conv2d:  # fmt: skip
+        self,
+        prefix: str,
+        inputs: int | None,
+        stride: int | tuple[int, int],
+        padding: tuple[int, int] = (0, 0),
+        dilation: tuple[int, int] = (1, 1),
+        groups: int = 1,
+        bias: bool = True,
+    ) -> nn.Conv2d:
         """The convolution ``prefix``, by default without padding."""
         weight = self.take(f"{prefix}.weight", None, None if inputs is None else inputs // groups, None, None)
         outputs, channels, rows, columns = weight.shape
@@ -213,9 +219,11 @@ class Weights:
 
     def _lstm_weights(self, prefix: str, layer: int, inputs: int, size: int) -> dict[str, nn.Parameter]:
         shapes = {
-            "weight_ih": (4 * size, inputs), "weight_hh": (4 * size, size), "bias_ih": (4 * size,),
+            "weight_ih": (4 * size, inputs),
+            "weight_hh": (4 * size, size),
+            "bias_ih": (4 * size,),
             "bias_hh": (4 * size,),
-        }  # fmt: skip
+        }
         return {name: self.take(f"{prefix}.{name}_l{layer}", *shape) for name, shape in shapes.items()}
 
     def finish(self) -> None:

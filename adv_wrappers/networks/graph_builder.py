@@ -26,7 +26,7 @@ from adv_wrappers.networks.graph import (
     does_nothing,
     known,
     needed,
-)  # fmt: skip
+)
 from adv_wrappers.networks.tracing import CALLS, is_shape
 
 Arguments = Sequence[object]
@@ -208,8 +208,10 @@ class GraphBuilder:
     def _arithmetic(self, node: fx.Node, how: str, x: object, y: object) -> None:
         if self._is_value(x) and self._is_value(y):
             joins: dict[str, Literal["sum", "difference", "product"]] = {
-                "add": "sum", "subtract": "difference", "multiply": "product",
-            }  # fmt: skip
+                "add": "sum",
+                "subtract": "difference",
+                "multiply": "product",
+            }
             if how not in joins:
                 raise UnknownCall(str(node))
             self._add(node, Join(joins[how]), self._value(x), self._value(y))
@@ -243,8 +245,9 @@ class GraphBuilder:
         """A layer whose weights are arguments of a function."""
         weights = {
             name: self.constants[value]
-            for name in ("weight", "bias") if isinstance(value := given.get(name), fx.Node) and value in self.constants
-        }  # fmt: skip
+            for name in ("weight", "bias")
+            if isinstance(value := given.get(name), fx.Node) and value in self.constants
+        }
         settings: dict[str, Any] = {k: v for k, v in given.items() if k not in ("input", "weight", "bias")}
         if any(given.get(name) is not None and name not in weights for name in ("weight", "bias")):
             raise UnknownCall("weights that depend on the input")

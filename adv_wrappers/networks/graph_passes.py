@@ -25,7 +25,7 @@ from adv_wrappers.networks.layer_passes import (
     NormalizePass,
     OutputActivationPass,
     Pass,
-)  # fmt: skip
+)
 from adv_wrappers.networks.layers import AppendLogStd, Normalize, QuantileMean, TwoLogits
 from adv_wrappers.networks.shape_passes import (
     AppendLogStdPass,
@@ -37,7 +37,7 @@ from adv_wrappers.networks.shape_passes import (
     QuantileMeanPass,
     TwoLogitsPass,
     ViewPass,
-)  # fmt: skip
+)
 from adv_wrappers.networks.space_to_depth import SpaceToDepth
 
 
@@ -203,9 +203,14 @@ def _segments_of(
 
 
 def _passes_of(
-    layers: Sequence[object], layout: SpaceToDepth | None, first: bool, dtype: torch.dtype | None, cached: Make,
-    given: bool, last: bool,
-) -> list[Pass]:  # fmt: skip
+    layers: Sequence[object],
+    layout: SpaceToDepth | None,
+    first: bool,
+    dtype: torch.dtype | None,
+    cached: Make,
+    given: bool,
+    last: bool,
+) -> list[Pass]:
     """The passes of layers one after the other.
 
     Args:
@@ -248,10 +253,18 @@ def _pass_of(layer: object, dtype: torch.dtype | None, cached: Make, in_place: b
         weight = layer.weight
         return LayerNormPass(layer, dtype or (torch.float32 if weight is None else weight.dtype))
     makers: dict[type, Callable[..., Pass]] = {
-        nn.Flatten: lambda layer: FlattenPass(), nn.MaxPool2d: MaxPoolPass, AppendLogStd: AppendLogStdPass,
-        QuantileMean: QuantileMeanPass, TwoLogits: TwoLogitsPass, Mean: MeanPass, Part: PartPass, Reshape: ViewPass,
-        Permute: ViewPass, Arithmetic: partial(ArithmeticPass, dtype=dtype),
-        Normalize: partial(NormalizePass, dtype=dtype), nn.BatchNorm1d: partial(BatchNormPass, dtype=dtype),
+        nn.Flatten: lambda layer: FlattenPass(),
+        nn.MaxPool2d: MaxPoolPass,
+        AppendLogStd: AppendLogStdPass,
+        QuantileMean: QuantileMeanPass,
+        TwoLogits: TwoLogitsPass,
+        Mean: MeanPass,
+        Part: PartPass,
+        Reshape: ViewPass,
+        Permute: ViewPass,
+        Arithmetic: partial(ArithmeticPass, dtype=dtype),
+        Normalize: partial(NormalizePass, dtype=dtype),
+        nn.BatchNorm1d: partial(BatchNormPass, dtype=dtype),
         nn.BatchNorm2d: partial(BatchNormPass, dtype=dtype),
-    }  # fmt: skip
+    }
     return makers.get(type(layer), InputActivationPass)(layer)

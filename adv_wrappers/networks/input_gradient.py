@@ -141,9 +141,12 @@ class InputGradient:
     """
 
     def __init__(
-        self, graph: LayerGraph, output_gradient: OutputGradient, layout: SpaceToDepth | None = None,
+        self,
+        graph: LayerGraph,
+        output_gradient: OutputGradient,
+        layout: SpaceToDepth | None = None,
         dtype: torch.dtype | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.graph, self.output_gradient, self.layout, self.dtype = graph, output_gradient, layout, dtype
         self.passes = graph.take(dtype, layout)
         self.overwritable = self.passes.overwritable

@@ -128,9 +128,13 @@ class LinearPass(Pass):
     gives = True
 
     def __init__(
-        self, layer: nn.Linear, dtype: torch.dtype, cached: Make, activation: nn.Module | None = None,
+        self,
+        layer: nn.Linear,
+        dtype: torch.dtype,
+        cached: Make,
+        activation: nn.Module | None = None,
         last: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.layer, self.cached, self.last = layer, cached, last
         self.activation = None if activation is None else _OutputActivation(activation)
         self.gives = activation is None
@@ -280,9 +284,13 @@ class ConvPass(Pass):
     gives = True
 
     def __init__(
-        self, layer: nn.Conv2d, dtype: torch.dtype, cached: Make,
-        squares: Callable[[Tensor], Tensor] | None = None, channels_last: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        layer: nn.Conv2d,
+        dtype: torch.dtype,
+        cached: Make,
+        squares: Callable[[Tensor], Tensor] | None = None,
+        channels_last: bool = False,
+    ) -> None:
         assert not isinstance(layer.padding, str)
         self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
         self.geometry: tuple[tuple[int, ...], ...] = (layer.stride, layer.padding, layer.dilation)

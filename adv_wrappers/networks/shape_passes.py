@@ -40,10 +40,12 @@ class ChannelsLastFlattenPass(Pass):
         n, c, h, w = x.shape
         if self.linear is not None:
             weight = self.linear.weight
-            self.linear.use(self.linear.cached(
-                (self.linear.layer, weight.dtype, x.shape[1:]),
-                lambda: weight.view(-1, c, h, w).permute(0, 2, 3, 1).reshape(-1, c * h * w),
-            ))  # fmt: skip
+            self.linear.use(
+                self.linear.cached(
+                    (self.linear.layer, weight.dtype, x.shape[1:]),
+                    lambda: weight.view(-1, c, h, w).permute(0, 2, 3, 1).reshape(-1, c * h * w),
+                )
+            )
             self.linear = None
         return x.permute(0, 2, 3, 1).reshape(n, -1)
 

@@ -175,8 +175,9 @@ def _conv_settings(layer: nn.Module) -> Layer:
     stated = {"stride": (layer.stride, None), "padding": (layer.padding, 0), "dilation": (layer.dilation, 1)}
     settings: Layer = {
         name: value[0] if value[0] == value[1] else list(value)
-        for name, (value, default) in stated.items() if value != (default, default)
-    }  # fmt: skip
+        for name, (value, default) in stated.items()
+        if value != (default, default)
+    }
     settings |= {} if layer.groups == 1 else {"groups": layer.groups}
     return settings | ({"bias": False} if layer.bias is None else {})
 

@@ -60,9 +60,15 @@ class RowRenderer:
     """
 
     def __init__(
-        self, env: AnyEnv | AnyVectorEnv, wrappers: Sequence[Layer], space: Space, frames: str, size: int,
-        gain: float | None, layout: str | None,
-    ) -> None:  # fmt: skip
+        self,
+        env: AnyEnv | AnyVectorEnv,
+        wrappers: Sequence[Layer],
+        space: Space,
+        frames: str,
+        size: int,
+        gain: float | None,
+        layout: str | None,
+    ) -> None:
         if frames not in ("newest", "all"):
             raise ValueRangeError(f"frames must be newest or all, got {frames!r}")
         if gain is not None:
@@ -91,9 +97,7 @@ class RowRenderer:
             self._true_frames, self._shown_frames = _frame_reader(inner, layout), _frame_reader(outer, layout)
         self._chart, self._largest_change = VectorChart(), 0.0
 
-    def draw(
-        self, row: int | None, shown: object, rendering: object, actions: tuple[object, object] | None
-    ) -> Pixels:  # fmt: skip
+    def draw(self, row: int | None, shown: object, rendering: object, actions: tuple[object, object] | None) -> Pixels:
         """The picture of a row, uint8 ``[H, W, 3]``.
 
         Args:
@@ -224,9 +228,13 @@ class VectorAttackView(VectorWrapper):
     """:class:`AttackView` for a :class:`gymnasium.vector.VectorEnv`: one picture a row."""
 
     def __init__(
-        self, env: AnyVectorEnv, frames: str = "newest", size: int = 336, gain: float | None = None,
+        self,
+        env: AnyVectorEnv,
+        frames: str = "newest",
+        size: int = 336,
+        gain: float | None = None,
         layout: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         VectorWrapper.__init__(self, env)
         wrappers, self._recorder = record_actions(env, VectorActionRecorder)
         self._renderer = RowRenderer(env, wrappers, env.single_observation_space, frames, size, gain, layout)
@@ -265,12 +273,15 @@ class VectorAttackView(VectorWrapper):
         rendering = self.env.render() if self.env.render_mode == "rgb_array" else None
         return tuple(
             self._renderer.draw(
-                row, trees.row(self._obs, row), None if rendering is None else rendering[row],
+                row,
+                trees.row(self._obs, row),
+                None if rendering is None else rendering[row],
                 (trees.row(self._action, row), trees.row(self._recorder.action, row))
-                if self._recorder is not None and self._stepped[row] else None,
+                if self._recorder is not None and self._stepped[row]
+                else None,
             )
             for row in range(self.num_envs)
-        )  # fmt: skip
+        )
 
 
 class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -316,9 +327,13 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return super().__new__(cls)
 
     def __init__(
-        self, env: AnyEnv, frames: str = "newest", size: int = 336, gain: float | None = None,
+        self,
+        env: AnyEnv,
+        frames: str = "newest",
+        size: int = 336,
+        gain: float | None = None,
         layout: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}")
         RecordConstructorArgs.__init__(self, frames=frames, size=size, gain=gain, layout=layout)

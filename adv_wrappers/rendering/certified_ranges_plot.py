@@ -58,9 +58,15 @@ def plot_certified_ranges(points: Sequence[RangePoint], path: str | Path, title:
     )
     axes.plot(eps, lower, "^-", color=_CERTIFIED, markersize=6, linewidth=2, label="certified: no attack is below")
     axes.plot(
-        eps, gwc, "x", color=_ESTIMATE, markersize=7, linewidth=1.5, linestyle=(0, (1, 2)),
+        eps,
+        gwc,
+        "x",
+        color=_ESTIMATE,
+        markersize=7,
+        linewidth=1.5,
+        linestyle=(0, (1, 2)),
         label="GWC, an estimate: no bound",
-    )  # fmt: skip
+    )
     axes.set_xlabel(unit, color=MUTED, fontsize=9)
     axes.set_ylabel("mean return", color=INK, fontsize=9)
     axes.legend(frameon=False, fontsize=9, labelcolor=INK)

@@ -238,9 +238,18 @@ def draw_spectra(comparison: ThreatComparison, path: str | Path) -> None:
         for band, (low, high) in BANDS.items():
             if low:
                 axes.axvline(low, color=GRID, linewidth=1, zorder=0)
-            axes.text((low + high) / 2, 0.97, f"{band}\n{decibels(bands[band])}", ha="center", va="top",
-                      fontsize=8, color=MUTED, transform=axes.get_xaxis_transform(), linespacing=1.3,
-                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
+            axes.text(
+                (low + high) / 2,
+                0.97,
+                f"{band}\n{decibels(bands[band])}",
+                ha="center",
+                va="top",
+                fontsize=8,
+                color=MUTED,
+                transform=axes.get_xaxis_transform(),
+                linespacing=1.3,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+            )
         _frequency_axis(axes)
     bottom, top = grid[0, 0].get_ylim()
     grid[0, 0].set_ylim(top=top * (top / bottom) ** 0.25)  # room for the bands

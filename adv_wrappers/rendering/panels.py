@@ -85,9 +85,7 @@ class VectorChart:
         self._largest_change = 1e-12  # the axis of features without a budget
         self._largest_value = 1e-12
 
-    def draw(
-        self, true: ArrayLike, perturbed: ArrayLike | None, radius: Vector | None
-    ) -> Pixels:  # fmt: skip
+    def draw(self, true: ArrayLike, perturbed: ArrayLike | None, radius: Vector | None) -> Pixels:
         """The picture of one observation, uint8 ``[H, W, 3]``.
 
         Args:
@@ -138,8 +136,9 @@ class VectorChart:
             cv2.polylines(out, [np.rint(points).astype(np.int32)], False, rgb(colour), thickness, cv2.LINE_AA)
 
         for title, middle, half, peak in (
-            ("values", 128, 100, self._largest_value), ("change", 282, 44, self._largest_change),
-        ):  # fmt: skip
+            ("values", 128, 100, self._largest_value),
+            ("change", 282, 44, self._largest_change),
+        ):
             cv2.line(out, (8, middle), (_WIDTH - 8, middle), rgb(GRID), 1)
             if title == "values" or both:
                 draw_text(out, f"{title}, up to {peak:.3g}", 8, middle - half - 6, MUTED)

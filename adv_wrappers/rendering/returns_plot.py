@@ -49,9 +49,17 @@ def plot_returns(rows: Sequence[ReturnsRow], path: str | Path, title: str, notes
         colour = CLEAN if row.clean else ATTACKED
         axes.plot(row.returns, [place] * len(row.returns), "|", color=colour, alpha=0.25, markersize=11, zorder=2)
         axes.errorbar(
-            row.mean, place, xerr=[[max(row.mean - row.low, 0.0)], [max(row.high - row.mean, 0.0)]], fmt="o",
-            color=colour, markersize=7, elinewidth=2.2, capsize=4, capthick=2.2, zorder=3,
-        )  # fmt: skip
+            row.mean,
+            place,
+            xerr=[[max(row.mean - row.low, 0.0)], [max(row.high - row.mean, 0.0)]],
+            fmt="o",
+            color=colour,
+            markersize=7,
+            elinewidth=2.2,
+            capsize=4,
+            capthick=2.2,
+            zorder=3,
+        )
     if rows:
         axes.axvline(rows[0].mean, color=CLEAN, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7, zorder=1)
     labels = [textwrap.fill(row.label, 38, break_long_words=True) for row in rows]

@@ -112,9 +112,12 @@ class Walk:
         return True
 
     def children(
-        self, holder: Part, items: Iterable[tuple[Part, Part]], name: Callable[[Part], str],
+        self,
+        holder: Part,
+        items: Iterable[tuple[Part, Part]],
+        name: Callable[[Part], str],
         skipped: frozenset[str] = frozenset(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Visit what a dictionary or list holds; what cannot be written into is copied, and put back as a copy."""
         known = _KEEP.get
         for key, value in [i for i in items if known(type(i[1]), _unknown) is not None and i[0] not in skipped]:

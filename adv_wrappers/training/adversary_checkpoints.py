@@ -121,9 +121,13 @@ class AdversaryCheckpoints(BaseCallback):
     """
 
     def __init__(
-        self, task: AdversaryTask, every: int, out: str | Path | None, progress: AdversaryProgress | None,
+        self,
+        task: AdversaryTask,
+        every: int,
+        out: str | Path | None,
+        progress: AdversaryProgress | None,
         on_episode: OnEpisode | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.on_episode = on_episode
         self.task, self.every, self.progress = task, every, progress
@@ -215,9 +219,10 @@ class AdversaryCheckpoints(BaseCallback):
         self.next = (self.taken // self.every + 1) * self.every
         recent = [-episode["r"] for episode in model.ep_info_buffer or ()]
         row = {
-            "steps": self.taken, "in_training": float(np.mean(recent)) if recent else None,
+            "steps": self.taken,
+            "in_training": float(np.mean(recent)) if recent else None,
             "seconds": round(self.seconds, 3),
-        }  # fmt: skip
+        }
         part = None
         if self.out is not None:
             part = make_part(self.out, self.taken)
@@ -230,9 +235,12 @@ class AdversaryCheckpoints(BaseCallback):
         """Add a checkpoint to the record, now that its score is known."""
         returns, mean, steps = run.returns, float(run.returns.mean()), int(taken.row["steps"])
         row = {
-            "steps": steps, "mean_return": mean, "std": float(returns.std()), "median": float(np.median(returns)),
+            "steps": steps,
+            "mean_return": mean,
+            "std": float(returns.std()),
+            "median": float(np.median(returns)),
             **{name: taken.row[name] for name in ("in_training", "seconds")},
-        }  # fmt: skip
+        }
         total = getattr(self.task.reward, "total", None)
         if total is not None:
             row["attacks"] = float(run.attacked_steps.mean())

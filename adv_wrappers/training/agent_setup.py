@@ -88,9 +88,7 @@ class AdversarySpec:
         return self.actor is not None
 
     @staticmethod
-    def parse(
-        adversary: Any, eps: float | None, scale: Any, within: Budget | None, when: Any
-    ) -> AdversarySpec:  # fmt: skip
+    def parse(adversary: Any, eps: float | None, scale: Any, within: Budget | None, when: Any) -> AdversarySpec:
         """The adversary that the arguments of :func:`adv_wrappers.train_agent` describe.
 
         Raises:
@@ -168,9 +166,7 @@ def initial_victim(victim: Any, algorithm: str) -> Victim | None:
     return found
 
 
-def check_spaces(
-    make_env: Callable[[], gym.Env[Observation, Action]], initial: Victim | None, algorithm: str
-) -> bool:  # fmt: skip
+def check_spaces(make_env: Callable[[], gym.Env[Observation, Action]], initial: Victim | None, algorithm: str) -> bool:
     """Whether observations are images.
 
     Raises:
@@ -200,9 +196,13 @@ def _linear_schedule(rate: float, remaining: float) -> float:
 
 
 def algorithm_settings(
-    algorithm: str, rows: int, given: Mapping[str, Any] | None, parts: AgentNetworks | None, adversary: bool = False,
+    algorithm: str,
+    rows: int,
+    given: Mapping[str, Any] | None,
+    parts: AgentNetworks | None,
+    adversary: bool = False,
     images: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The given settings of an algorithm, completed with the defaults of :mod:`adv_wrappers.training.train_agent`.
 
     Args:
@@ -245,11 +245,19 @@ def algorithm_settings(
 def _dqn_settings(rows: int, images: bool) -> dict[str, object]:
     """Settings of DQN: an update every eight steps, whatever the number of environments is."""
     out: dict[str, object] = {
-        "gamma": 0.99, "learning_rate": 2e-3, "buffer_size": 100_000, "learning_starts": 1000, "batch_size": 128,
-        "train_freq": max(_UPDATE_EVERY // rows, 1), "gradient_steps": max(rows // _UPDATE_EVERY, 1),
-        "target_update_interval": 400, "exploration_fraction": 0.1, "exploration_final_eps": 0.05,
-        "alpha": 0.0, "param_noise": False,
-    }  # fmt: skip
+        "gamma": 0.99,
+        "learning_rate": 2e-3,
+        "buffer_size": 100_000,
+        "learning_starts": 1000,
+        "batch_size": 128,
+        "train_freq": max(_UPDATE_EVERY // rows, 1),
+        "gradient_steps": max(rows // _UPDATE_EVERY, 1),
+        "target_update_interval": 400,
+        "exploration_fraction": 0.1,
+        "exploration_final_eps": 0.05,
+        "alpha": 0.0,
+        "param_noise": False,
+    }
     if images:  # those of Oikarinen et al. 2020, appendix B
         out |= {"learning_rate": 1.25e-4, "target_update_interval": 2000, "exploration_final_eps": 0.01}
         out["buffer_size"] = 50_000  # of 200 000, which take 11 GB as stacks of four frames
@@ -257,10 +265,17 @@ def _dqn_settings(rows: int, images: bool) -> dict[str, object]:
 
 
 def make_agent(
-    env: Vector, algorithm: str, settings: Mapping[str, Any], parts: AgentNetworks | None, seed: int,
-    logs: str | None, checkpoint: Path | None, rewards: Rewards = "normalized", robust: bool = False,
+    env: Vector,
+    algorithm: str,
+    settings: Mapping[str, Any],
+    parts: AgentNetworks | None,
+    seed: int,
+    logs: str | None,
+    checkpoint: Path | None,
+    rewards: Rewards = "normalized",
+    robust: bool = False,
     normalize: bool = True,
-) -> BaseAlgorithm:  # fmt: skip
+) -> BaseAlgorithm:
     """The agent's model: new, with the weights of ``parts``, or from a checkpoint.
 
     Args:
@@ -308,9 +323,15 @@ def make_agent(
 
 
 def make_adversary(
-    agent: AgentTrainer, spec: AdversarySpec, make_rows: Callable[[], Vector], sampled: bool,
-    settings: Mapping[str, Any], seed: int, logs: str | None, checkpoint: Path | None,
-) -> AdversaryTrainer | None:  # fmt: skip
+    agent: AgentTrainer,
+    spec: AdversarySpec,
+    make_rows: Callable[[], Vector],
+    sampled: bool,
+    settings: Mapping[str, Any],
+    seed: int,
+    logs: str | None,
+    checkpoint: Path | None,
+) -> AdversaryTrainer | None:
     """The adversary that learns against the live agent; None where none does.
 
     Args:

@@ -280,10 +280,17 @@ class AlternatingTraining(BaseCallback):
     """
 
     def __init__(
-        self, agent: AgentTrainer, adversary: AdversaryTrainer | None, threat: ThreatModel | None,
-        scoring: Scoring[AgentSnapshot, AgentReturns], schedule: Schedule, checkpoints: AgentCheckpoints,
-        select: Literal["mode", "sample"], progress: AgentProgress | None, bounds: BoundedPolicy | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        agent: AgentTrainer,
+        adversary: AdversaryTrainer | None,
+        threat: ThreatModel | None,
+        scoring: Scoring[AgentSnapshot, AgentReturns],
+        schedule: Schedule,
+        checkpoints: AgentCheckpoints,
+        select: Literal["mode", "sample"],
+        progress: AgentProgress | None,
+        bounds: BoundedPolicy | None = None,
+    ) -> None:
         super().__init__()
         self.bounds = bounds
         self.agent, self.adversary, self.threat, self.scoring = agent, adversary, threat, scoring
@@ -367,11 +374,12 @@ class AlternatingTraining(BaseCallback):
         worst = self.bounds.within if self.bounds is not None and self.bounds.count else None
         recent = [episode["r"] for episode in model.ep_info_buffer or ()]
         row: Info = {
-            "steps": self.steps, "adversary_steps": 0 if adversary is None else int(adversary.num_timesteps),
+            "steps": self.steps,
+            "adversary_steps": 0 if adversary is None else int(adversary.num_timesteps),
             "in_training": float(np.mean(recent)) if recent else None,
             "seconds": {side: round(seconds, 1) for side, seconds in self.seconds.items()},
             "late": 2 * self.steps >= self.schedule.steps,  # the adversary has had half of its training
-        }  # fmt: skip
+        }
         part = self.checkpoints.keep(self.steps, model, adversary)
         snapshot = AgentSnapshot(from_sb3(model, select=self.select), threat, worst)
         self.scoring.submit(snapshot, functools.partial(self._add, row, snapshot, part))

@@ -43,9 +43,7 @@ class BoundedPolicy:
         BudgetError: for a budget that is no box, or does not fit the observations.
     """
 
-    def __init__(
-        self, model: BaseAlgorithm, victim: Victim, budget: Budget, first: Victim | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, model: BaseAlgorithm, victim: Victim, budget: Budget, first: Victim | None = None) -> None:
         normal = model.get_vec_normalize_env()
         assert normal is not None
         self.model, self.victim, self.normal, self.within, self.first = model, victim, normal, budget, first

@@ -265,9 +265,11 @@ class AgentCheckpoints:
             agent, threat = best
             environment = self.about["environment"]
             save_agent(
-                part, agent, (environment["id"], environment["kwargs"]),
+                part,
+                agent,
+                (environment["id"], environment["kwargs"]),
                 training={**self.about, "checkpoints": self.record},
-            )  # fmt: skip
+            )
             learns = (part / "adversary.zip").exists()
             if learns and threat is not None and isinstance(threat.how, Learned):
                 threat.how.save(part / "adversary", threat.budget, {**self.about, "steps": steps})

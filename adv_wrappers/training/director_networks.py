@@ -31,9 +31,14 @@ class Frames(BaseFeaturesExtractor):
         super().__init__(space, features)
         self.net = nn.Sequential(
             Normalize(torch.zeros(1), torch.full((1,), 255.0)),
-            nn.Conv2d(space.shape[0], 16, 8, 4), nn.ReLU(), nn.Conv2d(16, 32, 4, 2), nn.ReLU(),
-            nn.Conv2d(32, 32, 3, 1), nn.ReLU(), nn.Flatten(),
-        )  # fmt: skip
+            nn.Conv2d(space.shape[0], 16, 8, 4),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 4, 2),
+            nn.ReLU(),
+            nn.Conv2d(32, 32, 3, 1),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
         with torch.no_grad():
             size = self.net(torch.zeros(1, *space.shape)).shape[1]
         self.net.extend([nn.Linear(size, features), nn.ReLU()])

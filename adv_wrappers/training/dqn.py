@@ -46,9 +46,14 @@ class LayerNormQPolicy(DQNPolicy):
     """
 
     def __init__(
-        self, observation_space: spaces.Space[object], action_space: spaces.Discrete, lr_schedule: Schedule,
-        net_arch: list[int] | None = None, optimizer_kwargs: dict[str, object] | None = None, **settings: Any,
-    ) -> None:  # fmt: skip
+        self,
+        observation_space: spaces.Space[object],
+        action_space: spaces.Discrete,
+        lr_schedule: Schedule,
+        net_arch: list[int] | None = None,
+        optimizer_kwargs: dict[str, object] | None = None,
+        **settings: Any,
+    ) -> None:
         net_arch = [64] if net_arch is None else net_arch
         optimizer_kwargs = {"fused": True} if optimizer_kwargs is None else optimizer_kwargs  # a quarter of the time
         super().__init__(
@@ -118,21 +123,43 @@ class PrioritizedDQN(DQN):
     replay_buffer: PrioritizedReplayBuffer
 
     def __init__(
-        self, policy: str | type[DQNPolicy], env: GymEnv | str, *, alpha: float = 0.6, beta: float = 0.4,
-        param_noise: bool = True, learning_rate: float | Schedule = 1e-3, buffer_size: int = 50_000,
-        learning_starts: int = 1000, batch_size: int = 32, gamma: float = 0.99, train_freq: int = 1,
-        target_update_interval: int = 500, exploration_fraction: float = 0.1, exploration_final_eps: float = 0.02,
+        self,
+        policy: str | type[DQNPolicy],
+        env: GymEnv | str,
+        *,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        param_noise: bool = True,
+        learning_rate: float | Schedule = 1e-3,
+        buffer_size: int = 50_000,
+        learning_starts: int = 1000,
+        batch_size: int = 32,
+        gamma: float = 0.99,
+        train_freq: int = 1,
+        target_update_interval: int = 500,
+        exploration_fraction: float = 0.1,
+        exploration_final_eps: float = 0.02,
         **settings: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_number("beta", beta, 0, 1)
         self.beta, self.param_noise = beta, param_noise
         self.parameter_noise: ParameterNoise | None = None
         super().__init__(
-            policy, env, learning_rate, buffer_size, learning_starts, batch_size, gamma=gamma, train_freq=train_freq,
-            target_update_interval=target_update_interval, exploration_fraction=exploration_fraction,
-            exploration_final_eps=exploration_final_eps, replay_buffer_class=PrioritizedReplayBuffer,
-            replay_buffer_kwargs={"alpha": alpha}, **settings,
-        )  # fmt: skip
+            policy,
+            env,
+            learning_rate,
+            buffer_size,
+            learning_starts,
+            batch_size,
+            gamma=gamma,
+            train_freq=train_freq,
+            target_update_interval=target_update_interval,
+            exploration_fraction=exploration_fraction,
+            exploration_final_eps=exploration_final_eps,
+            replay_buffer_class=PrioritizedReplayBuffer,
+            replay_buffer_kwargs={"alpha": alpha},
+            **settings,
+        )
 
     def _setup_model(self) -> None:
         super()._setup_model()
@@ -151,9 +178,14 @@ class PrioritizedDQN(DQN):
         return actions, actions
 
     def _store_transition(
-        self, replay_buffer: ReplayBuffer, buffer_action: Array, new_obs: Observation, reward: Array, dones: Array,
+        self,
+        replay_buffer: ReplayBuffer,
+        buffer_action: Array,
+        new_obs: Observation,
+        reward: Array,
+        dones: Array,
         infos: list[Info],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
         if self.parameter_noise is not None and dones.any():
             self.parameter_noise.perturb()

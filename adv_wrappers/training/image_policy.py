@@ -123,9 +123,10 @@ class ImageNetworks:
 def image_policy_kwargs(convs: tuple[Conv, ...] = NATURE, features_dim: int = 512) -> dict[str, object]:
     """The ``policy_kwargs`` of :class:`ImagePolicy`."""
     return {
-        "features_extractor_class": ImageTrunk, "net_arch": [],
+        "features_extractor_class": ImageTrunk,
+        "net_arch": [],
         "features_extractor_kwargs": {"convs": convs, "features_dim": features_dim},
-    }  # fmt: skip
+    }
 
 
 def image_networks_of(victim: Victim) -> ImageNetworks:

@@ -92,12 +92,22 @@ class Imitation:
 
 @holding
 def imitate(
-    victim: Victim | str, env: AnyEnvironment, queries: int = 20_000, rounds: int = 6, seed: int = 0,
-    out: str | Path | None = None, *, threats: Iterable[object] | str | None = None,
-    noise: float = 0.5, hidden: Sequence[int] = (64, 64), epochs: int = 60, episodes: int = 10,
-    env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None,
+    victim: Victim | str,
+    env: AnyEnvironment,
+    queries: int = 20_000,
+    rounds: int = 6,
+    seed: int = 0,
+    out: str | Path | None = None,
+    *,
+    threats: Iterable[object] | str | None = None,
+    noise: float = 0.5,
+    hidden: Sequence[int] = (64, 64),
+    epochs: int = 60,
+    episodes: int = 10,
+    env_kwargs: Mapping[str, object] | None = None,
+    make: MakeEnv | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Imitation:  # fmt: skip
+) -> Imitation:
     """Train a surrogate of a victim from the actions that it takes, and say how well it agrees.
 
     Args:
@@ -174,9 +184,14 @@ def _checked(
     epochs, episodes = integer("epochs", epochs), integer("episodes", episodes)
     check_counts(epochs=epochs, episodes=episodes)
     return ImitationSettings(
-        queries, rounds, integer("seed", seed, 0, _MOST_SEED), number("noise", noise, 0),
-        [integer("a size of hidden", size, 1, 2**20) for size in hidden], epochs, episodes,
-    )  # fmt: skip
+        queries,
+        rounds,
+        integer("seed", seed, 0, _MOST_SEED),
+        number("noise", noise, 0),
+        [integer("a size of hidden", size, 1, 2**20) for size in hidden],
+        epochs,
+        episodes,
+    )
 
 
 def check_imitable(observed: Space, acted: Space, out: object = None) -> None:
@@ -329,8 +344,12 @@ class _Imitating:
         assert self.labels is not None
         counts = np.bincount(self.labels.sources, minlength=len(SOURCES)).tolist()
         threat = self.attacks.names[(number - 1) % len(self.attacks.names)] if number and self.attacks.items else None
-        return {"queries": len(self.labels), **dict(zip(SOURCES, counts, strict=True)), "threat": threat,
-                "agreement": agreed}  # fmt: skip
+        return {
+            "queries": len(self.labels),
+            **dict(zip(SOURCES, counts, strict=True)),
+            "threat": threat,
+            "agreement": agreed,
+        }
 
     def _write(self, surrogate: Victim) -> None:
         """Write the labels with the record, and then the card, which is made of them."""
@@ -343,10 +362,15 @@ class _Imitating:
         who = self.victim.ref or type(self.victim).__name__
         described = self.environment.described
         save_card(
-            self.out, surrogate, environment=(described["id"], described["kwargs"]),
-            name=f"imitation of {who}", training=self.about, rounds=self.record, result=self.result,
+            self.out,
+            surrogate,
+            environment=(described["id"], described["kwargs"]),
+            name=f"imitation of {who}",
+            training=self.about,
+            rounds=self.record,
+            result=self.result,
             versions=versions(),
-        )  # fmt: skip
+        )
         if self.result is not None:  # finished: the card is there before this says so
             write(self.out / QUERIES, save(tensors, {"imitation": json.dumps(about)}))
 

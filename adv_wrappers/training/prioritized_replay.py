@@ -89,19 +89,29 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     """
 
     def __init__(
-        self, buffer_size: int, observation_space: spaces.Space[object], action_space: spaces.Space[object],
-        device: torch.device | str = "auto", n_envs: int = 1, optimize_memory_usage: bool = False,
-        handle_timeout_termination: bool = True, alpha: float = 0.6,
-    ) -> None:  # fmt: skip
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[object],
+        action_space: spaces.Space[object],
+        device: torch.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        alpha: float = 0.6,
+    ) -> None:
         check_number("alpha", alpha, 0, 1)
         if optimize_memory_usage:
             raise ValueRangeError(
                 "PrioritizedReplayBuffer keeps both observations of a transition: optimize_memory_usage must be False"
             )
         super().__init__(
-            buffer_size, observation_space, action_space, device, n_envs,
+            buffer_size,
+            observation_space,
+            action_space,
+            device,
+            n_envs,
             handle_timeout_termination=handle_timeout_termination,
-        )  # fmt: skip
+        )
         self.alpha = alpha
         self.tree = SumTree(self.buffer_size * self.n_envs)
         self.highest = 1.0  # priority ** alpha
@@ -151,10 +161,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         at = found // self.n_envs, found % self.n_envs
         done = self.dones[at] * (1 - self.timeouts[at])
         parts = (
-            self._normalize_obs(self.observations[at], env), self.actions[at],
-            self._normalize_obs(self.next_observations[at], env), done[:, None],
+            self._normalize_obs(self.observations[at], env),
+            self.actions[at],
+            self._normalize_obs(self.next_observations[at], env),
+            done[:, None],
             self._normalize_reward(self.rewards[at][:, None], env),
-        )  # fmt: skip
+        )
         return ReplayBufferSamples(*(torch.as_tensor(part, device=self.device) for part in parts))
 
     def update(self, found: Array, errors: Array) -> None:

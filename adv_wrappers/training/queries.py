@@ -34,9 +34,15 @@ def episode_seeds(entropy: Sequence[int], test: bool) -> Iterator[int]:
 
 
 def ask(
-    victim: Victim, make_env: EnvFactory, seeds: Iterator[int], count: int | None = None, episodes: int | None = None,
-    threats: Sequence[ThreatModel] = (), player: Victim | None = None, source: int = VICTIM,
-) -> Labels:  # fmt: skip
+    victim: Victim,
+    make_env: EnvFactory,
+    seeds: Iterator[int],
+    count: int | None = None,
+    episodes: int | None = None,
+    threats: Sequence[ThreatModel] = (),
+    player: Victim | None = None,
+    source: int = VICTIM,
+) -> Labels:
     """Play, and ask the victim for its action at every observation.
 
     Args:

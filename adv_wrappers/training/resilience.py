@@ -42,14 +42,33 @@ from adv_wrappers.wrappers.adversary_rewards import MOST_ATTACKS
 
 @holding
 def resilience(
-    victim: Victim | str, env: AnyEnvironment, cost: float = 1.0, r_max: float | None = None, steps: int = 60_000,
-    episodes: int = 100, seed: int = 0, algorithm: str = "ppo", *, how: How = None, induce: str = "worst",
-    by: str | None = None, within: Budget | None = None, terminal: bool = False, stop: bool = False,
-    transfer: Iterable[Victim | str] = (), test_seed: int | None = None, checks: int = 10, check_episodes: int = 30,
-    num_envs: int | None = None, observe: str | None = None, out: str | Path | None = None,
-    progress: MeasurementProgress | None = None, env_kwargs: Mapping[str, object] | None = None,
-    make: MakeEnv | None = None, **settings: object,
-) -> Resilience:  # fmt: skip
+    victim: Victim | str,
+    env: AnyEnvironment,
+    cost: float = 1.0,
+    r_max: float | None = None,
+    steps: int = 60_000,
+    episodes: int = 100,
+    seed: int = 0,
+    algorithm: str = "ppo",
+    *,
+    how: How = None,
+    induce: str = "worst",
+    by: str | None = None,
+    within: Budget | None = None,
+    terminal: bool = False,
+    stop: bool = False,
+    transfer: Iterable[Victim | str] = (),
+    test_seed: int | None = None,
+    checks: int = 10,
+    check_episodes: int = 30,
+    num_envs: int | None = None,
+    observe: str | None = None,
+    out: str | Path | None = None,
+    progress: MeasurementProgress | None = None,
+    env_kwargs: Mapping[str, object] | None = None,
+    make: MakeEnv | None = None,
+    **settings: object,
+) -> Resilience:
     """Measure the test-time resilience of a victim: how few perturbations a learned adversary needs to break it.
 
     The adversary decides at every step whether to perturb, and is trained on Algorithm 1 of Behzadan and Hsu 2019.
@@ -100,20 +119,51 @@ def resilience(
             the clean return.
     """
     parts = Measurement.create(
-        victim, env, cost, r_max, steps, episodes, seed, algorithm, how=how, induce=induce, by=by, within=within,
-        terminal=terminal, stop=stop, transfer=transfer, test_seed=test_seed, checks=checks,
-        check_episodes=check_episodes, num_envs=num_envs, observe=observe, out=out, progress=progress,
-        env_kwargs=env_kwargs, make=make, settings=settings,
-    )  # fmt: skip
+        victim,
+        env,
+        cost,
+        r_max,
+        steps,
+        episodes,
+        seed,
+        algorithm,
+        how=how,
+        induce=induce,
+        by=by,
+        within=within,
+        terminal=terminal,
+        stop=stop,
+        transfer=transfer,
+        test_seed=test_seed,
+        checks=checks,
+        check_episodes=check_episodes,
+        num_envs=num_envs,
+        observe=observe,
+        out=out,
+        progress=progress,
+        env_kwargs=env_kwargs,
+        make=make,
+        settings=settings,
+    )
     return parts.run()
 
 
 @holding
 def robustness(
-    victim: Victim | str, env: AnyEnvironment, budget: int, hard: bool = False, cost: float = 1.0,
-    r_max: float | None = None, steps: int = 60_000, episodes: int = 100, seed: int = 0, algorithm: str = "ppo", *,
-    out: str | Path | None = None, **options: object,
-) -> Robustness:  # fmt: skip
+    victim: Victim | str,
+    env: AnyEnvironment,
+    budget: int,
+    hard: bool = False,
+    cost: float = 1.0,
+    r_max: float | None = None,
+    steps: int = 60_000,
+    episodes: int = 100,
+    seed: int = 0,
+    algorithm: str = "ppo",
+    *,
+    out: str | Path | None = None,
+    **options: object,
+) -> Robustness:
     """Measure the test-time robustness of a victim: how much regret a budget of perturbations causes.
 
     Args:

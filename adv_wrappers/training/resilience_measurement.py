@@ -100,15 +100,36 @@ class Measurement:
 
     @staticmethod
     def create(
-        victim: Victim | str, env: AnyEnvironment, cost: float, r_max: float | None, steps: int, episodes: int,
-        seed: int, algorithm: str, *, how: How = None, induce: str = "worst", by: str | None = None,
-        within: Budget | None = None, terminal: bool = False, stop: bool = False,
-        transfer: Iterable[Victim | str] = (), test_seed: int | None = None, checks: int = 10,
-        check_episodes: int = 30, num_envs: int | None = None, observe: str | None = None,
-        out: str | Path | None = None, progress: MeasurementProgress | None = None,
-        env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None,
-        settings: Mapping[str, object] | None = None, budget: int | None = None, hard: bool = False, **more: object,
-    ) -> Measurement:  # fmt: skip
+        victim: Victim | str,
+        env: AnyEnvironment,
+        cost: float,
+        r_max: float | None,
+        steps: int,
+        episodes: int,
+        seed: int,
+        algorithm: str,
+        *,
+        how: How = None,
+        induce: str = "worst",
+        by: str | None = None,
+        within: Budget | None = None,
+        terminal: bool = False,
+        stop: bool = False,
+        transfer: Iterable[Victim | str] = (),
+        test_seed: int | None = None,
+        checks: int = 10,
+        check_episodes: int = 30,
+        num_envs: int | None = None,
+        observe: str | None = None,
+        out: str | Path | None = None,
+        progress: MeasurementProgress | None = None,
+        env_kwargs: Mapping[str, object] | None = None,
+        make: MakeEnv | None = None,
+        settings: Mapping[str, object] | None = None,
+        budget: int | None = None,
+        hard: bool = False,
+        **more: object,
+    ) -> Measurement:
         """The measurement of arguments as :func:`resilience` and :func:`robustness` take them.
 
         Raises:
@@ -136,9 +157,16 @@ class Measurement:
         if observe is None:
             observe = "state" if not flat else "state+action" if budget is None else "state+action+spent"
         options |= {
-            "cost": cost, "r_max": r_max, "seed": seed, "test_seed": test_seed, "algorithm": algorithm,
-            "terminal": bool(terminal), "stop": bool(stop), "num_envs": num_envs, "observe": observe,
-        }  # fmt: skip
+            "cost": cost,
+            "r_max": r_max,
+            "seed": seed,
+            "test_seed": test_seed,
+            "algorithm": algorithm,
+            "terminal": bool(terminal),
+            "stop": bool(stop),
+            "num_envs": num_envs,
+            "observe": observe,
+        }
         own = SETTINGS.get(algorithm, {})
         found = {**(own if flat else {key: own[key] for key in own if key == "gamma"}), **(settings or {}), **more}
         if num_envs is not None:
@@ -152,14 +180,30 @@ class Measurement:
         warn_of_unknown(out, victim, environment)
         out = None if out is None else Path(out)
         made = Measurement(
-            victim, environment, actor,
-            within if threat is None else threat.within, when, aim, options, budget, hard, others, found, out, progress,
-        )  # fmt: skip
+            victim,
+            environment,
+            actor,
+            within if threat is None else threat.within,
+            when,
+            aim,
+            options,
+            budget,
+            hard,
+            others,
+            found,
+            out,
+            progress,
+        )
         compared = {key: value for key, value in options.items() if key != "steps"}
         about = {
-            **compared, "budget": budget, "hard": hard, "actor": _description(actor), "when": _description(when),
-            "within": _description(made.within), "settings": describe_settings(found),
-        }  # fmt: skip
+            **compared,
+            "budget": budget,
+            "hard": hard,
+            "actor": _description(actor),
+            "when": _description(when),
+            "within": _description(made.within),
+            "settings": describe_settings(found),
+        }
         made.about = about if out is None else as_json(about)
         return made
 
@@ -252,11 +296,24 @@ class Measurement:
             self._show("training", min(before["steps"], options["steps"]), options["steps"])
             train: Callable[..., Learned] = train_adversary  # settings are of any type
             adversary = train(
-                self.actor, self.environment, self.victim, steps=options["steps"], algorithm=options["algorithm"],
-                num_envs=options["num_envs"], seed=options["seed"], within=self.within, when=self.when,
-                checks=options["checks"], episodes=options["check_episodes"], out=folder, progress=progress,
-                observe=options["observe"], reward=reward, on_episode=on_episode, **self.settings,
-            )  # fmt: skip
+                self.actor,
+                self.environment,
+                self.victim,
+                steps=options["steps"],
+                algorithm=options["algorithm"],
+                num_envs=options["num_envs"],
+                seed=options["seed"],
+                within=self.within,
+                when=self.when,
+                checks=options["checks"],
+                episodes=options["check_episodes"],
+                out=folder,
+                progress=progress,
+                observe=options["observe"],
+                reward=reward,
+                on_episode=on_episode,
+                **self.settings,
+            )
         found: dict[str, JSON] = {name: [getattr(row, name) for row in log.rows] for name in TrainingEpisode._fields}
         episodes = self._episodes(reward, r_max, found["victim_return"], found["perturbations"], found["length"])
         if self.hard:
@@ -266,9 +323,11 @@ class Measurement:
                 adversary = adversary.save(folder, self.within, card["training"])
         seconds = before["seconds"] + time.process_time() - started
         return adversary, {
-            "training": {**episodes.to_dict(), "steps": found["steps"]}, "steps": reached[-1], "seconds": seconds,
+            "training": {**episodes.to_dict(), "steps": found["steps"]},
+            "steps": reached[-1],
+            "seconds": seconds,
             "stopped": bool(options["stop"] and rule.met),
-        }  # fmt: skip
+        }
 
     def _test(
         self, what: str, victim: Victim, adversary: Learned, reward: PerturbationCost, r_max: float
@@ -331,10 +390,14 @@ class Measurement:
     def _stored(self) -> dict[str, JSON]:
         """What the folder holds of this measurement."""
         about = {
-            "kind": self.kind.kind, "victim": _named(self.victim), "env": self.environment.described,
-            "about": self.about, "versions": versions(), "episode_seeds": self.seeds,
+            "kind": self.kind.kind,
+            "victim": _named(self.victim),
+            "env": self.environment.described,
+            "about": self.about,
+            "versions": versions(),
+            "episode_seeds": self.seeds,
             **({} if self.budget is None else {"budget": self.budget, "hard": self.hard}),
-        }  # fmt: skip
+        }
         if self._path is None or not self._path.exists():
             return about
         try:

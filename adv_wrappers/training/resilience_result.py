@@ -103,9 +103,13 @@ class AttackedEpisodes:
         """The last ``episodes`` of them."""
         late = slice(max(len(self) - episodes, 0), None)
         return AttackedEpisodes(
-            self.returns[late], self.perturbations[late], self.lengths[late], self.costs[late], self.r_max,
+            self.returns[late],
+            self.perturbations[late],
+            self.lengths[late],
+            self.costs[late],
+            self.r_max,
             None if self.steps is None else self.steps[late],
-        )  # fmt: skip
+        )
 
     def to_dict(self) -> dict[str, JSON]:
         """The arrays as lists; ``r_max`` is that of the result."""
@@ -230,11 +234,15 @@ class Resilience:
     def to_dict(self) -> dict[str, JSON]:
         """Everything but the adversary, which is a card in a folder, as values that JSON knows."""
         return {
-            "kind": self.kind, **{name: getattr(self, name) for name in _PLAIN},
-            "test": self.test.to_dict(), "training": self.training.to_dict(),
-            "clean_returns": self.clean_returns.tolist(), "histogram": self.histogram.tolist(),
-            "transfer": [row.to_dict() for row in self.transfer], "episode_seeds": list(self.episode_seeds),
-        }  # fmt: skip
+            "kind": self.kind,
+            **{name: getattr(self, name) for name in _PLAIN},
+            "test": self.test.to_dict(),
+            "training": self.training.to_dict(),
+            "clean_returns": self.clean_returns.tolist(),
+            "histogram": self.histogram.tolist(),
+            "transfer": [row.to_dict() for row in self.transfer],
+            "episode_seeds": list(self.episode_seeds),
+        }
 
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON: all of it, or nothing."""
@@ -247,14 +255,15 @@ class Resilience:
             if data["kind"] != cls.kind:
                 raise ValueRangeError(f"expected the result of {cls.kind}, got that of {data['kind']!r:.80}")
             return cls(
-                adversary=adversary, **{name: data[name] for name in _PLAIN},
+                adversary=adversary,
+                **{name: data[name] for name in _PLAIN},
                 test=AttackedEpisodes.from_dict(data["test"], data["r_max"]),
                 training=AttackedEpisodes.from_dict(data["training"], data["r_max"]),
                 clean_returns=np.asarray(data["clean_returns"], np.float64),
                 histogram=np.asarray(data["histogram"], np.int64),
                 transfer=tuple(TransferRow.from_dict(row) for row in data["transfer"]),
                 episode_seeds=tuple(data["episode_seeds"]),
-            )  # fmt: skip
+            )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueRangeError(f"expected the result of {cls.kind} with its attributes: {error!r}") from error
 

@@ -55,13 +55,16 @@ class RobustUpdates(OnPolicyAlgorithm):
             log_ratio = log_prob - data.old_log_prob
             divergence = float((log_ratio.exp() - 1 - log_ratio).mean())
         return {
-            "policy_loss": policy_loss.item(), "standard_policy_loss": batch.surrogate(log_prob).mean().item(),
-            "value_loss": value_loss.item(), "entropy_loss": entropy_loss.item(), "approx_kl": divergence,
-        }  # fmt: skip
+            "policy_loss": policy_loss.item(),
+            "standard_policy_loss": batch.surrogate(log_prob).mean().item(),
+            "value_loss": value_loss.item(),
+            "entropy_loss": entropy_loss.item(),
+            "approx_kl": divergence,
+        }
 
     def _train(
         self, batches: Iterator[RolloutBufferSamples], clip: float | None, most_divergence: float | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
         rows = []
@@ -80,9 +83,13 @@ def make_batch(
     """The minibatch for a :class:`RobustMethod`: with PPO's clipped surrogate, or A2C's loss where ``clip`` is None."""
     if clip is None:
         return PolicyBatch(
-            data.observations, actions, advantages, log_prob, lambda log_prob: -advantages * log_prob,
+            data.observations,
+            actions,
+            advantages,
+            log_prob,
+            lambda log_prob: -advantages * log_prob,
             lambda log_prob: torch.zeros_like(log_prob, dtype=torch.bool),
-        )  # fmt: skip
+        )
 
     def surrogate(log_prob: Tensor) -> Tensor:
         ratio = (log_prob - data.old_log_prob).exp()

@@ -260,9 +260,17 @@ class SarsaLearner:
             self.around[:features] = 0.0
 
     def epoch(
-        self, x: Tensor, reward: Tensor, after: Tensor, ended: Tensor, over: Tensor, count: int,
-        draws: torch.Generator, done: float, part: float,
-    ) -> tuple[float, float]:  # fmt: skip
+        self,
+        x: Tensor,
+        reward: Tensor,
+        after: Tensor,
+        ended: Tensor,
+        over: Tensor,
+        count: int,
+        draws: torch.Generator,
+        done: float,
+        part: float,
+    ) -> tuple[float, float]:
         """One pass through a batch; returns the mean TD loss and the mean robustness term.
 
         Args:

@@ -171,9 +171,7 @@ def live_victim(model: BaseAlgorithm, select: Literal["mode", "sample"]) -> Vict
     return victim
 
 
-def save_agent(
-    folder: str | Path, victim: Victim, environment: tuple[str, Mapping[str, object]], **about: Any
-) -> None:  # fmt: skip
+def save_agent(folder: str | Path, victim: Victim, environment: tuple[str, Mapping[str, object]], **about: Any) -> None:
     """Write a victim as a card: ``load_victim("card:FOLDER")`` is the same policy, to the bit.
 
     Args:

@@ -53,8 +53,15 @@ class Labels:
         return Labels(*(np.concatenate(pair) for pair in pairs))
 
 
-def fit(labels: Labels, observed: Space, acted: Space, hidden: Sequence[int], epochs: int, seed: int,
-        scale: Tensor | None = None) -> Victim:  # fmt: skip
+def fit(
+    labels: Labels,
+    observed: Space,
+    acted: Space,
+    hidden: Sequence[int],
+    epochs: int,
+    seed: int,
+    scale: Tensor | None = None,
+) -> Victim:
     """A surrogate trained from scratch on all labels; the same labels and seed make the same weights.
 
     Args:
@@ -82,9 +89,13 @@ def fit(labels: Labels, observed: Space, acted: Space, hidden: Sequence[int], ep
     else:
         net = _regression(inputs, labels.actions, acted, hidden, epochs, draws)
     victim = from_module(
-        nn.Sequential(normalise, *net), observed, acted, "logits" if isinstance(acted, spaces.Discrete) else "mean",
-        clip=_all_inside(labels.actions, acted), scale=std if scale is None else scale,
-    )  # fmt: skip
+        nn.Sequential(normalise, *net),
+        observed,
+        acted,
+        "logits" if isinstance(acted, spaces.Discrete) else "mean",
+        clip=_all_inside(labels.actions, acted),
+        scale=std if scale is None else scale,
+    )
     return victim
 
 

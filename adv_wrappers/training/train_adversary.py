@@ -72,15 +72,35 @@ MOST_NUMBERS = 4096  # of an adversary's action
 
 @holding
 def train_adversary(
-    kind: str | Actor | Hybrid | Mapping[str, object], env: AnyEnvironment, victim: Victim | str,
-    eps: float | None = None, steps: int = 100_000, algorithm: str = "ppo", num_envs: int | None = None,
-    seed: int = 0, *, scale: Any = None, within: Budget | None = None, when: Any = None, form: str | None = None,
-    checks: int = 10, episodes: int = 30, out: str | Path | None = None, tensorboard: str | Path | None = None,
-    progress: AdversaryProgress | None = None, env_kwargs: Mapping[str, object] | None = None,
-    make: MakeEnv | None = None, observe: str = "state", quantize: bool = True,
-    reward: Reward | None = None, on_episode: OnEpisode | None = None, device: str | torch.device | None = None,
-    workers: int = 1, env_workers: int = 1, **settings: Any,
-) -> Learned:  # fmt: skip
+    kind: str | Actor | Hybrid | Mapping[str, object],
+    env: AnyEnvironment,
+    victim: Victim | str,
+    eps: float | None = None,
+    steps: int = 100_000,
+    algorithm: str = "ppo",
+    num_envs: int | None = None,
+    seed: int = 0,
+    *,
+    scale: Any = None,
+    within: Budget | None = None,
+    when: Any = None,
+    form: str | None = None,
+    checks: int = 10,
+    episodes: int = 30,
+    out: str | Path | None = None,
+    tensorboard: str | Path | None = None,
+    progress: AdversaryProgress | None = None,
+    env_kwargs: Mapping[str, object] | None = None,
+    make: MakeEnv | None = None,
+    observe: str = "state",
+    quantize: bool = True,
+    reward: Reward | None = None,
+    on_episode: OnEpisode | None = None,
+    device: str | torch.device | None = None,
+    workers: int = 1,
+    env_workers: int = 1,
+    **settings: Any,
+) -> Learned:
     """Train an adversary against a victim: the director of SA-RL, PA-AD or another actor.
 
     Args:
@@ -147,11 +167,26 @@ def train_adversary(
     if form is not None:
         actors = actors_by_form(as_actor(kind, victim), form)
         given = {
-            "eps": eps, "steps": steps, "algorithm": algorithm, "num_envs": num_envs, "seed": seed, "scale": scale,
-            "within": within, "when": when, "checks": checks, "episodes": episodes, "tensorboard": tensorboard,
-            "observe": observe, "quantize": quantize, "device": device, "reward": reward, "on_episode": on_episode,
-            "workers": workers, "env_workers": env_workers, **settings,
-        }  # fmt: skip
+            "eps": eps,
+            "steps": steps,
+            "algorithm": algorithm,
+            "num_envs": num_envs,
+            "seed": seed,
+            "scale": scale,
+            "within": within,
+            "when": when,
+            "checks": checks,
+            "episodes": episodes,
+            "tensorboard": tensorboard,
+            "observe": observe,
+            "quantize": quantize,
+            "device": device,
+            "reward": reward,
+            "on_episode": on_episode,
+            "workers": workers,
+            "env_workers": env_workers,
+            **settings,
+        }
         if form != BOTH:
             return train_adversary(actors[form], environment, victim, out=out, progress=progress, **given)
         return _train_forms(actors, environment, victim, None if out is None else Path(out), progress, given)
@@ -188,15 +223,21 @@ def train_adversary(
         chosen["policy_kwargs"] = {**own, **settings.get("policy_kwargs", {})}
         task = AdversaryTask(by_victim, scoring, earned)
         task.about = {
-            "algorithm": algorithm, "environment": environment.described, "num_envs": rows,
-            "seed": seed, "episodes": episodes, "observe": observe, "quantize": quantize,
-            "actor": actor.open().to_dict(), "within": budget.to_dict(),
+            "algorithm": algorithm,
+            "environment": environment.described,
+            "num_envs": rows,
+            "seed": seed,
+            "episodes": episodes,
+            "observe": observe,
+            "quantize": quantize,
+            "actor": actor.open().to_dict(),
+            "within": budget.to_dict(),
             "when": when.to_dict() if isinstance(when, When) else repr(when),
             "victim": described_victim(victim),
             "actor_victim": None if actor.victim is None else actor.victim.fingerprint(),
             "settings": describe_settings(chosen),
             **({"reward": reward.to_dict()} if isinstance(reward, Value) else {}),
-        }  # fmt: skip
+        }
         checkpoints = AdversaryCheckpoints(task, max(steps // checks, 1), out, progress, on_episode)
         place, logs = device or ("cpu" if flat else "auto"), None if tensorboard is None else str(tensorboard)
         normaliser = EpisodicNormalize if chosen["gamma"] == 1 else VecNormalize
@@ -238,9 +279,13 @@ def check_algorithm(algorithm: str) -> None:
 
 
 def _train_forms(
-    actors: Mapping[str, Actor], environment: Environment, victim: Victim, out: Path | None,
-    progress: AdversaryProgress | None, given: Mapping[str, Any],
-) -> Learned:  # fmt: skip
+    actors: Mapping[str, Actor],
+    environment: Environment,
+    victim: Victim,
+    out: Path | None,
+    progress: AdversaryProgress | None,
+    given: Mapping[str, Any],
+) -> Learned:
     """Train one adversary for every form; returns the strongest, and leaves the records of all in ``out``.
 
     With several ``workers`` the second form is trained in another process, while this one trains the first.
@@ -307,14 +352,22 @@ def _defaults(algorithm: str, flat: bool, rows: int, given: Mapping[str, Any]) -
     """The default settings of an algorithm, the same for every victim."""
     if algorithm == "dqn":
         return {
-            "gamma": 0.99, "learning_rate": 1e-3, "buffer_size": 50_000, "learning_starts": 1000,
-            "target_update_interval": 500, "exploration_fraction": 0.1, "exploration_final_eps": 0.02,
-        }  # fmt: skip
+            "gamma": 0.99,
+            "learning_rate": 1e-3,
+            "buffer_size": 50_000,
+            "learning_starts": 1000,
+            "target_update_interval": 500,
+            "exploration_fraction": 0.1,
+            "exploration_final_eps": 0.02,
+        }
     common: dict[str, Any] = {"gamma": 0.99, "gae_lambda": 0.95, "ent_coef": 0.0 if flat else 0.01}
     if algorithm == "a2c":
         return {**common, "n_steps": 16, "learning_rate": 7e-4}
     steps = given.get("n_steps", 64 if flat else 128)
     return {
-        **common, "n_steps": steps, "batch_size": minibatch(rows, steps), "n_epochs": 10 if flat else 4,
+        **common,
+        "n_steps": steps,
+        "batch_size": minibatch(rows, steps),
+        "n_epochs": 10 if flat else 4,
         "learning_rate": 3e-4,
-    }  # fmt: skip
+    }

@@ -103,17 +103,37 @@ class Hardened:
 
 @holding
 def train_agent(
-    env: AnyEnvironment, adversary: Any = "auto", eps: float | None = None, steps: int = 1_000_000,
-    algorithm: str = "ppo", num_envs: int = 32, seed: int = 0, *, victim: Any = None, robust: Any = None,
-    select: Literal["mode", "sample"] = "mode", rewards: Rewards = "normalized",
+    env: AnyEnvironment,
+    adversary: Any = "auto",
+    eps: float | None = None,
+    steps: int = 1_000_000,
+    algorithm: str = "ppo",
+    num_envs: int = 32,
+    seed: int = 0,
+    *,
+    victim: Any = None,
+    robust: Any = None,
+    select: Literal["mode", "sample"] = "mode",
+    rewards: Rewards = "normalized",
     observations: Literal["normalized", "raw"] = "normalized",
-    scale: Any = None, within: Budget | None = None, when: Any = None, phase: int = 8192, ratio: float = 1.0,
-    sampled: bool = True, checks: int = 10, episodes: int = 20, out: str | Path | None = None,
-    tensorboard: str | Path | None = None, progress: AgentProgress | None = None,
-    env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None,
-    settings: Mapping[str, object] | None = None, adversary_settings: Mapping[str, object] | None = None,
-    workers: int = 1, env_workers: int = 1,
-) -> Hardened:  # fmt: skip
+    scale: Any = None,
+    within: Budget | None = None,
+    when: Any = None,
+    phase: int = 8192,
+    ratio: float = 1.0,
+    sampled: bool = True,
+    checks: int = 10,
+    episodes: int = 20,
+    out: str | Path | None = None,
+    tensorboard: str | Path | None = None,
+    progress: AgentProgress | None = None,
+    env_kwargs: Mapping[str, object] | None = None,
+    make: MakeEnv | None = None,
+    settings: Mapping[str, object] | None = None,
+    adversary_settings: Mapping[str, object] | None = None,
+    workers: int = 1,
+    env_workers: int = 1,
+) -> Hardened:
     """Train an agent, against an adversary or without one.
 
     Args:
@@ -201,13 +221,20 @@ def train_agent(
     agent_settings = algorithm_settings(algorithm, num_envs, settings, parts, images=images)
     own_settings = algorithm_settings("ppo", num_envs, adversary_settings, None, adversary=True) if spec.learns else {}
     about = {
-        "environment": environment.described, "algorithm": algorithm,
-        "adversary": spec.describe(), **asdict(schedule), "seed": seed, "select": select, "sampled": sampled,
+        "environment": environment.described,
+        "algorithm": algorithm,
+        "adversary": spec.describe(),
+        **asdict(schedule),
+        "seed": seed,
+        "select": select,
+        "sampled": sampled,
         "victim": None if initial is None else initial.fingerprint(),
         "structure": None if initial is None else initial.structure(),
-        "rewards": rewards, "observations": observations,
-        "settings": describe_settings(agent_settings), "adversary_settings": describe_settings(own_settings),
-    }  # fmt: skip
+        "rewards": rewards,
+        "observations": observations,
+        "settings": describe_settings(agent_settings),
+        "adversary_settings": describe_settings(own_settings),
+    }
     if method is not None and budget is not None:
         about["robust"] = {**method.to_dict(), "within": budget.to_dict()}
     checkpoints = AgentCheckpoints(None if out is None else Path(out), about)
@@ -220,9 +247,17 @@ def train_agent(
         logs = None if tensorboard is None else str(tensorboard)
         checkpoint = checkpoints.resume_from
         model = make_agent(
-            make_rows(), algorithm, agent_settings, parts, seed, logs, checkpoint, rewards, method is not None,
+            make_rows(),
+            algorithm,
+            agent_settings,
+            parts,
+            seed,
+            logs,
+            checkpoint,
+            rewards,
+            method is not None,
             observations == "normalized",
-        )  # fmt: skip
+        )
         agent = AgentTrainer(model, live_victim(model, select))
         bounds = None
         if method is not None and budget is not None:

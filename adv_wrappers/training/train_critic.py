@@ -99,10 +99,11 @@ class CriticScan:
         """The strongest critic, whose card has the record of the scan as ``scan``."""
         rows = zip(self.settings, self.chosen.threats[1:], strict=True)
         about = {
-            "protocol": self.protocol, "threat": self.scored.threats[1]["threat"],
+            "protocol": self.protocol,
+            "threat": self.scored.threats[1]["threat"],
             "critics": [{"setting": dict(setting), "mean_return": row["mean_return"]} for setting, row in rows],
             "episode_seeds": list(self.chosen.episode_seeds),
-        }  # fmt: skip
+        }
         return Critic.of(self.critic.net, {**self.critic.card, "scan": about})
 
     def table(self) -> Table:
@@ -134,12 +135,20 @@ def setting_text(setting: Setting) -> str:
 
 @holding
 def train_critic(
-    victim: Victim | str, env: AnyEnvironment, *, within: Budget | None = None,
-    settings: Sequence[Setting] | None = None, episodes: int = 20, attack_steps: int = 10, seed: int = 0,
+    victim: Victim | str,
+    env: AnyEnvironment,
+    *,
+    within: Budget | None = None,
+    settings: Sequence[Setting] | None = None,
+    episodes: int = 20,
+    attack_steps: int = 10,
+    seed: int = 0,
     env_kwargs: Mapping[str, object] | None = None,
-    make: MakeEnv | None = None, out: str | Path | None = None, progress: Callable[[int, int], None] | None = None,
+    make: MakeEnv | None = None,
+    out: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
     **training: Any,
-) -> Critic:  # fmt: skip
+) -> Critic:
     """Train critics of a victim's policy for :class:`adv_wrappers.RobustSarsa`, and return the strongest.
 
     By default four critics are trained, with the settings of :data:`adv_wrappers.training.train_critic.SMALL`. Each is
@@ -198,9 +207,17 @@ def train_critic(
             progress(sum(steps_done.values()), total)
 
     scan = scan_critics(
-        victim, environment, within=within, settings=settings, episodes=episodes, attack_steps=attack_steps, seed=seed,
-        progress=report_progress, out=out, **training,
-    )  # fmt: skip
+        victim,
+        environment,
+        within=within,
+        settings=settings,
+        episodes=episodes,
+        attack_steps=attack_steps,
+        seed=seed,
+        progress=report_progress,
+        out=out,
+        **training,
+    )
     return scan.recorded() if out is None else scan.save(out)
 
 
@@ -229,11 +246,20 @@ def default_budget(victim: Victim) -> Linf:
 
 @holding
 def scan_critics(
-    victim: Victim | str, env: AnyEnvironment, *, within: Budget, settings: Sequence[Setting] = SMALL,
-    episodes: int = 20, attack_steps: int = 10, seed: int = 0, env_kwargs: Mapping[str, object] | None = None,
+    victim: Victim | str,
+    env: AnyEnvironment,
+    *,
+    within: Budget,
+    settings: Sequence[Setting] = SMALL,
+    episodes: int = 20,
+    attack_steps: int = 10,
+    seed: int = 0,
+    env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None,
-    out: str | Path | None = None, progress: Callable[[str, int, int], None] | None = None, **training: Any,
-) -> CriticScan:  # fmt: skip
+    out: str | Path | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    **training: Any,
+) -> CriticScan:
     """Train one critic for every setting, attack with each, and find the strongest.
 
     Args:
@@ -277,9 +303,15 @@ def scan_critics(
 
     def evaluate_on(threats: list[ThreatModel], part: int, name: str) -> Report:
         return evaluate(
-            victim, environment, threats, episodes=episodes, seed=3 * seed + part, progress=progress,
-            out=None if out is None else Path(out) / name, resume=out is not None,
-        )  # fmt: skip
+            victim,
+            environment,
+            threats,
+            episodes=episodes,
+            seed=3 * seed + part,
+            progress=progress,
+            out=None if out is None else Path(out) / name,
+            resume=out is not None,
+        )
 
     chosen = evaluate_on(attacks, _CHOOSE, "chosen")
     means = [row["mean_return"] for row in chosen.threats[1:]]

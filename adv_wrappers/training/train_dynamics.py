@@ -59,11 +59,24 @@ SOURCES = ("victim", "random")
 
 @holding
 def train_dynamics(
-    victim: Victim | str, env: AnyEnvironment, transitions: int = 100_000, *, noise: float = 0.3, random: float = 0.5,
-    hidden: Sequence[int] = (1000,) * 4, ensemble: int = 1, epochs: int = 20, batch: int = 512, lr: float = 1e-3,
-    seed: int = 0, num_envs: int = 8, env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None,
-    out: str | Path | None = None, progress: Callable[[str, int, int], None] | None = None,
-) -> Dynamics:  # fmt: skip
+    victim: Victim | str,
+    env: AnyEnvironment,
+    transitions: int = 100_000,
+    *,
+    noise: float = 0.3,
+    random: float = 0.5,
+    hidden: Sequence[int] = (1000,) * 4,
+    ensemble: int = 1,
+    epochs: int = 20,
+    batch: int = 512,
+    lr: float = 1e-3,
+    seed: int = 0,
+    num_envs: int = 8,
+    env_kwargs: Mapping[str, object] | None = None,
+    make: MakeEnv | None = None,
+    out: str | Path | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Dynamics:
     """Learn a model of an environment for :class:`adv_wrappers.ModelBased`.
 
     Args:
@@ -130,11 +143,18 @@ def train_dynamics(
         "environment": environment.described,
         "victim": described_victim(victim),
         "training": {
-            "transitions": transitions, "noise": noise, "random": random, "hidden": list(hidden),
-            "ensemble": 1 if linear else ensemble, "epochs": None if linear else epochs,
-            "batch": None if linear else batch, "lr": None if linear else lr, "seed": seed, "num_envs": num_envs,
+            "transitions": transitions,
+            "noise": noise,
+            "random": random,
+            "hidden": list(hidden),
+            "ensemble": 1 if linear else ensemble,
+            "epochs": None if linear else epochs,
+            "batch": None if linear else batch,
+            "lr": None if linear else lr,
+            "seed": seed,
+            "num_envs": num_envs,
         },
-    }  # fmt: skip
+    }
     training = _Training(victim, environment, about, None if out is None else Path(out), progress)
     with one_thread():
         return training.run()
@@ -185,9 +205,13 @@ class _Training:
     """
 
     def __init__(
-        self, victim: Victim, environment: Environment, about: Section, folder: Path | None,
+        self,
+        victim: Victim,
+        environment: Environment,
+        about: Section,
+        folder: Path | None,
         progress: Callable[[str, int, int], None] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.victim, self.environment, self.about, self.folder = victim, environment, about, folder
         self.progress = progress
         self.how: dict[str, int] = about["training"]  # type: ignore[assignment]
@@ -210,13 +234,22 @@ class _Training:
         sources = [source for source in SOURCES if self.count(source)]
         errors = {source: _errors(net, held_out) for source, (_, held_out) in zip(sources, kept, strict=True)}
         network: Section = {
-            "kind": "dynamics-mlp", "hidden": self.how["hidden"], "activation": "relu",
-            "features": data.obs.shape[1], "actions": data.act.shape[1], "ensemble": self.how["ensemble"],
-        }  # fmt: skip
+            "kind": "dynamics-mlp",
+            "hidden": self.how["hidden"],
+            "activation": "relu",
+            "features": data.obs.shape[1],
+            "actions": data.act.shape[1],
+            "ensemble": self.how["ensemble"],
+        }
         card: Section = {
-            "name": "dynamics", **self.about, "network": network, "feature_names": self.names(),
-            "errors": errors, "versions": versions(), "git": revision(),
-        }  # fmt: skip
+            "name": "dynamics",
+            **self.about,
+            "network": network,
+            "feature_names": self.names(),
+            "errors": errors,
+            "versions": versions(),
+            "git": revision(),
+        }
         made = Dynamics.of(net, card)
         if self.folder is None:
             return made

@@ -64,9 +64,14 @@ class CriticTrainingState:
     """
 
     def __init__(
-        self, victim: Victim, player: Victim, make_env: Callable[[], gym.Env[Observation, Action]],
-        card: dict[str, Any], settings: SarsaSettings, saved: dict[str, Any] | None,
-    ) -> None:  # fmt: skip
+        self,
+        victim: Victim,
+        player: Victim,
+        make_env: Callable[[], gym.Env[Observation, Action]],
+        card: dict[str, Any],
+        settings: SarsaSettings,
+        saved: dict[str, Any] | None,
+    ) -> None:
         self.victim, self.card, self.settings, self.how = victim, card, settings, card["training"]
         self.losses: list[dict[str, Any]] = [] if saved is None else saved["losses"]
         self.steps = self.losses[-1]["steps"] if self.losses else 0
@@ -116,11 +121,18 @@ class CriticTrainingState:
     def _record(self, taken: Transitions, x: Tensor, last: tuple[float, float]) -> None:
         with torch.no_grad():
             q = float(self.learner.net(x).mean()) * self.returns.std
-        self.losses.append({
-            "steps": self.steps, "loss": last[0], "robustness": last[1], "width": self.learner.width(x), "q": q,
-            "return_std": self.returns.std, "episodes": len(taken.returns),
-            "mean_return": float(np.mean(taken.returns)) if taken.returns else None,
-        })  # fmt: skip
+        self.losses.append(
+            {
+                "steps": self.steps,
+                "loss": last[0],
+                "robustness": last[1],
+                "width": self.learner.width(x),
+                "q": q,
+                "return_std": self.returns.std,
+                "episodes": len(taken.returns),
+                "mean_return": float(np.mean(taken.returns)) if taken.returns else None,
+            }
+        )
 
     def critic(self) -> Critic:
         """The critic as it is now, its last layer scaled back to the units of the environment's rewards."""
@@ -136,7 +148,7 @@ class CriticTrainingState:
             "network": {"kind": "critic-mlp", "hidden": self.how["hidden"], "activation": "tanh", **self.sizes},
             "observation": {"rule": "clip((o - mean) / std, -clip, clip)", "clip": self.normalise.clip},
             "losses": self.losses,
-        }  # fmt: skip
+        }
         return Critic.of(ActionValue(self.normalise, net), {**self.card, **about})
 
     def write(self, folder: Path, finished: bool) -> None:
@@ -237,12 +249,26 @@ _WIDEST = 2**16  # units of a layer
 
 @holding
 def train_one_critic(
-    victim: Victim | str, env: AnyEnvironment, *, steps: int = 30 * ROUND, robust: str | None = "interval",
-    eps: float = 0.02, weight: float = 0.1, box: str = "both", successor: str = "next", gamma: float = 0.99,
-    lr: float = 3e-4, noise: float = 0.2, hidden: Sequence[int] = (64, 64), seed: int = 0, num_envs: int = 8,
-    env_kwargs: Mapping[str, object] | None = None, make: MakeEnv | None = None, out: str | Path | None = None,
+    victim: Victim | str,
+    env: AnyEnvironment,
+    *,
+    steps: int = 30 * ROUND,
+    robust: str | None = "interval",
+    eps: float = 0.02,
+    weight: float = 0.1,
+    box: str = "both",
+    successor: str = "next",
+    gamma: float = 0.99,
+    lr: float = 3e-4,
+    noise: float = 0.2,
+    hidden: Sequence[int] = (64, 64),
+    seed: int = 0,
+    num_envs: int = 8,
+    env_kwargs: Mapping[str, object] | None = None,
+    make: MakeEnv | None = None,
+    out: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Critic:  # fmt: skip
+) -> Critic:
     """Train one critic of a victim's policy, with one setting, for :class:`adv_wrappers.RobustSarsa`.
 
     Args:
@@ -282,9 +308,19 @@ def train_one_critic(
     64
     """
     setting = {
-        "steps": steps, "robust": robust, "eps": eps, "weight": weight, "box": box, "successor": successor,
-        "gamma": gamma, "lr": lr, "noise": noise, "hidden": hidden, "seed": seed, "num_envs": num_envs,
-    }  # fmt: skip
+        "steps": steps,
+        "robust": robust,
+        "eps": eps,
+        "weight": weight,
+        "box": box,
+        "successor": successor,
+        "gamma": gamma,
+        "lr": lr,
+        "noise": noise,
+        "hidden": hidden,
+        "seed": seed,
+        "num_envs": num_envs,
+    }
     victim = load_victim(victim)
     return CriticTraining(victim, Environment.of(env, victim, env_kwargs, make), setting, out).run(progress)
 
@@ -310,11 +346,13 @@ class CriticTraining:
         self.player = exploring_victim(self.victim, how["noise"])
         warn_of_unknown(out, victim, environment)
         self.card: dict[str, Any] = {
-            "name": "robust-sarsa critic", "environment": environment.described,
+            "name": "robust-sarsa critic",
+            "environment": environment.described,
             "victim": described_victim(self.victim),
             "training": {**how, "noise": how["noise"] if self.victim.kind == "mean" else None},
-            "versions": versions(), "git": revision(),
-        }  # fmt: skip
+            "versions": versions(),
+            "git": revision(),
+        }
         self.steps: int = how["steps"]
         self.folder = None if out is None else Path(out)
         self.saved = None if self.folder is None else resume(self.folder, self.card)

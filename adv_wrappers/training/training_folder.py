@@ -156,9 +156,10 @@ def as_json(about: Mapping[str, object]) -> dict[str, Any]:
         return dict(json.loads(json.dumps(about, allow_nan=False)))
     except (TypeError, ValueError) as error:
         refused = [
-            name for name, value in _leaves("", about)
+            name
+            for name, value in _leaves("", about)
             if not isinstance(value, (*_PLAIN, list, tuple)) or (isinstance(value, float) and not np.isfinite(value))
-        ]  # fmt: skip
+        ]
         raise ValueRangeError(f"a folder keeps what JSON can hold, not {', '.join(refused)}: {error}") from error
 
 

@@ -73,9 +73,14 @@ MakeEnvs = Callable[[int], AnyVectorEnv]
 
 
 def collect(
-    make_envs: MakeEnvs, victim: Victim | None, steps: int, rows: int,
-    entropy: tuple[int, ...], noise: float = 0.0, progress: Callable[[int], None] | None = None,
-) -> Trajectories:  # fmt: skip
+    make_envs: MakeEnvs,
+    victim: Victim | None,
+    steps: int,
+    rows: int,
+    entropy: tuple[int, ...],
+    noise: float = 0.0,
+    progress: Callable[[int], None] | None = None,
+) -> Trajectories:
     """Play ``steps`` steps in each of ``rows`` environments.
 
     Args:

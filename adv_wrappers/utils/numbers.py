@@ -37,9 +37,13 @@ def finite(value: object) -> float | None:
 
 
 def check_integer(
-    name: str, value: object, low: int | None = None, high: int | None = None, *,
+    name: str,
+    value: object,
+    low: int | None = None,
+    high: int | None = None,
+    *,
     error: type[AdvWrappersError] = ValueRangeError,
-) -> None:  # fmt: skip
+) -> None:
     """Raise unless ``value`` is an integer of Python's own in ``[low, high]``.
 
     Args:
@@ -54,9 +58,14 @@ def check_integer(
 
 
 def integer(
-    name: str, value: object, low: int | None = None, high: int | None = None, *, floats: bool = False,
+    name: str,
+    value: object,
+    low: int | None = None,
+    high: int | None = None,
+    *,
+    floats: bool = False,
     error: type[AdvWrappersError] = ValueRangeError,
-) -> int:  # fmt: skip
+) -> int:
     """``value``, an integer of Python or NumPy, as an int; raises as :func:`check_integer`.
 
     Args:
@@ -69,9 +78,14 @@ def integer(
 
 
 def check_number(
-    name: str, value: object, low: float = -math.inf, high: float = math.inf, *, above: bool = False,
+    name: str,
+    value: object,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    above: bool = False,
     error: type[AdvWrappersError] = ValueRangeError,
-) -> None:  # fmt: skip
+) -> None:
     """Raise unless ``value`` is a finite number of Python's own in ``[low, high]``.
 
     Args:
@@ -87,9 +101,14 @@ def check_number(
 
 
 def number(
-    name: str, value: object, low: float = -math.inf, high: float = math.inf, *, above: bool = False,
+    name: str,
+    value: object,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    above: bool = False,
     error: type[AdvWrappersError] = ValueRangeError,
-) -> float:  # fmt: skip
+) -> float:
     """``value``, a number of Python or NumPy, as a float; raises as :func:`check_number`."""
     plain = value.item() if isinstance(value, (np.integer, np.floating)) else value
     check_number(name, plain, low, high, above=above, error=error)

@@ -187,9 +187,7 @@ def _nature_cnn(
     policy = weights.linear("policy", hidden.out_features)
     value = weights.linear("value", hidden.out_features, 1) if weights.has("value") else None
     net = nn.Sequential(normalise, trunk, policy)
-    return VictimNetworks(
-        net, "logits", shape, policy.out_features, value and nn.Sequential(normalise, trunk, value)
-    )  # fmt: skip
+    return VictimNetworks(net, "logits", shape, policy.out_features, value and nn.Sequential(normalise, trunk, value))
 
 
 def _gaussian_lstm(

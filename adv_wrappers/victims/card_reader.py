@@ -32,9 +32,14 @@ _REACH = {"InvertedPendulum": 3.0, "Pendulum": 2.0, "Pusher": 2.0, "Humanoid": 0
 
 
 def load_card(
-    folder: str | Path, *, select: Select | None = None, device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32, ref: str | None = None, max_bytes: int | None = None,
-) -> Victim:  # fmt: skip
+    folder: str | Path,
+    *,
+    select: Select | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    ref: str | None = None,
+    max_bytes: int | None = None,
+) -> Victim:
     """The victim of a card; ``victim.card`` is the parsed ``card.json``.
 
     Args:
@@ -50,15 +55,28 @@ def load_card(
     """
     card = read_card(folder, "victim", max_bytes)
     return victim_of(
-        card.about, card.tensors, card.where, select=select, device=device, dtype=dtype, ref=ref or f"card:{folder}",
+        card.about,
+        card.tensors,
+        card.where,
+        select=select,
+        device=device,
+        dtype=dtype,
+        ref=ref or f"card:{folder}",
         most=most_numbers(max_bytes),
-    )  # fmt: skip
+    )
 
 
 def victim_of(
-    card: Section, tensors: dict[str, Tensor], where: str, *, select: Select | None = None,
-    device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32, ref: str | None = None, most: int = 2**22,
-) -> Victim:  # fmt: skip
+    card: Section,
+    tensors: dict[str, Tensor],
+    where: str,
+    *,
+    select: Select | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    ref: str | None = None,
+    most: int = 2**22,
+) -> Victim:
     """The victim that a card and its weights describe; see :func:`load_card`.
 
     Args:
@@ -89,10 +107,21 @@ def victim_of(
         action = section(card, "action", where, {})
         start = nets.initial_state and functools.partial(nets.initial_state, device=torch.device(device), dtype=dtype)
         victim = from_module(
-            nets.net, observed, acted, nets.kind, value=nets.value, critic=nets.critic, robust_sarsa=nets.robust_sarsa,
-            initial_state=start, select=select or cast(Select, action.get("select", "mode")),
-            clip=bool(action.get("clip", False)), scale=unit, device=device, dtype=dtype, ref=ref,
-        )  # fmt: skip
+            nets.net,
+            observed,
+            acted,
+            nets.kind,
+            value=nets.value,
+            critic=nets.critic,
+            robust_sarsa=nets.robust_sarsa,
+            initial_state=start,
+            select=select or cast(Select, action.get("select", "mode")),
+            clip=bool(action.get("clip", False)),
+            scale=unit,
+            device=device,
+            dtype=dtype,
+            ref=ref,
+        )
         _check_answers(victim, where)
     except CardError:
         raise

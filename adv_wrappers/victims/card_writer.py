@@ -32,12 +32,20 @@ _SHAPE = (4, 84, 84)  # of images, where a card says nothing
 
 
 def save_card(
-    folder: str | Path, victim: Victim | nn.Module, observation_space: spaces.Space[object] | None = None,
-    action_space: spaces.Space[object] | None = None, kind: Kind | Literal["distribution"] | None = None, *,
-    environment: str | tuple[str, Mapping[str, object]], observation: Mapping[str, Any] | None = None,
-    select: Select | None = None, clip: bool = False, value: nn.Module | None = None, stored: torch.dtype | None = None,
+    folder: str | Path,
+    victim: Victim | nn.Module,
+    observation_space: spaces.Space[object] | None = None,
+    action_space: spaces.Space[object] | None = None,
+    kind: Kind | Literal["distribution"] | None = None,
+    *,
+    environment: str | tuple[str, Mapping[str, object]],
+    observation: Mapping[str, Any] | None = None,
+    select: Select | None = None,
+    clip: bool = False,
+    value: nn.Module | None = None,
+    stored: torch.dtype | None = None,
     **about: object,
-) -> Victim:  # fmt: skip
+) -> Victim:
     """Write a victim as a card, and return it as ``load_victim("card:FOLDER")`` reads it: the same, to the bit.
 
     Args:
@@ -88,10 +96,15 @@ def _stored(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 
 def _victim(
-    module: object, observed: spaces.Space[object] | None, acted: spaces.Space[object] | None,
-    kind: Kind | Literal["distribution"] | None, observation: Mapping[str, Any] | None, select: Select | None,
-    clip: bool, value: nn.Module | None,
-) -> Victim:  # fmt: skip
+    module: object,
+    observed: spaces.Space[object] | None,
+    acted: spaces.Space[object] | None,
+    kind: Kind | Literal["distribution"] | None,
+    observation: Mapping[str, Any] | None,
+    select: Select | None,
+    clip: bool,
+    value: nn.Module | None,
+) -> Victim:
     if not isinstance(module, nn.Module) or observed is None or acted is None:
         raise VictimError(f"expected a victim, or a module and its spaces, got {module!r:.80}")
     scale = None
@@ -108,9 +121,7 @@ def _victim(
         dtype = next((p.dtype for p in module.parameters()), torch.float32)
         rule = Normalize(mean.to(dtype), std.to(dtype), observation.get("clip"))
         module, value = nn.Sequential(rule, module), None if value is None else nn.Sequential(rule, value)
-    return from_module(
-        module, observed, acted, kind, value=value, select=select or "mode", clip=clip, scale=scale
-    )  # fmt: skip
+    return from_module(module, observed, acted, kind, value=value, select=select or "mode", clip=clip, scale=scale)
 
 
 def _parts(victim: Victim) -> tuple[Section, dict[str, Tensor]]:
@@ -148,10 +159,12 @@ def _observation(victim: Victim, rule: Normalize | None) -> tuple[Section, Secti
         elif unit is not None and std.dim() == 0 and bool((unit.float() == std.float()).all()):
             unit = None
         observation = {
-            "mean": mean.tolist(), "std": std.tolist(), "epsilon": 0.0,
+            "mean": mean.tolist(),
+            "std": std.tolist(),
+            "epsilon": 0.0,
             "clip": rule.clip if math.isfinite(rule.clip or math.inf) else None,
             "rule": "clip((o - mean) / std, -clip, clip)",
-        }  # fmt: skip
+        }
     if unit is not None and unit.dim() > 1:
         if not bool((unit == unit.flatten()[0]).all()):
             raise VictimError("a card holds one unit for all pixels of an image")
@@ -172,9 +185,11 @@ def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | N
     """The layers of every network by its name in a card, without the observation rule that they have in common."""
     parts, rules = dict[str, list[nn.Module]](), list[nn.Module | None]()
     for name, net in (
-        ("policy", getattr(victim, "net", None)), ("value", getattr(victim, "value_net", None)),
-        ("critic", victim.critic), ("robust_sarsa", victim.robust_sarsa),
-    ):  # fmt: skip
+        ("policy", getattr(victim, "net", None)),
+        ("value", getattr(victim, "value_net", None)),
+        ("critic", victim.critic),
+        ("robust_sarsa", victim.robust_sarsa),
+    ):
         if net is None and name != "policy":
             continue
         of_actions = isinstance(net, ActionValue)
@@ -196,8 +211,10 @@ def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | N
         raise VictimError("a card holds one observation rule for all of its networks")
     if not shared or not isinstance(rule, Normalize):
         return parts, None
-    return {name: layers if layers[0] is not other else layers[1:]
-            for (name, layers), other in zip(parts.items(), rules, strict=True)}, rule  # fmt: skip
+    return {
+        name: layers if layers[0] is not other else layers[1:]
+        for (name, layers), other in zip(parts.items(), rules, strict=True)
+    }, rule
 
 
 def _same(a: nn.Module, b: nn.Module) -> bool:
@@ -221,8 +238,10 @@ def _mlps(victim: Victim, parts: Mapping[str, list[nn.Module]]) -> Written | Non
         return None
     weights = {
         f"{name}.{2 * i}.{key}": p
-        for name, mlp in mlps.items() for i, layer in enumerate(mlp.linear) for key, p in layer.named_parameters()
-    }  # fmt: skip
+        for name, mlp in mlps.items()
+        for i, layer in enumerate(mlp.linear)
+        for key, p in layer.named_parameters()
+    }
     last = mlps["policy"].end
     if isinstance(last, AppendLogStd):
         weights["log_std"] = last.log_std.detach().reshape(-1)  # type: ignore[assignment]

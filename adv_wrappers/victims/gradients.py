@@ -77,10 +77,15 @@ def gradient(
     def params(x: Tensor) -> Tensor:
         return victim.params(x if fill is None else fill(x), state)
 
-    differentiate = by_autograd(params, loss, precision, (
-        "the victim's output carries no gradient to the observation: its module must not detach, run under no_grad, or "
-        f"choose actions itself; {_INSTEAD}"
-    ))  # fmt: skip
+    differentiate = by_autograd(
+        params,
+        loss,
+        precision,
+        (
+            "the victim's output carries no gradient to the observation: its module must not detach, run under "
+            f"no_grad, or choose actions itself; {_INSTEAD}"
+        ),
+    )
 
     # a loss that is a function of its own would be compiled anew at every attack
     if victim.compile and fill is None and state is None and precision is None and hasattr(loss, "gradient"):

@@ -73,9 +73,13 @@ class LowerBound(Victim):
             raise ValueRangeError(f"method must be one of {', '.join(get_args(BoundMethod))}, got {method!r}")
         net = params_network(victim)
         super().__init__(
-            victim.observation_space, victim.action_space, "q", device=victim.device, dtype=victim.dtype,
+            victim.observation_space,
+            victim.action_space,
+            "q",
+            device=victim.device,
+            dtype=victim.dtype,
             scale=victim.scale,
-        )  # fmt: skip
+        )
         self.victim, self.method, self.card = victim, method, victim.card
         self._net = net
         field = Field(victim.observation_space, None, "observation")

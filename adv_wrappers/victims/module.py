@@ -23,13 +23,24 @@ from adv_wrappers.victims.victim import Observation, Select, State, Victim, devi
 
 
 def from_module(
-    module: Net, observation_space: spaces.Space[object], action_space: spaces.Space[object],
-    kind: Literal["q", "logits", "mean", "gaussian", "distribution", "action"] | None = None, *,
-    value: Net | None = None, critic: Net | None = None, robust_sarsa: Net | None = None,
-    initial_state: Callable[[int], State] | None = None, select: Select = "mode", clip: bool = False,
-    scale: Tensor | None = None, device: torch.device | str | None = None, dtype: torch.dtype | None = None,
-    live: bool = False, compile: bool = False, ref: str | None = None,
-) -> ModuleVictim:  # fmt: skip
+    module: Net,
+    observation_space: spaces.Space[object],
+    action_space: spaces.Space[object],
+    kind: Literal["q", "logits", "mean", "gaussian", "distribution", "action"] | None = None,
+    *,
+    value: Net | None = None,
+    critic: Net | None = None,
+    robust_sarsa: Net | None = None,
+    initial_state: Callable[[int], State] | None = None,
+    select: Select = "mode",
+    clip: bool = False,
+    scale: Tensor | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    live: bool = False,
+    compile: bool = False,
+    ref: str | None = None,
+) -> ModuleVictim:
     """A victim from a module or function that maps raw observations ``[B, *S]`` to what ``kind`` says.
 
     Args:

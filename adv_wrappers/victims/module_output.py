@@ -134,9 +134,13 @@ class ModuleOutput:
 
 
 def inspect_output(
-    net: Net, space: spaces.Space[object], start: InitialState | None, device: torch.device, dtype: torch.dtype,
+    net: Net,
+    space: spaces.Space[object],
+    start: InitialState | None,
+    device: torch.device,
+    dtype: torch.dtype,
     kind: str | None = None,
-) -> ModuleOutput:  # fmt: skip
+) -> ModuleOutput:
     """What the module returns for two rows of zeros.
 
     Args:

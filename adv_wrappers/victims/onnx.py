@@ -45,11 +45,18 @@ class InferenceSession(Protocol):
 
 
 def from_onnx(
-    path: str | Path, observation_space: spaces.Space[object], action_space: spaces.Space[object],
-    kind: Literal["q", "logits", "mean", "gaussian", "action"], *, output: str | None = None,
-    select: Select = "mode", clip: bool = False, scale: Tensor | None = None, dtype: torch.dtype | None = None,
+    path: str | Path,
+    observation_space: spaces.Space[object],
+    action_space: spaces.Space[object],
+    kind: Literal["q", "logits", "mean", "gaussian", "action"],
+    *,
+    output: str | None = None,
+    select: Select = "mode",
+    clip: bool = False,
+    scale: Tensor | None = None,
+    dtype: torch.dtype | None = None,
     max_bytes: int | None = None,
-) -> ModuleVictim:  # fmt: skip
+) -> ModuleVictim:
     """A victim from an ONNX file; it has no gradients, and is attacked by its outputs or through :func:`imitate`.
 
     The file knows no spaces and does not say what it returns, so both are arguments here, and there is no reference for

@@ -36,7 +36,7 @@ _FROZEN: WeakKeyDictionary[Victim, nn.Module] = WeakKeyDictionary()
 
 def possible_actions(
     victim: Victim, low: Tensor, high: Tensor, method: Method = "crown", within: tuple[Tensor, Tensor] | None = None
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Which actions some observation ``x`` with ``low <= x <= high`` may make the victim's mode; sound.
 
     Args:
@@ -85,9 +85,7 @@ def possible_actions(
     return possible
 
 
-def action_bounds(
-    victim: Victim, low: Tensor, high: Tensor, method: Method = "crown"
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def action_bounds(victim: Victim, low: Tensor, high: Tensor, method: Method = "crown") -> tuple[Tensor, Tensor]:
     """A box ``(low, high)`` ``[B, D]`` that holds the victim's modes at every ``x`` with ``low <= x <= high``; sound.
 
     In the units of the environment, as the agent plays them: clipped to the action space where it clips.
@@ -154,7 +152,7 @@ def _exactly(victim: Victim, low: Tensor, high: Tensor, method: str) -> tuple[nn
 
 def _bounds(
     victim: Victim, net: nn.Module, low: Tensor, high: Tensor, spec: Tensor, method: Method, margin: Tensor
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Bounds ``[B, M]`` on ``spec`` times what the victim computes, which rounds by the ``margin`` at most."""
     # of outputs themselves, which is tighter where an activation function comes last
     rows = None if victim.kind == "mean" else spec

@@ -48,9 +48,15 @@ def _number(text: str) -> float | str:
 
 
 def load_victim(
-    ref: Victim | str, *, trust: bool = False, select: Select | None = None, device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32, stats: Stats = None, max_bytes: int | None = None,
-) -> Victim:  # fmt: skip
+    ref: Victim | str,
+    *,
+    trust: bool = False,
+    select: Select | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    stats: Stats = None,
+    max_bytes: int | None = None,
+) -> Victim:
     """The victim that a text names; a victim is returned as it is.
 
     Args:
@@ -108,9 +114,14 @@ def load_victim(
         # in the reference, so that a dictionary finds it again
         named = "" if stats is None else f"?stats={'none' if stats is False else stats}"
         return load_sb3(
-            path, trust=trust, device=device, select=select or "mode", stats=stats, max_bytes=max_bytes,
+            path,
+            trust=trust,
+            device=device,
+            select=select or "mode",
+            stats=stats,
+            max_bytes=max_bytes,
             ref=f"sb3:{path}{named}",
-        )  # fmt: skip
+        )
     if kind in ("onnx", "torchscript"):
         raise VictimError(
             f"{ref!r:.80} is a file that knows no spaces: from_{kind}(FILE, observation_space, action_space, kind) "

@@ -40,10 +40,17 @@ Stats = str | Path | Literal[False] | None  # a file of a VecNormalize's statist
 
 
 def from_sb3(
-    model_or_policy: Any, *, vec_normalize: Any = None, stats: Stats = None, select: Select = "mode",
-    device: torch.device | str | None = None, live: bool = False, ref: str | None = None,
-    observation_space: spaces.Space[object] | None = None, action_space: spaces.Space[object] | None = None,
-) -> Sb3Victim:  # fmt: skip
+    model_or_policy: Any,
+    *,
+    vec_normalize: Any = None,
+    stats: Stats = None,
+    select: Select = "mode",
+    device: torch.device | str | None = None,
+    live: bool = False,
+    ref: str | None = None,
+    observation_space: spaces.Space[object] | None = None,
+    action_space: spaces.Space[object] | None = None,
+) -> Sb3Victim:
     """A victim from an SB3 model or policy; observations enter as the environment gives them, before ``VecNormalize``.
 
     Images enter channels first, in 0..255, as in the model's own observation space. Discrete actions have kind ``q``
@@ -106,9 +113,16 @@ def from_sb3(
 
 
 def load_sb3(
-    path: str | Path, *, trust: bool = False, device: torch.device | str = "cpu", vec_normalize: Any = None,
-    stats: Stats = None, select: Select = "mode", max_bytes: int | None = None, ref: str | None = None,
-) -> Sb3Victim:  # fmt: skip
+    path: str | Path,
+    *,
+    trust: bool = False,
+    device: torch.device | str = "cpu",
+    vec_normalize: Any = None,
+    stats: Stats = None,
+    select: Select = "mode",
+    max_bytes: int | None = None,
+    ref: str | None = None,
+) -> Sb3Victim:
     """The victim in an SB3 ``.zip``.
 
     Without ``trust`` nothing in the file is unpickled: spaces and arguments are read from the plain text beside the

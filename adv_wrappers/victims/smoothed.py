@@ -83,9 +83,14 @@ class Smoothed(Victim):
     """
 
     def __init__(
-        self, victim: Victim, sigma: float, vote: int = 1, *, scale: float | Sequence[float] | str | None = None,
+        self,
+        victim: Victim,
+        sigma: float,
+        vote: int = 1,
+        *,
+        scale: float | Sequence[float] | str | None = None,
         samples: int = SAMPLES,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not isinstance(victim, Victim):
             raise VictimError(f"expected a victim, such as load_victim returns, got {type(victim).__name__}")
         if victim.recurrent:
@@ -100,9 +105,14 @@ class Smoothed(Victim):
         if not self._shapes:
             raise VictimError(f"noise is added to a Box, or to those of a Dict, this victim sees {space}")
         super().__init__(
-            space, victim.action_space, victim.kind, select="sample", device=victim.device, dtype=victim.dtype,
+            space,
+            victim.action_space,
+            victim.kind,
+            select="sample",
+            device=victim.device,
+            dtype=victim.dtype,
             scale=victim.scale,
-        )  # fmt: skip
+        )
         self.unit = self._unit_of(scale)
         self.ref = self._reference(scale)
         self.card, self.critic, self.robust_sarsa = victim.card, victim.critic, victim.robust_sarsa

@@ -24,11 +24,19 @@ from adv_wrappers.victims.victim import Select
 
 
 def from_torchscript(
-    path: str | Path, observation_space: spaces.Space[object], action_space: spaces.Space[object],
-    kind: Literal["q", "logits", "mean", "gaussian", "action"], *, trust: bool = False, select: Select = "mode",
-    clip: bool = False, scale: Tensor | None = None, device: torch.device | str = "cpu",
-    dtype: torch.dtype | None = None, max_bytes: int | None = None,
-) -> ModuleVictim:  # fmt: skip
+    path: str | Path,
+    observation_space: spaces.Space[object],
+    action_space: spaces.Space[object],
+    kind: Literal["q", "logits", "mean", "gaussian", "action"],
+    *,
+    trust: bool = False,
+    select: Select = "mode",
+    clip: bool = False,
+    scale: Tensor | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+    max_bytes: int | None = None,
+) -> ModuleVictim:
     """A victim from a TorchScript file, with the gradients of its network where it has some.
 
     The file knows no spaces and does not say what it returns, so both are arguments here, and there is no reference for

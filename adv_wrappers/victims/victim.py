@@ -79,10 +79,17 @@ class Victim:
     robust_sarsa: CriticFunction | None = None  # the same, trained for the attack of that name
 
     def __init__(
-        self, observation_space: spaces.Space[object], action_space: spaces.Space[object], kind: Kind, *,
-        select: Select = "mode", device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
-        ref: str | None = None, scale: Tensor | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        observation_space: spaces.Space[object],
+        action_space: spaces.Space[object],
+        kind: Kind,
+        *,
+        select: Select = "mode",
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        ref: str | None = None,
+        scale: Tensor | None = None,
+    ) -> None:
         if kind not in ("q", "logits", "mean", "gaussian"):
             raise VictimError(f"kind must be 'q', 'logits', 'mean' or 'gaussian', got {kind!r}")
         if select not in ("mode", "sample"):

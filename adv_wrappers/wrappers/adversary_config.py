@@ -85,9 +85,15 @@ class AdversaryConfig:
 
     @staticmethod
     def create(
-        observation_space: Space, action_space: Space, victim: Victim | str, actor: object,
-        within: Budget | Mapping[str, Any] | None, when: Any, reward: Reward, observe: str,
-    ) -> AdversaryConfig:  # fmt: skip
+        observation_space: Space,
+        action_space: Space,
+        victim: Victim | str,
+        actor: object,
+        within: Budget | Mapping[str, Any] | None,
+        when: Any,
+        reward: Reward,
+        observe: str,
+    ) -> AdversaryConfig:
         """The configuration from the arguments of :class:`adv_wrappers.AdversaryEnv`.
 
         Args:

@@ -43,11 +43,17 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
     on: ClassVar[On] = "observation"
 
     def __init__(
-        self, env: VectorEnv[Observation, Action, Array], victim: Victim | str,
-        actor: Actor | Hybrid | str | Mapping[str, object], within: Budget | Info | None = None,
-        when: When | str | None = None, *, reward: Reward = minus_reward, observe: str = "state",
+        self,
+        env: VectorEnv[Observation, Action, Array],
+        victim: Victim | str,
+        actor: Actor | Hybrid | str | Mapping[str, object],
+        within: Budget | Info | None = None,
+        when: When | str | None = None,
+        *,
+        reward: Reward = minus_reward,
+        observe: str = "state",
         quantize: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not isinstance(env, VectorEnv):
             raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
         self.config = config = AdversaryConfig.create(
@@ -87,9 +93,14 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         attacked = self._rows(self._attacked())
         self._victim_returns += rewards
         reward = self.config.adversary_reward(
-            rewards, attacked=attacked, terminated=terminated, truncated=truncated, return_=self._victim_returns.copy(),
-            spent=engine.spent, induced_action=self._induced_action,
-        )  # fmt: skip
+            rewards,
+            attacked=attacked,
+            terminated=terminated,
+            truncated=truncated,
+            return_=self._victim_returns.copy(),
+            spent=engine.spent,
+            induced_action=self._induced_action,
+        )
         spent = engine.spent
         info, done = self._note(info, self._rows(engine.attacked), None), terminated | truncated
         engine.end_step(done)
@@ -164,10 +175,17 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
         return super().__new__(cls)
 
     def __init__(
-        self, env: Any, victim: Victim | str, actor: Actor | Hybrid | str | Mapping[str, object],
-        within: Budget | Info | None = None, when: When | str | None = None, *, reward: Reward = minus_reward,
-        observe: str = "state", quantize: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        env: Any,
+        victim: Victim | str,
+        actor: Actor | Hybrid | str | Mapping[str, object],
+        within: Budget | Info | None = None,
+        when: When | str | None = None,
+        *,
+        reward: Reward = minus_reward,
+        observe: str = "state",
+        quantize: bool = True,
+    ) -> None:
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env or VectorEnv, or an SB3 VecEnv, got {type(env).__name__}")
         self.config = config = AdversaryConfig.create(
@@ -219,9 +237,14 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
         attacked = bool(self._attacked())
         self._victim_returns += float(reward)
         own = self.config.adversary_reward(
-            reward, attacked=attacked, terminated=terminated, truncated=truncated, return_=self._victim_returns,
-            spent=engine.spent, induced_action=self._induced_action,
-        )  # fmt: skip
+            reward,
+            attacked=attacked,
+            terminated=terminated,
+            truncated=truncated,
+            return_=self._victim_returns,
+            spent=engine.spent,
+            induced_action=self._induced_action,
+        )
         info = self._note(info, bool(engine.attacked), None)
         engine.end_step(bool(terminated or truncated))
         self._true = obs

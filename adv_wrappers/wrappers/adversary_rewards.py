@@ -75,9 +75,16 @@ class PerturbationCost(Value):
             check_number("r_max", self.r_max, -MOST_COST, MOST_COST)
 
     def __call__(
-        self, reward: Amount, *, attacked: Flags, terminated: Flags, truncated: Flags, return_: Amount, spent: Counter,
+        self,
+        reward: Amount,
+        *,
+        attacked: Flags,
+        terminated: Flags,
+        truncated: Flags,
+        return_: Amount,
+        spent: Counter,
         **_: object,
-    ) -> Amount:  # fmt: skip
+    ) -> Amount:
         price = self.cost if self.budget is None else np.where(spent > self.budget, self._late, self.cost)
         paid = -reward
         if self.r_max is not None:

@@ -137,11 +137,22 @@ class Layer:
     beneath: dict[str, int]
 
     def _install(
-        self, env: Any, how: How | ThreatModel | str | Info, within: Budget | None, when: When | str | None,
-        at: At, victim: Victim | str | None, rows: int | None, quantize: bool, keep_true: bool,
-        observation_space: Space, action_space: Space, *, autoreset: Autoreset = "disabled",
+        self,
+        env: Any,
+        how: How | ThreatModel | str | Info,
+        within: Budget | None,
+        when: When | str | None,
+        at: At,
+        victim: Victim | str | None,
+        rows: int | None,
+        quantize: bool,
+        keep_true: bool,
+        observation_space: Space,
+        action_space: Space,
+        *,
+        autoreset: Autoreset = "disabled",
         ball: Info | Mapping[str, object] = MappingProxyType({}),
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Make the engine.
 
         Returns:
@@ -159,10 +170,16 @@ class Layer:
             self.keep_true, self.quantize = keep_true, quantize
             self.perturbed_space = observation_space if quantize else as_float(observation_space, threat)
             self.engine = Engine(
-                threat, self.perturbed_space, action_space, rows,
-                victim=None if victim is None else load_victim(victim), beneath=beneath[-1].engine if beneath else None,
-                stream=self.beneath[LAYERS], autoreset=autoreset, simulators=simulators,
-            )  # fmt: skip
+                threat,
+                self.perturbed_space,
+                action_space,
+                rows,
+                victim=None if victim is None else load_victim(victim),
+                beneath=beneath[-1].engine if beneath else None,
+                stream=self.beneath[LAYERS],
+                autoreset=autoreset,
+                simulators=simulators,
+            )
             self.key = f"{self.beneath[LAYERS]}:{self.threat.label}"
         return simulators.env
 

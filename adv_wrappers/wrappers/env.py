@@ -22,18 +22,37 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A layer around a :class:`gymnasium.Env`; its subclasses say whether it perturbs observations or actions."""
 
     def __init__(
-        self, env: AnyEnv, how: How | ThreatModel | str | Info, within: Budget | None = None,
-        when: When | str | None = None, at: str | tuple[str, ...] | None = None, *,
-        victim: Victim | str | None = None, quantize: bool = True, keep_true: bool = False, eps: float | None = None,
-        norm: str | None = None, scale: object = None,
-    ) -> None:  # fmt: skip
+        self,
+        env: AnyEnv,
+        how: How | ThreatModel | str | Info,
+        within: Budget | None = None,
+        when: When | str | None = None,
+        at: str | tuple[str, ...] | None = None,
+        *,
+        victim: Victim | str | None = None,
+        quantize: bool = True,
+        keep_true: bool = False,
+        eps: float | None = None,
+        norm: str | None = None,
+        scale: object = None,
+    ) -> None:
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, got {type(env).__name__}")
         gym.Wrapper.__init__(self, env)
         self.env = self._install(
-            env, how, within, when, at, victim, None, quantize, keep_true, env.observation_space, env.action_space,
+            env,
+            how,
+            within,
+            when,
+            at,
+            victim,
+            None,
+            quantize,
+            keep_true,
+            env.observation_space,
+            env.action_space,
             ball={"eps": eps, "norm": norm, "scale": scale},
-        )  # fmt: skip
+        )
         if not quantize:
             self.observation_space = self.perturbed_space
         self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}

@@ -23,18 +23,38 @@ class VecLayer(Layer, VecEnvWrapper):
     """A layer around an SB3 ``VecEnv``. ``venv.seed(s)`` gives row i the seed s + i, at the next reset."""
 
     def __init__(
-        self, venv: VecEnv, how: How | ThreatModel | str | dict[str, Any], within: Budget | None = None,
-        when: When | str | None = None, at: str | tuple[str, ...] | None = None, *,
-        victim: Victim | str | None = None, quantize: bool = True, keep_true: bool = False, eps: float | None = None,
-        norm: str | None = None, scale: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        venv: VecEnv,
+        how: How | ThreatModel | str | dict[str, Any],
+        within: Budget | None = None,
+        when: When | str | None = None,
+        at: str | tuple[str, ...] | None = None,
+        *,
+        victim: Victim | str | None = None,
+        quantize: bool = True,
+        keep_true: bool = False,
+        eps: float | None = None,
+        norm: str | None = None,
+        scale: Any = None,
+    ) -> None:
         if not isinstance(venv, VecEnv):
             raise SpaceError(f"expected an SB3 VecEnv, got {type(venv).__name__}")
         VecEnvWrapper.__init__(self, venv)
         self._install(
-            venv, how, within, when, at, victim, venv.num_envs, quantize, keep_true, venv.observation_space,
-            venv.action_space, ball={"eps": eps, "norm": norm, "scale": scale}, autoreset="same step",
-        )  # fmt: skip
+            venv,
+            how,
+            within,
+            when,
+            at,
+            victim,
+            venv.num_envs,
+            quantize,
+            keep_true,
+            venv.observation_space,
+            venv.action_space,
+            ball={"eps": eps, "norm": norm, "scale": scale},
+            autoreset="same step",
+        )
         if not quantize:
             self.observation_space = self.perturbed_space
         self._masks: torch.Tensor | None = None

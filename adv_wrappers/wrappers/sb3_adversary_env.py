@@ -28,9 +28,17 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
     on: ClassVar[On] = "observation"
 
     def __init__(
-        self, venv: VecEnv, victim: Victim | str, actor: Any, within: Any = None, when: Any = None, *,
-        reward: Reward = minus_reward, observe: str = "state", quantize: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        venv: VecEnv,
+        victim: Victim | str,
+        actor: Any,
+        within: Any = None,
+        when: Any = None,
+        *,
+        reward: Reward = minus_reward,
+        observe: str = "state",
+        quantize: bool = True,
+    ) -> None:
         if not isinstance(venv, VecEnv):
             raise SpaceError(f"expected an SB3 VecEnv, got {type(venv).__name__}")
         if any(type(each).__name__ == "VecNormalize" and each.norm_obs for each in wrappers_of(venv)):
@@ -68,9 +76,14 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
         self._victim_returns += rewards
         cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & dones
         own = self.config.adversary_reward(
-            rewards, attacked=attacked, terminated=dones & ~cut, truncated=cut, return_=self._victim_returns.copy(),
-            spent=engine.spent, induced_action=self._induced_action,
-        )  # fmt: skip
+            rewards,
+            attacked=attacked,
+            terminated=dones & ~cut,
+            truncated=cut,
+            return_=self._victim_returns.copy(),
+            spent=engine.spent,
+            induced_action=self._induced_action,
+        )
         self._returns += own
         self._lengths += 1
         spent = engine.spent
@@ -80,9 +93,10 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
         if dones.any():
             for row in np.flatnonzero(dones).tolist():
                 infos[row]["adversary_episode"] = {
-                    "victim_return": float(self._victim_returns[row]), "attacks": int(spent[row]),
+                    "victim_return": float(self._victim_returns[row]),
+                    "attacks": int(spent[row]),
                     "length": int(self._lengths[row]),
-                }  # fmt: skip
+                }
                 if "episode" in infos[row]:  # a Monitor beneath counts what the victim earns
                     infos[row]["episode"] = {**infos[row]["episode"], "r": float(self._returns[row])}
             if self.config.observe != "state":

@@ -17,9 +17,11 @@ from adv_wrappers.wrappers.order import check_order
 
 
 def wrap(
-    env: Any, *threats: ThreatModel | Perturbation | str | dict[str, Any] | list[Any], victim: Any = None,
+    env: Any,
+    *threats: ThreatModel | Perturbation | str | dict[str, Any] | list[Any],
+    victim: Any = None,
     **options: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """The environment under several threats, left to right: the last is outermost, nearest the agent.
 
     The last acts last on observations and first on actions. Each budget is relative to what its layer receives.

@@ -32,11 +32,20 @@ class VectorLayer(Layer, VectorWrapper):
     """A layer around a :class:`gymnasium.vector.VectorEnv`."""
 
     def __init__(
-        self, env: AnyVectorEnv, how: How | ThreatModel | str | Info,
-        within: Budget | None = None, when: When | str | None = None, at: str | tuple[str, ...] | None = None, *,
-        victim: Victim | str | None = None, quantize: bool = True, keep_true: bool = False, eps: float | None = None,
-        norm: str | None = None, scale: object = None,
-    ) -> None:  # fmt: skip
+        self,
+        env: AnyVectorEnv,
+        how: How | ThreatModel | str | Info,
+        within: Budget | None = None,
+        when: When | str | None = None,
+        at: str | tuple[str, ...] | None = None,
+        *,
+        victim: Victim | str | None = None,
+        quantize: bool = True,
+        keep_true: bool = False,
+        eps: float | None = None,
+        norm: str | None = None,
+        scale: object = None,
+    ) -> None:
         if not isinstance(env, VectorEnv):
             raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
         if not hasattr(env, "single_observation_space"):
@@ -50,10 +59,20 @@ class VectorLayer(Layer, VectorWrapper):
             raise SpaceError(f"rows must stay in place: expected batch_size = num_envs = {env.num_envs}, got {batch}")
         self.mode = autoreset_mode(env)
         self._install(
-            env, how, within, when, at, victim, env.num_envs, quantize, keep_true,
-            env.single_observation_space, env.single_action_space, ball={"eps": eps, "norm": norm, "scale": scale},
+            env,
+            how,
+            within,
+            when,
+            at,
+            victim,
+            env.num_envs,
+            quantize,
+            keep_true,
+            env.single_observation_space,
+            env.single_action_space,
+            ball={"eps": eps, "norm": norm, "scale": scale},
             autoreset=_AUTORESET[self.mode],
-        )  # fmt: skip
+        )
         if not quantize:
             self.single_observation_space = self.perturbed_space
             self.observation_space = batch_space(self.perturbed_space, env.num_envs)

@@ -93,9 +93,17 @@ def train(job: Job, victims: Path, work: Path) -> Learned:
         print(f"{job.row.name} {job.setting} s{job.seed} {steps} {left:.1f}", flush=True)
 
     return train_adversary(
-        actor, job.row.env, victim, job.row.eps, job.steps, scale="victim", seed=job.seed, out=out, progress=tell,
+        actor,
+        job.row.env,
+        victim,
+        job.row.eps,
+        job.steps,
+        scale="victim",
+        seed=job.seed,
+        out=out,
+        progress=tell,
         checks=max(job.steps // EVERY, 1),
-    )  # fmt: skip
+    )
 
 
 def train_all(jobs: list[Job], victims: Path, work: Path, processes: int) -> None:

@@ -70,10 +70,16 @@ class Job:
     def agent(self) -> Hardened:
         """Train, go on with, or read the agent."""
         return train_agent(
-            ENV, AGENTS[self.name], EPS, self.steps, scale="victim", seed=self.seed, checks=CHECKS,
+            ENV,
+            AGENTS[self.name],
+            EPS,
+            self.steps,
+            scale="victim",
+            seed=self.seed,
+            checks=CHECKS,
             out=self.folder / "agent",
             progress=lambda step, *returns: self.say(step, *(f"{r:.0f}" for r in returns if r is not None)),
-        )  # fmt: skip
+        )
 
     def attack(self, name: str, victim: adv.Victim) -> tuple[Any, str]:
         """The perturbation of a column, trained if it has to be, and how it was chosen."""
@@ -91,10 +97,17 @@ class Job:
         for form in forms:
             folder = self.folder / (name if form is None else f"{name}-{form}")
             learned = train_adversary(
-                name if form is None else adv.PAAD(victim, form=form), ENV, victim, EPS, self.attack_steps,
-                scale="victim", seed=self.seed + 1, out=folder, checks=max(self.attack_steps // EVERY, 1),
+                name if form is None else adv.PAAD(victim, form=form),
+                ENV,
+                victim,
+                EPS,
+                self.attack_steps,
+                scale="victim",
+                seed=self.seed + 1,
+                out=folder,
+                checks=max(self.attack_steps // EVERY, 1),
                 progress=lambda *at, what=folder.name: self.say(what, f"{at[0]} {at[1]:.0f}"),
-            )  # fmt: skip
+            )
             record = load(folder / "state.json")["record"]
             found.append((min(record, key=lambda point: point["mean_return"]), learned, form, len(record)))
         best, learned, form, count = min(found, key=lambda run: run[0]["mean_return"])
@@ -114,10 +127,18 @@ def run(job: Job) -> dict[str, Any]:
     cells = load(job.path)
     if cells.get("fingerprint") != agent.victim.fingerprint():
         cells = {
-            "name": job.name, "seed": job.seed, "steps": job.steps, "attack_steps": job.attack_steps,
-            "episodes": job.episodes, "evaluation_seed": job.evaluation_seed, "protocol": agent.protocol,
-            "fingerprint": agent.victim.fingerprint(), "record": agent.record, "rows": {}, "about": {},
-        }  # fmt: skip
+            "name": job.name,
+            "seed": job.seed,
+            "steps": job.steps,
+            "attack_steps": job.attack_steps,
+            "episodes": job.episodes,
+            "evaluation_seed": job.evaluation_seed,
+            "protocol": agent.protocol,
+            "fingerprint": agent.victim.fingerprint(),
+            "record": agent.record,
+            "rows": {},
+            "about": {},
+        }
         save(job.path, cells)
     for name in COLUMNS:
         if name in cells["rows"]:
@@ -163,8 +184,10 @@ def main() -> None:
     torch.set_num_threads(1)
     jobs = [
         Job(name, seed, given.steps, given.attack_steps, given.episodes, given.seed, given.work)
-        for seed in given.seeds for name in AGENTS if name in given.only
-    ]  # fmt: skip
+        for seed in given.seeds
+        for name in AGENTS
+        if name in given.only
+    ]
     line = command(sys.argv[1:])
     if not given.page:
         with ProcessPoolExecutor(given.processes, initializer=os.nice, initargs=(15,)) as pool:

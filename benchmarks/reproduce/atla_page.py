@@ -48,8 +48,9 @@ def markdown(data: dict[str, Any]) -> str:
         )
     curves = [
         [row, f"{p['steps'] / 1e3:.0f}k", f"{p['clean']:.0f}", "" if p["attacked"] is None else f"{p['attacked']:.0f}"]
-        for row, r in agents.items() for p in r["record"]
-    ]  # fmt: skip
+        for row, r in agents.items()
+        for p in r["record"]
+    ]
     parts = [
         "# ATLA and PA-ATLA against plain PPO",
         f"Made by `{data['command']}`\n\non {data['machine']}.",

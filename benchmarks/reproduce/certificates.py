@@ -195,10 +195,11 @@ def markdown(data: dict[str, Any]) -> str:
             f"## {name}",
             f"Made by `{one['command']}`" + (f", the beam again by `{one['again']}`" if "again" in one else ""),
             f"{found.title}. {stop}",
-            table(list(rows[0]), [list(row.values()) for row in rows]), "Mean returns under each attack:",
+            table(list(rows[0]), [list(row.values()) for row in rows]),
+            "Mean returns under each attack:",
             table(list(attacks[0]), [list(row.values()) for row in attacks]),
             f"![certified returns and attacks over eps, {name}]({picture_of(name)})",
-        ]  # fmt: skip
+        ]
     parts.append(beside_the_paper())
     parts += [
         "## Not certified",
@@ -258,11 +259,21 @@ def main() -> None:
         for count in range(1, len(case.eps) + 1):
             began = time.process_time()
             found = certified_ranges(
-                case.ref, case.env, case.eps[:count], case.episodes or arguments.episodes, arguments.seed,
-                case.method or arguments.method, None, scale=case.scale, attacks=case.attacks,
-                least_return=case.least_return, max_nodes=case.max_nodes or arguments.max_nodes,
-                max_boxes=case.max_boxes, width=case.width, out=arguments.work / case.name,
-            )  # fmt: skip
+                case.ref,
+                case.env,
+                case.eps[:count],
+                case.episodes or arguments.episodes,
+                arguments.seed,
+                case.method or arguments.method,
+                None,
+                scale=case.scale,
+                attacks=case.attacks,
+                least_return=case.least_return,
+                max_nodes=case.max_nodes or arguments.max_nodes,
+                max_boxes=case.max_boxes,
+                width=case.width,
+                out=arguments.work / case.name,
+            )
             result = json.loads(json.dumps(found.to_dict()))
             result["settings"]["victim"]["ref"] = case.ref if case.ref.startswith("zoo:") else f"card:{case.name}"
             for one in result["ranges"]:

@@ -59,15 +59,29 @@ def evaluate(game: str, agent: str, arguments: argparse.Namespace) -> dict[str, 
             print(f"{time.perf_counter() - started:6.0f} s  {agent}  {threat}  {finished} episodes", flush=True)
 
     report = adv.evaluate(
-        victim, f"{game}NoFrameskip-v4", threats(game), episodes=episodes, seed=seed, num_envs=episodes,
-        minimum="worst-action", progress=tell, out=arguments.out / "daylight" / agent.replace(":", "-"),
-    ).to_dict()  # fmt: skip
+        victim,
+        f"{game}NoFrameskip-v4",
+        threats(game),
+        episodes=episodes,
+        seed=seed,
+        num_envs=episodes,
+        minimum="worst-action",
+        progress=tell,
+        out=arguments.out / "daylight" / agent.replace(":", "-"),
+    ).to_dict()
     rows = [{k: v for k, v in kept(row).items() if k != "attacked_fractions"} for row in report["threats"]]
     return {
-        "episodes": episodes, "seed": seed, "fingerprint": victim.fingerprint(), "select": victim.select,
-        "minimum": report["minimum"], "env": report["env"], "versions": report["versions"],
-        "warnings": report["warnings"], "rows": rows, "seconds": round(time.perf_counter() - started, 1),
-    }  # fmt: skip
+        "episodes": episodes,
+        "seed": seed,
+        "fingerprint": victim.fingerprint(),
+        "select": victim.select,
+        "minimum": report["minimum"],
+        "env": report["env"],
+        "versions": report["versions"],
+        "warnings": report["warnings"],
+        "rows": rows,
+        "seconds": round(time.perf_counter() - started, 1),
+    }
 
 
 def main() -> None:

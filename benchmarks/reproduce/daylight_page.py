@@ -173,7 +173,7 @@ def markdown(game: str, data: dict[str, Any]) -> str:
         "## Distances of the attacked stacks\n\nMeans over attacked steps. LPIPS needs a trained backbone, which is "
         "not shipped (see the page on evaluation), so that column has the paper's figures alone.\n\n"
         + distances(game, agents),
-    ]  # fmt: skip
+    ]
     lines = withstood(game, agents)
     parts.append("## What an agent withstands\n\n" + ("\n".join(lines) if lines else "Nothing that broke the paper's."))
     if warned:

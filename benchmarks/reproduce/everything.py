@@ -101,9 +101,14 @@ class Agent:
         return next((steps for begin, steps in TRAINING.items() if self.env.startswith(begin)), None)
 
     def play(
-        self, work: Path, episodes: int | None = None, workers: int = 1, num_envs: int | None = None,
-        steps: int | None = None, models: Path | None = None,
-    ) -> SuiteReport:  # fmt: skip
+        self,
+        work: Path,
+        episodes: int | None = None,
+        workers: int = 1,
+        num_envs: int | None = None,
+        steps: int | None = None,
+        models: Path | None = None,
+    ) -> SuiteReport:
         """Run the suite, go on with it, or read what is finished.
 
         Args:
@@ -118,11 +123,18 @@ class Agent:
             AdvWrappersError: as :func:`run_suite` does.
         """
         return run_suite(
-            "everything", self.ref, self.env, within=budget_of(self.budget), attacks=ENTRIES, workers=workers,
-            episodes=episodes or (FEWER if self.env.endswith(IMAGES) else EPISODES), num_envs=num_envs,
-            out=self.folder(work), dynamics=self.dynamics(models),
+            "everything",
+            self.ref,
+            self.env,
+            within=budget_of(self.budget),
+            attacks=ENTRIES,
+            workers=workers,
+            episodes=episodes or (FEWER if self.env.endswith(IMAGES) else EPISODES),
+            num_envs=num_envs,
+            out=self.folder(work),
+            dynamics=self.dynamics(models),
             **({} if steps is None else {"train": True, "steps": steps}),
-        )  # fmt: skip
+        )
 
     def dynamics(self, models: Path | None) -> str | None:
         """The reference of the model that ``model_based.py`` has of the environment, learned where it is not there."""
@@ -173,24 +185,31 @@ def compare(report: SuiteReport, budget: str, others: Sequence[PublishedRow]) ->
     """
     figure = of_row(report.worst)
     found: dict[str, Any] = {
-        "budget": budget, "entries": len(report.attacks), "steps": _trained_steps(report),
+        "budget": budget,
+        "entries": len(report.attacks),
+        "steps": _trained_steps(report),
         "clean": asdict(of_row(report.clean)),
-        "worst": report.worst["threat"], "figure": asdict(figure), "chosen": asdict(of_row(report.chosen)),
+        "worst": report.worst["threat"],
+        "figure": asdict(figure),
+        "chosen": asdict(of_row(report.chosen)),
         "means": {row["threat"]: row["mean_return"] for row in report.report.threats},
         "left_out": {  # without the folders of cards, which are those of one machine
             name: re.sub(r"card:\S*/", "card:", report.left_out[name]) for name in ENTRIES if name in report.left_out
         },
-        "fingerprint": report.settings["victim"]["sha256"], "versions": report.report.versions,
-    }  # fmt: skip
+        "fingerprint": report.settings["victim"]["sha256"],
+        "versions": report.report.versions,
+    }
     for name, trained in (("untrained", False), ("trained", True)):
         rows = [row for row in others if row.budget == budget and row.trained is trained]
         if rows:
             best = min(rows, key=lambda row: row.figure.mean)
             said = {row: verdict(figure, row.figure) for row in rows}
             found[name] = {
-                **_told(best), "rows": len(rows), "holds": max(said.values(), key=VERDICTS.index),
+                **_told(best),
+                "rows": len(rows),
+                "holds": max(said.values(), key=VERDICTS.index),
                 "lower": [_told(row) for row, text in said.items() if text == "no"],
-            }  # fmt: skip
+            }
     return found
 
 
@@ -213,27 +232,45 @@ def markdown(data: dict[str, Any]) -> str:
             cells += [_cell(row), row["holds"]] if row else ["", ""]
         if "untrained" in found:
             verdicts.append(found["untrained"]["holds"])
-            lower += [[name, f"`{row['threat']}`", row["file"], Figure(**row["figure"])]
-                      for row in found["untrained"]["lower"]]  # fmt: skip
+            lower += [
+                [name, f"`{row['threat']}`", row["file"], Figure(**row["figure"])]
+                for row in found["untrained"]["lower"]
+            ]
         chosen = f"{found['chosen']['mean']:.4g} in the suite's table"
         worst = f"`{found['worst']}`: {Figure(**found['figure'])}, {chosen}"
         clean = Figure(**{**found["clean"], "std": None, "episodes": None})
         rows = found.get("untrained", {}).get("rows", "")
         lines.append([name, found["budget"], clean, found["entries"], found["steps"] or "", worst, rows, *cells])
-    head = ["agent", "budget", "no attack", "entries", "steps", "worst of everything", "other rows", "lowest of them",
-            "no better", "lowest trained row", "no better than it"]  # fmt: skip
+    head = [
+        "agent",
+        "budget",
+        "no attack",
+        "entries",
+        "steps",
+        "worst of everything",
+        "other rows",
+        "lowest of them",
+        "no better",
+        "lowest trained row",
+        "no better than it",
+    ]
     about = (__doc__ or "").split("\n\n")[-1].strip().replace("\n", " ")
     count = ", ".join(f'"{text}" for {verdicts.count(text)}' for text in VERDICTS)
     parts = [
-        "# The suite everything beside all other rows", f"Made by `{data['command']}`\n\non {data['machine']}.", about,
+        "# The suite everything beside all other rows",
+        f"Made by `{data['command']}`\n\non {data['machine']}.",
+        about,
         "Rows of `beam` here, and of other pages beside them, are of a search that was not yet monotone in its width. "
         "What the present one leaves stands in `beam.md` and `certificates.md`.",
-        f"Of {len(lines)} agents {len(verdicts)} have other rows: {count}.", table(head, lines),
-    ]  # fmt: skip
+        f"Of {len(lines)} agents {len(verdicts)} have other rows: {count}.",
+        table(head, lines),
+    ]
     if lower:
-        parts.append("## Rows that are lower than the worst case\n\nWhere the last table says \"no\" of attacks that "
-                     "need no training, one of them leaves less than the suite's worst case.\n\n"
-                     + table(["agent", "attack", "page", "mean"], lower))  # fmt: skip
+        parts.append(
+            '## Rows that are lower than the worst case\n\nWhere the last table says "no" of attacks that '
+            "need no training, one of them leaves less than the suite's worst case.\n\n"
+            + table(["agent", "attack", "page", "mean"], lower)
+        )
     parts += [f"Not played: {', '.join(data['missing'])}."] * bool(data["missing"])
     return "\n\n".join(parts) + "\n"
 
@@ -289,9 +326,7 @@ def main() -> None:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
 
-def write_page(
-    agents: Sequence[Agent], rows: Mapping[str, Sequence[PublishedRow]], work: Path, out: Path
-) -> None:  # fmt: skip
+def write_page(agents: Sequence[Agent], rows: Mapping[str, Sequence[PublishedRow]], work: Path, out: Path) -> None:
     """Write the page of what is finished.
 
     Args:
@@ -303,8 +338,9 @@ def write_page(
     reports = {agent: agent.finished(work) for agent in agents}
     found = {
         agent.name: compare(report, agent.budget, rows[agent.name])
-        for agent, report in reports.items() if report is not None
-    }  # fmt: skip
+        for agent, report in reports.items()
+        if report is not None
+    }
     data: dict[str, Any] = {"command": command(sys.argv[1:]), "machine": machine()}
     data |= {"missing": [agent.name for agent in agents if agent.name not in found], "agents": found}
     save(out / OWN, data)

@@ -109,10 +109,16 @@ class Agent:
             return
         env, eps = ENVS[self.env]
         train_agent(
-            env, eps=eps, steps=STEPS, scale="victim", seed=self.seed, checks=20, out=self.work / "agents" / self.name,
+            env,
+            eps=eps,
+            steps=STEPS,
+            scale="victim",
+            seed=self.seed,
+            checks=20,
+            out=self.work / "agents" / self.name,
             progress=lambda step, *returns: self.say(step, *(f"{r:.0f}" for r in returns if r is not None)),
             **KINDS[self.kind][1],
-        )  # fmt: skip
+        )
 
     def attack(self) -> None:
         """Train what attacks the agent, or go on."""
@@ -122,16 +128,27 @@ class Agent:
             if trained(self.attacks / name):
                 continue
             train_adversary(
-                "sa-rl" if name == "sa-rl" else adv.PAAD(victim, form=name.rpartition("-")[2]), env, victim, eps,
-                ATTACK_STEPS, scale="victim", seed=ATTACK_SEED, out=self.attacks / name,
+                "sa-rl" if name == "sa-rl" else adv.PAAD(victim, form=name.rpartition("-")[2]),
+                env,
+                victim,
+                eps,
+                ATTACK_STEPS,
+                scale="victim",
+                seed=ATTACK_SEED,
+                out=self.attacks / name,
                 progress=lambda step, mean, name=name: self.say(name, step, f"{mean:.0f}"),
-            )  # fmt: skip
+            )
         if (self.attacks / "robust-sarsa" / "card.json").exists():
             return
         scan = scan_critics(
-            victim, env, within=adv.Linf(eps, scale="victim"), settings=SMALL, episodes=20, seed=ATTACK_SEED,
+            victim,
+            env,
+            within=adv.Linf(eps, scale="victim"),
+            settings=SMALL,
+            episodes=20,
+            seed=ATTACK_SEED,
             out=self.attacks / "critics",
-        )  # fmt: skip
+        )
         scan.critic.save(self.attacks / "robust-sarsa")
         self.say(scan.protocol)
 

@@ -88,10 +88,16 @@ def imitated(
     rounds = 0 if setting == CLONING else ROUNDS
     began, fresh = time.process_time(), not folder_of(case, setting, arguments).exists()
     found = adv.imitate(
-        victim, case.env, arguments.queries, rounds, arguments.seed, folder_of(case, setting, arguments),
-        threats=threats, noise=0.5 if setting == ALL else 0,
+        victim,
+        case.env,
+        arguments.queries,
+        rounds,
+        arguments.seed,
+        folder_of(case, setting, arguments),
+        threats=threats,
+        noise=0.5 if setting == ALL else 0,
         progress=lambda *at: print(case.name, setting, *at, flush=True),
-    )  # fmt: skip
+    )
     return found, time.process_time() - began if fresh else None
 
 
@@ -155,9 +161,12 @@ def measure(case: Case, arguments: argparse.Namespace, data: dict[str, Any], kee
             result, seconds = imitated(case, victim, setting, arguments)
             target = result.victim
             about = {
-                "agreement": result.agreement, "attacked_agreement": result.attacked_agreement,
-                "queries": result.queries, "rounds": list(result.rounds), "processor_seconds": seconds,
-            }  # fmt: skip
+                "agreement": result.agreement,
+                "attacked_agreement": result.attacked_agreement,
+                "queries": result.queries,
+                "rounds": list(result.rounds),
+                "processor_seconds": seconds,
+            }
         labels = load_file(folder_of(case, ALL if setting == AS_TRAINED else setting, arguments) / QUERIES)
         own = labels["observations"][labels["sources"] == VICTIM]
         seen = torch.tensor(own[:: len(own) // 500 or 1], dtype=torch.float32)
@@ -178,8 +187,9 @@ def verdicts(case: Case, data: dict[str, Any], setting: str) -> list[tuple[str, 
     for attack in case.attacks:
         for eps in case.eps:
             white, noise = (
-                data["white box"][f"{attack} {eps:g}"]["mean_return"], data["noise"][f"noise {eps:g}"]["mean_return"]
-            )  # fmt: skip
+                data["white box"][f"{attack} {eps:g}"]["mean_return"],
+                data["noise"][f"noise {eps:g}"]["mean_return"],
+            )
             left = data[setting]["rows"][f"{attack} {eps:g}"]["mean_return"]
             reached = share(clean, white, left)
             if white < noise and reached is not None:
@@ -197,10 +207,16 @@ def section(case: Case, data: dict[str, Any]) -> str:
         agreed, attacked, cosine = row.get("agreement"), row.get("attacked_agreement"), row["cosine"]
         judged = verdicts(case, data, name)
         passed = f"{sum(ok for *_, ok in judged)} of {len(judged)}" if judged else "none to reach"
-        lines.append([
-            name, "" if agreed is None else f"{agreed:.4f}", "" if attacked is None else f"{attacked:.4f}",
-            f"{cosine:.3f}", passed, "" if (seconds := row.get("processor_seconds")) is None else f"{seconds:.0f}",
-        ])  # fmt: skip
+        lines.append(
+            [
+                name,
+                "" if agreed is None else f"{agreed:.4f}",
+                "" if attacked is None else f"{attacked:.4f}",
+                f"{cosine:.3f}",
+                passed,
+                "" if (seconds := row.get("processor_seconds")) is None else f"{seconds:.0f}",
+            ]
+        )
     header = [
         "labels",
         f"{measure_name}, own episodes",

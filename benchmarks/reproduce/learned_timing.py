@@ -141,9 +141,18 @@ class Measurement:
         if self._learned is None:
             game = self.game
             self._learned = train_adversary(
-                f"timed:{game.attack}", game.env, self.victim, game.eps, game.steps, scale=game.scale, seed=0,
-                out=self.work, reward=PerturbationCost(game.cost), progress=self.tell, **game.settings,
-            )  # fmt: skip
+                f"timed:{game.attack}",
+                game.env,
+                self.victim,
+                game.eps,
+                game.steps,
+                scale=game.scale,
+                seed=0,
+                out=self.work,
+                reward=PerturbationCost(game.cost),
+                progress=self.tell,
+                **game.settings,
+            )
             self.found["record"] = load(self.work / "state.json")["record"]
             self.keep()
         return self._learned
@@ -214,9 +223,7 @@ def goals(found: dict[str, Any]) -> list[tuple[str, str, bool]]:
 def draw(games: dict[str, Any], path: Path) -> None:
     """The victim's return over the share of the steps that was attacked, one panel a game."""
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            1, len(games), figsize=(7 * len(games), 4.5), layout="constrained", squeeze=False
-        )  # fmt: skip
+        figure, axes = plt.subplots(1, len(games), figsize=(7 * len(games), 4.5), layout="constrained", squeeze=False)
         for panel, (name, found) in zip(axes[0], games.items(), strict=True):
             rows = found["rows"]
             for timing in GAMES[name].timings:
@@ -263,16 +270,22 @@ def markdown(data: dict[str, Any]) -> str:
             "intervals are apart and the learned timing attacks at most one percentage point more."
         )
         lines = [
-            [key, f"{fraction(row):.1%}", of_row(row), f"{row['median']:.0f}", f"{row['mean_length']:.0f}",
-             f"{row['at']:.3g}" if "at" in row else ""]
+            [
+                key,
+                f"{fraction(row):.1%}",
+                of_row(row),
+                f"{row['median']:.0f}",
+                f"{row['mean_length']:.0f}",
+                f"{row['at']:.3g}" if "at" in row else "",
+            ]
             for key, row in sorted(rows.items(), key=lambda item: (item[0].split()[0], fraction(item[1])))
-        ]  # fmt: skip
+        ]
         header = ["timing and share", "attacked", "return", "median", "mean length", "probability or threshold"]
         record = found.get("record") or []
         points = ", ".join(
             f"{point['steps'] // 1000}k {point['mean_return']:.0f} with {point['attacks']:.0f} attacks"
             for point in record
-        )  # fmt: skip
+        )
         parts.append(
             f"Mean return +- standard deviation with its 95% interval over {rows['none']['episodes']} episodes, the "
             "same for every row.\n\n" + table(header, lines)

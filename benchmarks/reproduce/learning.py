@@ -35,8 +35,15 @@ def draw(kinds: Runs, path: Path) -> None:
             low, high = np.array([interval(at) for at in values.T]).T
             axes.plot(x, mean, color=COLOURS[kind], lw=2.5)
             axes.fill_between(x, np.maximum(low, 0), high, color=COLOURS[kind], alpha=0.15, lw=0)
-            axes.annotate(kind.upper(), (x[-1], mean[-1]), (6, 0), textcoords="offset points",
-                          color=COLOURS[kind], va="center", weight="bold")  # fmt: skip
+            axes.annotate(
+                kind.upper(),
+                (x[-1], mean[-1]),
+                (6, 0),
+                textcoords="offset points",
+                color=COLOURS[kind],
+                va="center",
+                weight="bold",
+            )
         axes.set(xlabel="thousand steps of training", ylabel="the victim's return", ylim=(0, None))
         figure.savefig(path, dpi=120)
         plt.close(figure)
@@ -48,8 +55,15 @@ def summary(kinds: Runs) -> str:
     for kind, runs in kinds.items():
         best = left(runs)[1].min(1)
         cost = [run[-1]["seconds"] / run[-1]["steps"] * 1e6 / 60 for run in runs]
-        lines.append([kind, len(runs), ", ".join(f"{value:.0f}" for value in best), of_seeds(best.tolist()),
-                      f"{np.mean(cost):.2f} +- {np.std(cost, ddof=1):.2f}"])  # fmt: skip
+        lines.append(
+            [
+                kind,
+                len(runs),
+                ", ".join(f"{value:.0f}" for value in best),
+                of_seeds(best.tolist()),
+                f"{np.mean(cost):.2f} +- {np.std(cost, ddof=1):.2f}",
+            ]
+        )
     header = [
         "attack",
         "seeds",

@@ -108,9 +108,10 @@ def spread(values: list[float]) -> list[str]:
     """Mean and deviation, median, and range, of the figures that the paper's tables have."""
     given = np.array(values)
     return [
-        f"{given.mean():.0f} ({given.std(ddof=1):.0f})", f"{np.median(given):.0f}",
+        f"{given.mean():.0f} ({given.std(ddof=1):.0f})",
+        f"{np.median(given):.0f}",
         f"{given.min():.0f} to {given.max():.0f}",
-    ]  # fmt: skip
+    ]
 
 
 def shown(header: list[str], lines: list[list[Any]]) -> str:

@@ -50,9 +50,16 @@ def threat_of(agent: str, kind: str, count: int, work: Path) -> Any:
     within = {"eps": eps, "scale": scale}
     if kind == "PA-AD":
         learned = adv.train_adversary(
-            "pa-ad", env, victim, steps=count, checks=1, episodes=1, num_envs=8, out=work / f"pa-ad-{agent}-{count}",
+            "pa-ad",
+            env,
+            victim,
+            steps=count,
+            checks=1,
+            episodes=1,
+            num_envs=8,
+            out=work / f"pa-ad-{agent}-{count}",
             **within,
-        )  # fmt: skip
+        )
         return adv.ThreatModel("observation", learned, adv.Linf(eps, scale))
     target = "reward" if kind == "least reward" else None
     model = model_of(agent, count, work)
@@ -96,9 +103,14 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
             if name in found:
                 axes.axhline(found[name]["mean_return"], color=MUTED, linewidth=1, linestyle="--")
                 axes.annotate(
-                    {"none": "no attack"}.get(name, name), (BUDGETS[-1], found[name]["mean_return"]), color=MUTED,
-                    fontsize=8, xytext=(0, 3), textcoords="offset points", ha="right",
-                )  # fmt: skip
+                    {"none": "no attack"}.get(name, name),
+                    (BUDGETS[-1], found[name]["mean_return"]),
+                    color=MUTED,
+                    fontsize=8,
+                    xytext=(0, 3),
+                    textcoords="offset points",
+                    ha="right",
+                )
         for kind, colour in LEARNED.items():
             cells = {int(count): cell for count, cell in found.get(kind, {}).items()}
             label = kind if kind == "PA-AD" else f"model-based, {kind}"

@@ -93,10 +93,17 @@ def evaluate(row: Row, jobs: list[Job], arguments: argparse.Namespace) -> dict[s
         for job in jobs
     ]
     return {
-        "episodes": arguments.episodes, "seed": arguments.seed, "victim": row.victim, "env": row.env, "eps": row.eps,
-        "rows": rows, "about": about, "trainings": trainings, "versions": report["versions"],
+        "episodes": arguments.episodes,
+        "seed": arguments.seed,
+        "victim": row.victim,
+        "env": row.env,
+        "eps": row.eps,
+        "rows": rows,
+        "about": about,
+        "trainings": trainings,
+        "versions": report["versions"],
         "warnings": report["warnings"],
-    }  # fmt: skip
+    }
 
 
 def max_diffs(row: Row, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -143,9 +150,15 @@ def line_of(run: dict[str, Any]) -> list[Any]:
     record, soon = run["record"], [p["mean_return"] for p in run["record"] if p["steps"] <= 350_000 + EVERY // 2]
     best, last = min(record, key=lambda point: point["mean_return"]), record[-1]
     return [
-        run["setting"], run["seed"], f"{last['steps'] // 1000}k", f"{min(soon):.0f}", f"{best['mean_return']:.0f}",
-        f"{best['median']:.0f}", f"{best['steps'] // 1000}k", f"{last['seconds'] / last['steps'] * 1e6 / 60:.1f}",
-    ]  # fmt: skip
+        run["setting"],
+        run["seed"],
+        f"{last['steps'] // 1000}k",
+        f"{min(soon):.0f}",
+        f"{best['mean_return']:.0f}",
+        f"{best['median']:.0f}",
+        f"{best['steps'] // 1000}k",
+        f"{last['seconds'] / last['steps'] * 1e6 / 60:.1f}",
+    ]
 
 
 def unfinished(data: dict[str, Any]) -> str:
@@ -172,15 +185,28 @@ def second_run(data: dict[str, Any]) -> str:
             best = min((form for form in MAX_DIFFS if form in rows), key=lambda form: rows[form]["mean_return"])
             before, now = margin(first["max-diff"], first["pa-ad"]), margin(rows[best], first["pa-ad"])
             margins[f"{name} ({title})"] = before, now
-            lines.append([
-                name, title, of_row(first["none"]), of_row(again[name]["none"]),
-                *(of_row(rows[form]) if form in rows else "" for form in MAX_DIFFS), of_row(first["pa-ad"]),
-                before, f"{now}, {MAX_DIFFS[best]}",
-            ])  # fmt: skip
+            lines.append(
+                [
+                    name,
+                    title,
+                    of_row(first["none"]),
+                    of_row(again[name]["none"]),
+                    *(of_row(rows[form]) if form in rows else "" for form in MAX_DIFFS),
+                    of_row(first["pa-ad"]),
+                    before,
+                    f"{now}, {MAX_DIFFS[best]}",
+                ]
+            )
     header = [
-        "row", "PA-AD's steps", "none, first run", "none, second run", *MAX_DIFFS.values(), "PA-AD",
-        "PA-AD's margin, first run", "PA-AD's margin now, over",
-    ]  # fmt: skip
+        "row",
+        "PA-AD's steps",
+        "none, first run",
+        "none, second run",
+        *MAX_DIFFS.values(),
+        "PA-AD",
+        "PA-AD's margin, first run",
+        "PA-AD's margin now, over",
+    ]
     left = f" Not measured a second time: {', '.join(dict.fromkeys(missing))}." if missing else ""
     return (
         "## MaxDiff, measured a second time\n\n"
@@ -222,18 +248,39 @@ def markdown(data: dict[str, Any]) -> str:
         if not results:
             continue
         lines = [[r["victim"], r["env"], f"{r['eps']:g}", *cells(r), verdict(r)] for r in results.values()]
-        header = ["victim", "environment", "eps", "none", "noise", *MAX_DIFFS.values(), "Robust Sarsa", "SA-RL",
-                  "PA-AD", "PA-AD strongest"]  # fmt: skip
+        header = [
+            "victim",
+            "environment",
+            "eps",
+            "none",
+            "noise",
+            *MAX_DIFFS.values(),
+            "Robust Sarsa",
+            "SA-RL",
+            "PA-AD",
+            "PA-AD strongest",
+        ]
         notes = [f"- {name}, {attack}: {words}." for name, r in results.items() for attack, words in r["about"].items()]
         parts += [f"## {title}\n\n" + table(header, lines), "\n".join(notes)]
     if again:
         parts.append(second_run(data))
     runs = [
         [name, *line_of(run)]
-        for key in ("short", "long") for name, r in (data.get(key) or {}).items() for run in r["trainings"]
-    ]  # fmt: skip
-    header = ["row", "setting", "seed", "steps", "best mean by 350k", "best mean", "its median", "at",
-              "minutes per million steps"]  # fmt: skip
+        for key in ("short", "long")
+        for name, r in (data.get(key) or {}).items()
+        for run in r["trainings"]
+    ]
+    header = [
+        "row",
+        "setting",
+        "seed",
+        "steps",
+        "best mean by 350k",
+        "best mean",
+        "its median",
+        "at",
+        "minutes per million steps",
+    ]
     parts.append(
         "## Every training\n\nThe best checkpoint of each on the choosing episodes, and the processor's minutes per "
         f"million steps (checkpoints left out; one thread). {unfinished(data)}\n\n" + table(header, runs)

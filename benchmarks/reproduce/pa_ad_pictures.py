@@ -35,9 +35,11 @@ def landed() -> dict[str, Any]:
     by_seed = [paper.attacked(adv.MaxDiff(victim, steps=300), seed) for seed in range(12)]
     furthest = max(by_seed, key=lambda p: float((paper.POLICY[0] * np.log(paper.POLICY[0] / p)).sum()))
     return {
-        "MinBest": paper.attacked(adv.MinBest(victim)), "MaxWorst": paper.attacked(adv.MaxWorst(victim)),
-        "MAD": furthest, "PA-AD": paper.attacked(paper.trained(0)),
-    }  # fmt: skip
+        "MinBest": paper.attacked(adv.MinBest(victim)),
+        "MaxWorst": paper.attacked(adv.MaxWorst(victim)),
+        "MAD": furthest,
+        "PA-AD": paper.attacked(paper.trained(0)),
+    }
 
 
 def dot(axes: Any, name: str, at: Any, size: float = 210) -> None:
@@ -73,9 +75,15 @@ def simplex(points: dict[str, Any], path: Path) -> None:
         dot(axes, name, at)
         away = (at - middle) / np.linalg.norm(at - middle)
         axes.text(
-            *(at + away * [0.055, 0.06]), name, fontsize=18, color=MARKS[name][1], fontweight="bold",
-            ha="left" if away[0] > 0 else "right", va="center", zorder=9,
-        )  # fmt: skip
+            *(at + away * [0.055, 0.06]),
+            name,
+            fontsize=18,
+            color=MARKS[name][1],
+            fontweight="bold",
+            ha="left" if away[0] > 0 else "right",
+            va="center",
+            zorder=9,
+        )
     right = made.add_axes((0.575, 0.13, 0.405, 0.76))
     zero = angle(points["PA-AD"])
     shown = np.linspace(-180, 180, 721)
@@ -91,13 +99,21 @@ def simplex(points: dict[str, Any], path: Path) -> None:
         at = ((np.degrees(angle(p) - zero) + 180) % 360 - 180, paper.perturbed(p)[0])
         dot(right, name, at)
         off, side, up = {
-            "PA-AD": ((0, -20), "center", "top"), "MAD": ((-18, 8), "right", "center"),
+            "PA-AD": ((0, -20), "center", "top"),
+            "MAD": ((-18, 8), "right", "center"),
             "MaxWorst": ((-16, -2), "right", "center"),
-        }.get(name, ((18, 8), "left", "center"))  # fmt: skip
+        }.get(name, ((18, 8), "left", "center"))
         right.annotate(
-            f"{name}{chr(10) if name == 'MaxWorst' else ' '}{at[1]:.3f}", at, off, textcoords="offset points",
-            fontsize=17, ha=side, va=up, color=MARKS[name][1], fontweight="bold",
-        )  # fmt: skip
+            f"{name}{chr(10) if name == 'MaxWorst' else ' '}{at[1]:.3f}",
+            at,
+            off,
+            textcoords="offset points",
+            fontsize=17,
+            ha=side,
+            va=up,
+            color=MARKS[name][1],
+            fontweight="bold",
+        )
     frame(right, "direction, degrees from PA-AD's", "")
     right.set_xticks(range(-180, 181, 90))
     right.set_xlim(-184, 184)

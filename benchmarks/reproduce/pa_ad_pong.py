@@ -33,9 +33,13 @@ def attack(name: str, old: dict[str, Any], arguments: argparse.Namespace) -> dic
     victim = adv.load_victim(VICTIMS[name].format(arguments.victims))
     within, folder = adv.Linf(255 * EPS), arguments.work / name.replace(":", "-")
     hows: dict[str, Any] = {
-        "noise-sign": adv.Noise("sign"), "noise": adv.Noise(), "min-best": adv.MinBest(victim),
-        "momentum": adv.Momentum(victim), "max-diff": adv.MaxDiff(victim), "pa-ad": None,
-    }  # fmt: skip
+        "noise-sign": adv.Noise("sign"),
+        "noise": adv.Noise(),
+        "min-best": adv.MinBest(victim),
+        "momentum": adv.Momentum(victim),
+        "max-diff": adv.MaxDiff(victim),
+        "pa-ad": None,
+    }
     hows = {key: how for key, how in hows.items() if key not in old.get("rows", {})}
 
     def tell(steps: int, left: float) -> None:
@@ -44,9 +48,18 @@ def attack(name: str, old: dict[str, Any], arguments: argparse.Namespace) -> dic
     record = old.get("record")
     if "pa-ad" in hows:
         hows["pa-ad"] = adv.train_adversary(
-            adv.PAAD(victim, form="direction", steps=1, step=1.0), ENV, victim, steps=arguments.steps, within=within,
-            quantize=False, checks=arguments.checks, episodes=4, out=folder, progress=tell, num_envs=8,
-        )  # fmt: skip
+            adv.PAAD(victim, form="direction", steps=1, step=1.0),
+            ENV,
+            victim,
+            steps=arguments.steps,
+            within=within,
+            quantize=False,
+            checks=arguments.checks,
+            episodes=4,
+            out=folder,
+            progress=tell,
+            num_envs=8,
+        )
         record = load(folder / "state.json")["record"]
     threats = [adv.ThreatModel("observation", how, within) for how in hows.values()]
     report = adv.evaluate(
@@ -64,17 +77,25 @@ def markdown(data: dict[str, Any]) -> str:
         lines.append([name, *(str(of_row(result["rows"][key])) if key in result["rows"] else "" for key in PAPER)])
         points = ", ".join(f"{p['steps'] // 1000}k {p['mean_return']:.1f}" for p in result["record"])
         minutes = result["record"][-1]["seconds"] / result["record"][-1]["steps"] * 1e6 / 60
-        notes.append(f"- {name}: the best of {len(result['record'])} checkpoints over 4 episodes each ({points}); "
-                     f"{minutes:.0f} minutes of one processor per million steps.")  # fmt: skip
-    return "\n\n".join([
-        "# PA-AD on Pong, below one grey level",
-        f"Made by `{data['command']}`\n\non {data['machine']}.",
-        f"Mean return +- standard deviation with a 95% interval, eps {EPS} of [0, 1] pixels, observations as floats. "
-        "The paper's random attacker (appendix E.1.1) is noise by sign: every pixel moves by eps, up or down by the "
-        "sign of a Gaussian. The paper's agents are its own, its PA-AD the best of 50 trainings of 10 million frames; "
-        "ours is one, of the steps below.",
-        table(["victim", *(NAMES.get(key, key) for key in PAPER)], lines), "\n".join(notes),
-    ]) + "\n"  # fmt: skip
+        notes.append(
+            f"- {name}: the best of {len(result['record'])} checkpoints over 4 episodes each ({points}); "
+            f"{minutes:.0f} minutes of one processor per million steps."
+        )
+    return (
+        "\n\n".join(
+            [
+                "# PA-AD on Pong, below one grey level",
+                f"Made by `{data['command']}`\n\non {data['machine']}.",
+                f"Mean return +- standard deviation with a 95% interval, eps {EPS} of [0, 1] pixels, observations as "
+                "floats. The paper's random attacker (appendix E.1.1) is noise by sign: every pixel moves by eps, up "
+                "or down by the sign of a Gaussian. The paper's agents are its own, its PA-AD the best of 50 trainings "
+                "of 10 million frames; ours is one, of the steps below.",
+                table(["victim", *(NAMES.get(key, key) for key in PAPER)], lines),
+                "\n".join(notes),
+            ]
+        )
+        + "\n"
+    )
 
 
 def main() -> None:

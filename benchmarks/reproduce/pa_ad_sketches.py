@@ -52,10 +52,12 @@ def reach(path: Path) -> None:
     made = figure(1400, 610)
     victim = paper.victim()
     clean = flat(paper.POLICY[0])
-    for i, (title, actor) in enumerate((
-        ("literal, one step", adv.PAAD(victim, variant="literal", steps=1, step=1.0)),
-        ("this library", adv.PAAD(victim)),
-    )):  # fmt: skip
+    for i, (title, actor) in enumerate(
+        (
+            ("literal, one step", adv.PAAD(victim, variant="literal", steps=1, step=1.0)),
+            ("this library", adv.PAAD(victim)),
+        )
+    ):
         axes = panel(made, i, title, clean, 0.27)
         axes.add_patch(Circle(clean, paper.RADIUS, fc="#dcfce7", ec="#16a34a", lw=1.8, zorder=1))
         for j, d in enumerate(ROUND):
@@ -80,8 +82,9 @@ def reach(path: Path) -> None:
         actor = adv.PAAD(victim, form="direction", steps=steps, step=length)
         axes.scatter(*landed(victim, actor, x, env).T, lw=1.8, zorder=5 + steps, **mark)
     notes = (
-        ("ring: asked for, dot: reached", 0.333), ("ring: one step, dot: five steps", 0.833),
-    )  # fmt: skip
+        ("ring: asked for, dot: reached", 0.333),
+        ("ring: one step, dot: five steps", 0.833),
+    )
     for text, at in notes:
         made.text(at, 0.05, text, fontsize=17, color=MUTED, ha="center")
     save_png(made, path)

@@ -75,8 +75,10 @@ def mountaincar(arguments: argparse.Namespace, eps: float) -> dict[str, Any]:
     """One eps: noise, MaxDiff, MinBest, MinQ, and a training of each kind."""
     victim, within = adv.load_victim("zoo:mountaincar-dqn"), adv.Linf(eps, HALF)
     hows: dict[str, Any] = {
-        "noise": adv.Noise(), "min-best": adv.MinBest(victim, steps=10, step=0.25), "max-diff": adv.MaxDiff(victim),
-    }  # fmt: skip
+        "noise": adv.Noise(),
+        "min-best": adv.MinBest(victim, steps=10, step=0.25),
+        "max-diff": adv.MaxDiff(victim),
+    }
     for kind, actor in (("sa-rl", adv.SARL()), ("pa-ad", adv.PAAD(victim, steps=10, step=0.2))):
         folder = arguments.work / "mountaincar" / f"{kind}-{eps:g}"
         hows[kind] = adv.train_adversary(
@@ -178,9 +180,10 @@ def margins(first: dict[str, Any], second: dict[str, Any]) -> list[Any]:
     found = margin(second[now], trained)
     low, high = found.low or 0.0, found.high or 0.0
     return [
-        f"{before}: {margin(first[before], trained)}", f"{now}: {found}",
+        f"{before}: {margin(first[before], trained)}",
+        f"{now}: {found}",
         "PA-AD" if low > 0 else now if high < 0 else "neither",
-    ]  # fmt: skip
+    ]
 
 
 def attacks(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, dict[str, Any], str]]:
@@ -225,8 +228,9 @@ def markdown(data: dict[str, Any]) -> str:
         )
         lines = [
             [kind, point["steps"], *(f"{run[i]['mean_return']:.1f}" for run in runs)]
-            for kind, runs in cart["runs"].items() for i, point in enumerate(runs[0])
-        ]  # fmt: skip
+            for kind, runs in cart["runs"].items()
+            for i, point in enumerate(runs[0])
+        ]
         header = ["attack", "steps", *(f"seed {seed}" for seed in range(SEEDS))]
         parts.append("What is left at each checkpoint of each training:\n\n" + table(header, lines))
     if cars:

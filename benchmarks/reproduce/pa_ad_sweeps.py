@@ -79,8 +79,16 @@ def draw(data: dict[str, Any], out: Path) -> None:
             low, high = zip(*((f.low, f.high) for f in map(of_row, rows)), strict=True)
             axes.fill_between(eps, low, high, color=colour, alpha=0.15, lw=0)
             axes.plot(eps, mean, color=colour, lw=2.5, marker="o")
-            axes.annotate(name.upper(), (eps[-1], mean[-1]), (10, 0), textcoords="offset points", color=colour,
-                          va="center", weight="bold", annotation_clip=False)  # fmt: skip
+            axes.annotate(
+                name.upper(),
+                (eps[-1], mean[-1]),
+                (10, 0),
+                textcoords="offset points",
+                color=colour,
+                va="center",
+                weight="bold",
+                annotation_clip=False,
+            )
         axes.set(xlabel="eps", ylabel="the victim's return", ylim=(0, None), xticks=eps)
         figure.savefig(out / "pa_ad_budgets.png", dpi=120)
     plt.close("all")
@@ -144,8 +152,9 @@ def main() -> None:
         write(arguments.out / "pa_ad_sweeps.md", markdown(data))
 
     parts: dict[str, list[tuple[str, Any]]] = {
-        "budgets": [(f"{row.eps:g}", row) for row in HOPPERS], "lambda": [(f"{value:g}", value) for value in LAMBDAS],
-    }  # fmt: skip
+        "budgets": [(f"{row.eps:g}", row) for row in HOPPERS],
+        "lambda": [(f"{value:g}", value) for value in LAMBDAS],
+    }
     for part, make in (("budgets", budget), ("lambda", weight)):
         for key, item in parts[part] if not arguments.only or part in arguments.only else ():
             if arguments.again or key not in data.get(part, {}):

@@ -60,16 +60,21 @@ def markdown(data: dict[str, Any]) -> str:
         minutes = [statistics.median(r[kind] for r in rounds) for kind in KINDS]
         cells = (f"{m:.1f} ({ratio:.2f})" for m, ratio in zip(minutes, ratios, strict=True))
         lines.append([name, row["observations"], row["actions"], len(rounds), *cells])
-    return "\n\n".join([
-        "# What training SA-RL and PA-AD costs",
-        f"Made by `{data['command']}`\n\non {data['machine']}.",
-        f"The processor's minutes per million steps on one thread, medians over trainings of {data['steps']} steps "
-        "against an untrained agent, and in brackets the median of the ratio to SA-RL within a round. Checkpoints, the "
-        "scoring on separate seeds during training, are left out of these times. PA-AD's actor takes five steps by "
-        "default, one in the paper. The paper's Table 5 has 0.79, 0.76 and 0.77 for Hopper, Walker2d and Ant, on a "
-        "GPU.",
-        table(["environment", "observations", "actions", "rounds", *KINDS], lines),
-    ]) + "\n"  # fmt: skip
+    return (
+        "\n\n".join(
+            [
+                "# What training SA-RL and PA-AD costs",
+                f"Made by `{data['command']}`\n\non {data['machine']}.",
+                f"The processor's minutes per million steps on one thread, medians over trainings of {data['steps']} "
+                "steps against an untrained agent, and in brackets the median of the ratio to SA-RL within a round. "
+                "Checkpoints, the scoring on separate seeds during training, are left out of these times. PA-AD's "
+                "actor takes five steps by default, one in the paper. The paper's Table 5 has 0.79, 0.76 and 0.77 for "
+                "Hopper, Walker2d and Ant, on a GPU.",
+                table(["environment", "observations", "actions", "rounds", *KINDS], lines),
+            ]
+        )
+        + "\n"
+    )
 
 
 def main() -> None:

@@ -31,16 +31,27 @@ def evaluate(folder: Path, episodes: int, seed: int) -> dict[str, Any]:
     card = victim.card or {}
     started = time.perf_counter()
     report = adv.evaluate(
-        victim, card["environment"]["id"], [f"noise:{FGSM.partition(':')[2]}", FGSM], episodes=episodes, seed=seed,
+        victim,
+        card["environment"]["id"],
+        [f"noise:{FGSM.partition(':')[2]}", FGSM],
+        episodes=episodes,
+        seed=seed,
         num_envs=episodes,
-    ).to_dict()  # fmt: skip
+    ).to_dict()
     rows = [kept(row) for row in report["threats"]]
     return {
-        "episodes": episodes, "seed": seed, "fingerprint": victim.fingerprint(), "select": victim.select,
-        "env": report["env"], "versions": report["versions"], "warnings": report["warnings"], "rows": rows,
-        "measured": card.get("measured", []), "published": card.get("published", {}),
+        "episodes": episodes,
+        "seed": seed,
+        "fingerprint": victim.fingerprint(),
+        "select": victim.select,
+        "env": report["env"],
+        "versions": report["versions"],
+        "warnings": report["warnings"],
+        "rows": rows,
+        "measured": card.get("measured", []),
+        "published": card.get("published", {}),
         "seconds": round(time.perf_counter() - started, 1),
-    }  # fmt: skip
+    }
 
 
 def card_figures(result: dict[str, Any], threat: str) -> str:

@@ -101,9 +101,7 @@ def published(folder: Path, environments: Mapping[str, str]) -> dict[str, list[P
     return found
 
 
-def rows_in(
-    value: Any, environments: Mapping[str, str], agent: str | None
-) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
+def rows_in(value: Any, environments: Mapping[str, str], agent: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every row within a value of JSON, with the agent that the nearest key or entry around it names.
 
     Args:

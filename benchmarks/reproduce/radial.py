@@ -119,9 +119,17 @@ def train(game: str, method: str, seed: int, folder: Path) -> tuple[adv.Victim, 
     about = TRAININGS[game]
     robust, eps = {**about.methods, **about.variants}[method]
     hardened = adv.train_agent(
-        GAMES[game].env, None, eps, about.steps, seed=seed, robust=robust, scale=GAMES[game].scale, out=folder,
-        progress=lambda steps, clean, attacked: print(game, method, seed, steps, clean, flush=True), **about.given,
-    )  # fmt: skip
+        GAMES[game].env,
+        None,
+        eps,
+        about.steps,
+        seed=seed,
+        robust=robust,
+        scale=GAMES[game].scale,
+        out=folder,
+        progress=lambda steps, clean, attacked: print(game, method, seed, steps, clean, flush=True),
+        **about.given,
+    )
     best, last = hardened.record[hardened.best], hardened.record[-1]
     return hardened.victim, {"steps": best["steps"], "seconds": last["seconds"]["agent"], "protocol": hardened.protocol}
 
@@ -145,7 +153,7 @@ def beam(
 
 def measure(
     game: Game, victim: adv.Victim, row: dict[str, Any], arguments: argparse.Namespace, keep: Callable[[], None]
-) -> None:  # fmt: skip
+) -> None:
     """Attacked and certified returns at every eps; ``keep`` is called as they come, and what is there stays."""
     budgets = {eps: adv.Linf(eps, game.scale) for eps in game.eps}
     attacks = [parse_threat(text, within=within) for within in budgets.values() for text in ("fgsm", "pgd:steps=30")]
@@ -166,7 +174,7 @@ def measure(
             found = adv.certify(victim, game.env, eps, arguments.searched, arguments.seed, budget_s=arguments.budget_s)
         shown = adv.certify(
             victim, game.env, None, episodes, arguments.seed, game.method, None, within=budgets[eps], max_nodes=0
-        )  # fmt: skip
+        )
         at |= {"lower": found.lower, "finished": found.finished} if found else {"lower": None, "finished": None}
         at |= {"gwc": shown.gwc, "acr": shown.acr, "minutes": round((time.monotonic() - began) / 60, 1)}
         keep()
@@ -177,9 +185,12 @@ def sweep(victim: adv.Victim, arguments: argparse.Namespace) -> dict[str, list[f
     found: dict[str, list[float]] = {"pgd": [], "gwc": []}
     for eps in SWEEP:
         entry = adv.evaluate(
-            victim, "CartPole-v1", [f"pgd:eps={eps:g},steps=30"] if eps else [], episodes=arguments.episodes,
+            victim,
+            "CartPole-v1",
+            [f"pgd:eps={eps:g},steps=30"] if eps else [],
+            episodes=arguments.episodes,
             seed=arguments.seed,
-        ).to_dict()["threats"][-1]  # fmt: skip
+        ).to_dict()["threats"][-1]
         certificate = adv.certify(
             victim,
             "CartPole-v1",
@@ -304,7 +315,7 @@ def freeway(data: dict[str, Any]) -> list[str]:
         "(rates of short trainings, without checkpoints or imitation). It may not succeed either: the paper left its "
         "A3C out, which did not learn this game. The paper's own agents:\n\n"
         + table_1(("DQN", "RADIAL-DQN"), ("Freeway",))
-    ]  # fmt: skip
+    ]
 
 
 def costs() -> dict[str, Any]:

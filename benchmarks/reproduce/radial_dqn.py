@@ -78,11 +78,21 @@ def train(game: Game, method: str, seed: int, folder: Path) -> tuple[adv.Victim,
     if method == ZOO:
         return adv.load_victim(game.zoo), {"steps": 0, "seconds": 0.0}
     hardened = adv.train_agent(
-        game.env, None, within=game.within(game.eps), steps=game.steps, algorithm="dqn", num_envs=8, seed=seed,
-        robust=METHODS[method], victim=game.zoo if game.from_zoo else None, checks=32, episodes=20, out=folder,
+        game.env,
+        None,
+        within=game.within(game.eps),
+        steps=game.steps,
+        algorithm="dqn",
+        num_envs=8,
+        seed=seed,
+        robust=METHODS[method],
+        victim=game.zoo if game.from_zoo else None,
+        checks=32,
+        episodes=20,
+        out=folder,
         **game.given,
         progress=lambda steps, clean, attacked: print(game.env, method, seed, steps, clean, flush=True),
-    )  # fmt: skip
+    )
     seconds = hardened.record[-1]["seconds"]["agent"]
     return hardened.victim, {"steps": hardened.record[hardened.best]["steps"], "seconds": seconds}
 
@@ -92,17 +102,25 @@ def measure(game: Game, victim: adv.Victim, row: dict[str, Any], arguments: argp
     for eps in game.certified:
         began = time.process_time()
         found = adv.certify(
-            victim, game.env, episodes=arguments.episodes, seed=arguments.seed, within=game.within(eps),
-            method="full-crown", budget_s=None, max_nodes=0,
-        )  # fmt: skip
+            victim,
+            game.env,
+            episodes=arguments.episodes,
+            seed=arguments.seed,
+            within=game.within(eps),
+            method="full-crown",
+            budget_s=None,
+            max_nodes=0,
+        )
         boxes = arguments.boxes and certify_all_starts(
             victim, gym.make(game.env), within=game.within(eps), budget_s=None, max_boxes=arguments.boxes
         )
         row["clean"] = found.clean
         row[f"{eps:g}"] = {
-            "gwc": found.gwc, "acr": found.acr, "lower": boxes.lower if boxes else None,
+            "gwc": found.gwc,
+            "acr": found.acr,
+            "lower": boxes.lower if boxes else None,
             "seconds": round(time.process_time() - began, 1),
-        }  # fmt: skip
+        }
 
 
 def beam(game: Game, victim: adv.Victim, row: dict[str, Any], arguments: argparse.Namespace) -> None:
@@ -138,10 +156,9 @@ def section(game: Game, rows: dict[str, Any]) -> str:
     header = [f"{what} {eps:g}" for eps in game.certified for what in figures]
     unit = "raw units" if game.scale is None else f"units of {game.scale}"
     start = f"from {game.zoo}" if game.from_zoo else "from scratch"
-    return (
-        f"## {game.env}\n\nTrained {start} for {game.steps} steps at eps {game.eps:g} in {unit}.\n\n"
-        + table(["method", "seeds", "clean", *header, "seconds of a processor"], lines)
-    )  # fmt: skip
+    return f"## {game.env}\n\nTrained {start} for {game.steps} steps at eps {game.eps:g} in {unit}.\n\n" + table(
+        ["method", "seeds", "clean", *header, "seconds of a processor"], lines
+    )
 
 
 def markdown(data: dict[str, Any]) -> str:
@@ -195,9 +212,13 @@ ATARI_STEPS = {"plain": 6_000_000, "RADIAL, equation 5": 4_500_000}
 def costs() -> dict[str, Any]:
     """Short trainings on images by the paper's settings: plain, and hardened."""
     settings = {
-        "batch_size": 128, "train_freq": 8, "gradient_steps": 1, "buffer_size": 5000, "learning_starts": 200,
+        "batch_size": 128,
+        "train_freq": 8,
+        "gradient_steps": 1,
+        "buffer_size": 5000,
+        "learning_starts": 200,
         "exploration_fraction": 0.01,
-    }  # fmt: skip
+    }
     return {
         method: measured_cost(FREEWAY, 3200, num_envs=8, algorithm="dqn", robust=METHODS[method], settings=settings)
         for method in ATARI_STEPS

@@ -83,6 +83,8 @@ def table_1(agents: Sequence[str], games: Sequence[str] = tuple(TABLE_1)) -> str
     """The paper's rows of some agents and games."""
     lines = [
         [game, name, *("-" if cell is None else cell for cell in cells)]
-        for game in games for name, cells in TABLE_1[game].items() if name in agents
-    ]  # fmt: skip
+        for game in games
+        for name, cells in TABLE_1[game].items()
+        if name in agents
+    ]
     return filled(["game", "the paper's agent", "clean", "PGD-30, 1/255", "PGD-30, 3/255", "GWC, 1/255"], lines)

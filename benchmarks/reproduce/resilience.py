@@ -51,8 +51,9 @@ def victims_of(arguments: argparse.Namespace) -> dict[str, str]:
     if arguments.targets is not None:
         found |= {
             f"Tables 2-4 {kind}": f"card:{arguments.targets / kind}"
-            for kind in ("dqn", "a2c", "ppo") if (arguments.targets / kind / "card.json").exists()
-        }  # fmt: skip
+            for kind in ("dqn", "a2c", "ppo")
+            if (arguments.targets / kind / "card.json").exists()
+        }
     return found
 
 
@@ -71,13 +72,19 @@ def row_of(found: Resilience, curve: bool = False) -> dict[str, Any]:
     """What the page needs of a result, with the curve of its training where that is drawn."""
     late = found.training.last(LAST)
     return {
-        "max_regret": found.max_regret, "training_regret": late.mean_regret,
-        "training_perturbations": late.mean_perturbations, "regrets": found.test.regrets.tolist(),
-        "perturbations": found.test.perturbations.tolist(), "lengths": found.test.lengths.tolist(),
-        "total": float((found.returns + found.test.perturbations).mean()), "seconds": round(found.seconds, 1),
-        "steps": found.steps, "histogram": found.histogram.tolist(), "clean": float(found.clean_returns.mean()),
+        "max_regret": found.max_regret,
+        "training_regret": late.mean_regret,
+        "training_perturbations": late.mean_perturbations,
+        "regrets": found.test.regrets.tolist(),
+        "perturbations": found.test.perturbations.tolist(),
+        "lengths": found.test.lengths.tolist(),
+        "total": float((found.returns + found.test.perturbations).mean()),
+        "seconds": round(found.seconds, 1),
+        "steps": found.steps,
+        "histogram": found.histogram.tolist(),
+        "clean": float(found.clean_returns.mean()),
         **({"curve": curve_of(found.training)} if curve else {}),
-    }  # fmt: skip
+    }
 
 
 def played(victim: adv.Victim, threats: list[Any], episodes: int, seed: int, env: str = ENV) -> list[dict[str, Any]]:
@@ -86,10 +93,14 @@ def played(victim: adv.Victim, threats: list[Any], episodes: int, seed: int, env
     rows = []
     for row in report.threats[1:]:
         perturbations = np.rint(np.array(row["attacked_fractions"]) * row["lengths"]).astype(int)
-        rows.append({
-            "returns": row["returns"], "perturbations": perturbations.tolist(), "lengths": row["lengths"],
-            "changed": row["action_change"],
-        })  # fmt: skip
+        rows.append(
+            {
+                "returns": row["returns"],
+                "perturbations": perturbations.tolist(),
+                "lengths": row["lengths"],
+                "changed": row["action_change"],
+            }
+        )
     return rows
 
 
@@ -149,9 +160,16 @@ def acrobot(arguments: argparse.Namespace) -> str:
 
         env = VecNormalize(make_vec_env("Acrobot-v1", 16, seed=0))  # without it PPO learns nothing here
         model = PPO(
-            "MlpPolicy", env, n_steps=256, batch_size=256, n_epochs=4, gae_lambda=0.94, seed=0, device="cpu",
+            "MlpPolicy",
+            env,
+            n_steps=256,
+            batch_size=256,
+            n_epochs=4,
+            gae_lambda=0.94,
+            seed=0,
+            device="cpu",
             learning_rate=1e-3,
-        )  # fmt: skip
+        )
         model.learn(150_000)
         adv.save_card(folder, adv.from_sb3(model), environment=("Acrobot-v1", {}))
     return f"card:{folder}"
@@ -183,7 +201,7 @@ def opinions(ref: str, env: str, arguments: argparse.Namespace) -> dict[str, Any
         "clean": adv.evaluate(victim, env, episodes=episodes, seed=TEST).threats[0]["returns"],
         "always": dict(zip(ways, rows[: len(ways)], strict=True)),
         "quarter": dict(zip(ways, rows[len(ways) :], strict=True)),
-    }  # fmt: skip
+    }
 
 
 def jobs(arguments: argparse.Namespace, data: dict[str, Any]) -> Iterator[Job]:
@@ -242,9 +260,11 @@ def profiled(ref: str, arguments: argparse.Namespace) -> dict[str, Any]:
     seeds = draw_seeds(TEST, min(PROFILE_STARTS, arguments.episodes))
     found = profile(adv.load_victim(ref), seeds)
     return {
-        "budgets": list(found["budgets"]), "regret": found["regret"], "finished": found["finished"],
+        "budgets": list(found["budgets"]),
+        "regret": found["regret"],
+        "finished": found["finished"],
         "seconds": round(found["seconds"], 1),
-    }  # fmt: skip
+    }
 
 
 def by_opinion(ref: str, by: str, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -264,9 +284,11 @@ def exact(arguments: argparse.Namespace, data: dict[str, Any], keep: Callable[[]
         if f"exact/{name}" not in data["results"]:
             found = optimum(adv.load_victim(ref), seeds)
             data["results"][f"exact/{name}"] = {
-                "totals": found["objective"], "perturbations": found["perturbations"],
-                "finished": all(found["finished"]), "seconds": round(found["seconds"], 1),
-            }  # fmt: skip
+                "totals": found["objective"],
+                "perturbations": found["perturbations"],
+                "finished": all(found["finished"]),
+                "seconds": round(found["seconds"], 1),
+            }
             keep()
 
 

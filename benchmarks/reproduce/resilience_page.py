@@ -98,9 +98,11 @@ def draw(results: Results, folder: Path) -> None:
     if rows is not None:
         counts = {name: np.array(row["histogram"]) for name, row in rows.items()}
         plot_histograms(
-            counts, len(next(iter(rows.values()))["regrets"]), folder / STEPS_PICTURE,
+            counts,
+            len(next(iter(rows.values()))["regrets"]),
+            folder / STEPS_PICTURE,
             "Attacked time steps of the test episodes",
-        )  # fmt: skip
+        )
 
 
 def pictures(results: Results, which: slice) -> Iterator[str]:
@@ -121,24 +123,57 @@ def resilience(results: Results) -> Iterator[str]:
     lines: list[list[str]] = []
     for name, rows in found.items():
         totals, best = [row["total"] for row in rows], optimum(results, name)
-        gap = ["-", "-", "-"] if best is None else [
-            two(best), f"{100 * (min(totals) / best - 1):.1f}%", f"{100 * (np.mean(totals) / best - 1):.1f}%",
-        ]  # fmt: skip
-        lines.append([
-            name, str(len(rows)), number(max(row["max_regret"] for row in rows)),
-            two(mean(rows, "training_regret")), two(mean(rows, "training_perturbations")),
-            two(mean(rows, "regrets")), two(mean(rows, "perturbations")), two(float(np.mean(totals))), *gap,
-            f"{np.mean([row['seconds'] for row in rows]):.0f}",
-        ])  # fmt: skip
+        gap = (
+            ["-", "-", "-"]
+            if best is None
+            else [
+                two(best),
+                f"{100 * (min(totals) / best - 1):.1f}%",
+                f"{100 * (np.mean(totals) / best - 1):.1f}%",
+            ]
+        )
+        lines.append(
+            [
+                name,
+                str(len(rows)),
+                number(max(row["max_regret"] for row in rows)),
+                two(mean(rows, "training_regret")),
+                two(mean(rows, "training_perturbations")),
+                two(mean(rows, "regrets")),
+                two(mean(rows, "perturbations")),
+                two(float(np.mean(totals))),
+                *gap,
+                f"{np.mean([row['seconds'] for row in rows]):.0f}",
+            ]
+        )
     for kind, row in PAPER.items():
-        lines.append([
-            f"the paper's {kind}", "1", number(row[0]), *map(two, row[1:]), two(500 - row[3] + row[4]),
-            "-", "-", "-", "-",
-        ])  # fmt: skip
+        lines.append(
+            [
+                f"the paper's {kind}",
+                "1",
+                number(row[0]),
+                *map(two, row[1:]),
+                two(500 - row[3] + row[4]),
+                "-",
+                "-",
+                "-",
+                "-",
+            ]
+        )
     header = [
-        "victim", "seeds", "max. regret", "regret (training)", "perturbations (training)", "regret", "perturbations",
-        "return + perturbations", "optimum", "best seed above it", "mean above it", "seconds",
-    ]  # fmt: skip
+        "victim",
+        "seeds",
+        "max. regret",
+        "regret (training)",
+        "perturbations (training)",
+        "regret",
+        "perturbations",
+        "return + perturbations",
+        "optimum",
+        "best seed above it",
+        "mean above it",
+        "seconds",
+    ]
     yield (
         "## Resilience (Table 6)\n\nMeans over the seeds of the adversary's training, 100 test episodes each, the "
         "same for all, with a cost of 1. `regret (training)` and `perturbations (training)` are of the last 100 "
@@ -167,10 +202,18 @@ def resilience(results: Results) -> Iterator[str]:
         "the optimum for the best seed, and 10% on average; at most 30 seconds a training.\n\n" + "\n".join(goals)
     )
     lines = [
-        [name, str(seed), two(float(np.mean(row["regrets"]))), two(float(np.mean(row["perturbations"]))),
-         two(row["total"]), two(row["training_perturbations"]), str(row["seconds"])]
-        for name, rows in found.items() for seed, row in enumerate(rows)
-    ]  # fmt: skip
+        [
+            name,
+            str(seed),
+            two(float(np.mean(row["regrets"]))),
+            two(float(np.mean(row["perturbations"]))),
+            two(row["total"]),
+            two(row["training_perturbations"]),
+            str(row["seconds"]),
+        ]
+        for name, rows in found.items()
+        for seed, row in enumerate(rows)
+    ]
     header = [
         "victim",
         "seed",
@@ -216,11 +259,14 @@ def ranking(results: Results) -> Iterator[str]:
     )
     parts = []
     for title, start, what, least_first in measures:
-        known = {
-            name.removesuffix("/5/soft"): [row[what] for row in rows] for name, rows in seeds_of(results, start).items()
-        } if start != "exact" else {
-            key.split("/")[1]: [row[what]] for key, row in results.items() if key.startswith("exact/")
-        }  # fmt: skip
+        known = (
+            {
+                name.removesuffix("/5/soft"): [row[what] for row in rows]
+                for name, rows in seeds_of(results, start).items()
+            }
+            if start != "exact"
+            else {key.split("/")[1]: [row[what]] for key, row in results.items() if key.startswith("exact/")}
+        )
         lines = []
         for family in ("zoo", "Tables 2-4"):
             names = [f"{family} {kind}" for kind in PAPER]
@@ -256,8 +302,9 @@ def exact(results: Results) -> Iterator[str]:
             for values in (totals, 500 - (totals - spent), spent):
                 low, high = interval(values)
                 cells.append(f"{two(float(values.mean()))} [{two(low)}, {two(high)}]")
-            lines.append([key.split("/")[1], str(len(totals)), *cells, "yes" if row["finished"] else "no",
-                          str(row["seconds"])])  # fmt: skip
+            lines.append(
+                [key.split("/")[1], str(len(totals)), *cells, "yes" if row["finished"] else "no", str(row["seconds"])]
+            )
     if lines:
         whole = sum(float(line[-1]) for line in lines)
         header = ["agent", "starts", "return + perturbations", "regret", "perturbations", "all timings", "seconds"]
@@ -322,14 +369,31 @@ def robustness(results: Results) -> Iterator[str]:
         paper = number(PAPER_AT_5[kind_of(victim)]) if budget == "5" else "-"
         spent = mean(rows, "perturbations")
         within = float(np.mean([np.mean(np.array(row["perturbations"]) <= int(budget)) for row in rows]))
-        lines.append([
-            victim, budget, form, str(len(rows)), number(max(row["max_regret"] for row in rows)),
-            two(mean(rows, "regrets")), two(spent), f"{100 * within:.0f}%", paper,
-        ])  # fmt: skip
+        lines.append(
+            [
+                victim,
+                budget,
+                form,
+                str(len(rows)),
+                number(max(row["max_regret"] for row in rows)),
+                two(mean(rows, "regrets")),
+                two(spent),
+                f"{100 * within:.0f}%",
+                paper,
+            ]
+        )
     if lines:
         header = [
-            "victim", "budget", "form", "seeds", "max. regret", "regret", "perturbations", "episodes within", "paper",
-        ]  # fmt: skip
+            "victim",
+            "budget",
+            "form",
+            "seeds",
+            "max. regret",
+            "regret",
+            "perturbations",
+            "episodes within",
+            "paper",
+        ]
         yield (
             "## Robustness (section 6.3)\n\n`soft` is Algorithm 2, in which a perturbation beyond the budget costs "
             "the budget; `hard` makes no more possible. The paper gives a regret for a budget of 5 only.\n\n"
@@ -394,10 +458,18 @@ def algorithms(results: Results) -> Iterator[str]:
             name = key.split("/")[1]
             ppo = seeds_of(results, "resilience")[name]
             for algorithm, rows in (("ppo", ppo), ("dqn", [row])):
-                lines.append([
-                    name, algorithm, str(len(rows)), str(rows[0]["steps"]), two(mean(rows, "regrets")),
-                    two(mean(rows, "perturbations")), two(mean(rows, "total")), f"{mean(rows, 'seconds'):.0f}",
-                ])  # fmt: skip
+                lines.append(
+                    [
+                        name,
+                        algorithm,
+                        str(len(rows)),
+                        str(rows[0]["steps"]),
+                        two(mean(rows, "regrets")),
+                        two(mean(rows, "perturbations")),
+                        two(mean(rows, "total")),
+                        f"{mean(rows, 'seconds'):.0f}",
+                    ]
+                )
     if lines:
         header = [
             "victim",
@@ -446,12 +518,26 @@ def opinions(results: Results) -> Iterator[str]:
     for name, rows in seeds_of(results, "opinions resilience").items():
         for key, row in results.items():
             if key.startswith(f"opinions resilience/{name}/"):
-                lines.append([name, key.split("/")[-1], two(float(np.mean(row["regrets"]))),
-                              two(float(np.mean(row["perturbations"]))), two(row["total"])])  # fmt: skip
+                lines.append(
+                    [
+                        name,
+                        key.split("/")[-1],
+                        two(float(np.mean(row["regrets"]))),
+                        two(float(np.mean(row["perturbations"]))),
+                        two(row["total"]),
+                    ]
+                )
         successor = results.get(f"resilience/{name}/0")
         if successor is not None and rows:
-            lines.append([name, "successor", two(float(np.mean(successor["regrets"]))),
-                          two(float(np.mean(successor["perturbations"]))), two(successor["total"])])  # fmt: skip
+            lines.append(
+                [
+                    name,
+                    "successor",
+                    two(float(np.mean(successor["regrets"]))),
+                    two(float(np.mean(successor["perturbations"]))),
+                    two(successor["total"]),
+                ]
+            )
     if lines:
         header = ["victim", "worst by", "regret", "perturbations", "return + perturbations"]
         yield "Resilience with each of them, seed 0:\n\n" + table(header, lines)
@@ -463,7 +549,16 @@ def markdown(data: dict[str, Any]) -> str:
     made = f"Made by `{data['command']}`\n\non {data['machine']}."
     parts = ["# Resilience and robustness on CartPole", made]
     for part in (
-        resilience, exact, beaten, ranking, baselines, steps, robustness, profile, algorithms, opinions,
-    ):  # fmt: skip
+        resilience,
+        exact,
+        beaten,
+        ranking,
+        baselines,
+        steps,
+        robustness,
+        profile,
+        algorithms,
+        opinions,
+    ):
         parts += part(results)
     return "\n\n".join(parts) + "\n"

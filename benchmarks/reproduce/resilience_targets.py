@@ -93,19 +93,26 @@ def train(name: str, folder: Path, seed: int) -> dict[str, Any]:
     env = make_vec_env(ENV, rows, seed=seed)
     model: BaseAlgorithm = algorithm("MlpPolicy", env, seed=seed, device="cpu", **settings)
     about = {
-        "name": f"cartpole-{name}-resilience", "source": "Behzadan and Hsu (2019), Tables 2 to 4",
+        "name": f"cartpole-{name}-resilience",
+        "source": "Behzadan and Hsu (2019), Tables 2 to 4",
         "training": {"algorithm": algorithm.__name__, "steps": steps, "num_envs": rows, "seed": seed, **settings},
-    }  # fmt: skip
+    }
     best = BestCheckpoint(folder, steps // CHECKPOINTS, seed, about)
     started = time.process_time()
     model.learn(steps, callback=best)
     seconds = time.process_time() - started
     clean = adv.evaluate(f"card:{folder}", ENV, [], episodes=100, seed=seed + 1).to_dict()["threats"][0]
     return {
-        "seed": seed, "mean_return": clean["mean_return"], "std": clean["std"], "lowest": min(clean["returns"]),
-        "at_500": float(np.mean(np.asarray(clean["returns"]) == 500)), "checkpoint": best.best,
-        "checkpoints": best.record, "seconds": round(seconds, 1), "machine": machine(),
-    }  # fmt: skip
+        "seed": seed,
+        "mean_return": clean["mean_return"],
+        "std": clean["std"],
+        "lowest": min(clean["returns"]),
+        "at_500": float(np.mean(np.asarray(clean["returns"]) == 500)),
+        "checkpoint": best.best,
+        "checkpoints": best.record,
+        "seconds": round(seconds, 1),
+        "machine": machine(),
+    }
 
 
 def main() -> None:

@@ -277,7 +277,7 @@ def markdown(data: dict[str, Any]) -> str:
         "abstracts were at hand, and figures are not quoted from memory. To compare, note that Kumar et al. train "
         "their agents with the noise that they play with, and these were trained without.",
         "![certified return over the length of an attack](smoothing.png)",
-    ]  # fmt: skip
+    ]
     parts += [section(case, data["cases"][case.ref]) for case in CASES if data["cases"].get(case.ref)]
     return "\n\n".join(parts) + "\n"
 
@@ -314,9 +314,9 @@ def section(case: Case, found: dict[str, Any]) -> str:
                 attacked = row.get("attacks", {}).get(f"{plan}, {length:g} sigma")
                 cells.append("" if attacked is None else told(attacked["mean_return"]))
             if any(cells):
-                lines.append([
-                    name, f"{eps:g}", told(known.certified_return(eps)), told(row["clean"]["mean_return"]), *cells
-                ])  # fmt: skip
+                lines.append(
+                    [name, f"{eps:g}", told(known.certified_return(eps)), told(row["clean"]["mean_return"]), *cells]
+                )
     if lines:
         header = ["noise", "eps", "certified", "without an attack", *(f"`{plan}`" for plan in case.plans)]
         parts.append(
@@ -336,9 +336,9 @@ def section(case: Case, found: dict[str, Any]) -> str:
         crop = (
             "CROP averages Q-values, here in their range along the episode: where those of the actions differ by a "
             "small part of it, nothing is certified."
-            if any("q" in row.get("radii", {}) for row in played.values()) else
-            "CROP, which averages Q-values, has nothing to say of an agent that has none."
-        )  # fmt: skip
+            if any("q" in row.get("radii", {}) for row in played.values())
+            else "CROP, which averages Q-values, has nothing to say of an agent that has none."
+        )
         about_radii = "Radii of single actions along one episode, at confidence 0.95 each."
         parts.append(f"{about_radii} {crop}\n\n{filled(header, lines)}")
     return "\n\n".join(parts)

@@ -70,10 +70,15 @@ def evaluate(folder: Path, episodes: int, seed: int, num_envs: int) -> dict[str,
     ).to_dict()
     rows = {name: kept(row) for name, row in zip(["none", *threats], report["threats"], strict=True)}
     return {
-        "episodes": episodes, "seed": seed, "fingerprint": victim.fingerprint(), "env": report["env"],
-        "versions": report["versions"], "warnings": report["warnings"], "rows": rows,
+        "episodes": episodes,
+        "seed": seed,
+        "fingerprint": victim.fingerprint(),
+        "env": report["env"],
+        "versions": report["versions"],
+        "warnings": report["warnings"],
+        "rows": rows,
         "seconds": round(time.perf_counter() - started, 1),
-    }  # fmt: skip
+    }
 
 
 def card_figures(card: dict[str, Any], threat: str) -> list[Figure]:
@@ -117,10 +122,17 @@ def markdown(results: dict[str, Any], cards: dict[str, Any]) -> str:
     for name, result in results.items():
         for threat, row in result["rows"].items():
             ours, theirs = of_row(row), card_figures(cards[name], threat)
-            rows.append([
-                name, row["threat"], ours, "; ".join(map(str, theirs)), published(cards[name], threat),
-                verdict(ours, theirs), "" if row["linf"] is None else f"{row['action_change']:.0%}",
-            ])  # fmt: skip
+            rows.append(
+                [
+                    name,
+                    row["threat"],
+                    ours,
+                    "; ".join(map(str, theirs)),
+                    published(cards[name], threat),
+                    verdict(ours, theirs),
+                    "" if row["linf"] is None else f"{row['action_change']:.0%}",
+                ]
+            )
     checks = []
     for name, threat, mean, std, n in TARGETS:
         if name not in results:

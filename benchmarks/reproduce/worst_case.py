@@ -77,14 +77,22 @@ def short_cartpole() -> gym.Env[Any, Any]:
 
 def measure(
     victim: adv.Victim, env: Callable[[], gym.Env[Any, Any]], eps: float, episodes: int, seed: int, **limits: Any
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """One row: every figure of every episode."""
     started = time.process_time()
     found = adv.certify(victim, env, eps, episodes, seed, order="depth-first", quantize=False, **limits).to_dict()
     names = (
-        "method", "clean_returns", "gwc_returns", "awc_returns", "lowest_found", "lower_returns", "clean_acr",
-        "finished_searches", "node_counts", "sequence_counts",
-    )  # fmt: skip
+        "method",
+        "clean_returns",
+        "gwc_returns",
+        "awc_returns",
+        "lowest_found",
+        "lower_returns",
+        "clean_acr",
+        "finished_searches",
+        "node_counts",
+        "sequence_counts",
+    )
     return {"eps": eps, **{name: found[name] for name in names}, "seconds": round(time.process_time() - started, 1)}
 
 
@@ -97,9 +105,10 @@ def won(returns: list[float | None], among: list[bool]) -> str:
 def compared(row: dict[str, Any]) -> tuple[int, int, float]:
     """Of the finished searches: how many, in how many GWC is above AWC, and the largest such difference."""
     pairs = [
-        (gwc, awc) for gwc, awc, finished in
-        zip(row["gwc_returns"], row["awc_returns"], row["finished_searches"], strict=True) if finished
-    ]  # fmt: skip
+        (gwc, awc)
+        for gwc, awc, finished in zip(row["gwc_returns"], row["awc_returns"], row["finished_searches"], strict=True)
+        if finished
+    ]
     return len(pairs), sum(gwc > awc for gwc, awc in pairs), max((gwc - awc for gwc, awc in pairs), default=0.0)
 
 
@@ -122,8 +131,14 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         axes.plot(eps, share("awc_returns", finished), color=CLEAN, lw=2.5, marker="s", label="AWC, +1, of finished")
         unfinished = [100 * (1 - float(np.mean(known))) for known in finished]
         axes.plot(eps, unfinished, color="#b45309", lw=1.5, ls="--", marker="x", label="searches unfinished")
-        axes.plot(eps, [100 * float(np.mean(row["clean_acr"])) for row in rows], color="#0f766e", lw=2.5, marker="^",
-                  label="ACR")  # fmt: skip
+        axes.plot(
+            eps,
+            [100 * float(np.mean(row["clean_acr"])) for row in rows],
+            color="#0f766e",
+            lw=2.5,
+            marker="^",
+            label="ACR",
+        )
         axes.set(xlabel="eps, in grey levels", ylabel="%", ylim=(-3, 103))
         axes.legend(frameon=False)
         figure.savefig(path, dpi=120)
@@ -150,28 +165,51 @@ def markdown(data: dict[str, Any]) -> str:
     for row in pong:
         finished, differ, _ = compared(row)
         count = len(row["clean_acr"])
-        lines.append([
-            data["pong"]["agent"],
-            f"{row['eps']:g}", won(row["clean_returns"], [True] * count), won(row["gwc_returns"], [True] * count),
-            won(row["awc_returns"], row["finished_searches"]), f"{count - finished}/{count}", f"{differ}/{finished}",
-            f"{np.mean(row['clean_acr']):.3f}", f"{np.mean(row['node_counts']):.0f}", f"{row['seconds']:.0f}",
-        ])  # fmt: skip
+        lines.append(
+            [
+                data["pong"]["agent"],
+                f"{row['eps']:g}",
+                won(row["clean_returns"], [True] * count),
+                won(row["gwc_returns"], [True] * count),
+                won(row["awc_returns"], row["finished_searches"]),
+                f"{count - finished}/{count}",
+                f"{differ}/{finished}",
+                f"{np.mean(row['clean_acr']):.3f}",
+                f"{np.mean(row['node_counts']):.0f}",
+                f"{row['seconds']:.0f}",
+            ]
+        )
     lines += paper_rows()
     header = [
-        "agent", "eps", "clean +1", "GWC +1", "AWC +1, of finished", "unfinished", "GWC above AWC, of finished", "ACR",
-        "steps a search", "seconds",
-    ]  # fmt: skip
+        "agent",
+        "eps",
+        "clean +1",
+        "GWC +1",
+        "AWC +1, of finished",
+        "unfinished",
+        "GWC above AWC, of finished",
+        "ACR",
+        "steps a search",
+        "seconds",
+    ]
     short = []
     for name, rows in data["cartpole"].items():
         for row in rows:
             finished, differ, most = compared(row)
             known = np.array(row["finished_searches"])
             awc = np.array([np.nan if value is None else value for value in row["awc_returns"]])[known]
-            short.append([
-                name, f"{row['eps']:g}", f"{np.mean(row['gwc_returns']):.1f}",
-                f"{awc.mean():.1f}" if len(awc) else "", f"{len(known) - finished}/{len(known)}",
-                f"{differ}/{finished}", f"{most:g}", f"{np.mean(row['clean_acr']):.2f}",
-            ])  # fmt: skip
+            short.append(
+                [
+                    name,
+                    f"{row['eps']:g}",
+                    f"{np.mean(row['gwc_returns']):.1f}",
+                    f"{awc.mean():.1f}" if len(awc) else "",
+                    f"{len(known) - finished}/{len(known)}",
+                    f"{differ}/{finished}",
+                    f"{most:g}",
+                    f"{np.mean(row['clean_acr']):.2f}",
+                ]
+            )
     parts = [
         "# The greedy worst case and the true one",
         f"Made by `{data['command']}`\n\non {data['machine']}; {data['releases']}.",
@@ -191,11 +229,12 @@ def markdown(data: dict[str, Any]) -> str:
         "is here on Pong, but not on CartPole below, which the paper does not have.",
         "![shares of points won over eps](worst_case.png)",
         f"## CartPole, {CARTPOLE_STEPS} steps an episode\n\nReturns are steps; eps in raw units, "
-        "bounds by `crown`.\n\n" + table(
+        "bounds by `crown`.\n\n"
+        + table(
             ["agent", "eps", "GWC", "AWC", "unfinished", "GWC above AWC, of finished", "largest difference", "ACR"],
             short,
         ),
-    ]  # fmt: skip
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -229,20 +268,38 @@ def main() -> None:
         rows = data["cartpole"].setdefault(name, [])
         for eps in CARTPOLE_EPS:
             if eps not in [row["eps"] for row in rows]:
-                rows.append(measure(
-                    adv.load_victim(name), short_cartpole, eps, arguments.episodes, arguments.seed, budget_s=None,
-                    max_sequences=None, max_nodes=20_000,
-                ))  # fmt: skip
+                rows.append(
+                    measure(
+                        adv.load_victim(name),
+                        short_cartpole,
+                        eps,
+                        arguments.episodes,
+                        arguments.seed,
+                        budget_s=None,
+                        max_sequences=None,
+                        max_nodes=20_000,
+                    )
+                )
                 save(path, data)
                 print(name, eps, compared(rows[-1]), f"{rows[-1]['seconds']:.0f} s", flush=True)
     rows = data["pong"]["rows"]
     for eps in arguments.eps:
         if eps not in [row["eps"] for row in rows]:
             env = functools.partial(one_point, victim)
-            rows.append(measure(
-                victim, env, eps, arguments.episodes, arguments.seed, method=arguments.method, budget_s=SECONDS,
-                max_sequences=SEQUENCES, max_nodes=None, least_return=-1.0,
-            ))  # fmt: skip
+            rows.append(
+                measure(
+                    victim,
+                    env,
+                    eps,
+                    arguments.episodes,
+                    arguments.seed,
+                    method=arguments.method,
+                    budget_s=SECONDS,
+                    max_sequences=SEQUENCES,
+                    max_nodes=None,
+                    least_return=-1.0,
+                )
+            )
             rows.sort(key=lambda row: float(row["eps"]))
             save(path, data)
             print("pong", eps, compared(rows[-1]), f"{rows[-1]['seconds']:.0f} s", flush=True)

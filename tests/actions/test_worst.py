@@ -67,8 +67,12 @@ def test_another_action_than_the_one_that_is_played(by, start):
 def test_another_action_is_for_discrete_ones():
     victim = load_victim("zoo:hopper-ppo")
     with pytest.raises(VictimError, match="other=True is for one discrete action"):
-        Engine(ThreatModel("action", WorstAction(victim, other=True), Linf(0.1)), victim.observation_space,
-               victim.action_space, 1)  # fmt: skip
+        Engine(
+            ThreatModel("action", WorstAction(victim, other=True), Linf(0.1)),
+            victim.observation_space,
+            victim.action_space,
+            1,
+        )
     with pytest.raises(ValueRangeError, match="other must be true or false, got 1"):
         WorstAction(other=1)
     assert text_of(threat("worst-action", other=True)) == "worst-action:other=true"

@@ -79,8 +79,10 @@ def test_an_outer_timing_comes_first():
         asked.append(len(x))
         return torch.ones(len(x), dtype=torch.int64)
 
-    env = adv.wrap(gym.make("CartPole-v1"), adv.ThreatModel("observation", Learned(director, Timed(Counted())),
-                                                          adv.Linf(0.1), adv.Every(3)))  # fmt: skip
+    env = adv.wrap(
+        gym.make("CartPole-v1"),
+        adv.ThreatModel("observation", Learned(director, Timed(Counted())), adv.Linf(0.1), adv.Every(3)),
+    )
     env.reset(seed=0)
     for _ in range(6):
         env.step(0)

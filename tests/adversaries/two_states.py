@@ -172,11 +172,22 @@ def trained(seed: int) -> adv.Learned:
     actor = adv.PAAD(victim())
     game = adv.AdversaryEnv(ManyStates(4096), actor.victim, actor, adv.L2(RADIUS), in_s1)
     ppo = PPO(
-        "MlpPolicy", VecNormalize(Sb3Adapter(game), norm_reward=False), n_steps=8, batch_size=8 * 4096, n_epochs=4,
-        learning_rate=lambda left: 0.2 * left, gamma=GAMMA, gae_lambda=0.0, max_grad_norm=100.0, seed=seed,
+        "MlpPolicy",
+        VecNormalize(Sb3Adapter(game), norm_reward=False),
+        n_steps=8,
+        batch_size=8 * 4096,
+        n_epochs=4,
+        learning_rate=lambda left: 0.2 * left,
+        gamma=GAMMA,
+        gae_lambda=0.0,
+        max_grad_norm=100.0,
+        seed=seed,
         device="cpu",
         policy_kwargs={
-            "net_arch": [], "log_std_init": -0.7, "optimizer_class": torch.optim.SGD, "optimizer_kwargs": {},
+            "net_arch": [],
+            "log_std_init": -0.7,
+            "optimizer_class": torch.optim.SGD,
+            "optimizer_kwargs": {},
         },
-    )  # fmt: skip
+    )
     return adv.Learned(director_of(ppo.learn(50 * 8 * 4096)), actor)

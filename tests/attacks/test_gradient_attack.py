@@ -212,9 +212,12 @@ def test_an_ascent_that_sees_other_parameters_first_makes_a_pass_for_the_label()
     noisy = Noisy(box(4), spaces.Discrete(3), "logits", dtype=torch.float64)
     more = {"steps": 3, "step": 0.4}
     for how in (
-        MinBest(counted(), random_start=True, **more), Momentum(counted(), nesterov=True, **more),
-        Elsewhere(counted(), **more), Surrogate(counted(), **more), MinBest(noisy, **more),
-    ):  # fmt: skip
+        MinBest(counted(), random_start=True, **more),
+        Momentum(counted(), nesterov=True, **more),
+        Elsewhere(counted(), **more),
+        Surrogate(counted(), **more),
+        MinBest(noisy, **more),
+    ):
         y = how(X, context(X, Linf(EPS)))
         assert torch.equal(y, labelled(how, how.victim)) and not torch.equal(y, X)
     victim = counted()

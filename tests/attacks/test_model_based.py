@@ -36,9 +36,12 @@ def agent(limit=LARGE):
     net = torch.nn.Linear(2, 1, bias=False).double()
     net.weight.data.copy_(GAIN)
     return adv.from_module(
-        net, spaces.Box(-LARGE, LARGE, (2,), np.float64), spaces.Box(-limit, limit, (1,), np.float64), "mean",
+        net,
+        spaces.Box(-LARGE, LARGE, (2,), np.float64),
+        spaces.Box(-limit, limit, (1,), np.float64),
+        "mean",
         dtype=torch.float64,
-    )  # fmt: skip
+    )
 
 
 def problem(on="observation", rows=3, steps=6, budget=None, target=None, every=1, victim=None):
@@ -49,9 +52,17 @@ def problem(on="observation", rows=3, steps=6, budget=None, target=None, every=1
     bounds = [torch.full((2 if on == "observation" else 1,), sign * LARGE, dtype=torch.float64) for sign in (-1, 1)]
     attacked = (torch.arange(steps) % every == 0).double()
     return PlanningProblem(
-        LinearSystem(), victim, target or Reach((0, 1), (2.0, -1.0)), on, obs, action,
-        budget or adv.Linf(50.0), tuple(bounds), steps, attacked,
-    )  # fmt: skip
+        LinearSystem(),
+        victim,
+        target or Reach((0, 1), (2.0, -1.0)),
+        on,
+        obs,
+        action,
+        budget or adv.Linf(50.0),
+        tuple(bounds),
+        steps,
+        attacked,
+    )
 
 
 def context_of(x, budget, t=0, memory=None, **more):
@@ -89,10 +100,17 @@ def least_losses(found):
     exact = []
     for row in range(rows):
         one = PlanningProblem(
-            found.model, found.victim, found.target, found.on, found.obs[row : row + 1],
-            None if found.action is None else found.action[row : row + 1], found.budget, found.space, steps,
+            found.model,
+            found.victim,
+            found.target,
+            found.on,
+            found.obs[row : row + 1],
+            None if found.action is None else found.action[row : row + 1],
+            found.budget,
+            found.space,
+            steps,
             found.attacked,
-        )  # fmt: skip
+        )
 
         def loss(flat, one=one):
             return one.losses(flat.view(1, steps, size))[0]
@@ -155,9 +173,17 @@ def test_of_many_corners_some_are_drawn():
         net, spaces.Box(-9, 9, (10,), np.float64), spaces.Box(-1, 1, (1,), np.float64), "mean", dtype=torch.float64
     )
     found = PlanningProblem(
-        LinearSystem(), victim, Reach((0,), (1.0,)), "observation", wide, None, adv.Linf(0.3), bounds, 2,
+        LinearSystem(),
+        victim,
+        Reach((0,), (1.0,)),
+        "observation",
+        wide,
+        None,
+        adv.Linf(0.3),
+        bounds,
+        2,
         torch.ones(2, dtype=torch.float64),
-    )  # fmt: skip
+    )
     tried = starts(found, context_of(wide, found.budget), None)
     assert tried.shape == (1 + DRAWN_CORNERS, 2, 2, 10) and set(tried[1:].unique().tolist()) == {-1.0, 1.0}
     assert not torch.equal(tried[1:, 0], tried[1:, 1])  # every row has its own
@@ -207,9 +233,13 @@ def test_plans_are_renewed_when_they_are_used_up(monkeypatch):
 def test_weights_get_no_gradients_and_inputs_stay():
     net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).double()
     victim = adv.from_module(
-        net, spaces.Box(-LARGE, LARGE, (2,), np.float64), spaces.Box(-LARGE, LARGE, (1,), np.float64), "mean",
-        dtype=torch.float64, live=True,
-    )  # fmt: skip
+        net,
+        spaces.Box(-LARGE, LARGE, (2,), np.float64),
+        spaces.Box(-LARGE, LARGE, (1,), np.float64),
+        "mean",
+        dtype=torch.float64,
+        live=True,
+    )
     x = torch.randn(3, 2, dtype=torch.float64)
     kept = x.clone()
     y = planned(victim)(x, context_of(x, adv.Linf(0.3)))
@@ -313,9 +343,11 @@ def test_victims_that_cannot_be_planned_through():
     with pytest.raises(VictimError, match="for continuous actions"):
         planned(cartpole)
     image = adv.from_module(
-        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8, 1)), spaces.Box(0, 1, (2, 2, 2)),
-        spaces.Box(-1, 1, (1,)), "mean",
-    )  # fmt: skip
+        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8, 1)),
+        spaces.Box(0, 1, (2, 2, 2)),
+        spaces.Box(-1, 1, (1,)),
+        "mean",
+    )
     with pytest.raises(VictimError, match=r"takes observations \[n\]"):
         planned(image)
     blind = agent()

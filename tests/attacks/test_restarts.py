@@ -118,8 +118,10 @@ def test_keeping_the_last_point_of_several_ascents_takes_the_best_of_these():
     attack = against("min-best", "q", restarts=3)
     made = context(X, Linf(0.5))
     starts = RestartPoints(made)
-    ends = [attack.run_once(made, made.bind(attack.victim).gradient(attack.objective(X, made.bind(attack.victim))), s)
-            for s in (None, starts(1), starts(2))]  # fmt: skip
+    ends = [
+        attack.run_once(made, made.bind(attack.victim).gradient(attack.objective(X, made.bind(attack.victim))), s)
+        for s in (None, starts(1), starts(2))
+    ]
     values = torch.stack([rank(attack, y)[1] for y in ends])
     torch.testing.assert_close(rank(attack, attack(X, context(X, Linf(0.5))))[1], values.amax(0))
 
@@ -261,8 +263,9 @@ def test_weights_of_max_diff():
         victim = actor(net, "gaussian", size=2, actions=2, select=select)
         bound = context(x[:1], Linf(1.0)).bind(victim)
         default = MaxDiff(victim).objective(x[:1], bound).gradient(victim.params(x[:1] + 1))
-        assert torch.equal(default, MaxDiff(victim, weights=weights).objective(x[:1], bound)
-                           .gradient(victim.params(x[:1] + 1)))  # fmt: skip
+        assert torch.equal(
+            default, MaxDiff(victim, weights=weights).objective(x[:1], bound).gradient(victim.params(x[:1] + 1))
+        )
 
 
 def test_the_played_action_of_the_lowest_q():

@@ -48,8 +48,11 @@ def test_it_finds_what_lies_inside_of_the_box():
     centre = torch.tensor([0.37, -0.52], dtype=X.dtype)
     victim = chooser(
         lambda y: torch.stack([torch.zeros_like(y[:, 0]), 0.01 - (y - centre).square().sum(1)], 1),
-        "q", size=2, actions=2, dtype=X.dtype,
-    )  # fmt: skip
+        "q",
+        size=2,
+        actions=2,
+        dtype=X.dtype,
+    )
     x = torch.zeros_like(X)
     assert flips(victim, x, Square(victim)(x, context(x, Linf(1.0)))).all()
 

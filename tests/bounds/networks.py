@@ -87,9 +87,18 @@ class TD3Actor(nn.Module):
 def normalised(seed: int) -> nn.Module:
     """Statistics of its own for every batch normalisation, and factors of any sign."""
     net = nn.Sequential(
-        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.SiLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(0.5),
-        nn.Linear(16, 8), nn.BatchNorm1d(8), nn.GELU("tanh"), nn.Linear(8, 3), nn.LayerNorm(3),
-    )  # fmt: skip
+        nn.Conv2d(2, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.SiLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(0.5),
+        nn.Linear(16, 8),
+        nn.BatchNorm1d(8),
+        nn.GELU("tanh"),
+        nn.Linear(8, 3),
+        nn.LayerNorm(3),
+    )
     for i, layer in enumerate(net):
         if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
             layer.running_mean.copy_(randn(layer.num_features, seed=seed + i))

@@ -19,8 +19,10 @@ def test_a_sample_plays_a_share_of_every_kind_and_keeps_it(tmp_path):
     with Store(tmp_path / "rows.db") as store:
         cost = estimate(PLAN, store)
         assert [(kind.name.rpartition(" ")[2], kind.sampled, kind.cells) for kind in cost.kinds] == [
-            ("none", 1, 19), ("noise", 2, 38), ("pgd", 2, 38),
-        ]  # fmt: skip
+            ("none", 1, 19),
+            ("noise", 2, 38),
+            ("pgd", 2, 38),
+        ]
         assert cost.known == 0 and cost.cells == 95 and len(store) == 5
         assert 0 < cost.seconds < 600 and cost.worker_bytes > 1 << 20
         assert run(PLAN, store).known == 5

@@ -26,18 +26,18 @@ def test_keys_are_those_of_the_rows_of_an_evaluation(tmp_path):
     assert {key: row["threat"] for key, row in rows_by_key(report).items()} == mine
     more = {"best_of": 2, "measure": "height=1.4", "episodes": 1}
     walker = {cell.key for cell in cells(victims=["zoo:walker-stand-sac"], threats=["noise:eps=0.1"], **more)}
-    report = adv.evaluate(
-        "zoo:walker-stand-sac", "dm_control/walker-stand-v0", ["noise:eps=0.1"], **more
-    )  # fmt: skip
+    report = adv.evaluate("zoo:walker-stand-sac", "dm_control/walker-stand-v0", ["noise:eps=0.1"], **more)
     assert {*rows_by_key(report)} == walker
 
 
 def test_the_product_and_its_order():
     found = cells(victims=[DQN, HOPPER], threats=["noise", "max-diff"], budgets=["eps=0.1"], seeds=[3, 1], episodes=1)
     assert [(cell.victim, cell.seed, cell.name) for cell in found] == [
-        (victim, seed, name) for victim in (DQN, HOPPER) for seed in (3, 1)
+        (victim, seed, name)
+        for victim in (DQN, HOPPER)
+        for seed in (3, 1)
         for name in ("none", "noise:eps=0.1", "max-diff:eps=0.1")
-    ]  # fmt: skip
+    ]
     assert [cell.environment.name for cell in found] == ["CartPole-v1"] * 6 + ["Hopper-v5"] * 6  # those of their cards
 
 
@@ -78,8 +78,10 @@ def test_grids_share_the_runs_without_a_threat():
 def test_what_does_not_apply_is_left_out_with_the_reason():
     found = expand(Plan.of(victims=[DQN, HOPPER], threats=["pgd:eps=0.1"], environments=["CartPole-v1", "Hopper-v5"]))
     assert [(cell.victim, cell.environment.name, cell.name) for cell in found.cells] == [
-        (DQN, "CartPole-v1", "none"), (DQN, "CartPole-v1", "pgd:eps=0.1"), (HOPPER, "Hopper-v5", "none"),
-    ]  # fmt: skip
+        (DQN, "CartPole-v1", "none"),
+        (DQN, "CartPole-v1", "pgd:eps=0.1"),
+        (HOPPER, "Hopper-v5", "none"),
+    ]
     assert {*found.left_out} == {
         f"{DQN} on Hopper-v5",
         f"{HOPPER} on CartPole-v1",

@@ -35,21 +35,27 @@ def test_what_stands_beside_grids_holds_for_all(tmp_path):
         f'victims = ["{VICTIM}"]\nseeds = [0, 1]\n[[grids]]\nthreats = ["noise:eps=0.1"]\n[[grids]]\nseeds = [2]\n'
     )
     assert Plan.load(tmp_path / "plan.toml").grids == (
-        Grid((VICTIM,), threats=("noise:eps=0.1",), seeds=(0, 1)), Grid((VICTIM,), seeds=(2,)),
-    )  # fmt: skip
+        Grid((VICTIM,), threats=("noise:eps=0.1",), seeds=(0, 1)),
+        Grid((VICTIM,), seeds=(2,)),
+    )
 
 
 def test_budgets_and_timings_are_given_to_threats_that_have_none():
     grid = Grid(
         (VICTIM,),
         threats=("noise", "pgd:eps=0.3", "max-diff:steps=2,when=every(3)", "rotation:degrees=3", "action-flip"),
-        budgets=("eps=0.1", "eps=0.2"), timings=("every(2)",),
-    )  # fmt: skip
+        budgets=("eps=0.1", "eps=0.2"),
+        timings=("every(2)",),
+    )
     assert list(grid.stacks()) == [
-        "noise:eps=0.1,when=every(2)", "noise:eps=0.2,when=every(2)", "pgd:eps=0.3,when=every(2)",
-        "max-diff:steps=2,when=every(3),eps=0.1", "max-diff:steps=2,when=every(3),eps=0.2",
-        "rotation:degrees=3,when=every(2)", "action-flip:when=every(2)",
-    ]  # fmt: skip
+        "noise:eps=0.1,when=every(2)",
+        "noise:eps=0.2,when=every(2)",
+        "pgd:eps=0.3,when=every(2)",
+        "max-diff:steps=2,when=every(3),eps=0.1",
+        "max-diff:steps=2,when=every(3),eps=0.2",
+        "rotation:degrees=3,when=every(2)",
+        "action-flip:when=every(2)",
+    ]
     stack = Grid((VICTIM,), threats=("noise + action-noise:eps=0.3",), budgets=("eps=0.1",))
     assert list(stack.stacks()) == ["noise:eps=0.1 + action-noise:eps=0.3"]
     with pytest.raises(BudgetError, match=r"noise' needs a budget: .* or budgets in the plan"):

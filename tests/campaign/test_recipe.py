@@ -45,11 +45,18 @@ def test_a_cell_is_known_by_how_its_attack_is_made():
 def test_a_timing_is_given_to_attacks_that_have_none():
     names = ["max-diff", "strategic-max-diff", "half-action-flip", "timed-max-diff", "sa-rl"]
     timed = [*cells(suite=names, timings=["every(2)", "every(3)"])]
-    assert sorted(timed) == sorted([
-        "none", "max-diff:eps=0.1,when=every(2)", "max-diff:eps=0.1,when=every(3)",
-        "max-diff:eps=0.1,when=strategic(0.1)", "timed-max-diff:eps=0.1", "sa-rl:eps=0.1,when=every(2)",
-        "sa-rl:eps=0.1,when=every(3)", "action-flip:when=bernoulli(0.5)",
-    ])  # fmt: skip
+    assert sorted(timed) == sorted(
+        [
+            "none",
+            "max-diff:eps=0.1,when=every(2)",
+            "max-diff:eps=0.1,when=every(3)",
+            "max-diff:eps=0.1,when=strategic(0.1)",
+            "timed-max-diff:eps=0.1",
+            "sa-rl:eps=0.1,when=every(2)",
+            "sa-rl:eps=0.1,when=every(3)",
+            "action-flip:when=bernoulli(0.5)",
+        ]
+    )
 
 
 def test_without_train_what_is_trained_is_left_out():
@@ -100,9 +107,7 @@ def test_seeds_share_a_training_whoever_plays(tmp_path):
     learned = f"learned:card={place / 'pa-ad'}"
     for report in reports:
         assert [row["threat"] for row in report.threats] == ["none", "noise:eps=0.1", "beam:eps=0.1", "pa-ad:eps=0.1"]
-        alone = adv.evaluate(
-            DQN, "CartPole-v1", [learned], 2, report.seed, 4, env_kwargs=SHORT["kwargs"]
-        )  # fmt: skip
+        alone = adv.evaluate(DQN, "CartPole-v1", [learned], 2, report.seed, 4, env_kwargs=SHORT["kwargs"])
         assert alone.threats[1]["returns"] == report.threats[3]["returns"]
         assert any(warning.startswith("beam:eps=0.1 was not checked") for warning in report.warnings)
 
@@ -155,8 +160,10 @@ def test_the_cost_of_a_training(tmp_path):
         cost = estimate(plan, store)
         kinds = {kind.name.partition(", ")[2]: kind for kind in cost.kinds}
         assert {name: (kind.cells, kind.sampled) for name, kind in kinds.items()} == {
-            "none": (1, 1), "pa-ad: training": (1, 0), "pa-ad": (2, 0),
-        }  # fmt: skip
+            "none": (1, 1),
+            "pa-ad: training": (1, 0),
+            "pa-ad": (2, 0),
+        }
         assert kinds["pa-ad: training"].seconds > kinds["pa-ad"].seconds > 0
         assert len(store) == 1 and not (tmp_path / "rows.db.trainings").exists()
         run(Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 2000, "seeds": [0]})), store)

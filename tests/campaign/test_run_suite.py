@@ -166,8 +166,10 @@ def test_further_episodes_choose_between_attacks_that_are_not_told_apart(tmp_pat
     parts = (report.report, report.tie_break, report.fresh)
     assert len({seed for part in parts for seed in part.episode_seeds}) == 24
     assert report.tie_break.episode_seeds == tuple(np.random.SeedSequence(fresh_seed(0, 2)).generate_state(8))
-    both = {row["threat"]: row["returns"] + report.tie_break.threats[i]["returns"]
-            for i, row in enumerate(report.report.threats)}  # fmt: skip
+    both = {
+        row["threat"]: row["returns"] + report.tie_break.threats[i]["returns"]
+        for i, row in enumerate(report.report.threats)
+    }
     assert [*both] == ["none", *names] and chosen == min(names, key=lambda name: np.mean(both[name]))
     assert chosen == report.worst["threat"] and SuiteReport.from_json(tmp_path / "report.json") == report
     assert adv.Report.from_json(tmp_path / "tie_break" / "report.json") == report.tie_break
@@ -519,9 +521,14 @@ def test_an_entry_of_ones_own_is_made_again_as_its_code_may_have_changed(tmp_pat
 
     for count in (1, 2):
         report = run_suite(
-            ["max-diff", Entry("mine", no_reason, make)], "zoo:cartpole-dqn", short, eps=0.05, episodes=2,
-            out=tmp_path, name="two",
-        )  # fmt: skip
+            ["max-diff", Entry("mine", no_reason, make)],
+            "zoo:cartpole-dqn",
+            short,
+            eps=0.05,
+            episodes=2,
+            out=tmp_path,
+            name="two",
+        )
         assert len(made) == count
     assert report.suite == "two" and report.protocol["mine"] == "best of three" and report.warnings[-1] == "look out"
     received = []
@@ -541,8 +548,10 @@ def test_what_a_file_cannot_tell_apart_is_played_again(tmp_path):
     for lasts in (True, False):  # functions have no weights
         victim = adv.from_module(
             lambda x, sign=1 if lasts else -1: sign * torch.stack([-x[:, 2] - x[:, 3], x[:, 2] + x[:, 3]], 1),
-            env.observation_space, env.action_space, "q",
-        )  # fmt: skip
+            env.observation_space,
+            env.action_space,
+            "q",
+        )
         assert (clean(victim, short, **how) > 20) is lasts
     how["out"] = tmp_path / "environments"
     for steps in (30, 20):

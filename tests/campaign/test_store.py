@@ -110,8 +110,9 @@ def test_rows_with_other_distances_are_of_other_reports(tmp_path):
     with Store(":memory:") as store:
         assert [store.add_folder(tmp_path / name) for name in "ab"] == [2, 2]
         assert [[row["threat"] for row in report.threats] for report in store.reports()] == [
-            ["none", "noise:eps=0.1"], ["none", "pgd:eps=0.1"],
-        ]  # fmt: skip
+            ["none", "noise:eps=0.1"],
+            ["none", "pgd:eps=0.1"],
+        ]
 
 
 def test_an_environment_that_is_perturbed_already_is_so_in_reports(tmp_path):

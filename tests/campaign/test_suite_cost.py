@@ -104,9 +104,15 @@ def test_rows_of_a_folder_are_not_estimated(tmp_path, stepped):
         suite_cost(["noise"], replace(setting, budget=adv.Linf(0.3)))
     received = []
     more = run_suite(
-        ["noise", "min-q", "pgd"], DQN, short, 0.2, out=tmp_path, on_cost=received.append,
-        progress=lambda *at: received.append(at), **HOW,
-    )  # fmt: skip
+        ["noise", "min-q", "pgd"],
+        DQN,
+        short,
+        0.2,
+        out=tmp_path,
+        on_cost=received.append,
+        progress=lambda *at: received.append(at),
+        **HOW,
+    )
     [again] = [one for one in received if isinstance(one, SuiteCost)]
     assert more.report.threats[0][TIME] == again.rows["none"][TIME] == cost.rows["none"][TIME]
     begun = [what for what, done, _ in received[received.index(again) :][1:] if 0 < done < 4]
@@ -173,9 +179,14 @@ def test_of_critics_the_first_is_trained_for_a_share(stepped, monkeypatch):
         return training(victim, env, how, *given)
 
     setting = AttackSetting(
-        toy_victim(), Toy, adv.Linf(1.0), train=True, episodes=4, num_envs=2,
+        toy_victim(),
+        Toy,
+        adv.Linf(1.0),
+        train=True,
+        episodes=4,
+        num_envs=2,
         critics=[{"steps": 2000, "num_envs": 2}, {"steps": 4000, "num_envs": 4}],
-    )  # fmt: skip
+    )
     monkeypatch.setattr(module, "CriticTraining", watched)
     [entry] = suite_cost(["robust-sarsa"], setting).entries
     assert asked == [(64, 2), (150, 2)] and entry.name == "robust-sarsa"

@@ -64,7 +64,7 @@ def test_all_of_a_certificate_is_computed_in_full_precision(fails, monkeypatch):
         lambda: certify_all_starts(
             victim, gym.make("CartPole-v1", **cut), 0.05, max_boxes=100, budget_s=-1.0 if fails else None
         ),
-    ]  # fmt: skip
+    ]
     torch.set_float32_matmul_precision("high")
     try:
         with torch.autocast("cpu", torch.bfloat16):
@@ -102,9 +102,16 @@ def test_no_attack_falls_below():
 
 def test_boxes_of_states_are_a_second_bound(monkeypatch):
     arguments = {
-        "victim": "zoo:cartpole-dqn", "env": "CartPole-v1", "eps": 1e-3, "method": "crown", "episodes": 1,
-        "least_reward": None, "env_kwargs": {"max_episode_steps": 40}, "budget_s": None, "max_nodes": 60,
-    }  # fmt: skip
+        "victim": "zoo:cartpole-dqn",
+        "env": "CartPole-v1",
+        "eps": 1e-3,
+        "method": "crown",
+        "episodes": 1,
+        "least_reward": None,
+        "env_kwargs": {"max_episode_steps": 40},
+        "budget_s": None,
+        "max_nodes": 60,
+    }
     found = certified(**arguments)
     monkeypatch.setattr(certificate, "is_known", lambda env: False)
     without = certified(**arguments)
@@ -159,10 +166,16 @@ class Clock:
 @pytest.mark.parametrize("budget_s", [1e-3, 2.0, 100.0, 1000.0])
 @pytest.mark.parametrize("case", ["walk", "boxes"])
 def test_a_call_takes_no_longer_than_its_budget_and_one_step(case, budget_s, episodes, monkeypatch):
-    own = {"walk": {}, "boxes": {
-        "victim": "zoo:cartpole-dqn", "env": "CartPole-v1", "eps": 0.05, "least_reward": None,
-        "env_kwargs": {"max_episode_steps": 100},
-    }}[case]  # fmt: skip
+    own = {
+        "walk": {},
+        "boxes": {
+            "victim": "zoo:cartpole-dqn",
+            "env": "CartPole-v1",
+            "eps": 0.05,
+            "least_reward": None,
+            "env_kwargs": {"max_episode_steps": 100},
+        },
+    }[case]
     unlimited = certified(**own, episodes=episodes, budget_s=None, max_nodes=100, max_boxes=100) if own else None
     clock = Clock(monkeypatch)
     found = certified(**own, episodes=episodes, budget_s=budget_s)
@@ -233,9 +246,14 @@ def test_images_under_newest():
 def test_atari():
     shortened = lambda: TimeLimit(atari("PongNoFrameskip-v4"), 3)  # noqa: E731
     found = certified(
-        victim="zoo:pong-ppo", env=shortened, eps=None, within=Newest(Linf(1)), episodes=1, least_reward=-1.0,
+        victim="zoo:pong-ppo",
+        env=shortened,
+        eps=None,
+        within=Newest(Linf(1)),
+        episodes=1,
+        least_reward=-1.0,
         max_nodes=20,
-    )  # fmt: skip
+    )
     assert found.clean == found.gwc == 0 and -3 < found.lower <= 0 and found.node_counts <= 20
 
 
@@ -335,9 +353,14 @@ def test_sticky_actions_are_replayed():
     shortened = lambda: TimeLimit(atari("PongNoFrameskip-v4", repeat_action_probability=0.25), 3)  # noqa: E731
     with pytest.warns(RuntimeWarning) as warned:
         found = certified(
-            victim="zoo:pong-ppo", env=shortened, eps=None, within=Newest(Linf(1)), episodes=1, least_reward=-1.0,
+            victim="zoo:pong-ppo",
+            env=shortened,
+            eps=None,
+            within=Newest(Linf(1)),
+            episodes=1,
+            least_reward=-1.0,
             max_nodes=8,
-        )  # fmt: skip
+        )
     said = " ".join(str(one.message) for one in warned)
     assert "draws random numbers" in said and "does not save the action that it may repeat" in said
     assert -3 < found.lower <= 0 and found.node_counts <= 8

@@ -24,9 +24,18 @@ EPS = 0.5
 
 
 def searched(
-    seed=1, order="depth-first", actions=2, eps=EPS, least=None, lost=0.0, batch=64, env=None, victim=None,
-    method="interval", **limits,
-):  # fmt: skip
+    seed=1,
+    order="depth-first",
+    actions=2,
+    eps=EPS,
+    least=None,
+    lost=0.0,
+    batch=64,
+    env=None,
+    victim=None,
+    method="interval",
+    **limits,
+):
     victim = victim or walker(actions)
     with closing(DeterministicEpisodes(victim, env or (lambda: Walk(actions, lost)))) as episodes:
         perturbed = PerturbedVictim(victim, episodes.env.observation_space, Linf(eps), method)

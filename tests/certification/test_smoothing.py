@@ -123,7 +123,7 @@ def test_the_worst_attack_leaves_no_less_than_certified_and_hardly_more(vote):
             assert certified > truth - 0.05
             reached = adv.evaluate(
                 threshold(1.0), lambda e=eps: OneLook(1.0 - e), [], episodes=1000, num_envs=500, seed=1
-            ).threats[0]["mean_return"]  # fmt: skip
+            ).threats[0]["mean_return"]
             assert reached == pytest.approx(truth, abs=0.05)
 
 
@@ -205,7 +205,7 @@ def test_the_least_return_is_that_of_the_environment_at_hand_or_the_users():
     assert (longer.least, made.least) == (-210.0, -220.0)
     fall = certify_smoothed(
         "smoothed:zoo:cartpole-dqn?sigma=2", "CartPole-v1", 4, env_kwargs={"sutton_barto_reward": True}
-    )  # fmt: skip
+    )
     assert fall.least == -1.0 and set(fall.returns) == {-1.0}
     with pytest.raises(ValueRangeError, match="give least="):
         certify_smoothed(threshold(1.0), OneLook, 4)

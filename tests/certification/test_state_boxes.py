@@ -67,9 +67,10 @@ def outside(name, episodes=150, **changes):
     space = envs[0].observation_space
     for _ in range(steps):
         moved = seen + eps * np.where(
-            np.arange(episodes)[:, None] % 3 == 0, random.uniform(-1, 1, seen.shape),
+            np.arange(episodes)[:, None] % 3 == 0,
+            random.uniform(-1, 1, seen.shape),
             np.where(np.arange(episodes)[:, None] % 3 == 1, random.choice([-1, 1], seen.shape), toward),
-        )  # fmt: skip
+        )
         actions = victim.act_on(moved.clip(space.low, space.high).astype(np.float32))
         found.step()
         out = 0

@@ -51,9 +51,11 @@ def test_the_table_keeps_apart_what_differs_in_more_than_the_seed(tmp_path):
         }
     dqn, ppo = "zoo:cartpole-dqn", "zoo:cartpole-ppo"
     assert {*means} == {
-        (dqn, "CartPole-v1"), (dqn, "CartPole-v1 (max_episode_steps=30)"),
-        (dqn, "CartPole-v1 (made by tests.evaluation.agents:make_short)"), (ppo + " (sampled actions)", "CartPole-v1"),
-    }  # fmt: skip
+        (dqn, "CartPole-v1"),
+        (dqn, "CartPole-v1 (max_episode_steps=30)"),
+        (dqn, "CartPole-v1 (made by tests.evaluation.agents:make_short)"),
+        (ppo + " (sampled actions)", "CartPole-v1"),
+    }
     assert [means[dqn, f"CartPole-v1{more}"] for more in ("", " (max_episode_steps=30)")] == [500, 30]
     lines = [line for line in done.output.splitlines() if "none" in line]
     assert len(lines) == 4 and [line.split()[-2:] for line in lines] == [["2", "2"]] * 3 + [["1", "1"]]

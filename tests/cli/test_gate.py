@@ -62,8 +62,18 @@ def test_without_a_threat_the_clean_row_is_judged() -> None:
 def test_a_claim_that_fails_is_one_line_and_a_failed_case(tmp_path: Path) -> None:
     words = ["--threat", "noise:eps=0.01", "--threat", "worst-action", "--threat", "worst-action:when=every(1)"]
     junit = tmp_path / "new" / "junit.xml"
-    done = invoke(*EVALUATE, *words, "--minimum", "worst-action", "--at-least", "100", "--junit", str(junit),
-                  "--out", str(tmp_path / "o"))  # fmt: skip
+    done = invoke(
+        *EVALUATE,
+        *words,
+        "--minimum",
+        "worst-action",
+        "--at-least",
+        "100",
+        "--junit",
+        str(junit),
+        "--out",
+        str(tmp_path / "o"),
+    )
     assert done.exit_code == 1 and (tmp_path / "o" / "report.json").exists(), done.output
     [line] = [line for line in done.output.splitlines() if line.startswith("failed: ")]
     assert line.startswith("failed: worst-action leaves 9.5 (") and "less than the 100 asked for" in line

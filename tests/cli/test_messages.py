@@ -102,18 +102,22 @@ def test_a_threats_own_arguments_stay(
 
 def test_a_flag_is_said_without_its_value() -> None:
     known = option_names(main.commands["certify"]) | option_names(main.commands["resilience"])
-    for message, said in {
-        "what to do (quantize=False makes the space float32)": "what to do (--no-quantize makes the space float32)",
-        "induce='any' leaves it": "--any-action leaves it",
-        "terminal and r_max go together, got terminal=True, r_max=None":
+    for message, said in (
+        ("what to do (quantize=False makes the space float32)", "what to do (--no-quantize makes the space float32)"),
+        ("induce='any' leaves it", "--any-action leaves it"),
+        (
+            "terminal and r_max go together, got terminal=True, r_max=None",
             "terminal and --r-max go together, got --terminal, no --r-max",
-        "give least_reward=, or least_return= for a whole episode":
+        ),
+        (
+            "give least_reward=, or least_return= for a whole episode",
             "give --least-reward, or --least-return for a whole episode",
-        "make CartPole-v1 with max_episode_steps=": "give --env-kwargs max_episode_steps=N",
-        "cannot read /tmp/steps=4/num_envs/out=x": "cannot read /tmp/steps=4/num_envs/out=x",
-        "trust=True does so": "--trust does so",
-        "give stats=FILE, or stats=False": "give --stats FILE, or sb3:FILE.zip?stats=none",
-    }.items():  # fmt: skip
+        ),
+        ("make CartPole-v1 with max_episode_steps=", "give --env-kwargs max_episode_steps=N"),
+        ("cannot read /tmp/steps=4/num_envs/out=x", "cannot read /tmp/steps=4/num_envs/out=x"),
+        ("trust=True does so", "--trust does so"),
+        ("give stats=FILE, or stats=False", "give --stats FILE, or sb3:FILE.zip?stats=none"),
+    ):
         assert translate(message, known) == said
 
 

@@ -136,8 +136,12 @@ def test_a_function_goes_to_workers_by_its_name() -> None:
 def test_words_for_another_command() -> None:
     [found] = read("--env-kwargs", "a=1", "--make", "gymnasium:make")
     assert repeated(found["env_kwargs"], found["make"], True) == [
-        "--env-kwargs", "a=1", "--make", "gymnasium:make", "--trust",
-    ]  # fmt: skip
+        "--env-kwargs",
+        "a=1",
+        "--make",
+        "gymnasium:make",
+        "--trust",
+    ]
     assert repeated(None, None, False) == []
 
 

@@ -232,8 +232,10 @@ def test_integer_values_that_floats_do_not_hold_are_refused(rows):
 
 def test_floats_in_a_space_of_integers_are_refused_as_arrays_and_as_tensors():
     space, x = spaces.Box(0, 255, (2,), np.uint8), np.zeros((1, 2), np.float32)
-    for made, value in ((engine(far(1), adv.Linf(1), space, rows=1), x),
-                        (engine(far(1), adv.Linf(1), space, 1, torch.device("cpu")), torch.from_numpy(x))):  # fmt: skip
+    for made, value in (
+        (engine(far(1), adv.Linf(1), space, rows=1), x),
+        (engine(far(1), adv.Linf(1), space, 1, torch.device("cpu")), torch.from_numpy(x)),
+    ):
         with pytest.raises(SpaceError, match="expected integers"):
             made.apply(value, True)
 

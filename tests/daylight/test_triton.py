@@ -112,9 +112,11 @@ def check_medians():
 def check_functions():
     """The public functions by kernels, in all layouts, and parameters that are drawn."""
     calls = {
-        "brightness": lambda x, k: daylight.brightness(x, 1.7, 40), "shift": lambda x, k: daylight.shift(x, 2, 1, **k),
-        "blur": lambda x, k: daylight.median_blur(x, 3, **k), "warp": lambda x, k: daylight.rotate(x, 30, **k),
-    }  # fmt: skip
+        "brightness": lambda x, k: daylight.brightness(x, 1.7, 40),
+        "shift": lambda x, k: daylight.shift(x, 2, 1, **k),
+        "blur": lambda x, k: daylight.median_blur(x, 3, **k),
+        "warp": lambda x, k: daylight.rotate(x, 30, **k),
+    }
     sizes = {"H": 7, "W": 6, "F": 5, "C": 3}
     for layout, (name, call) in itertools.product(("HW", "HWC", "CHW", "FHW", "HWF", "FHWC", "FCHW"), calls.items()):
         x = pictures(2, *(sizes[letter] for letter in layout))

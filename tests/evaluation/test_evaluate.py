@@ -180,9 +180,12 @@ def test_torch_computes_on_one_thread_and_threads_are_given_back(rig: str) -> No
     try:
         torch.set_num_threads(2)
         adv.evaluate(
-            RIGS[rig].victim(), RIGS[rig].env, "noise:eps=0", episodes=1,
+            RIGS[rig].victim(),
+            RIGS[rig].env,
+            "noise:eps=0",
+            episodes=1,
             progress=lambda *_: seen.append(torch.get_num_threads()),
-        )  # fmt: skip
+        )
         assert set(seen) == {1} and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -268,9 +271,15 @@ def test_every_row_has_a_name_of_its_own_that_can_be_run_again(victim: Victim) -
     first = adv.evaluate(victim, short, asked, episodes=1)
     names = [row["threat"] for row in first.threats]
     assert names == [
-        "none", "max-diff:steps=1,eps=0.1", "max-diff:steps=5,eps=0.1", "pgd:eps=0.1", "noise:eps=1/10",
-        "noise:eps=1/10 #2", "<lambda>:eps=0.1", "<lambda>:eps=0.1 #2",
-    ]  # fmt: skip
+        "none",
+        "max-diff:steps=1,eps=0.1",
+        "max-diff:steps=5,eps=0.1",
+        "pgd:eps=0.1",
+        "noise:eps=1/10",
+        "noise:eps=1/10 #2",
+        "<lambda>:eps=0.1",
+        "<lambda>:eps=0.1 #2",
+    ]
     again = adv.evaluate(victim, short, names[1:6], episodes=1)
     assert [row["layers"] for row in again.threats] == [row["layers"] for row in first.threats[:6]]
     assert [row["returns"] for row in again.threats] == [row["returns"] for row in first.threats[:6]]

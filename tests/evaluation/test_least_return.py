@@ -104,9 +104,12 @@ class Mine(CartPoleEnv):
 def test_wrappers_decide_what_is_known():
     car = gym.make("MountainCar-v0")
     for same in (
-        RecordEpisodeStatistics(car), TransformObservation(car, lambda x: x, None), FrameStackObservation(car, 2),
-        adv.PerturbObservation(car, "noise:eps=0.1"), adv.PerturbAction(car, "action-noise:p=0.1"),
-    ):  # fmt: skip
+        RecordEpisodeStatistics(car),
+        TransformObservation(car, lambda x: x, None),
+        FrameStackObservation(car, 2),
+        adv.PerturbObservation(car, "noise:eps=0.1"),
+        adv.PerturbAction(car, "action-noise:p=0.1"),
+    ):
         assert LeastReturn.of(same) == LeastReturn.of(car) == LeastReturn(-1.0, None, 200)
     for other in (TransformReward(car, lambda reward: 2 * reward), Loss(car), Loss(RecordEpisodeStatistics(car))):
         assert LeastReturn.of(other) == LeastReturn(None, None, 200) and LeastReturn.of(other).lowest is None

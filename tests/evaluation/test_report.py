@@ -18,19 +18,37 @@ from adv_wrappers.evaluation.report import Report, number
 
 def row(name: str, mean: float) -> dict[str, object]:
     return {
-        "threat": name, "mean_return": mean, "low": mean - 1, "high": mean + 2, "median": mean, "regret": 10 - mean,
-        "impact": None, "attacked_fraction": 1.0, "action_change": 0.5, "linf": 0.1, "ms_per_step": 0.2,
-        "transfer": name == "other", "returns": [mean - 3, mean + 3],
-    }  # fmt: skip
+        "threat": name,
+        "mean_return": mean,
+        "low": mean - 1,
+        "high": mean + 2,
+        "median": mean,
+        "regret": 10 - mean,
+        "impact": None,
+        "attacked_fraction": 1.0,
+        "action_change": 0.5,
+        "linf": 0.1,
+        "ms_per_step": 0.2,
+        "transfer": name == "other",
+        "returns": [mean - 3, mean + 3],
+    }
 
 
 @pytest.fixture
 def report() -> Report:
     return Report(
-        versions=versions(), seed=3, episode_seeds=(11, 12), git=None, device="cpu", episodes=2, num_envs=2,
-        victim={"ref": "zoo:[x]", "fingerprint": "ab", "select": "mode"}, env={"id": "CartPole-v1", "kwargs": {}},
-        warnings=("noise: beware",), threats=(row("none", 10.0), row("max-diff:eps=0.1", 4.0), row("other", -1.0)),
-    )  # fmt: skip
+        versions=versions(),
+        seed=3,
+        episode_seeds=(11, 12),
+        git=None,
+        device="cpu",
+        episodes=2,
+        num_envs=2,
+        victim={"ref": "zoo:[x]", "fingerprint": "ab", "select": "mode"},
+        env={"id": "CartPole-v1", "kwargs": {}},
+        warnings=("noise: beware",),
+        threats=(row("none", 10.0), row("max-diff:eps=0.1", 4.0), row("other", -1.0)),
+    )
 
 
 def test_json_round_trip(report: Report, tmp_path: Path) -> None:

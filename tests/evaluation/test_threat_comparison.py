@@ -41,8 +41,9 @@ def test_a_picture_shows_an_attack_whatever_the_timing():
 
 
 def test_an_environment_is_played_first():
-    env = ReplayEnv(recorded(spaces.Box(0, 255, (12, 12), np.uint8)), spaces.Box(0, 255, (12, 12), np.uint8),
-                    spaces.Discrete(2))  # fmt: skip
+    env = ReplayEnv(
+        recorded(spaces.Box(0, 255, (12, 12), np.uint8)), spaces.Box(0, 255, (12, 12), np.uint8), spaces.Discrete(2)
+    )
     seen = compare_threats(env, ["shift:dx=1"], step=2, seed=1)
     assert (seen.true == env.recordings[1][2]).all() and seen.title == "an environment, step 2"
     seen = compare_threats(env, ["shift:dx=1"], step=6, seed=1)  # 5 steps, and one of the episode after it

@@ -42,9 +42,13 @@ def victim(kind: str = "logits", select: str = "sample"):
     torch.manual_seed(0)
     if kind == "recurrent":
         return adv.from_module(
-            spread(Cell()).double(), CART.observation_space, CART.action_space, "logits", select=select,
+            spread(Cell()).double(),
+            CART.observation_space,
+            CART.action_space,
+            "logits",
+            select=select,
             initial_state=lambda rows: torch.zeros(rows, 8, dtype=torch.float64),
-        )  # fmt: skip
+        )
     net = spread(nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))).double()
     return adv.from_module(
         net, CART.observation_space, CART.action_space, kind, select="mode" if kind == "q" else select

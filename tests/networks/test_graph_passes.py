@@ -81,11 +81,22 @@ def random_graph(seed):
         return layer
 
     makers = [
-        linear, linear, batch_norm, nn.Tanh, nn.ReLU, nn.SiLU, nn.ELU, nn.Sigmoid, nn.GELU, nn.Flatten,
-        lambda: Clip(-0.9, 0.9), lambda: nn.LayerNorm(WIDTH).double().requires_grad_(False),
-        lambda: Arithmetic("add", torch.randn(WIDTH).double()), lambda: Arithmetic("multiply", -0.7),
+        linear,
+        linear,
+        batch_norm,
+        nn.Tanh,
+        nn.ReLU,
+        nn.SiLU,
+        nn.ELU,
+        nn.Sigmoid,
+        nn.GELU,
+        nn.Flatten,
+        lambda: Clip(-0.9, 0.9),
+        lambda: nn.LayerNorm(WIDTH).double().requires_grad_(False),
+        lambda: Arithmetic("add", torch.randn(WIDTH).double()),
+        lambda: Arithmetic("multiply", -0.7),
         lambda: Arithmetic("divide", torch.rand(1, WIDTH).double() + 0.5),
-    ]  # fmt: skip
+    ]
     for _ in range(draw.randint(3, 14)):
         kind, source, other = draw.random(), draw.choice(full[-4:]), draw.choice(full)
         if kind < 0.6:

@@ -47,7 +47,7 @@ ACTIVATIONS = [
 for layer in ACTIVATIONS:  # behind a linear layer, where most work in place, behind a normalisation, first and last
     NETS[str(layer) + str(vars(layer) if isinstance(layer, Clip) else "")] = lambda layer=layer: nn.Sequential(
         layer, nn.Linear(4, 8), layer, nn.LayerNorm(8, bias=False), layer, layer, nn.Linear(8, 9), layer
-    )  # fmt: skip
+    )
 PICTURES = ("cnn", "pool")
 
 

@@ -23,7 +23,7 @@ def cnn(*before: nn.Module) -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(
         *before, nn.Conv2d(2, 6, 8, 4), nn.ReLU(), nn.Conv2d(6, 5, 2), nn.ReLU(), nn.Flatten(), nn.Linear(10, 3)
-    ).double()  # fmt: skip
+    ).double()
 
 
 def test_space_to_depth_has_an_inverse():

@@ -78,9 +78,13 @@ def test_defaults_are_left_out():
         Normalize(*torch.ones(2, 1), float("inf")),
     ]
     assert describe(layers, "net")[0] == [
-        {"kind": "conv", "stride": 3}, {"kind": "elu"}, {"kind": "flatten"}, {"kind": "linear"},
-        {"kind": "clip", "low": -1, "high": 1}, {"kind": "normalize", "clip": None},
-    ]  # fmt: skip
+        {"kind": "conv", "stride": 3},
+        {"kind": "elu"},
+        {"kind": "flatten"},
+        {"kind": "linear"},
+        {"kind": "clip", "low": -1, "high": 1},
+        {"kind": "normalize", "clip": None},
+    ]
 
 
 def test_a_copy_has_weights_of_its_own():

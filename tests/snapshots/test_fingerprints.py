@@ -18,10 +18,17 @@ class Holder(gym.Env):
 
     def __init__(self):
         self.held = {
-            "list": [1, 2.0, "three"], "array": np.arange(3), "deque": collections.deque([np.zeros(2)], maxlen=4),
-            "set": {1, "a"}, "tuple": (1, [2]), "tensor": torch.ones(2), "random": np.random.default_rng(3),
-            "bytes": bytearray(b"ab"), "number": np.float32(1.5), "nothing": None,
-        }  # fmt: skip
+            "list": [1, 2.0, "three"],
+            "array": np.arange(3),
+            "deque": collections.deque([np.zeros(2)], maxlen=4),
+            "set": {1, "a"},
+            "tuple": (1, [2]),
+            "tensor": torch.ones(2),
+            "random": np.random.default_rng(3),
+            "bytes": bytearray(b"ab"),
+            "number": np.float32(1.5),
+            "nothing": None,
+        }
         self.method, self.zero, self.same = self.step, 0.0, self.held["list"]
 
 

@@ -79,11 +79,24 @@ def test_before_a_reset():
 def test_differences():
     array = np.arange(3.0)
     same = [
-        (array, array.copy()), (torch.ones(2), torch.ones(2)), (float("nan"), float("nan")), ("a", "a"), (None, None),
+        (array, array.copy()),
+        (torch.ones(2), torch.ones(2)),
+        (float("nan"), float("nan")),
+        ("a", "a"),
+        (None, None),
         (10**40, 10**40),
-        (np.array([None, {"a": 1}], dtype=object), np.array([None, {"a": 1}], dtype=object)), (object(), object()),
-    ]  # fmt: skip
+        (np.array([None, {"a": 1}], dtype=object), np.array([None, {"a": 1}], dtype=object)),
+        (object(), object()),
+    ]
     assert [difference(one, two, "x") for one, two in same] == [""] * len(same)
-    other = [(0.0, -0.0), (1, 1.0), (True, False), ("a", "b"), ((1,), (1, 2)),
-             (array, array.astype(np.float32)), (array, array[:2]), (torch.ones(2), torch.zeros(2))]  # fmt: skip
+    other = [
+        (0.0, -0.0),
+        (1, 1.0),
+        (True, False),
+        ("a", "b"),
+        ((1,), (1, 2)),
+        (array, array.astype(np.float32)),
+        (array, array[:2]),
+        (torch.ones(2), torch.zeros(2)),
+    ]
     assert all(difference(one, two, "x").startswith("x (") for one, two in other)

@@ -185,8 +185,10 @@ def test_a_class_that_has_moved_keeps_its_name_in_folders():
     """Or a training on images that was begun before the move would count as another one."""
     described = describe_settings({"features_extractor_class": Frames, "rate": np.float32(0.5), "sizes": (1, None)})
     assert described == {
-        "features_extractor_class": "adv_wrappers.training.director_networks.Frames", "rate": 0.5, "sizes": [1, None]
-    }  # fmt: skip
+        "features_extractor_class": "adv_wrappers.training.director_networks.Frames",
+        "rate": 0.5,
+        "sizes": [1, None],
+    }
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])

@@ -165,9 +165,12 @@ def test_an_interrupted_imitation_goes_on_to_the_same_result(tmp_path, rule, vic
 def test_a_victim_that_samples_is_asked_for_what_it_plays():
     """Of a coin that shows heads at three of four tosses, the surrogate learns the side."""
     victim = adv.from_module(
-        lambda o: torch.tensor([0.0, np.log(3.0)]).expand(len(o), 2) + 0 * o[:, :1], SEEN, TWO, "logits",
+        lambda o: torch.tensor([0.0, np.log(3.0)]).expand(len(o), 2) + 0 * o[:, :1],
+        SEEN,
+        TWO,
+        "logits",
         select="sample",
-    )  # fmt: skip
+    )
     found = imitate(victim, Plane, 400, rounds=0, epochs=5, episodes=5, hidden=[4])
     assert found.agreement == pytest.approx(0.75, abs=0.2) and found.victim.select == "mode"
 

@@ -101,9 +101,19 @@ def test_an_adversary_is_the_same_with_environments_in_two_processes(tmp_path):
     found, records = {}, {}
     for count in (1, 2):
         found[count] = train_adversary(
-            "pa-ad", short, VICTIM, 0.2, 512, num_envs=4, checks=2, episodes=3, n_steps=32, batch_size=64,
-            out=tmp_path / str(count), env_workers=count,
-        )  # fmt: skip
+            "pa-ad",
+            short,
+            VICTIM,
+            0.2,
+            512,
+            num_envs=4,
+            checks=2,
+            episodes=3,
+            n_steps=32,
+            batch_size=64,
+            out=tmp_path / str(count),
+            env_workers=count,
+        )
         state = json.loads((tmp_path / str(count) / "state.json").read_text())
         records[count] = [{**row, "seconds": None} for row in state["record"]]
     assert found[1].sha256 == found[2].sha256
@@ -114,11 +124,21 @@ def test_an_agent_and_its_adversary_are_the_same_with_environments_in_two_proces
     settings = {"n_steps": 16, "n_epochs": 2}
     found = [
         train_agent(
-            short, "sa-rl", 0.05, 256, num_envs=4, phase=128, checks=2, episodes=2, settings=settings,
-            adversary_settings=settings, workers=count, env_workers=count,
+            short,
+            "sa-rl",
+            0.05,
+            256,
+            num_envs=4,
+            phase=128,
+            checks=2,
+            episodes=2,
+            settings=settings,
+            adversary_settings=settings,
+            workers=count,
+            env_workers=count,
         )
         for count in (1, 2)
-    ]  # fmt: skip
+    ]
     assert found[0].victim.fingerprint() == found[1].victim.fingerprint()
     assert [row["attacked"] for row in found[0].record] == [row["attacked"] for row in found[1].record]
 

@@ -346,9 +346,9 @@ def test_an_agent_on_images_trains_from_scratch_and_from_a_victim(tmp_path):
     same = train_agent(Pictures, eps=1, victim=victim, robust=Radial(eps=1.0, imitate=0.5), **rate)
     torch.testing.assert_close(same.victim.params(obs), victim.params(obs))
     torch.testing.assert_close(same.victim.value(obs), victim.value(obs))
-    moved = train_agent(Pictures, eps=1, victim=victim, robust=Radial(eps=1.0), algorithm="a2c", **{
-        **small, "settings": {"n_steps": 8}
-    })  # fmt: skip
+    moved = train_agent(
+        Pictures, eps=1, victim=victim, robust=Radial(eps=1.0), algorithm="a2c", **{**small, "settings": {"n_steps": 8}}
+    )
     assert not torch.allclose(moved.victim.params(obs), victim.params(obs))
 
 
@@ -389,9 +389,12 @@ def test_what_cannot_work_is_refused_before_anything_is_trained():
     with pytest.raises(BudgetError, match="scale has 2 numbers"):
         _train(scale=(1.0, 1.0))
     with pytest.raises(VictimError, match=r"bounds have no rule for .*Mish"):
-        train_agent("CartPole-v1", eps=0.1, robust="radial", **{
-            **SMALL, "settings": {"n_steps": 16, "policy_kwargs": {"activation_fn": nn.Mish}}
-        })  # fmt: skip
+        train_agent(
+            "CartPole-v1",
+            eps=0.1,
+            robust="radial",
+            **{**SMALL, "settings": {"n_steps": 16, "policy_kwargs": {"activation_fn": nn.Mish}}},
+        )
     with pytest.raises(ValueRangeError, match="rewards must be 'normalized' or 'clipped' or 'raw'"):
         _train(rewards="big")
     with pytest.raises(ValueRangeError, match="observations must be 'normalized' or 'raw'"):
@@ -403,8 +406,12 @@ def test_what_cannot_work_is_refused_before_anything_is_trained():
     with pytest.raises(SpaceError, match=r"or images of uint8 \[C, H, W\]"):
         _train(env=Strange, adversary=None, robust=None)
     for wrong in (
-        {"kappa": 1.1}, {"eps": -0.1}, {"imitate": -1.0}, {"sharpness": 0.0}, {"kappa": LinearSchedule(0.0, 2.0)},
-    ):  # fmt: skip
+        {"kappa": 1.1},
+        {"eps": -0.1},
+        {"imitate": -1.0},
+        {"sharpness": 0.0},
+        {"kappa": LinearSchedule(0.0, 2.0)},
+    ):
         with pytest.raises(ValueRangeError, match="must be a finite number"):
             Radial(**wrong)
     with pytest.raises(ValueRangeError, match="form must be 'ratio' or 'log'"):
@@ -442,6 +449,8 @@ def test_budgets_of_new_frames_are_boxes_of_every_frame():
 def test_methods_are_values():
     method = Radial(LinearSchedule(1.0, 0.5), 1.0)
     assert method.to_dict() == {
-        "type": "radial", "kappa": {"type": "linear-schedule", "first": 1.0, "last": 0.5}, "eps": 1.0,
-    }  # fmt: skip
+        "type": "radial",
+        "kappa": {"type": "linear-schedule", "first": 1.0, "last": 0.5},
+        "eps": 1.0,
+    }
     assert dataclasses.replace(method, kappa=0.5).kappa == 0.5

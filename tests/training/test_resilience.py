@@ -38,8 +38,16 @@ QUICK: dict[str, Any] = {
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A measurement, its folder, and what it reported."""
     out, seen = tmp_path_factory.mktemp("measured") / "out", []
-    found = resilience(DQN, SHORT, 2.0, transfer="zoo:cartpole-ppo", by="policy", out=out,
-                       progress=lambda *at: seen.append(at), **QUICK)  # fmt: skip
+    found = resilience(
+        DQN,
+        SHORT,
+        2.0,
+        transfer="zoo:cartpole-ppo",
+        by="policy",
+        out=out,
+        progress=lambda *at: seen.append(at),
+        **QUICK,
+    )
     return found, out, seen
 
 

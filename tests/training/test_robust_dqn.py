@@ -109,9 +109,10 @@ def test_no_perturbation_gives_a_larger_loss(seed):
     x, eps = batch.observations, 0.1
     low, high = x - eps, x + eps
     most = {
-        "equation-5": equation_5(bounds, batch, low, high), "overlap": overlap(bounds, batch, low, high),
+        "equation-5": equation_5(bounds, batch, low, high),
+        "overlap": overlap(bounds, batch, low, high),
         "hinge": hinge(bounds, batch, low, high, 1e9),
-    }  # fmt: skip
+    }
     worse, rows = (batch.value[:, None] - batch.values).clamp(min=0), torch.arange(len(x))
     best, own = batch.values.argmax(1), torch.nn.functional.one_hot(batch.values.argmax(1), 3).bool()
     reached = dict.fromkeys(most, torch.full((len(x),), -torch.inf).double())
@@ -123,7 +124,7 @@ def test_no_perturbation_gives_a_larger_loss(seed):
             "equation-5": error(value, batch.target),
             "overlap": (worse * (values - value[:, None] + worse / 2).clamp(min=0)).sum(1),
             "hinge": (values - values[rows, best][:, None]).masked_fill(own, -torch.inf).amax(1),
-        }  # fmt: skip
+        }
         reached = {name: torch.maximum(reached[name], loss) for name, loss in found.items()}
     for name, bound in most.items():
         assert (reached[name] <= bound + 1e-9).all(), name
@@ -284,22 +285,44 @@ class Pictures(gym.Env):
 def test_dqn_learns_from_images(tmp_path):
     extractor = {"convs": ((4, 4, 2), (4, 3, 1)), "features_dim": 16}
     settings = {
-        "learning_starts": 64, "buffer_size": 2000, "batch_size": 32, "learning_rate": 3e-3,
-        "target_update_interval": 64, "policy_kwargs": {"features_extractor_kwargs": extractor},
-    }  # fmt: skip
+        "learning_starts": 64,
+        "buffer_size": 2000,
+        "batch_size": 32,
+        "learning_rate": 3e-3,
+        "target_update_interval": 64,
+        "policy_kwargs": {"features_extractor_kwargs": extractor},
+    }
     hardened = train_agent(
-        Pictures, None, 1, 1600, "dqn", num_envs=4, checks=2, episodes=4, robust="radial", settings=settings,
+        Pictures,
+        None,
+        1,
+        1600,
+        "dqn",
+        num_envs=4,
+        checks=2,
+        episodes=4,
+        robust="radial",
+        settings=settings,
         out=tmp_path,
-    )  # fmt: skip
+    )
     row = hardened.record[hardened.best]
     assert row["clean"] == row["gwc"] == 8.0
     card = adv.load_victim(f"card:{tmp_path}")
     x = torch.randint(256, (5, 2, 12, 12)).float()
     assert card.kind == "q" and torch.equal(card.params(x), hardened.victim.params(x))
     again = train_agent(
-        Pictures, None, 1, 64, "dqn", num_envs=4, checks=1, episodes=1, robust="sa", victim=card,
+        Pictures,
+        None,
+        1,
+        64,
+        "dqn",
+        num_envs=4,
+        checks=1,
+        episodes=1,
+        robust="sa",
+        victim=card,
         settings={**settings, "learning_rate": 0.0, "policy_kwargs": {}},
-    )  # fmt: skip
+    )
     assert torch.equal(again.victim.params(x), card.params(x))
 
 

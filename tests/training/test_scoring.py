@@ -75,9 +75,17 @@ def test_an_adversary_is_the_same_with_two_workers(tmp_path):
 
     for workers in (1, 2):
         found[workers] = train_adversary(
-            "pa-ad", short, VICTIM, 0.2, 1024, out=tmp_path / str(workers), workers=workers,
-            progress=lambda *at, to=progress[workers]: to.append(at), on_episode=copy, **QUICK,
-        )  # fmt: skip
+            "pa-ad",
+            short,
+            VICTIM,
+            0.2,
+            1024,
+            out=tmp_path / str(workers),
+            workers=workers,
+            progress=lambda *at, to=progress[workers]: to.append(at),
+            on_episode=copy,
+            **QUICK,
+        )
     assert found[1].sha256 == found[2].sha256 and files(tmp_path / "1") == files(tmp_path / "2")
     assert progress[1] == progress[2] and [steps for steps, _ in progress[2]] == [256, 512, 768, 1024]
     whole = untimed(record_of(tmp_path / "1"))
@@ -108,10 +116,9 @@ def test_both_forms_without_a_folder_are_the_same_with_two_workers():
 def test_an_agent_is_the_same_with_two_workers(tmp_path):
     """With an adversary that learns, and the greedy worst case."""
     one, two = (
-        train_agent(
-            short, "sa-rl", 0.05, 384, robust="radial", out=tmp_path / str(workers), workers=workers, **AGENT
-        ) for workers in (1, 2)
-    )  # fmt: skip
+        train_agent(short, "sa-rl", 0.05, 384, robust="radial", out=tmp_path / str(workers), workers=workers, **AGENT)
+        for workers in (1, 2)
+    )
     assert untimed(one.record) == untimed(two.record) and one.best == two.best and "gwc" in one.record[0]
     assert one.victim.fingerprint() == two.victim.fingerprint() and one.threat.how.sha256 == two.threat.how.sha256
     assert files(tmp_path / "1") == files(tmp_path / "2") and not [*tmp_path.rglob(".part.*")]
@@ -126,9 +133,16 @@ def test_logs_have_every_score_at_its_own_steps(tmp_path):
 
     received = []
     train_adversary(
-        "sa-rl", short, VICTIM, 0.2, 1024, tensorboard=tmp_path, workers=2,
-        progress=lambda *at: received.append(at), **QUICK,
-    )  # fmt: skip
+        "sa-rl",
+        short,
+        VICTIM,
+        0.2,
+        1024,
+        tensorboard=tmp_path,
+        workers=2,
+        progress=lambda *at: received.append(at),
+        **QUICK,
+    )
     logged = EventAccumulator(str(next(tmp_path.iterdir()))).Reload().Scalars("adversary/victim_return")
     assert [point.step for point in logged] == [steps for steps, _ in received[:-1]]
     assert [point.value for point in logged] == pytest.approx([left for _, left in received[:-1]], rel=1e-6)

@@ -358,8 +358,9 @@ def test_whatever_tells_a_training_apart_is_kept(more, match, tmp_path):
 
 def test_the_actor_keeps_a_victim_of_its_own_after_a_break(tmp_path):
     actor = adv.PAAD(adv.load_victim("zoo:cartpole-a2c"))
-    first, again = (train_adversary(actor, SHORT, "zoo:cartpole-ppo", 0.05, 128, out=tmp_path, **QUICK)
-                    for _ in range(2))  # fmt: skip
+    first, again = (
+        train_adversary(actor, SHORT, "zoo:cartpole-ppo", 0.05, 128, out=tmp_path, **QUICK) for _ in range(2)
+    )
     assert first.actor.victim.ref == again.actor.victim.ref == "zoo:cartpole-a2c"
 
 
@@ -541,8 +542,12 @@ def test_dqn_trains_choices_with_the_settings_of_the_paper(tmp_path):
     assert about["algorithm"] == "dqn" and about["num_envs"] == 1
     paper = {"gamma": 0.99, "learning_rate": 1e-3, "buffer_size": 50_000, "target_update_interval": 500}
     assert about["settings"] == {
-        **paper, "learning_starts": 40, "exploration_fraction": 0.1, "exploration_final_eps": 0.02, "policy_kwargs": {}
-    }  # fmt: skip
+        **paper,
+        "learning_starts": 40,
+        "exploration_fraction": 0.1,
+        "exploration_final_eps": 0.02,
+        "policy_kwargs": {},
+    }
     report = adv.evaluate("zoo:cartpole-dqn", SHORT, [learned, f"learned:card={tmp_path}"], episodes=3)
     assert report.threats[1]["returns"] == report.threats[2]["returns"]
 
@@ -555,9 +560,15 @@ def test_dqn_learns_what_a_reward_pays_for():
 
     for reward, share in ((praise, 1.0), (PerturbationCost(50.0), 0.0)):
         learned = train_adversary(
-            *TIMED, steps=300, reward=reward, **{**DQN, "checks": 1}, gamma=0.5, exploration_fraction=0.3,
-            target_update_interval=50, learning_rate=5e-3,
-        )  # fmt: skip
+            *TIMED,
+            steps=300,
+            reward=reward,
+            **{**DQN, "checks": 1},
+            gamma=0.5,
+            exploration_fraction=0.3,
+            target_update_interval=50,
+            learning_rate=5e-3,
+        )
         report = adv.evaluate("zoo:cartpole-dqn", SHORT, [learned], episodes=2)
         assert report.threats[1]["attacked_fraction"] == pytest.approx(share, abs=0.2)
 
@@ -603,8 +614,16 @@ def test_dqn_on_images_shares_the_trunk_of_other_directors(tmp_path):
     victim = adv.from_module(net, space, acts, "logits")
     frames = [[np.full(space.shape, 10 * i + j, np.uint8) for j in range(5)] for i in range(2)]
     learned = train_adversary(
-        "pa-ad-action", lambda: ReplayEnv(frames, space, acts), victim, steps=12, algorithm="dqn", learning_starts=8,
-        buffer_size=20, checks=1, episodes=1, out=tmp_path,
-    )  # fmt: skip
+        "pa-ad-action",
+        lambda: ReplayEnv(frames, space, acts),
+        victim,
+        steps=12,
+        algorithm="dqn",
+        learning_starts=8,
+        buffer_size=20,
+        checks=1,
+        episodes=1,
+        out=tmp_path,
+    )
     kinds = [layer["kind"] for layer in json.loads((tmp_path / "card.json").read_text())["network"]]
     assert kinds[:2] == ["normalize", "conv"] and kinds[-1] == "linear" and learned.director.discrete

@@ -180,8 +180,11 @@ def test_one_argument_tells_the_trainings_apart(adversary):
 def test_only_the_second_half_is_chosen_from():
     hardened = train_agent("CartPole-v1", None, steps=512, **{**SMALL, "checks": 4})
     assert [(row["steps"], row["late"]) for row in hardened.record] == [
-        (128, False), (256, True), (384, True), (512, True)
-    ]  # fmt: skip
+        (128, False),
+        (256, True),
+        (384, True),
+        (512, True),
+    ]
     assert hardened.protocol.startswith("the best of 3 checkpoints by the clean return")
     checkpoints = AgentCheckpoints(None, {})
     for number, (score, late) in enumerate([(9.0, False), (3.0, True), (5.0, True), (5.0, True), (4.0, True)]):
@@ -241,10 +244,13 @@ def test_a_card_of_dqn_and_of_two_shapes(tmp_path):
     for name, model in {
         "q": DQN("MlpPolicy", "CartPole-v1", device="cpu", seed=0),
         "shapes": A2C(
-            "MlpPolicy", "Pendulum-v1", device="cpu", seed=0,
+            "MlpPolicy",
+            "Pendulum-v1",
+            device="cpu",
+            seed=0,
             policy_kwargs={"net_arch": {"pi": [8], "vf": [16, 4]}, "activation_fn": nn.ReLU},
         ),
-    }.items():  # fmt: skip
+    }.items():
         victim = adv.from_sb3(model)
         save_agent(tmp_path / name, victim, ("Any-v0", {}))
         card, x = adv.load_victim(f"card:{tmp_path / name}"), torch.randn(9, *victim.observation_space.shape)
@@ -315,9 +321,15 @@ def test_an_agent_learns_against_an_adversary_of_a_folder(tmp_path):
     quick = {"num_envs": 4, "checks": 1, "episodes": 1, "n_steps": 16, "batch_size": 64, "n_epochs": 1}
     train_adversary("sa-rl", "CartPole-v1", "zoo:cartpole-ppo", 0.1, 64, out=tmp_path / "adversary", **quick)
     found = train_agent(
-        "CartPole-v1", f"learned:card={tmp_path / 'adversary'}", steps=64, num_envs=4, checks=1, episodes=1,
-        settings={"n_steps": 16}, out=tmp_path / "agent",
-    )  # fmt: skip
+        "CartPole-v1",
+        f"learned:card={tmp_path / 'adversary'}",
+        steps=64,
+        num_envs=4,
+        checks=1,
+        episodes=1,
+        settings={"n_steps": 16},
+        out=tmp_path / "agent",
+    )
     assert found.threat is not None and found.threat.how.card == str(tmp_path / "adversary")
 
 
@@ -373,9 +385,17 @@ def test_an_agent_begins_as_a_victim(ref):
 
 def test_a2c_learns_cartpole_under_attack():
     hardened = train_agent(
-        "CartPole-v1", "max-diff:steps=1", 0.02, 12_288, "a2c", num_envs=8, checks=3, episodes=5, select="sample",
+        "CartPole-v1",
+        "max-diff:steps=1",
+        0.02,
+        12_288,
+        "a2c",
+        num_envs=8,
+        checks=3,
+        episodes=5,
+        select="sample",
         settings={"learning_rate": 3e-3},
-    )  # fmt: skip
+    )
     row = hardened.record[hardened.best]
     assert hardened.victim.select == "sample" and row["clean"] > 80 and row["attacked"] > 80  # 22 to begin with
 

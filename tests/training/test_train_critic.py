@@ -20,9 +20,15 @@ TOY = {"num_envs": 4, "gamma": 0.5, "lr": 3e-3, "noise": 0.5, "steps": 16}
 
 def test_a_scan_reports_how_many_it_chose_from(tmp_path):
     how = {
-        "within": adv.Linf(1.0), "episodes": 20, "num_envs": 4, "gamma": 0.5, "lr": 3e-3, "noise": 0.5, "out": tmp_path,
+        "within": adv.Linf(1.0),
+        "episodes": 20,
+        "num_envs": 4,
+        "gamma": 0.5,
+        "lr": 3e-3,
+        "noise": 0.5,
+        "out": tmp_path,
         "settings": [{"steps": 16}, {"steps": 2048, "eps": 0.05}],
-    }  # fmt: skip
+    }
     received = []
     scan = scan_critics(toy_victim(), Toy, **how, progress=lambda *row: received.append(row))
     means = [row["mean_return"] for row in scan.chosen.threats]
@@ -128,8 +134,9 @@ def test_one_setting_is_trained_alone(given, tmp_path):
     critic = train_critic(toy_victim(), Toy, **given, **TOY, seed=5, out=tmp_path)
     assert torch.equal(weights_of(critic), weights_of(train_one_critic(toy_victim(), Toy, **TOY, seed=5)))
     assert "scan" not in critic.card and {path.name for path in tmp_path.iterdir()} == {
-        "card.json", "weights.safetensors"
-    }  # fmt: skip
+        "card.json",
+        "weights.safetensors",
+    }
 
 
 def test_what_several_critics_need(tmp_path):

@@ -212,9 +212,19 @@ def test_a_folder_holds_all_there_is_to_know(folder):
     assert card["victim"] == described_victim(toy_victim())
     assert card["environment"] == {"id": "Toy", "kwargs": {}, "make": f"{__name__}:Toy"}
     assert card["training"] == {
-        "robust": "interval", "eps": 0.02, "weight": 0.1, "box": "both", "successor": "next", "gamma": 0.99, "lr": 3e-4,
-        "steps": 64, "noise": 0.2, "hidden": [64, 64], "seed": 3, "num_envs": 2,
-    }  # fmt: skip
+        "robust": "interval",
+        "eps": 0.02,
+        "weight": 0.1,
+        "box": "both",
+        "successor": "next",
+        "gamma": 0.99,
+        "lr": 3e-4,
+        "steps": 64,
+        "noise": 0.2,
+        "hidden": [64, 64],
+        "seed": 3,
+        "num_envs": 2,
+    }
     assert [row["steps"] for row in card["losses"]] == [64] and "torch" in card["versions"]
     assert sorted(path.name for path in folder.iterdir()) == ["card.json", "weights.safetensors"]
 

@@ -335,8 +335,10 @@ def test_wrong_lists_of_layers(change, message, tmp_path):
 
 def _huge(tensors, name):
     """Finite weights, whose products with each other are not."""
-    return tensors | {f"{name}.{i}.{part}": torch.full_like(tensors[f"{name}.{i}.{part}"], 1e38)
-                      for i, part in ((2, "bias"), (4, "weight"))}  # fmt: skip
+    return tensors | {
+        f"{name}.{i}.{part}": torch.full_like(tensors[f"{name}.{i}.{part}"], 1e38)
+        for i, part in ((2, "bias"), (4, "weight"))
+    }
 
 
 @pytest.mark.parametrize(

@@ -99,9 +99,16 @@ def test_modules(name, tmp_path):
 def atari(channels=4, stride=2, heads=1, bias=True):
     torch.manual_seed(1)
     trunk = nn.Sequential(
-        nn.Conv2d(channels, 4, 8, 4), nn.ReLU(), nn.Conv2d(4, 3, 4, stride), nn.ReLU(),
-        nn.Conv2d(3, 2, 3, 1, bias=bias), nn.ReLU(), nn.Flatten(), nn.LazyLinear(16), nn.ReLU(),
-    )  # fmt: skip
+        nn.Conv2d(channels, 4, 8, 4),
+        nn.ReLU(),
+        nn.Conv2d(4, 3, 4, stride),
+        nn.ReLU(),
+        nn.Conv2d(3, 2, 3, 1, bias=bias),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.LazyLinear(16),
+        nn.ReLU(),
+    )
     return [nn.Sequential(trunk, nn.Linear(16, 3 if i == 0 else 1)) for i in range(heads)]
 
 

@@ -22,9 +22,11 @@ class Grid(gym.Env):
 
     def __init__(self, text: bool = True) -> None:
         leaves = {
-            "image": spaces.Box(0, 255, (5, 4, 3), np.uint8), "direction": spaces.Discrete(4, start=1),
-            "keys": spaces.MultiBinary(3), "rooms": spaces.MultiDiscrete([2, 5]),
-        }  # fmt: skip
+            "image": spaces.Box(0, 255, (5, 4, 3), np.uint8),
+            "direction": spaces.Discrete(4, start=1),
+            "keys": spaces.MultiBinary(3),
+            "rooms": spaces.MultiDiscrete([2, 5]),
+        }
         if text:
             leaves["mission"] = spaces.Text(30)
         self.observation_space, self.action_space = spaces.Dict(leaves), spaces.Discrete(3)
@@ -32,10 +34,12 @@ class Grid(gym.Env):
     def _seen(self):
         rng = self.np_random
         seen = {
-            "image": rng.integers(0, 256, (5, 4, 3), dtype=np.uint8), "direction": np.int64(rng.integers(1, 5)),
-            "keys": rng.integers(0, 2, 3, dtype=np.int8), "rooms": rng.integers(0, [2, 5]),
+            "image": rng.integers(0, 256, (5, 4, 3), dtype=np.uint8),
+            "direction": np.int64(rng.integers(1, 5)),
+            "keys": rng.integers(0, 2, 3, dtype=np.int8),
+            "rooms": rng.integers(0, [2, 5]),
             "mission": "open the door" if rng.random() < 0.5 else "go",
-        }  # fmt: skip
+        }
         return {key: seen[key] for key in self.observation_space.spaces}
 
     def reset(self, *, seed=None, options=None):
@@ -79,10 +83,12 @@ def test_what_each_kind_of_leaf_arrives_as():
     actions = PolicyRunner(victim, 3).act(obs)
     assert actions.shape == (3,) and victim.act_on(obs).tolist() == actions.tolist()
     assert victim.net.given == {
-        "image": (torch.Tensor, torch.float32), "direction": (torch.Tensor, torch.int64),
-        "keys": (torch.Tensor, torch.int8), "rooms": (torch.Tensor, torch.int64),
+        "image": (torch.Tensor, torch.float32),
+        "direction": (torch.Tensor, torch.int64),
+        "keys": (torch.Tensor, torch.int8),
+        "rooms": (torch.Tensor, torch.int64),
         "mission": (np.ndarray, np.dtype("O")),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("text", [True, False])

@@ -85,9 +85,12 @@ def test_the_graph_of_a_loss_is_not_built(case):
 
 def test_with_a_hidden_state():
     victim = from_module(
-        Recurrent(), box(4), spaces.Discrete(3), "logits",
+        Recurrent(),
+        box(4),
+        spaces.Discrete(3),
+        "logits",
         initial_state=lambda rows: (torch.zeros(rows, 6).double(), torch.zeros(rows, 6).double()),
-    )  # fmt: skip
+    )
     state, loss = victim.advance(X + 2, victim.initial_state(5)), CrossEntropy(LABELS)
     found = victim.gradient(Quiet(loss), state)(X)
     torch.testing.assert_close(found, whole(victim, loss, X, state), rtol=1e-10, atol=1e-12)

@@ -229,8 +229,11 @@ def test_the_forms_of_a_hybrid_agree():
         ]
     }
     assert [(h.state.form, h.action.form) for h in both.values()] == [
-        ("direction", "direction"), ("target", "target"), ("target", "target"), ("target", "target")
-    ]  # fmt: skip
+        ("direction", "direction"),
+        ("target", "target"),
+        ("target", "target"),
+        ("target", "target"),
+    ]
 
 
 def test_a_hybrid_is_two_layers():

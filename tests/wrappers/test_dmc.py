@@ -82,9 +82,13 @@ def test_a_card_says_how_long_an_action_is_held(tmp_path):
     net = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1), torch.nn.Tanh())
     env = dmc(CARTPOLE)
     adv.save_card(
-        tmp_path / "card", net, env.observation_space, env.action_space, "mean",
+        tmp_path / "card",
+        net,
+        env.observation_space,
+        env.action_space,
+        "mean",
         environment=(CARTPOLE, {"action_repeat": 50}),
-    )  # fmt: skip
+    )
     report = adv.evaluate(f"card:{tmp_path / 'card'}", CARTPOLE, ["noise:eps=0.1"], episodes=2)
     assert [row["mean_length"] for row in report.threats] == [20, 20]
     assert report.threats[0]["mean_return"] != report.threats[1]["mean_return"]

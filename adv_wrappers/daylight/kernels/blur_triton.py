@@ -37,9 +37,21 @@ def _exchanged(values, NETWORK: tl.constexpr, COUNT: tl.constexpr):
 
 @triton.jit
 def _sorted_row(
-    x, codes, table, row, column, channel, height, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, SIZE: tl.constexpr,
-    SORT: tl.constexpr, SORTS: tl.constexpr, CODED: tl.constexpr, TABLED: tl.constexpr,
-):  # fmt: skip
+    x,
+    codes,
+    table,
+    row,
+    column,
+    channel,
+    height,
+    WIDTH: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    SIZE: tl.constexpr,
+    SORT: tl.constexpr,
+    SORTS: tl.constexpr,
+    CODED: tl.constexpr,
+    TABLED: tl.constexpr,
+):
     """``SIZE`` levels around a column, in ascending order: where codes and a table say (see ``warp_triton``)."""
     row = tl.minimum(tl.maximum(row, 0), height - 1)
     levels = ()
@@ -60,10 +72,26 @@ def _sorted_row(
 
 @triton.jit
 def _median(
-    x, out, codes, before, after, height, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, SIZE: tl.constexpr,
-    SORT: tl.constexpr, SORTS: tl.constexpr, PICK: tl.constexpr, PICKS: tl.constexpr, MIDDLE: tl.constexpr,
-    CODED: tl.constexpr, BEFORE: tl.constexpr, AFTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    x,
+    out,
+    codes,
+    before,
+    after,
+    height,
+    WIDTH: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    SIZE: tl.constexpr,
+    SORT: tl.constexpr,
+    SORTS: tl.constexpr,
+    PICK: tl.constexpr,
+    PICKS: tl.constexpr,
+    MIDDLE: tl.constexpr,
+    CODED: tl.constexpr,
+    BEFORE: tl.constexpr,
+    AFTER: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """A thread goes down ``ROWS`` rows of a column, the last ``SIZE`` - 1 rows of neighbours in its registers."""
     line: tl.constexpr = WIDTH * CHANNELS
     blocks = tl.cdiv(tl.cdiv(height, ROWS) * line, BLOCK)
@@ -75,9 +103,21 @@ def _median(
     window = ()
     for r in tl.static_range(SIZE - 1):
         window += _sorted_row(
-            x, codes, before, top + r - SIZE // 2, column, channel, height, WIDTH, CHANNELS, SIZE, SORT, SORTS, CODED,
+            x,
+            codes,
+            before,
+            top + r - SIZE // 2,
+            column,
+            channel,
+            height,
+            WIDTH,
+            CHANNELS,
+            SIZE,
+            SORT,
+            SORTS,
+            CODED,
             BEFORE,
-        )  # fmt: skip
+        )
     for r in range(ROWS):
         row = top + r
         lowest = _sorted_row(
@@ -129,10 +169,27 @@ def median(
     if out.numel():
         with torch.cuda.device_of(images):
             _median[(count * blocks,)](
-                images, out, codes, before, after, height, width, channels, k, SORTED[k], len(SORTED[k]),
-                MEDIAN[k], len(MEDIAN[k]), MIDDLE[k], codes is not None, before is not None, after is not None, rows,
-                _BLOCK, enable_fp_fusion=False,
-            )  # fmt: skip
+                images,
+                out,
+                codes,
+                before,
+                after,
+                height,
+                width,
+                channels,
+                k,
+                SORTED[k],
+                len(SORTED[k]),
+                MEDIAN[k],
+                len(MEDIAN[k]),
+                MIDDLE[k],
+                codes is not None,
+                before is not None,
+                after is not None,
+                rows,
+                _BLOCK,
+                enable_fp_fusion=False,
+            )
     return out
 
 

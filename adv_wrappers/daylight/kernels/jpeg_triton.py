@@ -42,9 +42,22 @@ def _mixed(rgb, U: tl.constexpr, ADD: tl.constexpr):  # type: ignore[no-untyped-
 
 @triton.jit(do_not_specialize=["height", "width", "rows", "columns", "red", "green", "blue"])
 def to_ycc_kernel(  # type: ignore[no-untyped-def]
-    x, luma, chroma, height, width, rows, columns, red, green, blue,
-    PIXEL: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
+    x,
+    luma,
+    chroma,
+    height,
+    width,
+    rows,
+    columns,
+    red,
+    green,
+    blue,
+    PIXEL: tl.constexpr,
+    DOWN: tl.constexpr,
+    ACROSS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     """Brightness ``[N, H, W]`` and averaged differences ``[N, 2, rows, columns]``; a program has a tile of the latter.
 
     ``red``, ``green`` and ``blue`` are offsets, ``PIXEL`` the distance of two pixels.
@@ -77,10 +90,24 @@ def to_ycc_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit(do_not_specialize=["height", "width", "rows", "columns", "last", "red", "green", "blue"])
 def to_rgb_kernel(  # type: ignore[no-untyped-def]
-    luma, chroma, out, height, width, rows, columns, last, red, green, blue,
-    PIXEL: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, SMOOTH: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
+    luma,
+    chroma,
+    out,
+    height,
+    width,
+    rows,
+    columns,
+    last,
+    red,
+    green,
+    blue,
+    PIXEL: tl.constexpr,
+    DOWN: tl.constexpr,
+    ACROSS: tl.constexpr,
+    SMOOTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     """Colours of a tile of pixels; ``last`` is the last column of the differences that belongs to the picture."""
     picture, row, column = _tile(height, width, ROWS, COLUMNS)
     inside = (row < height) & (column < width)
@@ -124,17 +151,43 @@ def _colour(
         return (count * triton.cdiv(height, _ROWS) * triton.cdiv(width, _COLUMNS),)
 
     to_ycc_kernel[tiles(rows, columns)](
-        x, luma, chroma, height, width, rows, columns, *offsets, pixel, down, across, _ROWS, _COLUMNS,
+        x,
+        luma,
+        chroma,
+        height,
+        width,
+        rows,
+        columns,
+        *offsets,
+        pixel,
+        down,
+        across,
+        _ROWS,
+        _COLUMNS,
         enable_fp_fusion=False,
-    )  # fmt: skip
+    )
     through(luma, luma, (count, height, width, 1), quality)
     through(chroma, chroma, (count * 2, rows, columns, 1), quality, chroma=True)
     last = triton.cdiv(width, across) - 1
     smooth = across == 2 and last >= 2  # the library repeats values in pictures that are tiny
     to_rgb_kernel[tiles(height, width)](
-        luma, chroma, out, height, width, rows, columns, last, *offsets, pixel, down, across, smooth, _ROWS, _COLUMNS,
+        luma,
+        chroma,
+        out,
+        height,
+        width,
+        rows,
+        columns,
+        last,
+        *offsets,
+        pixel,
+        down,
+        across,
+        smooth,
+        _ROWS,
+        _COLUMNS,
         enable_fp_fusion=False,
-    )  # fmt: skip
+    )
 
 
 def round_trip(levels: Tensor, layout: str, quality: int, subsampling: str, order: str) -> Tensor:
@@ -165,9 +218,12 @@ def trial(device: torch.device) -> None:
     """Raise unless the kernels give what the plain version gives on ``device``."""
     generator = torch.Generator().manual_seed(0)
     cases = [
-        ("HW", (13, 9), 5), ("HWF", (17, 24, 4), 30), ("HWC", (17, 23, 3), 75), ("CHW", (3, 16, 33), 100),
+        ("HW", (13, 9), 5),
+        ("HWF", (17, 24, 4), 30),
+        ("HWC", (17, 23, 3), 75),
+        ("CHW", (3, 16, 33), 100),
         ("HWC", (5, 3, 3), 30),
-    ]  # fmt: skip
+    ]
     for layout, shape, quality in cases:
         x = torch.randint(0, 256, (2, *shape), generator=generator, dtype=torch.uint8).to(device)
         images, back = split(x, layout, colours=True)

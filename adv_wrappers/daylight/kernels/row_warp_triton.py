@@ -54,9 +54,20 @@ def _neighbour(x, row, column, seen, height, WIDTH: tl.constexpr, CHANNELS: tl.c
 
 @triton.jit
 def _warp(
-    x, out, matrices, pictures, height, together, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, LANES: tl.constexpr,
-    AFFINE: tl.constexpr, BILINEAR: tl.constexpr, BORDER: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    x,
+    out,
+    matrices,
+    pictures,
+    height,
+    together,
+    WIDTH: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    LANES: tl.constexpr,
+    AFFINE: tl.constexpr,
+    BILINEAR: tl.constexpr,
+    BORDER: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """``together`` columns are summed from where they start, in perspectives."""
     size = height * WIDTH * CHANNELS
     blocks = tl.cdiv(size, BLOCK)
@@ -112,9 +123,21 @@ def warp(images: Tensor, matrices: Tensor, affine: bool, border: str, interpolat
     if out.numel():
         with torch.cuda.device_of(x):
             _warp[(count * triton.cdiv(height * width * channels, _BLOCK),)](
-                x, out, matrices, count // len(matrices), height, plain.together(height, width), width, channels, lanes,
-                affine, interpolation == "bilinear", border, _BLOCK, enable_fp_fusion=False,
-            )  # fmt: skip
+                x,
+                out,
+                matrices,
+                count // len(matrices),
+                height,
+                plain.together(height, width),
+                width,
+                channels,
+                lanes,
+                affine,
+                interpolation == "bilinear",
+                border,
+                _BLOCK,
+                enable_fp_fusion=False,
+            )
     return result
 
 

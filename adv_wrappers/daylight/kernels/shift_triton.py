@@ -35,9 +35,17 @@ def inside(where, size, BORDER: tl.constexpr):
 
 @triton.jit
 def _shift(
-    x, out, moves, pictures, apart, height, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, BORDER: tl.constexpr,
+    x,
+    out,
+    moves,
+    pictures,
+    apart,
+    height,
+    WIDTH: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    BORDER: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """A row of the batch has so many ``pictures``; the moves of rows, right and down, lie ``apart`` numbers apart."""
     size = height * WIDTH * CHANNELS
     blocks = tl.cdiv(size, BLOCK)
@@ -67,9 +75,18 @@ def shift(images: Tensor, moves: Tensor, border: str) -> Tensor:
     if out.numel():
         with torch.cuda.device_of(x):
             _shift[(count * triton.cdiv(height * width * channels, _BLOCK),)](
-                x, out, moves, count // len(moves), 2 * (len(moves) > 1), height, width, channels, border, _BLOCK,
+                x,
+                out,
+                moves,
+                count // len(moves),
+                2 * (len(moves) > 1),
+                height,
+                width,
+                channels,
+                border,
+                _BLOCK,
                 enable_fp_fusion=False,
-            )  # fmt: skip
+            )
     return result
 
 

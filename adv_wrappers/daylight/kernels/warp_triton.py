@@ -33,9 +33,22 @@ def _level(word, code, table, LANE: tl.constexpr, TABLED: tl.constexpr):
 
 @triton.jit
 def _gather(
-    x, out, codes, fractions, before, after, images, pixels, CHANNELS: tl.constexpr, LANES: tl.constexpr,
-    BLENDED: tl.constexpr, BEFORE: tl.constexpr, AFTER: tl.constexpr, PER: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    x,
+    out,
+    codes,
+    fractions,
+    before,
+    after,
+    images,
+    pixels,
+    CHANNELS: tl.constexpr,
+    LANES: tl.constexpr,
+    BLENDED: tl.constexpr,
+    BEFORE: tl.constexpr,
+    AFTER: tl.constexpr,
+    PER: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """``PER`` images a program, ``CHANNELS`` numbers a pixel, of ``LANES`` bytes each."""
     blocks = tl.cdiv(pixels * CHANNELS, BLOCK)
     at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
@@ -102,9 +115,23 @@ def gather(
     if out.numel():
         with torch.cuda.device_of(images):
             _gather[(blocks * triton.cdiv(count, per),)](
-                x, target, codes, fractions, before, after, count, height * width, channels, lanes,
-                fractions is not None, before is not None, after is not None, per, _BLOCK, enable_fp_fusion=False,
-            )  # fmt: skip
+                x,
+                target,
+                codes,
+                fractions,
+                before,
+                after,
+                count,
+                height * width,
+                channels,
+                lanes,
+                fractions is not None,
+                before is not None,
+                after is not None,
+                per,
+                _BLOCK,
+                enable_fp_fusion=False,
+            )
     return out
 
 

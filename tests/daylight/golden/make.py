@@ -186,10 +186,12 @@ def main() -> None:
             kind = (parameters.get(word) for word in ("rule", "border", "interpolation", "subsampling"))
             kept[(transform, size, *kind)] = name, out
     head = {
-        "opencv": cv2.__version__, "numpy": np.__version__, "platform": f"{platform.system()} {platform.machine()}",
+        "opencv": cv2.__version__,
+        "numpy": np.__version__,
+        "platform": f"{platform.system()} {platform.machine()}",
         "make": hashlib.sha256(Path(__file__).read_bytes()).hexdigest(),
         "inputs": {name: digest(batch) for name, batch in sizes.items()},
-    }  # fmt: skip
+    }
     (HERE / "golden.json").write_text(json.dumps({**head, "cases": found}, indent=0) + "\n", encoding="utf-8")
     np.savez_compressed(HERE / "golden.npz", **dict(kept.values()))
     print(f"{len(found)} cases, {len(kept)} kept whole")
