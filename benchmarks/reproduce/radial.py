@@ -139,6 +139,11 @@ def measured(game: Game, row: dict[str, Any]) -> bool:
     return all("gwc" in row.get(f"{eps:g}", {}) for eps in game.eps)
 
 
+def searched(game: Game, row: dict[str, Any], arguments: argparse.Namespace) -> bool:
+    """Whether an earlier run has searched all of a row that is to be searched."""
+    return not (game.searched and arguments.searched) or all("beam" in row.get(f"{eps:g}", {}) for eps in game.eps)
+
+
 def beam(
     game: Game, victim: adv.Victim, row: dict[str, Any], arguments: argparse.Namespace, keep: Callable[[], None]
 ) -> None:
@@ -255,8 +260,10 @@ def markdown(data: dict[str, Any]) -> str:
         f"{data['image_episodes']}. A dash: not measured, or not in the paper.",
         "`beam` is the search over whole episodes (`adv_wrappers.evaluation.beam`), the strongest attack here, on "
         f"{data['searched']} episodes. It is not played on images, where it would take hours, nor on agents that were "
-        "trained for an earlier page and not kept (`not kept`); the script searches them when it trains them again. "
-        "What PGD-30 and GWC leave there says little of the worst case" + _of_the_zoo(data.get("zoo", {})) + ".",
+        "trained for an earlier page and not kept (`not kept`); the script trains these again, to the same digits, and "
+        "searches them. What PGD-30 and GWC leave there says little of the worst case"
+        + _of_the_zoo(data.get("zoo", {}))
+        + ".",
     ]
     for name, game in GAMES.items():
         lines = []
@@ -404,13 +411,14 @@ def main() -> None:
         for method in [*about.methods, *(about.variants if first else ())]:
             row = data["games"].setdefault(game, {}).setdefault(method, {}).setdefault(str(seed), {})
             sweeps = arguments.sweep and game == "CartPole" and first and method not in data["sweep"]
-            if measured(GAMES[game], row) and not sweeps:
+            if measured(GAMES[game], row) and searched(GAMES[game], row, arguments) and not sweeps:
                 continue
             folder = arguments.work / f"{game.lower()}-{method.replace(', ', '-').replace(' ', '-')}-{seed}"
             victim, trained = train(game, method, seed, folder)
             if not measured(GAMES[game], row):
                 row |= trained
                 finish(row, game, victim)
+            beam(GAMES[game], victim, row, arguments, lambda: save(path, data))
             if sweeps:
                 data["sweep"][method] = sweep(victim, arguments)
                 save(path, data)
