@@ -23,12 +23,12 @@ def script(monkeypatch):
 def test_the_plan_has_about_so_many_cells(script):
     cells = expand(script.plan_of(500)).cells
     assert abs(len(cells) - 500) < 25 and {cell.seed for cell in cells} == {0, 1, 2}
-    assert {cell.env for cell in cells} == {"CartPole-v1", "Hopper-v5"}
+    assert {cell.environment.name for cell in cells} == {"CartPole-v1", "Hopper-v5"}
 
 
 def test_rows_are_compared_without_their_times(script):
     plan = script.plan_of(30, episodes=1)
-    cells = [cell for cell in expand(plan).cells if cell.env == "CartPole-v1"][:3]
+    cells = [cell for cell in expand(plan).cells if cell.environment.name == "CartPole-v1"][:3]
     found = []
     for _ in range(2):
         with Store(":memory:") as store:

@@ -142,6 +142,7 @@ def fewest_perturbations(
         SnapshotError: for an environment that can neither be saved nor replayed (:ref:`replays`).
         ValueRangeError: for numbers out of range, and for a reward below ``lowest_reward``.
 
+    >>> from adv_wrappers.evaluation.optimal_timing import fewest_perturbations
     >>> found = fewest_perturbations("zoo:cartpole-dqn", "CartPole-v1", [0, 1], lowest_reward=1.0)
     >>> found.objective, found.perturbations
     (array([13., 13.]), array([5, 4]))
