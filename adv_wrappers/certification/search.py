@@ -60,7 +60,7 @@ class OpenState:
 
 
 class ActionSearch:
-    """The search of one episode; it can be gone on with, in either order.
+    """The search of one episode, which can be continued, in either order.
 
     Args:
         episodes: the victim and the environment.
@@ -98,7 +98,7 @@ class ActionSearch:
 
     @property
     def lower(self) -> float:
-        """What no attack within the budget leaves less than; it rises as the search goes on."""
+        """A lower bound on the return under any attack within the budget; it rises as the search goes on."""
         return min([self.lowest, *(state.bound for state in self.open)])
 
     @property

@@ -11,7 +11,7 @@ directions: of a linear system, the ways that reach anything in the least time r
 reached.
 
 **A wider beam is never weaker**, in no episode. Ordinary beam search is not like that: a wider beam keeps other states
-at one step, which displace at the next what a narrower one would have gone on with (Lemons et al. 2022, "Beam Search:
+at one step, which displace at the next what a narrower one would have continued with (Lemons et al. 2022, "Beam Search:
 Faster and Monotonic", whose remedy this is, with groups of places in place of single ones). A beam of width 2^n has
 groups 0 to n, of 1, 2, 4, ..., 2^n places: beside its own places those of the narrower beams, so that it keeps
 2^(n+1) - 1 states and costs twice as much as its last group. Then:

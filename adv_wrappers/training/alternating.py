@@ -66,7 +66,7 @@ class HeldStatistics(RunningMeanStd):
 
 
 def hold_statistics(normal: VecNormalize, fixed: bool) -> None:
-    """MakeEnv the observation statistics of a ``VecNormalize`` :class:`HeldStatistics` of the same numbers."""
+    """Replace the observation statistics of a ``VecNormalize`` by :class:`HeldStatistics` of the same numbers."""
     if normal.norm_obs:
         old: Any = normal.obs_rms
         held = HeldStatistics(shape=old.mean.shape)

@@ -61,9 +61,8 @@ SETTINGS: dict[str, dict[str, JSON]] = {
     "ppo": {"gamma": 1.0, "learning_rate": 3e-3, "ent_coef": 0.01},
     "a2c": {"gamma": 1.0, "ent_coef": 0.01},
 }
-# arguments of train_adversary that are no settings of its algorithm, but for those that may be given as if they were
-_BESIDE = {"device", "tensorboard"}  # arguments of trainings that are no settings, and may be given as if they were
-_TAKEN = {*inspect.signature(train_adversary).parameters} - _BESIDE
+_BESIDE = {"device", "tensorboard"}  # arguments of train_adversary that are accepted among the settings
+_TAKEN = {*inspect.signature(train_adversary).parameters} - _BESIDE  # those that a measurement sets itself
 MeasurementProgress = Callable[[str, int, int], None]
 
 

@@ -383,8 +383,8 @@ def check_setting(setting: Mapping[str, object]) -> dict[str, Any]:
     """A setting with plain numbers, completed with the defaults of :func:`train_one_critic`.
 
     Raises:
-        ThreatError: for arguments that :func:`train_one_critic` does not take, and for those that are no settings, such
-            as ``out``.
+        ThreatError: for arguments that :func:`train_one_critic` does not take, and for those that are not part of a
+            setting, such as ``out``.
         ValueRangeError: for values out of range.
     """
     signature = inspect.signature(train_one_critic).parameters

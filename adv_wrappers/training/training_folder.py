@@ -107,7 +107,7 @@ def functions_of(threat: ThreatModel) -> list[object]:
 def warn_of_unknown(
     folder: str | Path | None, victim: Victim | None, environment: Environment, *functions: object
 ) -> None:
-    """Warn where a folder that is gone on with cannot tell a victim, or a function, from another.
+    """Warn where a training is resumed from a folder that cannot tell a victim, or a function, from another.
 
     Args:
         folder: of the training, or None.
@@ -119,8 +119,9 @@ def warn_of_unknown(
     is_known = (victim is None or victim.is_known) and environment.is_known and all(map(is_named, functions))
     if any(not name.startswith(".") for name in names) and not is_known:
         warnings.warn(
-            f"{folder} is gone on with, though it cannot tell a victim that is a function, or an environment that a "
-            f"lambda, a method or a partial makes, from another: give another folder where they have changed",
+            f"the training in {folder} is resumed, though it cannot tell a victim that is a function, or an "
+            "environment that a lambda, a method or a partial makes, from another: give another folder where they have "
+            "changed",
             RuntimeWarning,
             stacklevel=4,
         )
