@@ -65,8 +65,10 @@ def _run(
         os.dup2(pipe.fileno(), number)
         pipe.close()
     # The streams that came with the fork may be those of a file, and would seek in a pipe.
-    sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
+    sys.stdout, sys.stderr = (
+        os.fdopen(number, "w", encoding=stream.encoding, errors=stream.errors, closefd=False)
+        for number, stream in ((1, sys.stdout), (2, sys.stderr))
+    )
     torch.set_num_threads(1)
     os.environ.update({"OMP_NUM_THREADS": "1", **env})
     os.chdir(cwd or os.getcwd())

@@ -248,6 +248,7 @@ def run_suite(
     return done
 
 
+@holding
 def standard(
     victim: Victim | str,
     env: AnyEnvironment,
@@ -255,6 +256,7 @@ def standard(
     *,
     scale: Scale = None,
     within: Budget | None = None,
+    out: str | Path | None = None,
     **options: Any,
 ) -> SuiteReport:
     """:func:`run_suite` of the suite ``standard``, with its trainings: everything that applies to observations.
@@ -266,14 +268,14 @@ def standard(
     ``sa-rl`` and ``pa-ad``, trained here.
 
     Args:
-        victim, env, eps, scale, within: as for :func:`run_suite`; a budget is needed.
+        victim, env, eps, scale, within, out: as for :func:`run_suite`; a budget is needed.
         **options: the other arguments of :func:`run_suite`.
 
     Raises:
         AdvWrappersError: as :func:`run_suite` does; :class:`ThreatError` without a budget, or with two.
     """
     budget = needed_budget("the suite", eps, scale, within)
-    return run_suite("standard", victim, env, within=budget, **{"train": True, **options})
+    return run_suite("standard", victim, env, within=budget, out=out, **{"train": True, **options})
 
 
 def suite_cost(

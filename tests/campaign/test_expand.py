@@ -24,6 +24,10 @@ def test_keys_are_those_of_the_rows_of_an_evaluation(tmp_path):
     mine = {cell.key: cell.name for cell in cells(victims=[DQN], threats=threats, seeds=[4], **how)}
     report = adv.evaluate(DQN, "CartPole-v1", threats, seed=4, **how)
     assert {key: row["threat"] for key, row in rows_by_key(report).items()} == mine
+
+
+def test_keys_are_those_of_the_rows_of_an_evaluation_with_arguments_of_a_card():
+    pytest.importorskip("dm_control")
     more = {"best_of": 2, "measure": "height=1.4", "episodes": 1}
     walker = {cell.key for cell in cells(victims=["zoo:walker-stand-sac"], threats=["noise:eps=0.1"], **more)}
     report = adv.evaluate("zoo:walker-stand-sac", "dm_control/walker-stand-v0", ["noise:eps=0.1"], **more)

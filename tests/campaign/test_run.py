@@ -135,7 +135,8 @@ def test_what_has_changed_since_the_plan_was_expanded_is_not_played(tmp_path):
 
 
 def test_processes_find_what_a_relative_path_names(tmp_path, monkeypatch):
-    run(PLAN, Store(":memory:"), 2)  # processes that began elsewhere
+    with Store(":memory:") as store:
+        run(PLAN, store, 2)  # processes that began elsewhere
     shutil.copytree(Path(adv_wrappers.__file__).parent / "zoo" / "cartpole-a2c", tmp_path / "agent")
     monkeypatch.chdir(tmp_path)
     plan = Plan.of(victims=["card:agent"], threats=["noise:eps=0.1"], episodes=1)

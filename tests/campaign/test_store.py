@@ -81,6 +81,7 @@ def test_two_stores_of_one_process_keep_their_claims(tmp_path):
 
 
 def test_the_own_loss_of_an_environment_is_measured():
+    pytest.importorskip("dm_control")
     with Store(":memory:") as store:
         run(Plan.of(victims=["zoo:walker-stand-sac"], measure="own", episodes=1), store)
         [(about, row)] = store.rows()
