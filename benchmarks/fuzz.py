@@ -653,6 +653,7 @@ class Commands(Kind):
     def draw(self, draw: Draw) -> Any:
         rng = draw(RNG)
         words = rng.choice(COMMANDS).split()
+        bounds = [words[i : i + 2] for i, word in enumerate(words) if word in ("--steps", "--queries")]
         for _ in range(rng.choice((1, 1, 2, 3))):
             at = rng.randrange(len(words)) if len(words) == 1 or rng.random() < 0.03 else rng.randrange(1, len(words))
             how = rng.choice(("set", "set", "set", "cut", "double", "option"))
@@ -667,6 +668,8 @@ class Commands(Kind):
             elif not words[at].startswith("--") or rng.random() < 0.1:
                 words[at] = self._value(words[at - 1], draw, rng)
             words = words or ["--help"]
+        for option, count in bounds:  # without it a training has its usual length, which is minutes and no hang
+            words += [] if option in words else [option, count]
         return words
 
     def _value(self, option: str, draw: Draw, rng: random.Random) -> Any:
