@@ -39,7 +39,8 @@ Floats = NDArray[np.float64]
 HALF = [0.9, 0.07]  # half of the ranges of MountainCar's positions and speeds
 WIDTHS = (1, 2, 8, 32, 128, 256, 1024)  # the widest for one agent alone: their time is in proportion
 CASES: list[dict[str, Any]] = [
-    *({"victim": "zoo:cartpole-radial-ppo", "env": "CartPole-v1", "eps": eps, "widths": WIDTHS} for eps in (0.05, 0.1)),
+    {"victim": "zoo:cartpole-radial-ppo", "env": "CartPole-v1", "eps": 0.05, "widths": (*WIDTHS, 2048)},
+    {"victim": "zoo:cartpole-radial-ppo", "env": "CartPole-v1", "eps": 0.1, "widths": WIDTHS},
     *(
         {"victim": f"zoo:cartpole-{kind}", "env": "CartPole-v1", "eps": 0.05, "widths": WIDTHS[:5]}
         for kind in ("radial-dqn", "dqn", "a2c", "ppo")
