@@ -39,6 +39,37 @@ ERRORS = {"AdvWrappersError"}
 PUBLIC = BUDGETS | TIMING | ATTACKS | ACTORS | THREATS | WRAPPERS | VICTIMS | RUNS | ERRORS
 
 
+# where the other names that the documentation shows are imported from, the only path of each
+ELSEWHERE = {
+    "adv_wrappers.adversaries": {"Actor", "Director"},
+    "adv_wrappers.atari": {"RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"},
+    "adv_wrappers.attacks.critic": {"Critic"},
+    "adv_wrappers.certification.certificate": {"Certificate"},
+    "adv_wrappers.certification.sandwich": {"certified_ranges"},
+    "adv_wrappers.core.budgets": {"Budget"},
+    "adv_wrappers.core.perturbation": {"Perturbation"},
+    "adv_wrappers.daylight": {"Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"},
+    "adv_wrappers.evaluation.beam": {"beam_search"},
+    "adv_wrappers.errors": {kind.__name__ for kind in AdvWrappersError.__subclasses__()},
+    "adv_wrappers.rendering.attack_view": {"AttackView"},
+    "adv_wrappers.training.train_critic": {"scan_critics"},
+    "adv_wrappers.training.resilience_result": {"Resilience", "Robustness"},
+    "adv_wrappers.training.train_agent": {"Hardened"},
+    "adv_wrappers.evaluation.optimal_timing": {"fewest_perturbations", "resilience_profile"},
+    "adv_wrappers.victims.dynamics": {"load_dynamics"},
+    "adv_wrappers.wrappers.adversary_rewards": {"PerturbationCost"},
+    "adv_wrappers.wrappers.dmc": {"dmc"},
+    "adv_wrappers.campaign": {"AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "standard", "suite_cost"},
+    "adv_wrappers.wrappers.action": {"VectorPerturbAction"},
+    "adv_wrappers.wrappers.adversary_env": {"VectorAdversaryEnv"},
+    "adv_wrappers.wrappers.probabilistic_timing": {"VectorProbabilisticTiming"},
+    "adv_wrappers.wrappers.observation": {"VectorPerturbObservation"},
+    "adv_wrappers.wrappers.order": {"check_order"},
+    "adv_wrappers.wrappers.sb3": {"VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming"},
+    "adv_wrappers.wrappers.sb3_adversary_env": {"VecAdversaryEnv"},
+}
+
+
 def test_the_list():
     assert set(adv.__all__) == PUBLIC
     assert len(adv.__all__) == len(set(adv.__all__))
@@ -58,7 +89,7 @@ def test_each_is_there_and_documented(name):
 
 
 @pytest.mark.parametrize(
-    ("place", "name"), [(place, name) for place, names in public._ELSEWHERE.items() for name in sorted(names)]
+    ("place", "name"), [(place, name) for place, names in ELSEWHERE.items() for name in sorted(names)]
 )
 def test_other_names_have_one_place_and_whoever_looks_at_the_top_is_told(place, name):
     assert inspect.getdoc(getattr(importlib.import_module(place), name)), name
@@ -66,6 +97,10 @@ def test_other_names_have_one_place_and_whoever_looks_at_the_top_is_told(place, 
         return
     with pytest.raises(AttributeError, match=f"no attribute '{name}': import it from {re.escape(place)}$"):
         getattr(adv, name)
+
+
+def test_there_is_no_other_place_than_these():
+    assert {place: {*names} for place, names in public._ELSEWHERE.items()} == ELSEWHERE
 
 
 def test_errors_have_one_root():
