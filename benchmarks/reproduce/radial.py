@@ -417,8 +417,7 @@ def main() -> None:
             victim, trained = train(game, method, seed, folder)
             if not measured(GAMES[game], row):
                 row |= trained
-                finish(row, game, victim)
-            beam(GAMES[game], victim, row, arguments, lambda: save(path, data))
+            finish(row, game, victim)
             if sweeps:
                 data["sweep"][method] = sweep(victim, arguments)
                 save(path, data)
@@ -426,10 +425,7 @@ def main() -> None:
         place, _, reference = given.partition("=")
         game, _, name = place.partition(":")
         row = data["games"].setdefault(game, {}).setdefault(name, {}).setdefault("0", {})
-        victim = adv.load_victim(reference)
-        if not measured(GAMES[game], row):
-            finish(row, game, victim)
-        beam(GAMES[game], victim, row, arguments, lambda: save(path, data))
+        finish(row, game, adv.load_victim(reference))
     if arguments.record is not None:
         data["checkpoints"] = read_record(arguments.record)
     if data["sweep"]:
