@@ -93,11 +93,11 @@ def side_by_side(environment: Environment, rows: int) -> EpisodesVectorEnv | Dmc
         SpaceError: for environments that cannot be made.
     """
     try:
-        id = environment.id
-        direct = (
-            None if id is None or not id.startswith(PREFIX) else dmc_vector(id, rows, dict(environment.kwargs or {}))
-        )
-        return direct or EpisodesVectorEnv(environment, rows)
+        if environment.id is not None and environment.id.startswith(PREFIX):
+            direct = dmc_vector(environment.id, rows, dict(environment.kwargs or {}))
+            if direct is not None:
+                return direct
+        return EpisodesVectorEnv(environment, rows)
     except AdvWrappersError:
         raise
     except Exception as error:  # whatever a user's function, or the environment that it makes, may raise
