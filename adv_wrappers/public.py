@@ -18,6 +18,7 @@ from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.presets import presets, threat
@@ -70,9 +71,9 @@ def _hint(name: str) -> str:
 
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
-    "Environment", "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction", "PerturbObservation",
-    "Plan", "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid", "Victim", "Window",
-    "assert_robust", "certify", "certify_smoothed", "evaluate", "from_module", "from_onnx", "from_sb3",
+    "Environment", "Episodes", "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction",
+    "PerturbObservation", "Plan", "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel",
+    "Timed", "Valid", "Victim", "Window", "assert_robust", "certify", "certify_smoothed", "evaluate", "from_module", "from_onnx", "from_sb3",
     "from_torchscript", "imitate", "load_victim", "presets", "register", "resilience", "robustness", "run", "run_suite",
     "save_card", "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),

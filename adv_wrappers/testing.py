@@ -34,8 +34,9 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.errors import NotRobust, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.episodes import MOST_EPISODES, Episodes
+from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.least_return import lowest_return
-from adv_wrappers.evaluation.prepared import MOST_EPISODES, PreparedEvaluation
 from adv_wrappers.evaluation.report import number
 from adv_wrappers.evaluation.statistics import FEW, LEAST, caveat, interval
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
@@ -174,14 +175,13 @@ def assert_robust(
         if batch < 1:
             raise NotRobust(_undecided(test, budget_s, time.perf_counter() - began))
         (look_seed,) = root.spawn(1)[0].generate_state(1).tolist()
-        prepared = PreparedEvaluation(
-            agent, environment, [stacks[i] for i in undecided], batch, look_seed, num_envs, distances=()
-        )
-        with closing(prepared), one_thread():
+        how = Episodes(batch, look_seed, num_envs, distances=())
+        evaluator = Evaluator(agent, environment, [stacks[i] for i in undecided], how)
+        with closing(evaluator), one_thread():
             for place, i in enumerate(undecided):
                 started = time.perf_counter()
-                row = prepared.play(place)
-                test.add(i, row["returns"], prepared.seeds, time.perf_counter() - started)
+                row = evaluator.play([place])[place]
+                test.add(i, row["returns"], evaluator.seeds, time.perf_counter() - started)
                 if test.below(i):
                     raise NotRobust(_broken(test.verdict(i), test, where))
                 if budget_s is not None and test.too_slow(budget_s - (time.perf_counter() - began)):

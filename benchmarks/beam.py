@@ -33,7 +33,7 @@ from timing import command, load, machine, save, table, write
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation.beam import beam_search
-from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.evaluation.episodes import draw_seeds
 
 Floats = NDArray[np.float64]
 HALF = [0.9, 0.07]  # half of the ranges of MountainCar's positions and speeds

@@ -58,7 +58,7 @@ from adv_wrappers.bounds import crown, interval
 from adv_wrappers.bounds.bisect import Decision, decide
 from adv_wrappers.bounds.rounding import rounding
 from adv_wrappers.bounds.softmax import difference_spec
-from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.victims import zoo_names
 from adv_wrappers.victims.possible import ROUNDING, action_bounds, params_network, possible_actions
 

@@ -101,10 +101,10 @@ def plan_of(cells: int, episodes: int = 2) -> Plan:
 def rows_of(store: Store) -> dict[str, str]:
     """By key, every row without its time."""
     found = {}
-    for key, _, row in store.rows_with_keys():
-        if key in found:
-            raise SystemExit(f"two rows of one key: {row['threat']}")
-        found[key] = json.dumps({**row, "ms_per_step": None}, sort_keys=True)
+    for played in store.played():
+        if played.key in found:
+            raise SystemExit(f"two rows of one key: {played.name}")
+        found[played.key] = json.dumps({**(played.row or {}), "ms_per_step": None}, sort_keys=True)
     return found
 
 

@@ -31,7 +31,7 @@ VICTIMS = {
     "save_card",
 }
 RUNS = {
-    "Environment", "Plan", "Report", "assert_robust", "certify", "certify_smoothed", "evaluate",
+    "Environment", "Episodes", "Plan", "Report", "assert_robust", "certify", "certify_smoothed", "evaluate",
     "imitate", "register", "resilience", "run", "run_suite", "robustness", "train_adversary", "train_agent",
     "train_critic", "train_dynamics",
 }  # fmt: skip

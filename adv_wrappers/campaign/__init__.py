@@ -5,10 +5,10 @@ from adv_wrappers.campaign.expand import expand
 from adv_wrappers.campaign.plan import Grid, Plan
 from adv_wrappers.campaign.run import RunSummary, run
 from adv_wrappers.campaign.run_suite import run_suite, standard, suite_cost
-from adv_wrappers.campaign.store import Store
 from adv_wrappers.campaign.suite_cost import EntryCost, SuiteCost
 from adv_wrappers.campaign.suite_report import SuiteReport
 from adv_wrappers.campaign.suites import SUITES, entries_that_apply
+from adv_wrappers.evaluation.store import Store
 
 __all__ = [
     "SUITES", "AttackSetting", "Entry", "EntryCost", "Grid", "MadeAttack", "Plan", "RunSummary", "Store", "SuiteCost",

@@ -14,10 +14,10 @@ import os
 from collections.abc import Mapping
 from types import ModuleType
 
-from adv_wrappers.campaign.expand import PlanCell
-from adv_wrappers.campaign.play_cell import IN_FLIGHT, MOST_TRIES, CellPlayer, failed
-from adv_wrappers.campaign.store import PlayedCell
+from adv_wrappers.campaign.play_cell import CellPlayer, CellPlayerSetup
 from adv_wrappers.errors import AdvWrappersError, WorkerError
+from adv_wrappers.evaluation.executor import IN_FLIGHT, MOST_TRIES, Played, Task, Tell
+from adv_wrappers.evaluation.store import PlayedCell
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.processes import check_workers, pickled
 from adv_wrappers.victims import Victim
@@ -34,8 +34,21 @@ def import_ray() -> ModuleType:
         raise AdvWrappersError("a cluster needs Ray: pip install 'adv_wrappers[ray]'") from error
 
 
+CellTaskLike = Task[CellPlayer, PlayedCell]
+
+
+class _Actor:
+    """What an actor runs: a player, and the tasks that it is sent."""
+
+    def __init__(self, setup: CellPlayerSetup) -> None:
+        self._player = setup.open()
+
+    def play(self, task: CellTaskLike) -> PlayedCell:
+        return task.play(self._player)
+
+
 class RayActors:
-    """Plays cells by the actors of a Ray cluster; for ``workers`` of :func:`adv_wrappers.campaign.run`.
+    """The executor whose tasks the actors of a Ray cluster play; for ``workers`` of :func:`adv_wrappers.run`.
 
     Args:
         address: ``"local"`` starts a cluster on this machine, which :meth:`close` ends; ``"auto"`` connects to the one
@@ -67,14 +80,14 @@ class RayActors:
             self._connect(address, actors)
         try:
             self._gpus, count = float(gpus), actors or self._room(gpus)
-            self._victims = self._ray.put(dict(victims or {}))
+            self._setup = self._ray.put(CellPlayerSetup(dict(victims or {}), os.getcwd()))
             self._actors = [self._new_actor() for _ in range(count)]
         except BaseException:
             self.close()
             raise
-        self._running: dict[object, tuple[PlanCell, int]] = {}  # in the order of their submission
-        self._lost: list[PlanCell] = []
-        self._deaths: dict[str, int] = {}
+        self._running: dict[object, tuple[CellTaskLike, int]] = {}  # in the order of their submission
+        self._lost: list[CellTaskLike] = []
+        self._deaths: dict[int, int] = {}  # by the identity of a task
 
     def _connect(self, address: str, actors: int | None) -> None:
         about = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
@@ -94,21 +107,21 @@ class RayActors:
         return room
 
     def _new_actor(self) -> object:
-        kind = self._ray.remote(num_cpus=1, num_gpus=self._gpus)(CellPlayer)
-        return kind.remote(self._victims, os.getcwd())
+        kind = self._ray.remote(num_cpus=1, num_gpus=self._gpus)(_Actor)
+        return kind.remote(self._setup)
 
     def free(self) -> int:
-        """How many more cells may be handed over now."""
+        """How many more tasks may be handed over now."""
         return 0 if self._lost else IN_FLIGHT * len(self._actors) - len(self._running)
 
-    def submit(self, cell: PlanCell) -> None:
-        """Hand a cell to the actor that has the fewest."""
+    def submit(self, task: CellTaskLike, tell: Tell | None = None) -> None:
+        """Hand a task to the actor that has the fewest."""
         load = collections.Counter(actor for _, actor in self._running.values())
         i = min(range(len(self._actors)), key=load.__getitem__)
-        self._running[self._actors[i].play.remote(cell)] = (cell, i)  # type: ignore[attr-defined]
+        self._running[self._actors[i].play.remote(task)] = (task, i)  # type: ignore[attr-defined]
 
-    def collect(self, seconds: float) -> list[PlayedCell]:
-        """What has ended; the cells of an actor that is lost are played again, at most three times each."""
+    def collect(self, seconds: float | None) -> list[Played[CellPlayer, PlayedCell]]:
+        """What has ended; the tasks of an actor that is lost are played again, at most three times each."""
         while self._lost:
             self.submit(self._lost.pop())
         if not self._running:
@@ -116,31 +129,31 @@ class RayActors:
         done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds, fetch_local=True)
         more = [ref for ref in self._running if ref not in done]
         done += self._ray.wait(more, num_returns=len(more), timeout=0)[0] if more else []
-        found: list[PlayedCell] = []
+        found: list[Played[CellPlayer, PlayedCell]] = []
         for ref in [ref for ref in self._running if ref in {*done}]:
-            if ref not in self._running:  # another cell of its actor came first
+            if ref not in self._running:  # another task of its actor came first
                 continue
-            cell, i = self._running[ref]
+            task, i = self._running[ref]
             try:
-                played = self._ray.get(ref)
+                played = Played(task, self._ray.get(ref))
             except self._ray.exceptions.RayActorError as error:
                 found += self._replace(i, error)
                 continue
             except Exception as error:  # what cannot be sent back
-                played = failed(cell, WorkerError(f"{type(error).__name__}: {error}"))
+                played = Played(task, error=error)
             del self._running[ref]
             found.append(played)
         return found
 
-    def _replace(self, i: int, error: Exception) -> list[PlayedCell]:
-        """A new actor for one that is lost; the first of its cells was being played, the others were waiting."""
+    def _replace(self, i: int, error: Exception) -> list[Played[CellPlayer, PlayedCell]]:
+        """A new actor for one that is lost; the first of its tasks was being played, the others were waiting."""
         refs = [ref for ref, (_, actor) in self._running.items() if actor == i]
         first, *waiting = [self._running.pop(ref)[0] for ref in refs]
         self._actors[i] = self._new_actor()
         self._lost += waiting
-        self._deaths[first.key] = self._deaths.get(first.key, 0) + 1
-        if self._deaths[first.key] >= MOST_TRIES:
-            return [failed(first, WorkerError(f"its actor was lost {MOST_TRIES} times: {error}"))]
+        self._deaths[id(first)] = self._deaths.get(id(first), 0) + 1
+        if self._deaths[id(first)] >= MOST_TRIES:
+            return [Played(first, error=WorkerError(f"its actor was lost {MOST_TRIES} times: {error}"))]
         self._lost.append(first)
         return []
 

@@ -32,10 +32,10 @@ from adv_wrappers.campaign.plan import Plan
 from adv_wrappers.campaign.play_cell import CellPlayer
 from adv_wrappers.campaign.recipe import AttackRecipe
 from adv_wrappers.campaign.run import cells_of
-from adv_wrappers.campaign.store import Store
 from adv_wrappers.campaign.suites import ADVERSARIES, entry_named
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.statistics import t_quantile
+from adv_wrappers.evaluation.store import Store
 from adv_wrappers.option_values import SAMPLE_SHARE
 from adv_wrappers.training.training_folder import read_record
 from adv_wrappers.utils.numbers import check_number
@@ -190,9 +190,9 @@ def learned_costs(cells: Sequence[PlanCell], player: CellPlayer, share: float) -
             missing.add(folder)
     with one_thread():
         made, whole = sampled_training(recipe.entry, player.setting(cell), share)
-        prepared = player.open(cell, made.threat)
+        evaluator = player.open(cell, made.threat)
         began = time.perf_counter()
-        prepared.play(0)
+        evaluator.play([0])
         playing = time.perf_counter() - began
     name = f"{cell.victim} on {cell.environment.name}, {recipe.entry}"
     return [

@@ -1,7 +1,7 @@
 """The cells of a plan: what is played, each one row, and what is left out because it does not apply.
 
-A cell has the key of :func:`adv_wrappers.evaluation.resume.row_key`, so a row that a store or a folder holds already is
-the same row. Everything is checked here, before anything is played.
+A cell has the key of :func:`adv_wrappers.evaluation.row_key.row_key`, so a row that a store holds already is the same
+row. Everything is checked here, before anything is played.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 import json
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from adv_wrappers.campaign.entries import AttackSetting
 from adv_wrappers.campaign.plan import Grid, Plan, Threat, environment_parts
@@ -21,11 +21,12 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.evaluation.episodes import Episodes
+from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.long_attacks import warn_of_long_attacks
 from adv_wrappers.evaluation.make_function import MakeFunction
-from adv_wrappers.evaluation.prepared import PreparedEvaluation, default_num_envs, used_num_envs
-from adv_wrappers.evaluation.resume import row_key
-from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.evaluation.player import Cell, Player
+from adv_wrappers.evaluation.row_key import row_key
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack, json_form
 from adv_wrappers.utils.texts import split_arguments, split_stack
 from adv_wrappers.victims import Victim, environment_of, load_victim
@@ -45,8 +46,7 @@ class PlanCell:
         threat: None for the run without one, and where there is a recipe; else a text, a dictionary or a list of these.
         recipe: of an attack that is made where the cell is played, or None.
         name: the text of the threat.
-        seed, episodes, num_envs, quantize, measure, best_of, by: as for :func:`adv_wrappers.evaluate`.
-        width: the number of environments that the cells of its grid have side by side, at most ``num_envs``.
+        episodes: how they are played.
         trainings: the folder where attacks that are trained are kept; None is one that ends with the process.
     """
 
@@ -58,27 +58,21 @@ class PlanCell:
     threat: Threat | None
     recipe: AttackRecipe | None
     name: str
-    seed: int
-    episodes: int
-    num_envs: int
-    width: int
-    quantize: bool
-    measure: str | None
-    best_of: int
-    by: str
+    episodes: Episodes
     trainings: str | None = None
 
     @property
     def kind(self) -> tuple[str, ...]:
         """Cells of one kind cost about the same: they differ in their seeds, and in the radius of a budget."""
-        drop = {"key", "seed", "threat", "name", "trainings"}
+        drop = {"key", "threat", "name", "trainings"}
         given = {name: value for name, value in vars(self).items() if name not in drop}
+        given["episodes"] = asdict(replace(self.episodes, seed=0))
         given["recipe"] = None if self.recipe is None else {**asdict(self.recipe), "budget": None}
         given["environment"] = self.environment.described
         return " + ".join(map(_without_radius, split_stack(self.name))), json.dumps(given, sort_keys=True)
 
     def __str__(self) -> str:
-        return f"{self.victim} on {self.environment}, {self.name}, seed {self.seed}"
+        return f"{self.victim} on {self.environment}, {self.name}, seed {self.episodes.seed}"
 
 
 def _without_radius(threat: str) -> str:
@@ -167,63 +161,46 @@ class _GridExpansion:
     def _of_pair(self, name: str, victim: Victim, given: str | Mapping[str, JSON]) -> list[PlanCell]:
         grid = self.grid
         environment = environment_of_plan(given)
-        prepared = PreparedEvaluation(
-            victim,
-            environment,
-            [CLEAN],
-            grid.episodes,
-            0,
-            1,
-            quantize=grid.quantize,
-            measure=measure_of(grid.measure),
-            by=grid.by,
+        evaluator = Evaluator(
+            victim, environment, [CLEAN], replace(grid.how(0), num_envs=1, best_of=1), player=(player := Player())
         )
-        if not victim.is_known:
-            raise VictimError(f"{name} is a function, which its rows could not be known by: evaluate it by itself")
         made: list[PlanCell] = []
-        with closing(prepared):
-            asked = grid.num_envs or default_num_envs(victim)
-            width = used_num_envs(asked, grid.episodes, [1, grid.best_of])
+        with closing(player):
+            if not victim.is_known:
+                raise VictimError(f"{name} is a function, which its rows could not be known by: evaluate it by itself")
+            width = grid.how(0).fitted(victim).num_envs or 1
             for threat in [*self.stacks, *self._of_suite(name, victim, environment)]:
                 if isinstance(threat, AttackRecipe):
                     recipe, text, layers = threat, threat.name, [threat.identity]
                 else:
                     try:
-                        stack = prepared.stacks[0] if threat is None else as_threat_stack(threat, victim)
-                        prepared.player.prepare([stack], grid.quantize)
+                        stack = evaluator.stacks[0] if threat is None else as_threat_stack(threat, victim)
+                        player.open([Cell(victim, evaluator.environment, stack, evaluator.episodes)])
                         warn_of_long_attacks([stack], victim, width)
                     except (SpaceError, VictimError) as error:
                         self.left_out[f"{name} on {environment}, {threat}"] = str(error)
                         continue
                     recipe, text, layers = None, stack.name, [json_form(layer) for layer in stack.layers]
-                draws = grid.best_of if layers else 1
                 for seed in grid.seeds:
-                    about = {**prepared.about, "seed": seed, "num_envs": width}
-                    about["episode_seeds"] = draw_seeds(seed, grid.episodes)
-                    key = row_key(about, layers, draws, prepared.sampled)
+                    episodes = grid.how(seed).fitted(victim)
+                    about = {**evaluator.about, "seed": seed, "num_envs": width, "episode_seeds": episodes.seeds}
+                    key = row_key(about, layers, grid.best_of if layers else 1, evaluator.sampled)
                     if key is None:
                         raise ThreatError(f"{text} has no JSON form, which a plan needs")
                     made.append(
                         PlanCell(
-                            key=key,
-                            victim=name,
-                            select=grid.select,
-                            device=grid.device,
-                            environment=environment,
-                            threat=None if isinstance(threat, AttackRecipe) else threat,
-                            recipe=recipe,
-                            name=text,
-                            seed=seed,
-                            episodes=grid.episodes,
-                            num_envs=asked,
-                            width=width,
-                            quantize=grid.quantize,
-                            measure=grid.measure,
-                            best_of=draws,
-                            by=grid.by,
+                            key,
+                            name,
+                            grid.select,
+                            grid.device,
+                            environment,
+                            None if isinstance(threat, AttackRecipe) else threat,
+                            recipe,
+                            text,
+                            episodes,
                         )
                     )
-        return sorted(made, key=lambda cell: grid.seeds.index(cell.seed))
+        return sorted(made, key=lambda cell: grid.seeds.index(cell.episodes.seed))
 
     def _of_suite(self, name: str, victim: Victim, environment: Environment) -> list[Threat | AttackRecipe]:
         """The entries of the grid's suite that apply, under each budget and timing.
@@ -293,11 +270,6 @@ def _own_environment(name: str, victim: Victim) -> str:
     if victim.card is None:
         raise VictimError(f"{name} has no card that names its environment: give the plan environments")
     return environment_of(victim.card)[0]
-
-
-def measure_of(text: str | None) -> str | bool | None:
-    """The loss of states that a plan measures, as evaluations take it: ``own`` is the environment's own."""
-    return True if text == "own" else text
 
 
 def environment_of_plan(given: str | Mapping[str, JSON]) -> Environment:

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
-from adv_wrappers.evaluation.best_of import MOST_DRAWS
-from adv_wrappers.evaluation.prepared import MOST_ENVS, MOST_EPISODES
+from adv_wrappers.evaluation.episodes import MOST_DRAWS, MOST_ENVS, MOST_EPISODES, Episodes
 from adv_wrappers.presets import as_threat, parse_threat
 from adv_wrappers.training.training_folder import MOST_SEED, MOST_TRAINING_STEPS
 from adv_wrappers.utils.files import write
@@ -118,6 +117,18 @@ class Grid:
             texts = Counter(json.dumps(item, sort_keys=True) for item in getattr(self, name))
             if double := [text for text, count in texts.items() if count > 1]:
                 raise ValueRangeError(f"{name} of a plan name {double[0]} twice")
+
+    def how(self, seed: int) -> Episodes:
+        """How the cells with a seed are played."""
+        return Episodes(
+            self.episodes,
+            seed,
+            self.num_envs,
+            best_of=self.best_of,
+            by=self.by,
+            measure=True if self.measure == "own" else self.measure,
+            quantize=self.quantize,
+        )
 
     def stacks(self) -> Iterator[Threat]:
         """Every threat under every budget and timing that it takes."""

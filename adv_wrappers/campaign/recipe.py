@@ -22,6 +22,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import BudgetError, OutputError
 from adv_wrappers.evaluation.environments import Environment, json_value
+from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.presets import BUDGET_ARGUMENTS, as_threat, parse_threat
 from adv_wrappers.utils.files import held
 from adv_wrappers.utils.texts import split_arguments
@@ -67,22 +68,20 @@ class AttackRecipe:
         """The budget of observations."""
         return budget_of(self.budget)
 
-    def setting(
-        self, victim: Victim, environment: Environment, quantize: bool, episodes: int, episode_seed: int
-    ) -> AttackSetting:
+    def setting(self, victim: Victim, environment: Environment, episodes: Episodes) -> AttackSetting:
         """What the entry is made for: a victim in an environment, and the episodes that are played."""
         return AttackSetting(
             victim,
             environment,
             self.within,
-            quantize=quantize,
+            quantize=episodes.quantize,
             train=self.trained,
             seed=self.seed,
             steps=self.steps,
             training=self.training,
             num_envs=self.num_envs,
-            episodes=episodes,
-            episode_seed=episode_seed,
+            episodes=episodes.count,
+            episode_seed=episodes.seed,
         )
 
     def folder(self, trainings: Path, setting: AttackSetting) -> Path:

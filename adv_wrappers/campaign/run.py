@@ -6,14 +6,14 @@ import collections
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from adv_wrappers.campaign.expand import Expansion, PlanCell, check_victims, expand
 from adv_wrappers.campaign.plan import Plan
-from adv_wrappers.campaign.play_cell import CellWorkers, open_workers
-from adv_wrappers.campaign.store import PlayedCell, Store
-from adv_wrappers.errors import OutputError
+from adv_wrappers.campaign.play_cell import CellExecutor, CellPlayer, CellTask, failed, opened_executor
+from adv_wrappers.errors import OutputError, WorkerError
+from adv_wrappers.evaluation.executor import Executor, Played
+from adv_wrappers.evaluation.store import PlayedCell, Store
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim
 
@@ -55,7 +55,7 @@ class RunSummary:
 def run(
     plan: Plan | Expansion,
     store: Store,
-    workers: int | CellWorkers = 1,
+    workers: int | CellExecutor = 1,
     *,
     victims: Mapping[str, Victim] | None = None,
     progress: RunProgress | None = None,
@@ -80,12 +80,12 @@ def run(
     """
     began = time.perf_counter()
     check_victims(victims)
-    if not isinstance(workers, CellWorkers):
+    if not isinstance(workers, Executor):
         workers = check_workers(workers)
     cells = plan if isinstance(plan, Expansion) else expand(plan, victims)
-    if isinstance(workers, CellWorkers):
+    if isinstance(workers, Executor):
         return _Run(cells, store, workers, progress, began).play()
-    with closing(open_workers(workers, victims)) as opened:
+    with opened_executor(workers, victims) as opened:
         return _Run(cells, store, opened, progress, began).play()
 
 
@@ -99,9 +99,9 @@ class _Run:
     """One call of :func:`run`."""
 
     def __init__(
-        self, cells: Expansion, store: Store, workers: CellWorkers, progress: RunProgress | None, began: float
+        self, cells: Expansion, store: Store, executor: CellExecutor, progress: RunProgress | None, began: float
     ) -> None:
-        self.cells, self.store, self.workers, self.progress, self.began = cells, store, workers, progress, began
+        self.cells, self.store, self.executor, self.progress, self.began = cells, store, executor, progress, began
         done = store.done(cell.key for cell in cells.cells)
         self.waiting = collections.deque(cell for cell in cells_of(cells, store) if cell.key not in done)
         self.claimed: collections.deque[PlanCell] = collections.deque()
@@ -113,11 +113,11 @@ class _Run:
         try:
             self._report()
             while self.waiting or self.claimed or self.under_way:
-                while self.workers.free() > 0 and (cell := self._next()) is not None:
-                    self.workers.submit(cell)
+                while self.executor.free() > 0 and (cell := self._next()) is not None:
+                    self.executor.submit(CellTask(cell))
                     self.under_way += 1
                 if self.under_way:
-                    self._add(self.workers.collect(_COLLECT))
+                    self._add([_played(one) for one in self.executor.collect(_COLLECT)])
                 elif not self.claimed:  # another run plays the rest
                     time.sleep(_POLL)
         finally:
@@ -172,3 +172,12 @@ class _Run:
     def _report(self) -> None:
         if self.progress is not None:
             self.progress(self.played + self.known, len(self.failed), len(self.cells.cells))
+
+
+def _played(one: Played[CellPlayer, PlayedCell]) -> PlayedCell:
+    """What became of a cell; an error is that of its process, or of what cannot be sent back."""
+    if one.error is None:
+        return one.value()
+    assert isinstance(one.task, CellTask)
+    error = one.error if isinstance(one.error, WorkerError) else WorkerError(f"{type(one.error).__name__}: {one.error}")
+    return failed(one.task.cell, error)

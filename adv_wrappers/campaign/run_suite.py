@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from adv_wrappers.campaign.entries import AttackSetting, Entry, MadeAttack, SuiteProgress
-from adv_wrappers.campaign.suite_cost import SuiteCost, estimate_entries, prepared_suite, report_scores
+from adv_wrappers.campaign.suite_cost import SuiteCost, estimate_entries, opened_suite, report_scores
 from adv_wrappers.campaign.suite_report import SuiteReport, close_attacks, strongest_of
 from adv_wrappers.campaign.suites import LEARNED, SUITES, chosen_entries, entries_of, entries_that_apply
 from adv_wrappers.campaign.trained_entries import SARSA
@@ -30,8 +30,8 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
+from adv_wrappers.evaluation.episodes import MOST_EPISODES
 from adv_wrappers.evaluation.evaluate import play_missing
-from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.report import Report, Row, number
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
@@ -115,7 +115,7 @@ def run_suite(
             ``evaluation``, ``tie_break`` and ``fresh`` the rows as they come. The same call goes on after an
             interruption, or reads the result; with more ``steps`` or attacks it does only what is missing, and with
             more ``episodes`` it trains nothing anew but scores all attacks on them. Rows that this leaves behind are
-            kept in ``evaluation/report-1.json``, ... No other process gets it meanwhile. An entry of one's own is made
+            kept in ``evaluation/rows.db``. No other process gets it meanwhile. An entry of one's own is made
             again at every call, since its code may have changed; its row is taken over where the threat is the same. A
             victim that is a function, and an environment that a lambda, a method or a partial makes, are always played
             again, as :func:`adv_wrappers.evaluate` does.
@@ -191,13 +191,13 @@ def run_suite(
         made.update({entry.name: entry.attack(setting) for entry in chosen if entry.per_episodes})
         names = [entry.name for entry in chosen]
         stacks = [as_threat_stack(made[name].threat, victim) for name in names]
-        with held(setting.folder(setting.part)), closing(prepared_suite(setting, stacks)) as prepared:
-            named = zip(("none", *names), prepared.stacks, strict=True)
+        with held(setting.folder(setting.part)), closing(opened_suite(setting, stacks)) as evaluator:
+            named = zip(("none", *names), evaluator.stacks, strict=True)
             played = {i: {**rows[one], "threat": as_.name} for i, (one, as_) in enumerate(named) if one in rows}
             return play_missing(
-                prepared,
+                evaluator,
                 played,
-                progress=report_scores(progress, prepared, names, on),
+                progress=report_scores(progress, evaluator, names, on),
                 out=setting.folder(setting.part),
                 resume=folder is not None,
                 workers=workers,

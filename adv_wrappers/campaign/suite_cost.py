@@ -40,11 +40,11 @@ from adv_wrappers.campaign.untrained_entries import beam, beam_attack
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import OutputError
 from adv_wrappers.evaluation.beam import TOGETHER
-from adv_wrappers.evaluation.evaluate import play_missing
-from adv_wrappers.evaluation.pool import blocks_of
-from adv_wrappers.evaluation.prepared import PreparedEvaluation, default_num_envs
+from adv_wrappers.evaluation.episodes import Episodes
+from adv_wrappers.evaluation.evaluate import kept_rows, play_missing
+from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.report import Row
-from adv_wrappers.evaluation.resume import StoredRows
+from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
 from adv_wrappers.training.train_critic import scan_critics
 from adv_wrappers.training.train_one_critic import CriticTraining, train_one_critic
@@ -180,37 +180,37 @@ def estimate_entries(
     with one_thread(), _global_draws_kept(), sample.timed():
         sample.make()
     stacks = [as_threat_stack(sample.attacks[name].threat, setting.victim) for name in sample.names]
-    with closing(prepared_suite(setting, stacks)) as prepared, one_thread():
+    with closing(opened_suite(setting, stacks)) as evaluator, one_thread():
         rows, folder = dict[int, Row](), setting.folder(setting.part)
-        if folder is not None and (folder / "report.json").exists():
-            rows |= StoredRows(folder, prepared.stacks, [prepared.key(i) for i in range(len(prepared.stacks))]).rows
+        if folder is not None and (folder / ROWS_FILE).exists():
+            rows |= kept_rows(evaluator, folder)
             if sample.training or len(sample.names) < len(entries):
-                folder = None  # its report may hold rows of runs that are not among these, and would be put aside
+                folder = None  # its report may hold rows of runs that are not among these
 
         def play(which: Collection[int]) -> None:
             with contextlib.suppress(OutputError):  # the suite raises it again, with all rows
                 play_missing(
-                    prepared,
+                    evaluator,
                     rows,
                     {0, *which},
                     out=folder,
                     resume=folder is not None,
                     workers=workers,
-                    progress=report_scores(setting.progress, prepared, sample.names),
+                    progress=report_scores(setting.progress, evaluator, sample.names),
                 )
 
         play([])  # the clean run; and rows of the folder are taken over
         with _global_draws_kept(), sample.timed():
-            sample.time_steps(prepared, rows)
-        quick, limit = list[int](), SHARE * sum(cost.seconds for cost in sample.costs(prepared, rows))
-        for cost in sorted(sample.costs(prepared, rows), key=lambda cost: cost.seconds):
+            sample.time_steps(evaluator, rows)
+        quick, limit = list[int](), SHARE * sum(cost.seconds for cost in sample.costs(evaluator, rows))
+        for cost in sorted(sample.costs(evaluator, rows), key=lambda cost: cost.seconds):
             if cost.name in made and not cost.played and (limit := limit - cost.seconds) >= 0:
                 quick.append(sample.number(cost.name))
         play(quick)
         known = {name: rows[i] for i, name in enumerate(("none", *sample.names)) if i in rows}
-        blocks = len(blocks_of(setting.episodes, setting.num_envs or default_num_envs(setting.victim)))
+        blocks = len(evaluator.episodes.blocks(setting.episodes))
         return SuiteCost(
-            tuple(sample.costs(prepared, rows)),
+            tuple(sample.costs(evaluator, rows)),
             seconds_of(rows[0]),
             blocks,
             tuple(sample.unknown),
@@ -282,24 +282,24 @@ class _SuiteSample:
         else:
             self.whole_search[name] = spent
 
-    def time_steps(self, prepared: PreparedEvaluation, rows: Mapping[int, Row]) -> None:
+    def time_steps(self, evaluator: Evaluator, rows: Mapping[int, Row]) -> None:
         """Time steps of the runs that have no row; the clean run has one."""
-        whole = prepared.steps_of(rows[0]["lengths"])
+        whole = evaluator.steps_of(rows[0]["lengths"])
         steps = int(SHARE / 2 * whole)  # with all rows, and with one
         for i, name in enumerate(self.names, 1):
             if i in rows:
                 continue
             if steps:
-                self.stepping[i] = _step_costs(prepared, i, steps)
+                self.stepping[i] = _step_costs(evaluator, i, steps)
             elif name in self.training:  # which takes longer by far than to play what was trained
                 self.stepping[i] = seconds_of(rows[0]) / whole, 0.0
             else:
                 self.unknown.append(name)
 
-    def costs(self, prepared: PreparedEvaluation, rows: Mapping[int, Row]) -> list[EntryCost]:
+    def costs(self, evaluator: Evaluator, rows: Mapping[int, Row]) -> list[EntryCost]:
         """What the entries cost, where episodes are as long as in these rows."""
         known = [row for i, row in rows.items() if i] or [rows[0]]
-        whole = np.mean([(prepared.steps_of(row["lengths"]), sum(row["lengths"])) for row in known], 0)
+        whole = np.mean([(evaluator.steps_of(row["lengths"]), sum(row["lengths"])) for row in known], 0)
         strongest = min(rows.values(), key=lambda row: float(row["mean_return"]))
         found = list[EntryCost]()
         for name in (entry.name for entry in self.entries):
@@ -318,17 +318,13 @@ class _SuiteSample:
         return found
 
 
-def prepared_suite(setting: AttackSetting, stacks: Sequence[ThreatStack]) -> PreparedEvaluation:
+def opened_suite(setting: AttackSetting, stacks: Sequence[ThreatStack]) -> Evaluator:
     """The clean run and these attacks on the episodes of a setting."""
-    return PreparedEvaluation(
+    return Evaluator(
         setting.victim,
         setting.environment,
         [ThreatStack("none", (), False), *stacks],
-        setting.episodes,
-        setting.episode_seed,
-        setting.num_envs,
-        distances=(),
-        quantize=setting.quantize,
+        Episodes(setting.episodes, setting.episode_seed, setting.num_envs, distances=(), quantize=setting.quantize),
     )
 
 
@@ -337,13 +333,13 @@ def seconds_of(row: Row) -> float:
     return float(row["ms_per_step"]) * sum(row["lengths"]) / 1000
 
 
-def _step_costs(prepared: PreparedEvaluation, i: int, steps: int) -> tuple[float, float]:
+def _step_costs(evaluator: Evaluator, i: int, steps: int) -> tuple[float, float]:
     """Seconds of a step of all rows by itself, and of every row that is attacked in it."""
     timed = list[float]()
-    counts = min(prepared.player.venv.num_envs, prepared.episodes), 1
+    counts = min(evaluator.player.venv.num_envs, len(evaluator.seeds)), 1
     for count in counts:
         timer = StepTimer(steps, MOST_SECONDS)
-        seconds = prepared.step_seconds(i, timer, count)
+        seconds = evaluator.step_seconds(i, timer, count)
         timed.append(float(np.mean(seconds)) if seconds else 0.0)  # none where all episodes have one step
     if counts[0] == 1:
         return 0.0, timed[0]
@@ -352,19 +348,19 @@ def _step_costs(prepared: PreparedEvaluation, i: int, steps: int) -> tuple[float
 
 
 def report_scores(
-    progress: SuiteProgress | None, prepared: PreparedEvaluation, names: Sequence[str], on: str = ""
+    progress: SuiteProgress | None, evaluator: Evaluator, names: Sequence[str], on: str = ""
 ) -> SuiteProgress | None:
     """Progress of an evaluation by the names of a suite.
 
     Args:
         progress: is told of each run, or None.
-        prepared: the evaluation.
+        evaluator: the evaluator.
         names: of its runs but the clean one.
         on: says on which episodes, if not on those that are scored.
     """
     if progress is None:
         return None
-    known = dict(zip([stack.name for stack in prepared.stacks], ("none", *names), strict=True))
+    known = dict(zip([stack.name for stack in evaluator.stacks], ("none", *names), strict=True))
     return lambda what, done, total: progress(f"scoring {known[what]}{on}", done, total)
 
 

@@ -35,9 +35,8 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.least_return import LeastReturn
-from adv_wrappers.evaluation.prepared import MOST_EPISODES
-from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.precision import full_precision

@@ -24,10 +24,9 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import CertificateError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
+from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.provenance import versions
-from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.evaluation.untrained_attacks import (
     BEAM,
     UNTRAINED,

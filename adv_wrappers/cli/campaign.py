@@ -130,10 +130,11 @@ def show(store: Store, cells: Iterable[PlanCell]) -> None:
     """Print the rows of these cells: for every victim, environment, threat and setting the mean over seeds."""
     groups: dict[str, tuple[dict[str, JSON], list[Row]]] = {}
     known = {cell.key: cell.recipe for cell in cells}
-    for key, about, row in store.rows_with_keys():
-        if key not in known:
+    for played in store.played():
+        if played.key not in known:
             continue
-        setting, recipe = {name: value for name, value in about.items() if name not in _OF_A_RUN}, known[key]
+        about, row, recipe = dict(played.about or {}), dict(played.row or {}), known[played.key]
+        setting = {name: value for name, value in about.items() if name not in _OF_A_RUN}
         if recipe is not None and recipe.trained:
             row = {**row, "threat": f"{row['threat']} ({recipe.steps} steps, seed {recipe.seed})"}
         made = row["layers"] if recipe is None else recipe.identity

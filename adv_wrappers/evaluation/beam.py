@@ -53,10 +53,9 @@ from adv_wrappers.core.types import JSON, Array
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
+from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.forced_actions import ForcedAction, ForcedActions
-from adv_wrappers.evaluation.prepared import MOST_EPISODES
 from adv_wrappers.evaluation.recorded_perturbations import RecordedPerturbations, RecordedStep, digest_of
-from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.option_values import BEAM_WIDTH
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.numbers import integer

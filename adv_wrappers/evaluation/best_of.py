@@ -7,48 +7,14 @@ attack is told afterwards which draw was the best, which no attacker knows befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.measurements import RunMeasurements
-from adv_wrappers.evaluation.threat_stacks import ThreatStack
-from adv_wrappers.option_values import BY
-from adv_wrappers.utils.numbers import integer
-
-MOST_DRAWS = 10**6
-BestOf = int | Mapping[str, int]
-Play = Callable[[Sequence[int]], RunMeasurements]
-
-
-def check_by(by: object, measured: bool) -> None:
-    """Raise :class:`ValueRangeError` unless this names what the best draw is chosen by, and it is measured."""
-    if by not in BY:
-        raise ValueRangeError(f"by must be one of {', '.join(map(repr, BY))}, got {by!r}")
-    if by == "loss" and not measured:
-        raise ValueRangeError("by='loss' needs the loss of states: give measure=")
-
-
-def draws_of(best_of: BestOf, stacks: Sequence[ThreatStack]) -> list[int]:
-    """The number of draws of every run, 1 for the one without a threat.
-
-    Args:
-        best_of: one for all threats, or by the text of a threat, those it does not name being drawn once.
-        stacks: the runs.
-
-    Raises:
-        ValueRangeError: for numbers below 1, and for the text of a threat that is not evaluated.
-    """
-    named = best_of if isinstance(best_of, Mapping) else {}
-    known = {stack.name for stack in stacks if stack.layers}
-    if unknown := [name for name in named if name not in known]:
-        raise ValueRangeError(f"best_of names {unknown[0]!r}, which is none of the threats {sorted(known)}")
-    every = 1 if isinstance(best_of, Mapping) else integer("best_of", best_of, 1, MOST_DRAWS)
-    counts = {name: integer(f"best_of of {name}", count, 1, MOST_DRAWS) for name, count in named.items()}
-    return [counts.get(stack.name, every) if stack.layers else 1 for stack in stacks]
 
 
 @dataclass(frozen=True)
@@ -76,21 +42,25 @@ class EpisodeDraws:
         return {"returns": run.returns.reshape(shape).tolist(), "losses": losses}
 
 
-def play_draws(play: Play, count: int, episodes: int, by: str) -> EpisodeDraws:
-    """Play every episode several times.
+def play_draws(count: int, episodes: int, by: str) -> Generator[list[int], Sequence[RunMeasurements], EpisodeDraws]:
+    """The draws of every episode, as a generator that says what is to be played and is sent what that measured.
 
     Args:
-        play: plays an episode for each number of a draw that it is given, all episodes of a draw one after another.
         count: the number of draws.
         episodes: the number of episodes.
         by: ``"return"`` or ``"loss"``.
+
+    Yields:
+        Of every play the number of its draw, all episodes of a draw one after another; it is sent what was measured,
+        in parts, one after another.
     """
-    run = play([draw for draw in range(min(count, 2)) for _ in range(episodes)])
+    run = functools.reduce(joined, (yield [draw for draw in range(min(count, 2)) for _ in range(episodes)]))
     alike = False
     if count > 1:
         alike = run.drew == 0 and all((x[:episodes] == x[episodes:]).all() for x in (run.returns, run.lengths))
         if count > 2 and not alike:
-            run = joined(run, play([draw for draw in range(2, count) for _ in range(episodes)]))
+            more = yield [draw for draw in range(2, count) for _ in range(episodes)]
+            run = joined(run, functools.reduce(joined, more))
     values = run.returns if by == "return" else run.losses
     assert values is not None
     best = values.reshape(-1, episodes).argmin(0)

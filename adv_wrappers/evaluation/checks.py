@@ -23,10 +23,10 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.newest import frame_budget
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.evaluation.episodes import checkpoint_seeds
 from adv_wrappers.evaluation.gradient_masking import find_masking
 from adv_wrappers.evaluation.outcomes import Outcome
 from adv_wrappers.evaluation.power import too_few_episodes
-from adv_wrappers.evaluation.rollout import checkpoint_seeds
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.formatting import name_of
 from adv_wrappers.presets import presets

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection
-from contextlib import closing
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from adv_wrappers.errors import OutputError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.best_of import BestOf
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.episodes import BestOf, Distances, Episodes
+from adv_wrappers.evaluation.evaluator import Evaluator
+from adv_wrappers.evaluation.executor import Processes
 from adv_wrappers.evaluation.long_attacks import warn_of_long_attacks
 from adv_wrappers.evaluation.losses import Measure
-from adv_wrappers.evaluation.pool import play_runs
-from adv_wrappers.evaluation.prepared import Distances, PreparedEvaluation
+from adv_wrappers.evaluation.player import BlockResult, Player, PlayerSetup
 from adv_wrappers.evaluation.report import Report, Row, check_minimum
-from adv_wrappers.evaluation.resume import StoredRows
+from adv_wrappers.evaluation.store import ROWS_FILE, PlayedCell, Store, unknown_key
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack, is_worst_action, worst_action
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers
@@ -34,7 +34,7 @@ def evaluate(
     victim: Victim | str,
     env: AnyEnvironment,
     threats: Any = (),
-    episodes: int = 10,
+    episodes: int | Episodes = 10,
     seed: int = 0,
     num_envs: int | None = None,
     device: torch.device | str | None = None,
@@ -66,7 +66,8 @@ def evaluate(
         threats: each a text, a :class:`ThreatModel`, a perturbation with a budget or a dictionary; or, for a stack, a
             list of these, innermost first, or one text with `` + `` between them. One without a victim is aimed at
             ``victim``; one with a victim of its own is a transfer attack, and its row says so.
-        episodes: the number of episodes of every run, at most a million.
+        episodes: the number of episodes of every run, at most a million; or an :class:`adv_wrappers.Episodes`, which
+            has its own ``seed``, ``num_envs``, ``best_of``, ``by``, ``measure``, ``distances`` and ``quantize``.
         seed: seeds all randomness; at least 0.
         num_envs: the number of environments that are stepped at once; None takes 32, or 8 for images, and never more
             than ``episodes`` (and their draws). Tasks of the DeepMind Control Suite that
@@ -86,14 +87,14 @@ def evaluate(
         progress: called as ``progress(threat, episodes finished, episodes)``, which counts every draw of an episode.
         quantize: whether integer observations stay integers; False makes them float32, so that budgets below one grey
             level have room.
-        out: a folder; after every run ``report.json`` in it holds all rows so far. No other process gets it meanwhile.
+        out: a folder. Every row is written to ``rows.db`` in it as it comes, a :class:`.Store`, which keeps the rows of
+            all evaluations of the folder; ``report.json`` holds all rows of this one. No other process gets it
+            meanwhile.
         resume: take over rows that ``out`` holds and play only the others. A row is taken over if it was played with
             the same victim, environment, episodes, layers (trained adversaries and critics by their hashes), distances
             (by name), ``num_envs``, ``quantize``, device and versions. A function that makes the environment is known
             by its name. Always played is what nothing distinguishes: a victim that is a function, a layer without a
-            JSON form, an environment made by a lambda, a method or a partial, an object among ``env_kwargs``. No row
-            is lost: a ``report.json`` with rows of other runs becomes ``report-1.json``, ..., from which rows are taken
-            over as well.
+            JSON form, an environment made by a lambda, a method or a partial, an object among ``env_kwargs``.
         measure: a loss of states whose total over an episode is reported beside the return, over every control step
             where actions are held for several: what :func:`adv_wrappers.attacks.targets.as_target` takes, such as
             ``"height=0"``, or True for the environment's own.
@@ -128,30 +129,27 @@ def evaluate(
     check_minimum(minimum)
     workers = check_workers(workers)
     if resume and out is None:
-        raise ValueRangeError("resume=True goes on with the report of a folder: give out=")
+        raise ValueRangeError("resume=True goes on with the rows of a folder: give out=")
+    how = Episodes.of(
+        episodes,
+        seed=seed,
+        num_envs=num_envs,
+        best_of=best_of,
+        by=by,
+        measure=measure,
+        distances=distances,
+        quantize=quantize,
+    )
     victim = _load(victim, device)
     stacks = [ThreatStack("none", (), False), *(as_threat_stack(item, victim) for item in _listed(threats))]
     if isinstance(minimum, str) and not any(is_worst_action(stack, victim) for stack in stacks):
         stacks.insert(1, worst_action(victim))
-    prepared = PreparedEvaluation(
-        victim,
-        Environment.of(env, victim, env_kwargs, make),
-        stacks,
-        episodes,
-        seed,
-        num_envs,
-        distances=distances,
-        quantize=quantize,
-        measure=measure,
-        best_of=best_of,
-        by=by,
-    )
-    with closing(prepared):
-        return play_missing(prepared, {}, minimum=minimum, progress=progress, out=out, resume=resume, workers=workers)
+    with closing(Evaluator(victim, Environment.of(env, victim, env_kwargs, make), stacks, how)) as evaluator:
+        return play_missing(evaluator, {}, minimum=minimum, progress=progress, out=out, resume=resume, workers=workers)
 
 
 def play_missing(
-    prepared: PreparedEvaluation,
+    evaluator: Evaluator,
     rows: dict[int, Row],
     wanted: Collection[int] | None = None,
     *,
@@ -161,74 +159,115 @@ def play_missing(
     resume: bool = False,
     workers: int = 1,
 ) -> Report:
-    """Play the runs of an evaluation that have no row yet.
+    """Play the cells of an evaluation that have no row yet.
 
     Args:
-        prepared: the evaluation.
-        rows: by index of the run, the rows that are known; those of ``out`` and those that are played are added.
-        wanted: the runs that are played, the first among them; None is all.
+        evaluator: the evaluator.
+        rows: by index of the cell, the rows that are known; those of ``out`` and those that are played are added.
+        wanted: the cells that are played, the first among them; None is all.
         minimum, progress, out, resume, workers: as for :func:`evaluate`.
 
     Returns:
         The report of all rows.
     """
-    with one_thread():
-        stacks, totals = prepared.stacks, [count * prepared.episodes for count in prepared.counts]
-        keys = [prepared.key(i) for i in range(len(stacks))]
-        stored = StoredRows(Path(out), stacks, keys) if resume and out is not None else None
-        for i, row in {} if stored is None else stored.rows.items():
-            rows.setdefault(i, row)
-        chosen = [i for i in range(len(stacks)) if wanted is None or i in wanted]
-        unwritten: OutputError | None = None
-
-        def report() -> Report:
-            """Of the rows so far; it is written where there is a folder."""
-            nonlocal unwritten
-            made = prepared.report(rows, minimum)
-            if out is not None:
-                unwritten = _write(made, Path(out), stored)
-            return made
+    stacks = evaluator.stacks
+    chosen = [i for i in range(len(stacks)) if wanted is None or i in wanted]
+    with ExitStack() as opened:
+        opened.enter_context(one_thread())
+        kept = None if out is None else opened.enter_context(_KeptRows(evaluator, Path(out), minimum))
+        if kept is not None and resume:
+            rows |= {i: row for i, row in kept.known().items() if i not in rows}
+            kept.write(rows)  # in the order of this call
 
         def add(i: int, row: Row) -> None:
             rows[i] = row
-            if 0 in rows:
-                report()
+            if kept is not None:
+                kept.add(i, rows)
 
         def move(i: int, finished: int) -> None:
             if progress is not None:
-                progress(stacks[i].name, finished, totals[i])
+                progress(stacks[i].name, finished, evaluator.plays(i))
 
-        if 0 in rows:
-            report()  # the rows that were taken over, in the order of this call
         missing = [i for i in chosen if i not in rows]
-        warn_of_long_attacks([stacks[i] for i in missing], prepared.victim, prepared.player.venv.num_envs)
-        for i in chosen if workers == 1 or not missing else []:
-            move(i, 0)
-            if i in missing:
-                add(i, prepared.play(i, None, functools.partial(move, i)))
-            else:
-                move(i, totals[i])
-        if workers > 1 and missing:
-            for i in chosen:
-                move(i, 0 if i in missing else totals[i])
-            play_runs({i: functools.partial(prepared.play, i) for i in missing}, prepared.setup, workers, move, add)
-        made = report()
-        if unwritten is not None:
-            raise unwritten
-        return made
+        warn_of_long_attacks([stacks[i] for i in missing], evaluator.victim, evaluator.player.venv.num_envs)
+        for i in chosen:
+            if i in rows:
+                move(i, 0)
+                move(i, evaluator.plays(i))
+        if missing:
+            executor = None
+            if workers > 1:
+                setup = PlayerSetup(evaluator.cells)
+                executor = opened.enter_context(closing(Processes[Player, BlockResult](workers, setup, tries=1)))
+            evaluator.play(missing, executor, add, move)
+        if kept is not None:
+            kept.export(rows)
+        return evaluator.report(rows, minimum)
 
 
-def _write(report: Report, folder: Path, stored: StoredRows | None) -> OutputError | None:
-    """Write a report; return the error that this raised, with the report, as the next run's report may be written."""
-    try:
-        if stored is not None:
-            stored.write(report)
+def kept_rows(evaluator: Evaluator, folder: Path) -> dict[int, Row]:
+    """By index of the cell, the rows of an evaluation that a folder holds."""
+    with _KeptRows(evaluator, folder, None) as kept:
+        return kept.known()
+
+
+class _KeptRows:
+    """The rows of an evaluation in a folder: a store, ``rows.db``, and ``report.json`` made from it.
+
+    What cannot be written is told at the end, with the report, as the next row may be written.
+    """
+
+    def __init__(self, evaluator: Evaluator, folder: Path, minimum: float | str | None) -> None:
+        self.evaluator, self.folder, self.minimum = evaluator, folder, minimum
+        self.keys = [evaluator.key(i) for i in range(len(evaluator.stacks))]
+        self._unwritten: OutputError | None = None
+
+    def __enter__(self) -> _KeptRows:
+        self._store = Store(self.folder / ROWS_FILE, shared=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+
+    def known(self) -> dict[int, Row]:
+        """By index of the cell, the rows that the folder holds."""
+        found = self._store.found([key for key in self.keys if key is not None])
+        stacks = enumerate(zip(self.keys, self.evaluator.stacks, strict=True))
+        return {
+            i: {**found[key], "threat": stack.name, "transfer": stack.transfer}
+            for i, (key, stack) in stacks
+            if key is not None and key in found
+        }
+
+    def add(self, i: int, rows: Mapping[int, Row]) -> None:
+        """Write the row of a cell, and the report of all rows, once there is the first."""
+        row, name = rows[i], self.evaluator.stacks[i].name
+        seconds = row["ms_per_step"] * row["mean_length"] * row["episodes"] / 1000
+        key = self.keys[i] or unknown_key()
+        try:
+            self._store.add([PlayedCell(key, name, self.evaluator.about, row, None, seconds, "")], replace=True)
+        except OutputError as error:
+            self._unwritten = error
         else:
-            report.to_json(folder / "report.json")
-    except OutputError as error:
-        error.report = report
-        return error
-    return None
+            self._unwritten = None
+        self.write(rows)
+
+    def export(self, rows: Mapping[int, Row]) -> None:
+        """Write the report of all rows; raises :class:`OutputError`, with the report, if anything is not written."""
+        unwritten = self._unwritten
+        self.write(rows)
+        if (error := unwritten or self._unwritten) is not None:
+            error.report = self.evaluator.report(rows, self.minimum)
+            raise error
+
+    def write(self, rows: Mapping[int, Row]) -> None:
+        """Write the report of these rows, once there is the first."""
+        if 0 not in rows:
+            return
+        try:
+            self.evaluator.report(rows, self.minimum).to_json(self.folder / "report.json")
+        except OutputError as error:
+            self._unwritten = error
 
 
 def _load(victim: Victim | str, device: torch.device | str | None) -> Victim:

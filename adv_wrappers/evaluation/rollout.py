@@ -31,18 +31,6 @@ from adv_wrappers.wrappers.dmc import CONTROL_OBSERVATIONS, PREFIX
 from adv_wrappers.wrappers.dmc_vector import DmcVectorEnv, dmc_vector
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 
-SEED_OFFSET = 7919  # added to the seed of a training: nobody evaluates on the episodes that chose the checkpoint
-
-
-def draw_seeds(seed: int, episodes: int) -> list[int]:
-    """The seeds of the episodes of an evaluation, by which every run with this ``seed`` plays the same ones."""
-    return [int(drawn) for drawn in np.random.SeedSequence(seed).generate_state(episodes)]
-
-
-def checkpoint_seeds(seed: int, episodes: int) -> list[int]:
-    """The seeds of the episodes that checkpoints of a training with this ``seed`` are compared by."""
-    return draw_seeds(SEED_OFFSET + seed, episodes)
-
 
 class UnfinishedRows(When):
     """Attacks only in the rows that have an episode left to play.

@@ -25,9 +25,9 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import CardError
 from adv_wrappers.evaluation.measurements import RunMeasurements
-from adv_wrappers.training.checkpoints import CheckpointEvaluator, restore_model, save_model
+from adv_wrappers.training.checkpoints import restore_model, save_model
 from adv_wrappers.training.director_networks import director_of
-from adv_wrappers.training.scoring import CheckpointScore, Scoring, log_point
+from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, log_point
 from adv_wrappers.training.training_folder import (
     as_json,
     check_no_other_card,

@@ -37,11 +37,11 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.training.bounded_policy import BoundedPolicy
-from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, AgentProgress, CheckpointEvaluator
+from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, AgentProgress
 from adv_wrappers.training.director_networks import director_of
 from adv_wrappers.training.sb3_adapter import AgentVecEnv
 from adv_wrappers.training.sb3_agents import update_normaliser
-from adv_wrappers.training.scoring import CheckpointScore, Scoring, log_point
+from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, log_point
 from adv_wrappers.training.training_folder import check_counts
 from adv_wrappers.utils.numbers import check_number
 from adv_wrappers.victims import Victim, from_sb3

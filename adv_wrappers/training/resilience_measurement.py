@@ -28,9 +28,11 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
+from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.measurements import RunMeasurements
+from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.provenance import versions
-from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, draw_seeds, play_episodes
+from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.option_values import OBSERVE
 from adv_wrappers.timing import And, AtMost
 from adv_wrappers.training.algorithms import check_settings
@@ -52,8 +54,6 @@ from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_rewards import MOST_COST, PerturbationCost
-from adv_wrappers.wrappers.recorder import VectorActionRecorder
-from adv_wrappers.wrappers.stack import wrap
 
 HARD = 10.0  # beyond a hard budget a perturbation costs, in training, this many budgets, or r_max by this if more
 # of the adversary's algorithm on flat observations; images keep its own, but for gamma
@@ -351,13 +351,12 @@ class Measurement:
         """The test's episodes, as :func:`adv_wrappers.evaluate` plays them, and how many were attacked at step t."""
         episodes, attacked = self.options["episodes"], Counter[int]()
         images = len(victim.observation_space.shape or ()) > 1
-        with closing(EpisodesVectorEnv(self.environment, min(8 if images else 32, episodes))) as venv, one_thread():
-            recorder = VectorActionRecorder(venv)
-            env = recorder if threat is None else wrap(recorder, threat, victim=victim)
+        how = Episodes(episodes, num_envs=min(8 if images else 32, episodes))
+        stack = ThreatStack(what, () if threat is None else (threat,), False)
+        with closing(Player([Cell(victim, self.environment, stack, how)])) as player, one_thread():
             self._show(what, 0, episodes)
-            run = play_episodes(
-                env, recorder, victim, self.seeds, lambda done: self._show(what, done, episodes), attacked_at=attacked
-            )
+            block = Block(0, tuple(self.seeds))
+            run, _ = player.play(block, lambda done: self._show(what, done, episodes), attacked)
         return run, attacked
 
     def _episodes(

@@ -7,25 +7,88 @@ checkpoints were handed in, in the thread of the training, when it asks for them
 
 from __future__ import annotations
 
-import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import Future
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields
-from pathlib import Path
 from pickle import loads
 from typing import Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 
+from adv_wrappers.certification.perturbed_victim import PerturbedVictim
+from adv_wrappers.certification.rewards import PlayedEpisodes, play_choices, worst_possible_action
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Environment
-from adv_wrappers.training.checkpoints import CheckpointEvaluator
-from adv_wrappers.utils.processes import call_in_worker, pickled, warm_pool
+from adv_wrappers.evaluation.episodes import Episodes, checkpoint_seeds
+from adv_wrappers.evaluation.executor import Executor, Played, Processes, Tell, ThisProcess
+from adv_wrappers.evaluation.measurements import RunMeasurements
+from adv_wrappers.evaluation.player import Block, Cell, Player
+from adv_wrappers.evaluation.threat_stacks import ThreatStack
+from adv_wrappers.utils.processes import pickled
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims.possible import Method
+from adv_wrappers.victims.victim import Victim
 
 P = TypeVar("P")
 R = TypeVar("R")
 _NAMES = {"victim": "the victim", "actor": "the adversary", "when": "the timing"}
+
+
+class CheckpointEvaluator:
+    """Plays the same episodes of an agent under one threat after another.
+
+    Args:
+        environment: how the environment is made.
+        episodes: the number of episodes of every evaluation.
+        seed: the seed of the training.
+        quantize: as for :func:`adv_wrappers.evaluate`.
+    """
+
+    def __init__(self, environment: Environment, episodes: int, seed: int, quantize: bool = True) -> None:
+        self.seeds = checkpoint_seeds(seed, episodes)
+        self._environment, self._player = environment, Player()
+        self._episodes = Episodes(episodes, num_envs=min(episodes, 32), quantize=quantize)
+        self._player.open_environments(environment, self._episodes)
+
+    def play(self, victim: Victim, *threats: ThreatModel) -> NDArray[np.float64]:
+        """The victim's return in each episode, ``[episodes]``; raises as :meth:`measure` does."""
+        return self.measure(victim, *threats).returns
+
+    def measure(self, victim: Victim, *threats: ThreatModel) -> RunMeasurements:
+        """What was measured in the episodes.
+
+        Raises:
+            ValueRangeError: for observations or returns that are not finite.
+        """
+        with one_thread():
+            stack = ThreatStack("the threat of a checkpoint", threats, False)
+            self._player.open([Cell(victim, self._environment, stack, self._episodes)])
+            return self._player.play(Block(0, tuple(self.seeds)))[0]
+
+    def worst_case(self, victim: Victim, within: Budget) -> PlayedEpisodes:
+        """The same episodes as the greedy worst case plays them: its returns, and the share of steps without a choice.
+
+        Bounds are interval bounds for images, linear ones else. Integers vary as floats, as in the loss.
+
+        Args:
+            victim: the agent, of discrete actions.
+            within: the budget, a box.
+        """
+        space = self._player.venv.single_observation_space
+        method: Method = "interval" if len(space.shape or ()) > 1 else "crown"
+        perturbed = PerturbedVictim(victim, space, within, method, quantize=False)
+        with one_thread():
+            rows = self._episodes.num_envs or 1
+            return play_choices(self._environment, perturbed, self.seeds, worst_possible_action, rows)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._player.close()
 
 
 @dataclass(frozen=True)
@@ -67,26 +130,18 @@ class ScoringSetup(Generic[P, R]):
         return pickled("the training", self)  # as a whole: its parts hold the same victim
 
 
-_open: dict[str, tuple[ScoringSetup[object, object], CheckpointEvaluator]] = {}  # of a worker: the last one, by file
+@dataclass(frozen=True)
+class _CheckpointTask(Generic[P, R]):
+    """A checkpoint, as it was when it was handed in, with what is measured of it."""
 
+    score: CheckpointScore[P, R]
+    checkpoint: P | bytes
+    name = "a checkpoint"
 
-def _open_in_worker(path: str) -> tuple[ScoringSetup[object, object], CheckpointEvaluator]:
-    """The evaluator of a training in a worker process, where it stays open for the checkpoints that follow."""
-    if path not in _open:
-        while _open:
-            _open.popitem()[1][1].close()
-        setup: ScoringSetup[object, object] = loads(Path(path).read_bytes())
-        _open[path] = setup, setup.open()
-    return _open[path]
-
-
-def _check_in_worker(path: str) -> None:
-    _open_in_worker(path)
-
-
-def _score_in_worker(path: str, checkpoint: bytes) -> object:
-    setup, evaluator = _open_in_worker(path)
-    return setup.score(evaluator, loads(checkpoint))
+    def play(self, player: CheckpointEvaluator, tell: Tell | None = None) -> R:
+        """What is measured."""
+        checkpoint = loads(self.checkpoint) if isinstance(self.checkpoint, bytes) else self.checkpoint
+        return self.score(player, checkpoint)
 
 
 class Scoring(Generic[P, R]):
@@ -104,24 +159,20 @@ class Scoring(Generic[P, R]):
     def __init__(self, setup: ScoringSetup[P, R], workers: int = 1) -> None:
         self.setup, self.workers = setup, workers
         self._opened = ExitStack()
-        self._evaluator: CheckpointEvaluator | None = None
-        self._pool: ProcessPoolExecutor | None = None
-        self._path = ""
-        self._waiting: deque[tuple[Future[R], Callable[[R], None]]] = deque()
+        self._executor: Executor[CheckpointEvaluator, R]
+        self._waiting: deque[tuple[_CheckpointTask[P, R], Callable[[R], None]]] = deque()
+        self._done = dict[int, Played[CheckpointEvaluator, R]]()  # by the identity of a task
         self._checks: list[Future[None]] = []
 
     def __enter__(self) -> Scoring[P, R]:
         if self.workers == 1:
-            self._evaluator = self.setup.open()
-            self._opened.callback(self._evaluator.close)
+            player = self._opened.enter_context(closing(self.setup.open()))
+            self._executor = ThisProcess(player)
             return self
-        data = self.setup.pickled()
-        folder = Path(self._opened.enter_context(tempfile.TemporaryDirectory()))
-        self._path = str(folder / "setup")
-        Path(self._path).write_bytes(data)
-        self._pool = self._opened.enter_context(warm_pool(self.workers - 1))
+        processes = Processes[CheckpointEvaluator, R](self.workers - 1, self.setup, tries=1)
+        self._executor = self._opened.enter_context(closing(processes))
         # what only shows in another process shows at the next rollout, not at the first checkpoint
-        self._checks.append(self._pool.submit(call_in_worker, _check_in_worker, self._path))
+        self._checks.append(processes.begin())
         return self
 
     def __exit__(self, *raised: object) -> bool | None:
@@ -130,8 +181,15 @@ class Scoring(Generic[P, R]):
     @property
     def ready(self) -> bool:
         """Whether :meth:`deliver` has something to hand over, an error included."""
-        first = self._checks[:1] or [future for future, _ in self._waiting][:1]
-        return bool(first) and first[0].done()
+        if self._checks:
+            return self._checks[0].done()
+        if self._waiting and self.workers > 1:
+            self._collect(0)
+        return bool(self._waiting) and id(self._waiting[0][0]) in self._done
+
+    def _collect(self, seconds: float | None) -> None:
+        for played in self._executor.collect(seconds):
+            self._done[id(played.task)] = played
 
     def submit(self, checkpoint: P, then: Callable[[R], None]) -> None:
         """Score a checkpoint: at once, or in another process, which gets a copy of it as it is now.
@@ -140,14 +198,14 @@ class Scoring(Generic[P, R]):
             checkpoint: what is scored.
             then: called with the score, here or by :meth:`deliver`.
         """
-        if self._pool is None:
-            assert self._evaluator is not None
-            then(self.setup.score(self._evaluator, checkpoint))
-            return
-        data = pickled("a checkpoint", checkpoint)
-        self.deliver(self.workers - 1)
-        future: Future[R] = self._pool.submit(call_in_worker, _score_in_worker, self._path, data)  # type: ignore[arg-type]
-        self._waiting.append((future, then))
+        alone = self.workers == 1
+        task = _CheckpointTask(self.setup.score, checkpoint if alone else pickled("a checkpoint", checkpoint))
+        if not alone:
+            self.deliver(self.workers - 1)
+        self._executor.submit(task)
+        self._waiting.append((task, then))
+        if alone:
+            self.deliver(0)
 
     def deliver(self, most: int | None = None) -> None:
         """Hand over the scores that are there, in order.
@@ -161,8 +219,11 @@ class Scoring(Generic[P, R]):
         while self._checks and (most is not None or self._checks[0].done()):
             self._checks.pop().result()
         while self._waiting and (self.ready or (most is not None and len(self._waiting) > most)):
-            future, then = self._waiting.popleft()
-            then(future.result())
+            task, then = self._waiting[0]
+            while id(task) not in self._done:
+                self._collect(None)
+            self._waiting.popleft()
+            then(self._done.pop(id(task)).value())
 
 
 def log_point(model: BaseAlgorithm, steps: int, values: Mapping[str, float]) -> None:

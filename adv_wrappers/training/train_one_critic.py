@@ -27,7 +27,7 @@ from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.core.types import Action, Observation
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.evaluation.prepared import MOST_ENVS
+from adv_wrappers.evaluation.episodes import MOST_ENVS
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.networks.card import card_kind
 from adv_wrappers.networks.layers import ActionValue, Normalize

@@ -18,7 +18,7 @@ from adv_wrappers.core.types import JSON, Info
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import Environment, is_named, text_of_function
-from adv_wrappers.evaluation.prepared import MOST_ENVS, MOST_EPISODES
+from adv_wrappers.evaluation.episodes import MOST_ENVS, MOST_EPISODES
 from adv_wrappers.networks.card import digest
 from adv_wrappers.utils.files import make_folder
 from adv_wrappers.utils.numbers import check_integer, integer

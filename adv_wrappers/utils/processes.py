@@ -31,6 +31,10 @@ R = TypeVar("R")
 WORKER_BYTES = 320 << 20  # of a worker with one victim and its environments, beside what processes share
 MOST_WORKERS = 1024
 ON_DEMAND = 61  # workers of a pool that begin one by one, as they are needed; Windows takes no more
+DEAD_WORKER = (
+    "one of {} worker processes died: out of memory, killed, or, where none ever began, a script whose calls are not "
+    'under `if __name__ == "__main__":`'
+)
 _pools: dict[int, ProcessPoolExecutor] = {}
 _lock = threading.Lock()
 
@@ -113,10 +117,7 @@ def warm_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         yield pool
     except BrokenExecutor as error:
         discard(workers, pool)
-        raise WorkerError(
-            f"one of {workers} worker processes died: out of memory, killed, or, where none ever began, a script whose "
-            f'calls are not under `if __name__ == "__main__":`'
-        ) from error
+        raise WorkerError(DEAD_WORKER.format(workers)) from error
     except BaseException:
         discard(workers, pool)
         raise

@@ -30,7 +30,7 @@ from resilience_page import TOGETHER, draw, drawn, markdown
 from stable_baselines3 import PPO
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.training.resilience_result import LAST, AttackedEpisodes, Resilience
 
 ENV = "CartPole-v1"

@@ -27,8 +27,8 @@ import torch
 from figures import command, load, machine, save, table
 
 import adv_wrappers as adv
+from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.optimal_timing import fewest_perturbations, resilience_profile
-from adv_wrappers.evaluation.rollout import draw_seeds
 from adv_wrappers.evaluation.statistics import interval
 
 ENV, ZOO = "CartPole-v1", ("zoo:cartpole-dqn", "zoo:cartpole-a2c", "zoo:cartpole-ppo")

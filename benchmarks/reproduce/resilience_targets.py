@@ -19,7 +19,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from figures import command, load, machine, save
@@ -29,8 +28,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
 import adv_wrappers as adv
-from adv_wrappers.training.checkpoints import CheckpointEvaluator
 from adv_wrappers.training.dqn import PrioritizedDQN
+from adv_wrappers.training.scoring import CheckpointEvaluator
 from adv_wrappers.victims.card_writer import save_card
 
 ENV = "CartPole-v1"
@@ -70,7 +69,7 @@ class BestCheckpoint(BaseCallback):
     def __init__(self, folder: Path, every: int, seed: int, about: dict[str, Any]) -> None:
         super().__init__()
         self.folder, self.every, self.next, self.about = folder, every, every, about
-        self.evaluator = CheckpointEvaluator(lambda: gym.make(ENV), 20, seed)
+        self.evaluator = CheckpointEvaluator(adv.Environment(ENV), 20, seed)
         self.record: list[dict[str, float]] = []
         self.best: dict[str, float] = {"steps": 0, "mean_return": -np.inf}
 

@@ -7,7 +7,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, expand
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.resume import rows_by_key
+from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from tests.evaluation import agents
 from tests.evaluation.agents import balancing
 
@@ -18,25 +18,31 @@ def cells(**given):
     return expand(Plan.of(**given)).cells
 
 
+def rows_of(folder):
+    """By key, the threats of the rows that an evaluation left in a folder."""
+    with Store(folder / ROWS_FILE) as store:
+        return {played.key: played.row["threat"] for played in store.played()}
+
+
 def test_keys_are_those_of_the_rows_of_an_evaluation(tmp_path):
     how = {"episodes": 3, "num_envs": 2}
     threats = ["pgd:eps=0.1", "noise:eps=0.1,when=every(2) + action-flip:p=0.5"]
     mine = {cell.key: cell.name for cell in cells(victims=[DQN], threats=threats, seeds=[4], **how)}
-    report = adv.evaluate(DQN, "CartPole-v1", threats, seed=4, **how)
-    assert {key: row["threat"] for key, row in rows_by_key(report).items()} == mine
+    adv.evaluate(DQN, "CartPole-v1", threats, seed=4, out=tmp_path, **how)
+    assert rows_of(tmp_path) == mine
 
 
-def test_keys_are_those_of_the_rows_of_an_evaluation_with_arguments_of_a_card():
+def test_keys_are_those_of_the_rows_of_an_evaluation_with_arguments_of_a_card(tmp_path):
     pytest.importorskip("dm_control")
     more = {"best_of": 2, "measure": "height=1.4", "episodes": 1}
     walker = {cell.key for cell in cells(victims=["zoo:walker-stand-sac"], threats=["noise:eps=0.1"], **more)}
-    report = adv.evaluate("zoo:walker-stand-sac", "dm_control/walker-stand-v0", ["noise:eps=0.1"], **more)
-    assert {*rows_by_key(report)} == walker
+    adv.evaluate("zoo:walker-stand-sac", "dm_control/walker-stand-v0", ["noise:eps=0.1"], out=tmp_path, **more)
+    assert {*rows_of(tmp_path)} == walker
 
 
 def test_the_product_and_its_order():
     found = cells(victims=[DQN, HOPPER], threats=["noise", "max-diff"], budgets=["eps=0.1"], seeds=[3, 1], episodes=1)
-    assert [(cell.victim, cell.seed, cell.name) for cell in found] == [
+    assert [(cell.victim, cell.episodes.seed, cell.name) for cell in found] == [
         (victim, seed, name)
         for victim in (DQN, HOPPER)
         for seed in (3, 1)

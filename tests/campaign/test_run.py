@@ -15,8 +15,9 @@ import pytest
 
 import adv_wrappers
 from adv_wrappers.campaign import Plan, Store, expand, run
-from adv_wrappers.campaign.play_cell import CellPlayer, Processes
+from adv_wrappers.campaign.play_cell import CellPlayer, CellPlayerSetup, CellTask
 from adv_wrappers.errors import OutputError, ValueRangeError, WorkerError
+from adv_wrappers.evaluation.executor import Processes
 from tests.evaluation.agents import balancing
 
 DQN, HOPPER = "zoo:cartpole-dqn", "zoo:hopper-ppo"
@@ -208,15 +209,17 @@ def test_players_close_their_environments_and_keep_the_last():
     with closing(CellPlayer()) as player:
         first, *_, last = expand(PLAN).cells
         assert player.play(first).row is not None
-        venv = player._player[1].venv
-        assert player.play(first).row is not None and player._player[1].venv is venv
-        assert player.play(last).row is not None and player._player[1].venv is not venv
-    assert player._player is None
+        venv = player._player.venv
+        assert player.play(first).row is not None and player._player.venv is venv
+        assert player.play(last).row is not None and player._player.venv is not venv
+    with pytest.raises(ValueRangeError, match="nothing is open"):
+        print(player._player.venv)
 
 
 def test_processes_hold_two_cells_each():
     cell = expand(PLAN).cells[0]
-    with closing(Processes(1)) as processes:
+    with closing(Processes(1, CellPlayerSetup({}))) as processes:
         assert processes.free() == 2
-        processes.submit(cell)
-        assert processes.free() == 1 and processes.collect(300)[0].key == cell.key and processes.free() == 2
+        processes.submit(CellTask(cell))
+        assert processes.free() == 1
+        assert processes.collect(300)[0].value().key == cell.key and processes.free() == 2

@@ -23,6 +23,7 @@ from adv_wrappers.campaign.suites import entry_named
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.evaluation.store import Store
 from adv_wrappers.evaluation.untrained_attacks import BEAM, untrained_threat, why_no_beam
 from adv_wrappers.training.train_critic import check_settings
 from adv_wrappers.training.training_folder import read_record
@@ -303,7 +304,8 @@ def test_rows_outlive_every_interruption(tmp_path):
     assert scored(received) == ["momentum"] and [row["ms_per_step"] for row in report.report.threats[:3]] == [
         row["ms_per_step"] for row in kept
     ]
-    assert {p.name for p in (tmp_path / "evaluation").iterdir()} == {"report.json", "report-1.json", "report-2.json"}
+    with Store(tmp_path / "evaluation" / "rows.db") as store:  # those of two episodes are kept beside
+        assert sorted(about["episodes"] for about, _ in store.rows()) == [2, 6, 6, 6, 6]
 
 
 def test_fresh_episodes_are_kept_and_played_again_for_another_worst_case_only(tmp_path):
@@ -342,7 +344,9 @@ def test_a_longer_training_is_scored_again_and_nothing_else(tmp_path):
     first = standard(toy_victim(), Toy, 1.0, **{**how, **QUICK, "steps": 128}).report.threats
     second = standard(toy_victim(), Toy, 1.0, **how, **QUICK).report.threats
     assert second[:2] == first[:2] and second[2]["mean_return"] < first[2]["mean_return"]
-    assert adv.Report.from_json(tmp_path / "evaluation" / "report-1.json").threats == first
+    with Store(tmp_path / "evaluation" / "rows.db") as store:
+        kept = [row["returns"] for _, row in store.rows()]
+    assert kept == [row["returns"] for row in (*first, second[2])]
 
 
 def test_a_finished_suite_is_not_replaced_by_less(tmp_path):

@@ -13,7 +13,7 @@ import adv_wrappers as adv
 from adv_wrappers.campaign import AttackSetting, Entry, EntryCost, SuiteCost, run_suite, suite_cost
 from adv_wrappers.campaign.suites import SUITES
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.evaluation.prepared import PreparedEvaluation
+from adv_wrappers.evaluation.evaluator import Evaluator
 from tests.evaluation.agents import make_short, short
 from tests.training.test_train_one_critic import Toy, toy_victim
 
@@ -41,7 +41,7 @@ def stepped(monkeypatch):
         found.setdefault(self.stacks[i].name.partition(":")[0], []).append(rows)
         return [0.002 + 0.003 * rows] * 2
 
-    monkeypatch.setattr(PreparedEvaluation, "step_seconds", step_seconds)
+    monkeypatch.setattr(Evaluator, "step_seconds", step_seconds)
     return found
 
 
@@ -76,13 +76,13 @@ def test_the_seconds_of_an_entry_are_those_of_its_steps(stepped):
 
 
 def test_quick_attacks_are_played_and_say_how_long_episodes_are(stepped, monkeypatch):
-    slow = PreparedEvaluation.step_seconds
+    slow = Evaluator.step_seconds
 
     def step_seconds(self, i, timer, rows):
         seconds = slow(self, i, timer, rows)
         return [100 * one for one in seconds] if self.stacks[i].name.startswith("pgd") else seconds
 
-    monkeypatch.setattr(PreparedEvaluation, "step_seconds", step_seconds)
+    monkeypatch.setattr(Evaluator, "step_seconds", step_seconds)
     setting = replace(LONGER, budget=adv.Linf(1.0))
     cost = suite_cost(["min-best", "pgd"], setting)
     quick, long = cost.entries

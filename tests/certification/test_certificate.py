@@ -19,7 +19,7 @@ from adv_wrappers.certification import certificate, perturbed_victim, shown_boxe
 from adv_wrappers.certification.sandwich import certified_ranges
 from adv_wrappers.certification.state_boxes import certify_all_starts
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.utils import deadline
 from tests.bounds.networks import Dueling, Residual
 from tests.certification.walks import STEPS, Walk, every_return, walker

@@ -14,7 +14,7 @@ from adv_wrappers.certification import sandwich
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.certification.sandwich import certified_ranges
 from adv_wrappers.errors import BudgetError, CertificateError, SpaceError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.rollout import draw_seeds
+from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.utils import deadline
 from tests.certification.walks import Walk, walker
 

@@ -46,9 +46,7 @@ def test_the_table_keeps_apart_what_differs_in_more_than_the_seed(tmp_path):
     assert done.exit_code == 0, done.output
     with Store(tmp_path / "rows.db") as store:
         keys = {cell.key for cell in expand(plan).cells}
-        means = {
-            campaign._names(about): row["mean_return"] for key, about, row in store.rows_with_keys() if key in keys
-        }
+        means = {campaign._names(one.about): one.row["mean_return"] for one in store.played() if one.key in keys}
     dqn, ppo = "zoo:cartpole-dqn", "zoo:cartpole-ppo"
     assert {*means} == {
         (dqn, "CartPole-v1"),

@@ -210,7 +210,7 @@ def test_errors_come_before_anything_is_spent(
     victim: Victim, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], message: str
 ) -> None:
     played: list[Any] = []
-    monkeypatch.setattr("adv_wrappers.evaluation.pool.play_episodes", lambda *a, **b: played.append(a))
+    monkeypatch.setattr("adv_wrappers.evaluation.player.play_episodes", lambda *a, **b: played.append(a))
     with pytest.raises(AdvWrappersError, match=message):
         adv.evaluate(**{"victim": victim, "env": "CartPole-v1", **arguments})
     assert played == []

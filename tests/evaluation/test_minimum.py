@@ -90,7 +90,7 @@ def test_another_worst_action_is_not_it(victim: Victim, other: Any) -> None:
 
 
 def test_victims_that_have_no_worst_action(monkeypatch: pytest.MonkeyPatch, victim: Victim) -> None:
-    monkeypatch.setattr("adv_wrappers.evaluation.pool.play_episodes", None)
+    monkeypatch.setattr("adv_wrappers.evaluation.player.play_episodes", None)
 
     class Free(Still):
         action_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)

@@ -129,7 +129,7 @@ def test_floats_are_compared_within_the_bounds_of_their_space() -> None:
     ],
 )  # fmt: skip
 def test_what_is_refused_before_anything_is_spent(monkeypatch: pytest.MonkeyPatch, given: Any, message: str) -> None:
-    monkeypatch.setattr("adv_wrappers.evaluation.pool.play_episodes", None)
+    monkeypatch.setattr("adv_wrappers.evaluation.player.play_episodes", None)
     with pytest.raises(AdvWrappersError, match=message):
         adv.evaluate(FILM, Film, ["noise:eps=8"], distances=given)
 

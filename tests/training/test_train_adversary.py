@@ -16,7 +16,7 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.rollout import SEED_OFFSET
+from adv_wrappers.evaluation.episodes import SEED_OFFSET
 from tests.evaluation.agents import short
 from tests.rigs import RIGS, ReplayEnv
 

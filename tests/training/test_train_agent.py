@@ -17,7 +17,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.rollout import SEED_OFFSET
+from adv_wrappers.evaluation.episodes import SEED_OFFSET
 
 pytest.importorskip("stable_baselines3")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,22 +17,24 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.attacks.targets import VictimValue
-from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation import prepared
+from adv_wrappers.errors import StoreError, ValueRangeError
+from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.make_function import MakeFunction
 from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import Film, balancing, make_short, short, watcher
 
 NOISE, PGD, WORST = "noise:eps=0.4", "pgd:eps=0.3", "worst-action"
+KEPT = {"report.json", "rows.db"}
 
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """One item a run that is played."""
     runs: list[Any] = []
-    play = prepared.play_run
-    monkeypatch.setattr(prepared, "play_run", lambda *given, **named: (runs.append(given), play(*given, **named))[1])
+    stages = Evaluator.stages
+    monkeypatch.setattr(Evaluator, "stages", lambda self, i: (runs.append(i), stages(self, i))[1])
     return runs
 
 
@@ -57,7 +58,7 @@ def test_only_what_is_missing_is_played_and_the_report_is_the_same(
     assert len(played) == 3 + 3 and {at[0] for at in received if 0 < at[1] < 4} == {WORST, PGD, f"{NOISE} + {WORST}"}
     assert [at for at in received if at[0] == NOISE] == [(NOISE, 0, 4), (NOISE, 4, 4)]  # bars are full at once
     assert untimed(more) == untimed(adv.evaluate(victim, short, wanted, **how))
-    assert Report.from_json(tmp_path / "report.json") == more and len([*tmp_path.iterdir()]) == 1
+    assert Report.from_json(tmp_path / "report.json") == more and {path.name for path in tmp_path.iterdir()} == KEPT
     again = adv.evaluate(victim, short, wanted, out=tmp_path, resume=True, **how)
     assert again == more and len(played) == 6 + 6
 
@@ -79,7 +80,7 @@ def test_an_interruption_leaves_no_fewer_rows(victim: Victim, tmp_path: Path) ->
     assert until("fgsm:eps=0.1", [NOISE, PGD, "fgsm:eps=0.1"]) == ["none", NOISE, PGD]
     assert until("none", [NOISE, PGD, "fgsm:eps=0.1"]) == ["none", NOISE, PGD]
     assert until("fgsm:eps=0.1", ["fgsm:eps=0.1", PGD, NOISE]) == ["none", PGD, NOISE]
-    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+    assert {path.name for path in tmp_path.iterdir()} == KEPT
 
 
 @pytest.mark.parametrize(
@@ -97,10 +98,10 @@ def test_rows_of_other_runs_are_played_and_kept(change: dict[str, Any], played: 
     how |= {"episodes": 2, "num_envs": 2, "threats": ["noise:eps=3"], "distances": (), "out": tmp_path, "resume": True}
     first = adv.evaluate(**how)
     other = adv.evaluate(**{**how, **change, **({} if film else {"victim": change["victim"]()})})
-    assert len(played) == 4 and Report.from_json(tmp_path / "report-1.json") == first
-    assert Report.from_json(tmp_path / "report.json") == other
-    assert adv.evaluate(**how) == first and len(played) == 4  # from where it was put
-    assert Report.from_json(tmp_path / "report-2.json") == other
+    assert len(played) == 4 and Report.from_json(tmp_path / "report.json") == other
+    assert adv.evaluate(**how) == first == Report.from_json(tmp_path / "report.json") and len(played) == 4
+    with Store(tmp_path / ROWS_FILE) as store:
+        assert len(store) == 4
 
 
 def test_what_another_function_makes_is_another_environment(played: list[Any], tmp_path: Path) -> None:
@@ -195,31 +196,24 @@ def filmed() -> Victim:
     return adv.from_module(net, film.observation_space, film.action_space, "q", dtype=torch.float32)
 
 
-def _other_hash(report: dict[str, Any]) -> None:
-    report["threats"][1]["layers"][0]["how"]["victim"]["sha256"] = "0" * 64
-
-
-def _older(report: dict[str, Any]) -> None:
-    for row in report["threats"]:
-        del row["checks"]
-
-
-def _release(report: dict[str, Any]) -> None:
-    report["versions"]["torch"] = "0.1"
-
-
-@pytest.mark.parametrize(("edit", "runs"), [(_other_hash, 1), (_older, 2), (_release, 2)])
-def test_rows_are_those_of_the_same_attacker_and_release(
-    victim: Victim, played: list[Any], tmp_path: Path, edit: Callable[[dict[str, Any]], None], runs: int
+def test_rows_are_those_of_the_same_release(
+    victim: Victim, played: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     how: dict[str, Any] = {"episodes": 2, "out": tmp_path, "resume": True}
     first = adv.evaluate(victim, short, [PGD], **how)
-    data = first.to_dict()
-    edit(data)
-    (tmp_path / "report.json").write_text(json.dumps(data))
+    monkeypatch.setattr("adv_wrappers.evaluation.evaluator.versions", lambda: {**first.versions, "torch": "0.1"})
     again = adv.evaluate(victim, short, [PGD], **how)
-    assert len(played) == 2 + runs and untimed(again) == untimed(first)
-    assert json.loads((tmp_path / "report-1.json").read_text()) == data
+    assert len(played) == 2 + 2 and untimed(again).threats == untimed(first).threats
+    with Store(tmp_path / ROWS_FILE) as store:
+        assert [report.versions["torch"] for report in store.reports()] == [first.versions["torch"], "0.1"]
+
+
+def test_without_resume_rows_are_replaced(victim: Victim, played: list[Any], tmp_path: Path) -> None:
+    for _ in range(2):
+        report = adv.evaluate(victim, short, [NOISE], 2, out=tmp_path)
+    with Store(tmp_path / ROWS_FILE) as store:
+        assert [row["ms_per_step"] for _, row in store.rows()] == [row["ms_per_step"] for row in report.threats]
+    assert len(played) == 4
 
 
 def test_what_a_file_cannot_tell_apart_is_played_again(victim: Victim, played: list[Any], tmp_path: Path) -> None:
@@ -238,7 +232,8 @@ def test_what_a_file_cannot_tell_apart_is_played_again(victim: Victim, played: l
 def test_folders_that_cannot_be_gone_on_with(victim: Victim, played: list[Any], tmp_path: Path) -> None:
     with pytest.raises(ValueRangeError, match="give out="):
         adv.evaluate(victim, short, resume=True)
-    (tmp_path / "report.json").write_text("[")
-    with pytest.raises(ValueRangeError, match="cannot read a report from"):
-        adv.evaluate(victim, short, out=tmp_path, resume=True)
-    assert played == [] and (tmp_path / "report.json").read_text() == "["
+    (tmp_path / ROWS_FILE).write_text("[" * 5000)
+    for resume in (False, True):
+        with pytest.raises(StoreError, match="is damaged, or no store"):
+            adv.evaluate(victim, short, out=tmp_path, resume=resume)
+    assert played == [] and (tmp_path / ROWS_FILE).read_text() == "[" * 5000

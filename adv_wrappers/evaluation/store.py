@@ -2,7 +2,7 @@
 
 Every cell has one row, written in one transaction as soon as it is played. The journal is a write-ahead log with
 ``synchronous=NORMAL``: a process that is killed loses nothing that was committed, and a machine that loses its power at
-most the last rows. The file lies on a local disk: a write-ahead log does not work on network file systems.
+most the last rows. A file that is shared lies on a local disk: a write-ahead log does not work on network file systems.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import socket
 import sqlite3
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -24,15 +25,15 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, OutputError, StoreError, ValueRangeError
 from adv_wrappers.evaluation.checks import find_warnings
+from adv_wrappers.evaluation.evaluator import PERTURBED
 from adv_wrappers.evaluation.least_return import described_lowest_return
-from adv_wrappers.evaluation.prepared import PERTURBED
 from adv_wrappers.evaluation.report import Report, Row, compared, outcome_of
-from adv_wrappers.evaluation.resume import is_known, rows_by_key
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.formatting import unique
 from adv_wrappers.utils.texts import split_stack
 from adv_wrappers.victims import load_victim
 
+ROWS_FILE = "rows.db"  # in the folder of an evaluation
 SCHEMA = 1  # the user_version of the file
 _APPLICATION = 0x61647657  # "advW", by which the file is known as a store
 _TABLES = """
@@ -77,6 +78,11 @@ class PlayedCell:
 _stores = itertools.count()  # of this process
 
 
+def unknown_key() -> str:
+    """A key for a row that nothing distinguishes: unlike all others, so that it is kept and never taken over."""
+    return f"unknown-{uuid.uuid4().hex}"
+
+
 def process_name() -> str:
     """This process, as ``host:pid:start``; the start tells it from an earlier one with its number."""
     return f"{socket.gethostname()}:{os.getpid()}:{_start_of(os.getpid())}"
@@ -102,6 +108,8 @@ class Store:
 
     Args:
         path: the file, which is made where it is missing.
+        shared: whether several runs may write to it at once; without, it may lie on a network file system, as far as
+            that locks files.
 
     Raises:
         StoreError: for a file that is damaged, no store, or of a newer release.
@@ -116,7 +124,8 @@ class Store:
     (4, [0, 1])
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, shared: bool = True) -> None:
+        self._shared = shared
         self.path, self.owner = Path(path), f"{process_name()}/{next(_stores)}"
         self._own_memory = str(path) == ":memory:"
         self._about: dict[str, str] = {}  # ids of runs that the file has, by their text
@@ -128,7 +137,7 @@ class Store:
         with _named_errors(self.path):
             self._connection = self._connect()
             self._open()
-        if not self._own_memory:
+        if not self._own_memory and shared:
             threading.Thread(target=self._keep_alive, daemon=True).start()
 
     def _connect(self) -> sqlite3.Connection:
@@ -155,8 +164,9 @@ class Store:
                         "a newer release of adv_wrappers wrote it" if version > SCHEMA else "an older release wrote it"
                     )
                     raise StoreError(f"{self.path} has form {version} and not {SCHEMA}: {newer}")
-            execute("PRAGMA journal_mode = WAL")
-            execute("PRAGMA synchronous = NORMAL")
+            if self._shared:
+                execute("PRAGMA journal_mode = WAL")
+                execute("PRAGMA synchronous = NORMAL")
         except BaseException:
             self._connection.close()
             raise
@@ -205,8 +215,12 @@ class Store:
             pairs = [(key, self.owner) for key in keys]
             self._connection.executemany("DELETE FROM claims WHERE key = ? AND owner = ?", pairs)
 
-    def add(self, played: Sequence[PlayedCell]) -> None:
+    def add(self, played: Sequence[PlayedCell], replace: bool = False) -> None:
         """Write what became of some cells, all or none, and give up their claims; a row is never replaced by an error.
+
+        Args:
+            played: the cells.
+            replace: whether a row takes the place of one with its key.
 
         Raises:
             OutputError: where that cannot be written, with the cells as its ``report``.
@@ -214,12 +228,12 @@ class Store:
         try:
             with self._transaction():
                 for cell in played:
-                    self._add(cell)
+                    self._add(cell, replace)
         except OutputError as error:
             error.report = list(played)
             raise
 
-    def _add(self, cell: PlayedCell) -> None:
+    def _add(self, cell: PlayedCell, replace: bool) -> None:
         execute = self._connection.execute
         run = None if cell.about is None else self._run(cell.about)
         row = None if cell.row is None else json.dumps(cell.row, allow_nan=False)
@@ -227,8 +241,8 @@ class Store:
         execute(
             "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET run = excluded.run, "
             "row = excluded.row, error = excluded.error, seconds = excluded.seconds, worker = excluded.worker, "
-            "finished = excluded.finished WHERE cells.error IS NOT NULL",
-            values,
+            "finished = excluded.finished WHERE cells.error IS NOT NULL OR ?",
+            (*values, replace and cell.error is None),
         )
         execute("DELETE FROM claims WHERE key = ?", (cell.key,))
 
@@ -249,6 +263,16 @@ class Store:
             find = "SELECT 1 FROM cells WHERE key = ? AND error IS NULL"
             return {key for key in keys if self._connection.execute(find, (key,)).fetchone()}
 
+    def found(self, keys: Iterable[str]) -> dict[str, Row]:
+        """By key, the rows that there are of these."""
+        rows = dict[str, Row]()
+        with _named_errors(self.path):
+            for key in keys:
+                find = "SELECT row FROM cells WHERE key = ? AND error IS NULL"
+                if (found := self._connection.execute(find, (key,)).fetchone()) is not None:
+                    rows[key] = json.loads(found[0])
+        return rows
+
     def errors(self) -> dict[str, str]:
         """By the name of a cell that failed, kind and text of its error; cells of one name are numbered."""
         find = "SELECT name, error FROM cells WHERE error IS NOT NULL ORDER BY rowid"
@@ -256,18 +280,9 @@ class Store:
             found = self._connection.execute(find).fetchall()
         return dict(zip(unique(name for name, _ in found), (error for _, error in found), strict=True))
 
-    def rows(self) -> Iterator[tuple[dict[str, JSON], Row]]:
+    def rows(self) -> Iterator[tuple[Mapping[str, JSON], Row]]:
         """Of every row what a report says of all its rows, and the row, as :func:`measured_row` made it."""
-        return ((about, row) for _, about, row in self.rows_with_keys())
-
-    def rows_with_keys(self) -> Iterator[tuple[str, dict[str, JSON], Row]]:
-        """The key of every row, beside what :meth:`rows` has."""
-        find = (
-            "SELECT cells.key, runs.about, cells.row FROM cells JOIN runs ON runs.id = cells.run ORDER BY cells.rowid"
-        )
-        with _named_errors(self.path):
-            for key, about, row in self._connection.execute(find):
-                yield key, json.loads(about), json.loads(row)
+        return ((cell.about or {}, cell.row or {}) for cell in self.played())
 
     def reports(self) -> list[Report]:
         """A report of every victim, environment and seed, with the warnings of :mod:`adv_wrappers.evaluation.checks`.
@@ -278,7 +293,7 @@ class Store:
         groups: dict[str, tuple[dict[str, JSON], list[Row]]] = {}
         for about, row in self.rows():
             known = json.dumps([{**about, "git": None}, sorted(row["distances"])], sort_keys=True)
-            first, rows = groups.setdefault(known, (about, []))
+            first, rows = groups.setdefault(known, (dict(about), []))
             rows.append(row)
             first["git"] = about["git"]
         found = []
@@ -291,27 +306,31 @@ class Store:
     def add_folder(self, folder: str | Path) -> int:
         """Take over the rows that ``evaluate(out=...)`` left in a folder; returns how many are new.
 
-        What a file cannot tell from others stays there: rows of an agent that is a function, or of an environment that
-        a lambda, a method or a partial makes.
+        What nothing distinguishes from others stays there: rows of an agent that is a function, or of an environment
+        that a lambda, a method or a partial makes.
 
         Raises:
-            ValueRangeError: for a folder without a report, and a file of its name that is none.
+            ValueRangeError: for a folder without ``rows.db``.
         """
-        paths, found = sorted(Path(folder).glob("report*.json")), dict[str, PlayedCell]()
-        if not paths:
-            raise ValueRangeError(f"{folder} holds no report.json, which evaluate(out=...) writes")
-        for path in paths:
-            report = Report.from_json(path)
-            if not is_known(report):
-                continue
-            about = report.to_dict()
-            for key, row in rows_by_key(report).items():
-                if key is not None:
-                    seconds = row["ms_per_step"] * row["mean_length"] * row["episodes"] / 1000
-                    found[key] = PlayedCell(key, row["threat"], about, row, None, seconds, str(path))
-        new = [cell for key, cell in found.items() if key not in self.done([key])]
+        path = Path(folder) / ROWS_FILE
+        if not path.exists():
+            raise ValueRangeError(f"{folder} holds no {ROWS_FILE}, which evaluate(out=...) writes")
+        with Store(path, shared=False) as other:
+            found = [played for played in other.played() if not played.key.startswith("unknown-")]
+        done = self.done(played.key for played in found)
+        new = [played for played in found if played.key not in done]
         self.add(new)
         return len(new)
+
+    def played(self) -> Iterator[PlayedCell]:
+        """Every cell that has a row."""
+        find = (
+            "SELECT cells.key, cells.name, runs.about, cells.row, cells.seconds, cells.worker FROM cells "
+            "JOIN runs ON runs.id = cells.run ORDER BY cells.rowid"
+        )
+        with _named_errors(self.path):
+            for key, name, about, row, seconds, worker in self._connection.execute(find):
+                yield PlayedCell(key, name, json.loads(about), json.loads(row), None, seconds, worker)
 
     def __len__(self) -> int:
         with _named_errors(self.path):

@@ -1,0 +1,271 @@
+"""An evaluator: the cells of one agent in one environment on the same episodes, and their rows as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import replace
+
+from adv_wrappers.core.types import JSON
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.best_of import play_draws
+from adv_wrappers.evaluation.checks import find_warnings
+from adv_wrappers.evaluation.environments import Environment, is_named, json_value
+from adv_wrappers.evaluation.episodes import Episodes
+from adv_wrappers.evaluation.executor import Executor, Tell, ThisProcess
+from adv_wrappers.evaluation.least_return import LeastReturn
+from adv_wrappers.evaluation.losses import measure_text, measured_target
+from adv_wrappers.evaluation.player import Block, BlockResult, Cell, Player
+from adv_wrappers.evaluation.provenance import revision, versions
+from adv_wrappers.evaluation.report import COLUMNS, Report, Row, compared, describe_minimum, measured_row, outcome_of
+from adv_wrappers.evaluation.row_key import row_key
+from adv_wrappers.evaluation.sampled_distances import ObservationSample, sampled_distances
+from adv_wrappers.evaluation.threat_stacks import (
+    ThreatStack,
+    is_worst_action,
+    json_form,
+    threats_of_environment,
+    with_unique_names,
+)
+from adv_wrappers.utils.step_timer import StepTimer
+from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.dmc import feature_names
+
+PERTURBED = " (on an environment already perturbed by "  # in the name of the run without a threat
+
+
+class Evaluator:
+    """The cells of one agent in one environment on the same episodes, one for each stack of threats.
+
+    Args:
+        victim: the agent.
+        environment: how its environments are made.
+        stacks: the threats of each cell, aimed at the victim; those with the same name are numbered.
+        episodes: how they are played.
+        player: plays in this process; None makes one, which :meth:`close` closes.
+
+    Attributes:
+        stacks: the threats of each cell, as a report names them.
+        cells: what another process needs to play.
+        about: the attributes of a report that are known before anything is played.
+        player: plays in this process.
+
+    Raises:
+        AdvWrappersError: one of its kinds, for arguments that cannot work.
+    """
+
+    def __init__(
+        self,
+        victim: Victim,
+        environment: Environment,
+        stacks: Sequence[ThreatStack],
+        episodes: Episodes,
+        player: Player | None = None,
+    ) -> None:
+        self.victim, self.environment = victim, environment.for_victim(victim)
+        self.stacks, self.episodes = with_unique_names(stacks), episodes.fitted(victim)
+        self.draws, self.seeds = episodes.draws(self.stacks), episodes.seeds
+        self.cells = tuple(Cell(victim, self.environment, stack, self.episodes) for stack in self.stacks)
+        self._own, self.player = player is None, player or Player()
+        try:
+            self.player.open(self.cells)
+            venv, name, distances = self.player.venv, self.environment.name, episodes.distances
+            if not episodes.quantize and distances is None:  # those of images compare whole grey levels
+                distances = ()
+            self.target = measured_target(episodes.measure, victim, name, feature_names(venv))
+            self.sampled = sampled_distances(distances, venv.single_observation_space, COLUMNS)
+            self.under = threats_of_environment(venv, victim)
+            rows = getattr(venv, "envs", ())  # none where tasks of the DeepMind Control Suite are stepped directly
+            self._least = LeastReturn.of(rows[0]).lowest if rows else None
+        except BaseException:
+            self.close()
+            raise
+        if self.under:
+            first = f"none{PERTURBED}{' + '.join(self.under)})"
+            self.stacks = [replace(stack, name=stack.name if stack.layers else first) for stack in self.stacks]
+        self.about: dict[str, JSON] = {
+            "versions": versions(),
+            "seed": int(episodes.seed),
+            "episode_seeds": tuple(self.seeds),
+            "git": revision(),
+            "device": str(victim.device),
+            "episodes": int(episodes.count),
+            "env": json_value(self.environment.described),
+            "num_envs": venv.num_envs,
+            "quantize": bool(episodes.quantize),
+            "victim": victim.described(),
+            "measure": measure_text(self.target, victim),
+            "by": episodes.by,
+        }
+
+    def key(self, i: int) -> str | None:
+        """What the row of a cell is known by (see :func:`row_key`); None where nothing distinguishes it from others."""
+        layers = [json_form(layer) for layer in self.stacks[i].layers]
+        target = getattr(self.target, "function", None)
+        known = self.victim.is_known and self.environment.is_known and is_named(target)
+        return row_key(self.about, layers, self.draws[i], self.sampled) if known else None
+
+    def plays(self, i: int) -> int:
+        """The number of episodes of a cell, every draw counted."""
+        return self.draws[i] * len(self.seeds)
+
+    def stages(self, i: int) -> Generator[list[Block], list[BlockResult], Row]:
+        """The blocks of a cell that are played next, as a generator that is sent what they measured.
+
+        Returns:
+            The columns of its row that the cell decides.
+        """
+        samples: list[ObservationSample] = []
+        draws = play_draws(self.draws[i], len(self.seeds), self.episodes.by)
+        numbers, first = next(draws), True  # the sample is of the first two draws
+        while True:
+            every = self.seeds * (len(numbers) // len(self.seeds))
+            found = yield [
+                Block(
+                    i,
+                    tuple(every[part.start : part.stop]),
+                    tuple(numbers[part.start : part.stop]),
+                    bool(self.sampled) and first,
+                    self.target,
+                )
+                for part in self.episodes.blocks(len(numbers))
+            ]
+            samples += [sample for _, sample in found if sample is not None]
+            first = False
+            try:
+                numbers = draws.send([measured for measured, _ in found])
+            except StopIteration as end:
+                sample = ObservationSample.joined(samples) if samples else None
+                return measured_row(self.stacks[i], end.value, sample, self.sampled)
+
+    def play(
+        self,
+        which: Collection[int],
+        executor: Executor[Player, BlockResult] | None = None,
+        on_row: Callable[[int, Row], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> dict[int, Row]:
+        """Play some cells.
+
+        Args:
+            which: their indices.
+            executor: plays their blocks; None is this process.
+            on_row: called with the index of a cell and its row, as they end.
+            progress: called with the index of a cell and the number of its finished episodes, first with 0.
+
+        Returns:
+            Their rows.
+
+        Raises:
+            ValueRangeError: for observations, rewards or distances that are not finite.
+            WorkerError: where a process dies.
+        """
+        rows = dict[int, Row]()
+        with_player = executor or ThisProcess[Player, BlockResult](self.player)
+        stages = {i: _Stages(i, self.stages(i), progress) for i in which}
+        waiting = [(i, block) for i in stages for block in stages[i].blocks]
+        while waiting or len(rows) < len(stages):
+            while waiting and with_player.free() > 0:
+                i, block = waiting.pop(0)
+                stages[i].tell(0)
+                with_player.submit(block, stages[i].teller())
+            for played in with_player.collect(None):
+                assert isinstance(played.task, Block)
+                i = played.task.cell
+                row = stages[i].add(played.task, played.value())
+                stages[i].tell(stages[i].finished)
+                if row is not None:
+                    rows[i] = row
+                    if on_row is not None:
+                        on_row(i, row)
+                elif stages[i].fresh:
+                    waiting[:0] = [(i, block) for block in stages[i].blocks]
+        return rows
+
+    def steps_of(self, lengths: Sequence[int]) -> int:
+        """The number of steps, of all rows at once, of a run whose episodes have these lengths."""
+        width, count = self.player.venv.num_envs, 0
+        for block in self.episodes.blocks(len(lengths)):
+            part = [lengths[i] for i in block]
+            count += max(sum(part[row::width]) for row in range(width))
+        return count
+
+    def step_seconds(self, i: int, timer: StepTimer, rows: int) -> list[float]:
+        """Seconds of some steps of a cell, of which nothing is kept.
+
+        Args:
+            i: its index.
+            timer: says when there are enough.
+            rows: the number of rows that are attacked, at most as many as there are; the others stand still.
+        """
+        return self.player.step_seconds(i, self.seeds[:rows], timer)
+
+    def report(self, rows: Mapping[int, Row], minimum: float | str | None = None) -> Report:
+        """The report of the cells that have their row.
+
+        Args:
+            rows: by index of the cell; that of the first is there.
+            minimum: as for :func:`adv_wrappers.evaluate`.
+        """
+        if 0 not in rows:
+            raise ValueRangeError("a report needs the row of its first run, which the others are compared with")
+        played = [(self.stacks[i], rows[i]) for i in sorted(rows)]
+        name = self.environment.name
+        fixed = self._least if minimum is None or isinstance(minimum, str) else float(minimum)
+        lowest = fixed
+        if isinstance(minimum, str):
+            lowest = next((row["mean_return"] for stack, row in played if is_worst_action(stack, self.victim)), None)
+        outcomes = [outcome_of(stack, row) for stack, row in played]
+        warnings = find_warnings(outcomes, self.victim, name, self.under, self.seeds)
+        return Report(
+            **self.about,
+            warnings=tuple(warnings),
+            minimum=describe_minimum(minimum, self.victim, lowest),
+            threats=compared([row for _, row in played], *((None, None) if self.under else (lowest, fixed))),
+        )
+
+    def close(self) -> None:
+        """Close the environments, unless the player was handed over."""
+        if self._own:
+            self.player.close()
+
+
+class _Stages:
+    """What is played of one cell, stage by stage, and how far it is."""
+
+    def __init__(
+        self,
+        cell: int,
+        stages: Generator[list[Block], list[BlockResult], Row],
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self._cell, self._stages, self._progress = cell, stages, progress
+        self._told, self.finished, self.fresh = -1, 0, False
+        self._begin(next(stages))
+
+    def _begin(self, blocks: list[Block]) -> None:
+        self.blocks, self._found = blocks, dict[int, BlockResult]()
+
+    def add(self, block: Block, result: BlockResult) -> Row | None:
+        """Add what a block measured; the row, where it was the last one."""
+        place = next(n for n, one in enumerate(self.blocks) if one is block)
+        self._found[place] = result
+        self.finished += len(block.seeds)
+        self.fresh = len(self._found) == len(self.blocks)
+        if self.fresh:
+            try:
+                self._begin(self._stages.send([self._found[n] for n in range(len(self.blocks))]))
+            except StopIteration as end:
+                row: Row = end.value
+                return row
+        return None
+
+    def tell(self, finished: int) -> None:
+        """Say how many episodes are finished, if that is news."""
+        if self._progress is not None and finished > self._told:
+            self._told = finished
+            self._progress(self._cell, finished)
+
+    def teller(self) -> Tell:
+        """A function of the number of finished episodes of the next block."""
+        before = self.finished
+        return lambda finished: self.tell(before + finished)

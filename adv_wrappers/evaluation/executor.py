@@ -1,0 +1,223 @@
+"""Executors: who plays what is to be played. This process, warm processes, or (in the campaign) a Ray cluster.
+
+A task is played whole by one player, which a setup opens where it is played and which stays open for the tasks that
+follow: a block of an evaluation, a cell of a plan, a checkpoint of a training.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import loads
+from typing import Generic, Protocol, TypeVar, runtime_checkable
+
+from adv_wrappers.errors import WorkerError
+from adv_wrappers.utils.processes import DEAD_WORKER, call_in_worker, discard, pool_of
+from adv_wrappers.utils.threads import one_thread
+
+P = TypeVar("P", bound="Closeable")
+P_contra = TypeVar("P_contra", contravariant=True)
+P_co = TypeVar("P_co", covariant=True)
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+IN_FLIGHT = 2  # tasks a process, so that it has the next one at hand
+MOST_TRIES = 3  # of a task whose process dies
+Tell = Callable[[int], None]  # with the number of finished episodes of a task, where this process plays it
+
+
+class Closeable(Protocol):
+    """A player: it has environments open."""
+
+    def close(self) -> None:
+        """Close them."""
+
+
+class Setup(Protocol[P_co]):
+    """What opens a player, here or in another process."""
+
+    def open(self) -> P_co:
+        """The player."""
+
+    def pickled(self) -> bytes:
+        """The setup as it is sent to a process; raises :class:`WorkerError` that names what cannot be."""
+
+
+class Task(Protocol[P_contra, R_co]):
+    """What a player plays; it is sent to another process by pickle."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    def play(self, player: P_contra, tell: Tell | None = None) -> R_co:
+        """What comes out."""
+
+
+@dataclass(frozen=True)
+class Played(Generic[P, R]):
+    """What became of a task.
+
+    Attributes:
+        task: the task.
+        result: what it returned, or None.
+        error: what it raised, or None.
+    """
+
+    task: Task[P, R]
+    result: R | None = None
+    error: Exception | None = None
+
+    def value(self) -> R:
+        """The result; raises the error."""
+        if self.error is not None:
+            raise self.error
+        return self.result  # type: ignore[return-value]  # a task may return None
+
+
+@runtime_checkable
+class Executor(Protocol[P, R]):
+    """Plays tasks that are handed over one by one, and hands back what became of them as they end."""
+
+    def free(self) -> int:
+        """How many more tasks may be handed over now."""
+
+    def submit(self, task: Task[P, R], tell: Tell | None = None) -> None:
+        """Hand over a task; ``tell`` is called where this process plays it."""
+
+    def collect(self, seconds: float | None) -> list[Played[P, R]]:
+        """What has ended; waits so long for at least one, where any is under way; None waits for it."""
+
+    def close(self) -> None:
+        """Let go of everything; tasks that are under way are lost."""
+
+
+class ThisProcess(Generic[P, R]):
+    """Tasks that are played here, one at a time, when they are collected; an error is raised as it is.
+
+    Args:
+        player: plays them; whoever opened it closes it.
+    """
+
+    def __init__(self, player: P) -> None:
+        self._player = player
+        self._waiting: list[tuple[Task[P, R], Tell | None]] = []
+
+    def free(self) -> int:
+        return 1 - len(self._waiting)
+
+    def submit(self, task: Task[P, R], tell: Tell | None = None) -> None:
+        self._waiting.append((task, tell))
+
+    def collect(self, seconds: float | None) -> list[Played[P, R]]:
+        if not self._waiting:
+            return []
+        task, tell = self._waiting.pop(0)
+        with one_thread():
+            return [Played(task, task.play(self._player, tell))]
+
+    def close(self) -> None:
+        self._waiting.clear()
+
+
+_open: dict[str, Closeable] = {}  # of a worker: its player, by the file of its setup
+
+
+def _play_in_worker(path: str, task: Task[Closeable, R] | None) -> R | None:
+    """A task in a worker process, whose player stays open for those that follow; None only opens the player."""
+    if path not in _open:
+        while _open:
+            _open.popitem()[1].close()
+        _open[path] = loads(Path(path).read_bytes()).open()
+    if task is None:
+        return None
+    with one_thread():
+        return task.play(_open[path])
+
+
+class Processes(Generic[P, R]):
+    """Tasks that are played by warm processes (:mod:`adv_wrappers.utils.processes`).
+
+    A process that dies takes the others of its pool along: the tasks that were under way are then played one at a time,
+    so that the one that kills its process is known. After so many deaths it ends with an error.
+
+    Args:
+        workers: the number of processes.
+        setup: opens a player in each of them.
+        tries: how often a task is played whose process dies.
+
+    Raises:
+        WorkerError: for a setup that cannot be sent to a process.
+    """
+
+    def __init__(self, workers: int, setup: Setup[P], tries: int = MOST_TRIES) -> None:
+        data = setup.pickled()
+        self.workers, self.tries, self._opened = workers, tries, ExitStack()
+        folder = self._opened.enter_context(tempfile.TemporaryDirectory())
+        self._path = str(Path(folder) / "setup")
+        Path(self._path).write_bytes(data)
+        self._pool = pool_of(workers)
+        self._running: dict[Future[R], Task[P, R]] = {}
+        self._suspects: list[Task[P, R]] = []  # to be played alone, since a process died while they were under way
+        self._deaths: dict[int, int] = {}  # by the identity of a task
+        self._ended: list[Played[P, R]] = []  # tasks that could not be handed over
+
+    def free(self) -> int:
+        return 0 if self._suspects else IN_FLIGHT * self.workers - len(self._running)
+
+    def submit(self, task: Task[P, R], tell: Tell | None = None) -> None:
+        try:
+            future: Future[R] = self._pool.submit(call_in_worker, _play_in_worker, self._path, task)  # type: ignore[arg-type]
+        except BrokenExecutor:
+            self._ended += self._renew([task])
+        else:
+            self._running[future] = task
+
+    def begin(self) -> Future[None]:
+        """Open a player in one process, before the first task; the future raises what is wrong with it."""
+        return self._pool.submit(call_in_worker, _play_in_worker, self._path, None)
+
+    def collect(self, seconds: float | None) -> list[Played[P, R]]:
+        if self._suspects and not self._running:
+            self.submit(self._suspects.pop(0))
+        found, self._ended = self._ended, []
+        done = wait(self._running, 0 if found else seconds, FIRST_COMPLETED).done
+        dead = list[Task[P, R]]()
+        for future in [future for future in self._running if future in done]:
+            task = self._running.pop(future)
+            try:
+                found.append(Played(task, future.result()))
+            except BrokenExecutor:
+                dead.append(task)
+            except Exception as error:
+                found.append(Played(task, error=error))
+        if dead:
+            dead += self._running.values()
+            self._running.clear()
+            found += self._renew(dead)
+        return found
+
+    def _renew(self, dead: list[Task[P, R]]) -> list[Played[P, R]]:
+        """New processes after one died; the tasks that were under way, of which one that was alone is to blame."""
+        discard(self.workers, self._pool)
+        if self.tries == 1:
+            error = WorkerError(DEAD_WORKER.format(self.workers))
+            return [Played(task, error=error) for task in dead]
+        self._pool = pool_of(self.workers)
+        found: list[Played[P, R]] = []
+        for task in dead:
+            self._deaths[id(task)] = self._deaths.get(id(task), 0) + (len(dead) == 1)
+            if self._deaths[id(task)] >= self.tries:
+                error = WorkerError(f"the process that plays it died {self.tries} times")
+                found.append(Played(task, error=error))
+            else:
+                self._suspects.append(task)
+        return found
+
+    def close(self) -> None:
+        if self._running:  # an interruption
+            discard(self.workers, self._pool)
+        self._opened.close()

@@ -1,0 +1,200 @@
+"""The player: it plays blocks of episodes of cells, in one vector environment that stays open between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from adv_wrappers.attacks.targets import Target
+from adv_wrappers.core.threat import fits
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.evaluation.episodes import Episodes
+from adv_wrappers.evaluation.losses import EpisodeLosses
+from adv_wrappers.evaluation.measurements import RunMeasurements
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes, side_by_side
+from adv_wrappers.evaluation.sampled_distances import ObservationSample
+from adv_wrappers.evaluation.threat_stacks import ThreatStack
+from adv_wrappers.presets import preset_in_errors
+from adv_wrappers.utils.processes import pickled
+from adv_wrappers.utils.step_timer import StepTimer
+from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.base import AnyVectorEnv
+from adv_wrappers.wrappers.dmc_vector import DmcVectorEnv
+from adv_wrappers.wrappers.order import check_order
+from adv_wrappers.wrappers.recorder import VectorActionRecorder
+from adv_wrappers.wrappers.stack import wrap
+
+BlocksPlayed = Callable[[int], None]  # called with the number of finished episodes
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is measured by one row: an agent, in an environment, under some threats, in some episodes.
+
+    Attributes:
+        victim: the agent.
+        environment: how its environments are made.
+        threats: aimed at the victim.
+        episodes: how they are played, :meth:`.Episodes.fitted` to the victim.
+    """
+
+    victim: Victim
+    environment: Environment
+    threats: ThreatStack
+    episodes: Episodes
+
+
+@dataclass(frozen=True)
+class PlayerSetup:
+    """The cells of a player that another process opens; they share their victim, environment and episodes."""
+
+    cells: tuple[Cell, ...]
+
+    def open(self) -> Player:
+        """The player."""
+        return Player(self.cells)
+
+    def pickled(self) -> bytes:
+        """The setup as it is sent to a process; raises :class:`WorkerError` that names what cannot be."""
+        pickled("the victim", self.cells[0].victim)
+        self.cells[0].environment.pickled()
+        pickled("a threat", [cell.threats for cell in self.cells])
+        return pickled("the evaluation", self)  # as a whole: attacks hold the same victim
+
+
+@dataclass(frozen=True)
+class Block:
+    """Episodes of one cell that are played together: the unit of work of every evaluation.
+
+    Attributes:
+        cell: index of the cell among those of the player.
+        seeds: of the episodes.
+        draws: of every episode the number of its draw; None for the first.
+        sampled: whether a sample of observations is taken.
+        target: the loss of states, or None.
+    """
+
+    cell: int
+    seeds: tuple[int, ...]
+    draws: tuple[int, ...] | None = None
+    sampled: bool = False
+    target: Target | None = None
+
+    @property
+    def name(self) -> str:
+        """What a message calls it."""
+        return f"a block of {len(self.seeds)} episodes"
+
+    def play(self, player: Player, on_episode: BlocksPlayed | None = None) -> BlockResult:
+        """What it measures."""
+        return player.play(self, on_episode)
+
+
+BlockResult = tuple[RunMeasurements, "ObservationSample | None"]
+
+
+class Player:
+    """Plays blocks in this process.
+
+    Args:
+        cells: those that are opened, if any.
+
+    Raises:
+        AdvWrappersError: one of its kinds, for an environment that cannot be made, or a threat that does not fit it.
+    """
+
+    def __init__(self, cells: Sequence[Cell] = ()) -> None:
+        self._venv: EpisodesVectorEnv | DmcVectorEnv | None = None
+        self._place: tuple[Environment, int | None] | None = None
+        self._runs: list[tuple[VectorActionRecorder, AnyVectorEnv]] = []
+        self._cells: Sequence[Cell] = ()
+        if cells:
+            try:
+                self.open(cells)
+            except BaseException:
+                self.close()
+                raise
+
+    @property
+    def venv(self) -> EpisodesVectorEnv | DmcVectorEnv:
+        """The vector environment of the cells that are open."""
+        if self._venv is None:
+            raise ValueRangeError("nothing is open: open cells before blocks are played")
+        return self._venv
+
+    def open(self, cells: Sequence[Cell]) -> None:
+        """Make ready to play blocks of these cells instead of those before; environments that are open are used again.
+
+        Nothing is played; every stack of threats is wrapped, which checks it.
+
+        Raises:
+            AdvWrappersError: one of its kinds, for an environment that cannot be made, or a threat that does not fit.
+        """
+        first = cells[0]
+        venv = self.open_environments(first.environment, first.episodes)
+        fits(first.victim, venv.single_observation_space, venv.single_action_space)
+        self._cells, self._runs = cells, [self._wrapped(cell) for cell in cells]
+
+    def open_environments(self, environment: Environment, episodes: Episodes) -> EpisodesVectorEnv | DmcVectorEnv:
+        """The vector environment for such episodes, which is used again by cells that are opened next.
+
+        Raises:
+            AdvWrappersError: one of its kinds, for an environment that cannot be made, or whose layers lie in an order
+                that cannot work.
+        """
+        place = (environment, episodes.num_envs)
+        if self._venv is None or place != self._place:
+            self.close()
+            self._venv, self._place = side_by_side(environment, episodes.num_envs or 1), place
+            check_order(self._venv)
+        return self._venv
+
+    def _wrapped(self, cell: Cell) -> tuple[VectorActionRecorder, AnyVectorEnv]:
+        recorder, threats = VectorActionRecorder(self.venv), cell.threats
+        if not threats.layers:
+            return recorder, recorder
+        with preset_in_errors(threats.name):
+            return recorder, wrap(recorder, *threats.layers, victim=cell.victim, quantize=cell.episodes.quantize)
+
+    def play(
+        self, block: Block, on_episode: BlocksPlayed | None = None, attacked_at: Counter[int] | None = None
+    ) -> BlockResult:
+        """What a block measures; the arguments beside it, and errors, are those of :func:`play_episodes`."""
+        recorder, env = self._runs[block.cell]
+        sample = ObservationSample(block.seeds) if block.sampled else None
+        losses = None
+        if block.target is not None:
+            losses = EpisodeLosses(block.target, len(block.seeds), env.num_envs)
+        run = play_episodes(
+            env,
+            recorder,
+            self._cells[block.cell].victim,
+            list(block.seeds),
+            on_episode,
+            sample,
+            attacked_at,
+            losses=losses,
+            draws=block.draws,
+        )
+        return run, sample
+
+    def step_seconds(self, cell: int, seeds: Sequence[int], timer: StepTimer) -> list[float]:
+        """Seconds of some steps of a cell, which begins as if it were played, and of which nothing is kept.
+
+        Args:
+            cell: its index.
+            seeds: of as many episodes as rows are attacked.
+            timer: says when there are enough.
+        """
+        recorder, env = self._runs[cell]
+        with timer.ends():
+            play_episodes(env, recorder, self._cells[cell].victim, list(seeds), on_step=timer)
+        return timer.seconds
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self._venv is not None:
+            self._venv.close()
+        self._venv, self._place, self._runs, self._cells = None, None, [], ()
