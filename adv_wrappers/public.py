@@ -72,10 +72,11 @@ def _hint(name: str) -> str:
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
     "Environment", "Episodes", "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction",
-    "PerturbObservation", "Plan", "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel",
-    "Timed", "Valid", "Victim", "Window", "assert_robust", "certify", "certify_smoothed", "evaluate", "from_module", "from_onnx", "from_sb3",
-    "from_torchscript", "imitate", "load_victim", "presets", "register", "resilience", "robustness", "run", "run_suite",
-    "save_card", "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics", "wrap",
+    "PerturbObservation", "Plan", "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel", "Timed",
+    "Valid", "Victim", "Window", "assert_robust", "certify", "certify_smoothed", "evaluate", "from_module",
+    "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets", "register", "resilience",
+    "robustness", "run", "run_suite", "save_card", "threat", "train_adversary", "train_agent", "train_critic",
+    "train_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip
 
