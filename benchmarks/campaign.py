@@ -41,9 +41,9 @@ from timing import command, machine, save, table, write
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, Store, expand, run
-from adv_wrappers.campaign.cluster import RayActors
-from adv_wrappers.campaign.cost import estimate
-from adv_wrappers.campaign.expand import Expansion
+from adv_wrappers.campaign.plan_cells import Expansion
+from adv_wrappers.campaign.plan_cost import estimate
+from adv_wrappers.campaign.ray_cluster import RayActors
 from adv_wrappers.utils.processes import warm_pool
 
 PARTS = ("equal", "workers", "kills", "load", "cost")

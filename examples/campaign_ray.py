@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from adv_wrappers.campaign import Plan, Store, run
-from adv_wrappers.campaign.cluster import RayActors
+from adv_wrappers.campaign.ray_cluster import RayActors
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from adv_wrappers.campaign.entries import AttackSetting, Entry, MadeAttack, SuiteProgress
 from adv_wrappers.campaign.suite_cost import SuiteCost, estimate_entries, opened_suite, report_scores
+from adv_wrappers.campaign.suite_entries import AttackSetting, Entry, MadeAttack, SuiteProgress
 from adv_wrappers.campaign.suite_report import SuiteReport, close_attacks, strongest_of
 from adv_wrappers.campaign.suites import LEARNED, SUITES, chosen_entries, entries_of, entries_that_apply
 from adv_wrappers.campaign.trained_entries import SARSA

@@ -1,7 +1,7 @@
 """What a suite will cost, before its attacks begin: the seconds of every entry, from a sample of each.
 
-As of plans (:mod:`adv_wrappers.campaign.cost`), the sample is a share of what the suite does anyway. The clean run is
-played first, and its row is kept: it says how many steps a run takes. Of every attack that needs no training a few
+As of plans (:mod:`adv_wrappers.campaign.plan_cost`), the sample is a share of what the suite does anyway. The clean run
+is played first, and its row is kept: it says how many steps a run takes. Of every attack that needs no training a few
 steps are timed, once with all rows and once with a single one, since a step costs something by itself and something
 for every row that is attacked. Of a search over episodes its first steps are timed, of adversaries that are trained a
 share of the steps of one training, as in plans. Then attacks that are so quick that they take a share of the whole at
@@ -32,8 +32,8 @@ from rich.console import Console
 from rich.table import Table
 
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
-from adv_wrappers.campaign.cost import SHARE, sampled_training, steps_in
-from adv_wrappers.campaign.entries import AttackSetting, Entry, MadeAttack, SuiteProgress
+from adv_wrappers.campaign.plan_cost import SHARE, sampled_training, steps_in
+from adv_wrappers.campaign.suite_entries import AttackSetting, Entry, MadeAttack, SuiteProgress
 from adv_wrappers.campaign.suites import ADVERSARIES, SUITES
 from adv_wrappers.campaign.trained_entries import SARSA, transfer
 from adv_wrappers.campaign.untrained_entries import beam, beam_attack
@@ -45,7 +45,7 @@ from adv_wrappers.evaluation.evaluate import kept_rows, play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.report import Row
 from adv_wrappers.evaluation.store import ROWS_FILE
-from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
+from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.training.train_critic import scan_critics
 from adv_wrappers.training.train_one_critic import CriticTraining, train_one_critic
 from adv_wrappers.utils.step_timer import StepTimer
@@ -323,7 +323,7 @@ def opened_suite(setting: AttackSetting, stacks: Sequence[ThreatStack]) -> Evalu
     return Evaluator(
         setting.victim,
         setting.environment,
-        [ThreatStack("none", (), False), *stacks],
+        [CLEAN_RUN, *stacks],
         Episodes(setting.episodes, setting.episode_seed, setting.num_envs, distances=(), quantize=setting.quantize),
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from adv_wrappers.campaign.entries import AttackSetting, Entry
+from adv_wrappers.campaign.suite_entries import AttackSetting, Entry
 from adv_wrappers.campaign.trained_entries import learned_entry, robust_sarsa, transfer
 from adv_wrappers.campaign.untrained_entries import (
     action_model_based,

@@ -58,7 +58,7 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import JSON, Observation
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
-from adv_wrappers.evaluation.evaluate import Progress, evaluate
+from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
 from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.statistics import finite
 from adv_wrappers.utils.numbers import integer, number
@@ -83,7 +83,7 @@ def certify_smoothed(
     num_envs: int | None = None,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
-    progress: Progress | None = None,
+    progress: EvaluationProgress | None = None,
 ) -> SmoothedCertificate:
     """Bound the return of a smoothed agent under any attack, from episodes without one.
 

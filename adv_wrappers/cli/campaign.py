@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from adv_wrappers.campaign import RunSummary, Store
-    from adv_wrappers.campaign.expand import Expansion, PlanCell
+    from adv_wrappers.campaign.plan_cells import Expansion, PlanCell
     from adv_wrappers.core.types import JSON
     from adv_wrappers.evaluation.report import Row
     from adv_wrappers.victims import Victim
@@ -60,7 +60,7 @@ def run_(
     if ray is not None and workers > 1:
         raise click.UsageError("--workers are processes of this machine: give --actors with --ray")
     from adv_wrappers.campaign import Plan, Store, expand
-    from adv_wrappers.campaign.cost import estimate
+    from adv_wrappers.campaign.plan_cost import estimate
     from adv_wrappers.utils.processes import check_workers
 
     check_workers(workers)
@@ -93,7 +93,7 @@ def play(
 ) -> RunSummary:
     """Run a plan, and show how far it is."""
     from adv_wrappers.campaign import run
-    from adv_wrappers.campaign.cluster import RayActors
+    from adv_wrappers.campaign.ray_cluster import RayActors
 
     with show_progress() as move:
 

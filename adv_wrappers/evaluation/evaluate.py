@@ -15,18 +15,18 @@ from adv_wrappers.evaluation.episodes import BestOf, Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import Processes
 from adv_wrappers.evaluation.long_attacks import warn_of_long_attacks
-from adv_wrappers.evaluation.losses import Measure
 from adv_wrappers.evaluation.player import BlockResult, Player, PlayerSetup
 from adv_wrappers.evaluation.report import Report, Row, check_minimum
+from adv_wrappers.evaluation.state_losses import Measure
 from adv_wrappers.evaluation.store import ROWS_FILE, PlayedCell, Store, unknown_key
-from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack, is_worst_action, worst_action
+from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack, is_worst_action, worst_action
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim, device_of
 
-Progress = Callable[[str, int, int], None]
+EvaluationProgress = Callable[[str, int, int], None]
 
 
 @holding
@@ -43,7 +43,7 @@ def evaluate(
     make: MakeEnv | None = None,
     minimum: float | str | None = None,
     distances: Distances = None,
-    progress: Progress | None = None,
+    progress: EvaluationProgress | None = None,
     out: str | Path | None = None,
     quantize: bool = True,
     resume: bool = False,
@@ -141,7 +141,7 @@ def evaluate(
         quantize=quantize,
     )
     victim = _load(victim, device)
-    stacks = [ThreatStack("none", (), False), *(as_threat_stack(item, victim) for item in _listed(threats))]
+    stacks = [CLEAN_RUN, *(as_threat_stack(item, victim) for item in _listed(threats))]
     if isinstance(minimum, str) and not any(is_worst_action(stack, victim) for stack in stacks):
         stacks.insert(1, worst_action(victim))
     with closing(Evaluator(victim, Environment.of(env, victim, env_kwargs, make), stacks, how)) as evaluator:
@@ -154,7 +154,7 @@ def play_missing(
     wanted: Collection[int] | None = None,
     *,
     minimum: float | str | None = None,
-    progress: Progress | None = None,
+    progress: EvaluationProgress | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     workers: int = 1,

@@ -8,17 +8,17 @@ from dataclasses import replace
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.best_of import play_draws
-from adv_wrappers.evaluation.checks import find_warnings
 from adv_wrappers.evaluation.environments import Environment, is_named, json_value
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Executor, Tell, ThisProcess
 from adv_wrappers.evaluation.least_return import LeastReturn
-from adv_wrappers.evaluation.losses import measure_text, measured_target
 from adv_wrappers.evaluation.player import Block, BlockResult, Cell, Player
 from adv_wrappers.evaluation.provenance import revision, versions
-from adv_wrappers.evaluation.report import COLUMNS, Report, Row, compared, describe_minimum, measured_row, outcome_of
+from adv_wrappers.evaluation.report import COLUMNS, Report, Row, checked_row, compared, describe_minimum, measured_row
+from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.row_key import row_key
 from adv_wrappers.evaluation.sampled_distances import ObservationSample, sampled_distances
+from adv_wrappers.evaluation.state_losses import measure_text, measured_target
 from adv_wrappers.evaluation.threat_stacks import (
     ThreatStack,
     is_worst_action,
@@ -214,7 +214,7 @@ class Evaluator:
         lowest = fixed
         if isinstance(minimum, str):
             lowest = next((row["mean_return"] for stack, row in played if is_worst_action(stack, self.victim)), None)
-        outcomes = [outcome_of(stack, row) for stack, row in played]
+        outcomes = [checked_row(stack, row) for stack, row in played]
         warnings = find_warnings(outcomes, self.victim, name, self.under, self.seeds)
         return Report(
             **self.about,

@@ -19,20 +19,20 @@ from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.noise import Flip, Noise
 from adv_wrappers.attacks.square import Square
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.evaluation.outcomes import Outcome, setting_of
+from adv_wrappers.evaluation.checked_rows import CheckedRow, setting_of
 from adv_wrappers.evaluation.statistics import interval
 
 _EFFORTS = ("steps", "queries")  # arguments of which more is never meant to be weaker
 _FAR = 0.1  # of what was taken: from here on more steps that take more have not converged
 
 
-def find_masking(outcomes: Sequence[Outcome]) -> list[str]:
+def find_masking(outcomes: Sequence[CheckedRow]) -> list[str]:
     """All signs of masked gradients, and of attacks that failed for another reason, among the rows of one report."""
     found = weaker_than_noise(outcomes) + no_stronger_than_noise(outcomes) + gradient_free_is_stronger(outcomes)
     return found + transfer_is_stronger(outcomes) + more_steps_are_stronger(outcomes) + return_rises_with_eps(outcomes)
 
 
-def weaker_than_noise(outcomes: Sequence[Outcome]) -> list[str]:
+def weaker_than_noise(outcomes: Sequence[CheckedRow]) -> list[str]:
     """Attacks that take less than noise of the same budget takes, beyond the interval of the paired difference.
 
     One episode has no interval.
@@ -49,7 +49,7 @@ def weaker_than_noise(outcomes: Sequence[Outcome]) -> list[str]:
     return found
 
 
-def no_stronger_than_noise(outcomes: Sequence[Outcome]) -> list[str]:
+def no_stronger_than_noise(outcomes: Sequence[CheckedRow]) -> list[str]:
     """Gradient attacks that take what noise takes, all of a budget, where more can be taken.
 
     That more can be taken is known from an attack of the same budget that needs no gradient and is stronger than the
@@ -76,7 +76,7 @@ def no_stronger_than_noise(outcomes: Sequence[Outcome]) -> list[str]:
     return found
 
 
-def gradient_free_is_stronger(outcomes: Sequence[Outcome]) -> list[str]:
+def gradient_free_is_stronger(outcomes: Sequence[CheckedRow]) -> list[str]:
     """Attacks without gradients that are stronger than the strongest gradient attack of the same budget."""
     found = []
     for budget in _groups(outcomes):
@@ -94,7 +94,7 @@ def gradient_free_is_stronger(outcomes: Sequence[Outcome]) -> list[str]:
     return found
 
 
-def transfer_is_stronger(outcomes: Sequence[Outcome]) -> list[str]:
+def transfer_is_stronger(outcomes: Sequence[CheckedRow]) -> list[str]:
     """Attacks aimed at another victim that are stronger than the same kind of attack on the agent itself."""
     found = []
     for budget in _groups(outcomes):
@@ -107,7 +107,7 @@ def transfer_is_stronger(outcomes: Sequence[Outcome]) -> list[str]:
     return found
 
 
-def more_steps_are_stronger(outcomes: Sequence[Outcome]) -> list[str]:
+def more_steps_are_stronger(outcomes: Sequence[CheckedRow]) -> list[str]:
     """An attack that is stronger by far with more steps or queries, all else the same, so that fewer do not suffice.
 
     Of several rows the two with the most steps are compared. Far is a tenth of what was taken from the clean return.
@@ -115,7 +115,7 @@ def more_steps_are_stronger(outcomes: Sequence[Outcome]) -> list[str]:
     clean = next((o for o in outcomes if not o.layers), None)
     found = []
     for effort in _EFFORTS:
-        families: dict[str, list[tuple[int, Outcome]]] = {}
+        families: dict[str, list[tuple[int, CheckedRow]]] = {}
         for outcome in outcomes:
             steps = getattr(outcome.layers[0].how, effort, None) if len(outcome.layers) == 1 else None
             key = _all_but(outcome.layers[0], effort) if isinstance(steps, int) else None
@@ -134,9 +134,9 @@ def more_steps_are_stronger(outcomes: Sequence[Outcome]) -> list[str]:
     return found
 
 
-def return_rises_with_eps(outcomes: Sequence[Outcome]) -> list[str]:
+def return_rises_with_eps(outcomes: Sequence[CheckedRow]) -> list[str]:
     """The same attack with a larger eps that leaves a higher return, beyond both intervals."""
-    families: dict[str, list[tuple[float, Outcome]]] = {}
+    families: dict[str, list[tuple[float, CheckedRow]]] = {}
     for outcome in outcomes:
         if len(outcome.layers) != 1:
             continue
@@ -156,41 +156,41 @@ def return_rises_with_eps(outcomes: Sequence[Outcome]) -> list[str]:
     return found
 
 
-def _mean(outcome: Outcome) -> float:
+def _mean(outcome: CheckedRow) -> float:
     return float(outcome.returns.mean())
 
 
-def _means(one: Outcome, other: Outcome) -> str:
+def _means(one: CheckedRow, other: CheckedRow) -> str:
     return f"{_mean(one):.6g} against {_mean(other):.6g}"
 
 
-def _stronger(one: Outcome, other: Outcome) -> bool:
+def _stronger(one: CheckedRow, other: CheckedRow) -> bool:
     """Whether one attack leaves less than another, beyond the interval of the paired difference."""
     return len(one.returns) > 1 and interval(other.returns - one.returns)[0] > 0
 
 
-def _is(outcome: Outcome, *kinds: type) -> bool:
+def _is(outcome: CheckedRow, *kinds: type) -> bool:
     """Whether a row is one attack of these kinds on observations, aimed at the agent itself where at a victim."""
     one = outcome.layers[0] if len(outcome.layers) == 1 and not outcome.transfer else None
     return one is not None and one.on == "observation" and isinstance(one.how, kinds)
 
 
-def _by_gradient(outcome: Outcome) -> bool:
+def _by_gradient(outcome: CheckedRow) -> bool:
     return _is(outcome, GradientAttack, CarliniWagner)
 
 
-def _gradient_free(outcome: Outcome) -> bool:
+def _gradient_free(outcome: CheckedRow) -> bool:
     """Whether a row is an attack on single observations that needs no gradient; noise is a baseline, and no attack."""
     return _is(outcome, Square, HopSkipJump, Flip)
 
 
-def _same_setting(one: Outcome, other: Outcome) -> bool:
+def _same_setting(one: CheckedRow, other: CheckedRow) -> bool:
     return setting_of(one.layers[0]) == setting_of(other.layers[0]) is not None
 
 
-def _groups(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
+def _groups(outcomes: Sequence[CheckedRow]) -> list[list[CheckedRow]]:
     """The rows of one attack each on observations, by budget, timing and keys."""
-    groups: dict[str, list[Outcome]] = {}
+    groups: dict[str, list[CheckedRow]] = {}
     for outcome in outcomes:
         if len(outcome.layers) == 1 and outcome.layers[0].on == "observation":
             setting = setting_of(outcome.layers[0])
@@ -199,7 +199,7 @@ def _groups(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
     return [*groups.values()]
 
 
-def _larger_eps(large: Outcome, small: Outcome) -> bool:
+def _larger_eps(large: CheckedRow, small: CheckedRow) -> bool:
     """Whether two rows are the same attack, of which the first has the larger eps."""
     if not _by_gradient(large):
         return False

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.outcomes import Outcome
+from adv_wrappers.evaluation.checked_rows import CheckedRow
 from adv_wrappers.evaluation.statistics import Returns, finite, interval, t_quantile
 
 POWER = 0.8  # probability that a difference as large as the one that was seen is told from chance
@@ -67,7 +67,7 @@ def episodes_needed(differences: Returns, power: float = POWER, level: float = 0
     return high
 
 
-def too_few_episodes(outcomes: Sequence[Outcome]) -> list[str]:
+def too_few_episodes(outcomes: Sequence[CheckedRow]) -> list[str]:
     """Differences that a reader would claim, and that the episodes of the report do not tell from chance.
 
     Those are what an attack takes from the clean return, and the lead of the strongest attack over the second
@@ -88,7 +88,7 @@ def too_few_episodes(outcomes: Sequence[Outcome]) -> list[str]:
     ]
 
 
-def _undecided(lower: Outcome, higher: Outcome, least: float) -> str | None:
+def _undecided(lower: CheckedRow, higher: CheckedRow, least: float) -> str | None:
     """The means of two rows, and the episodes that their difference needs; None where it is small, or established."""
     differences = np.subtract(higher.returns, lower.returns)
     mean = float(differences.mean())

@@ -23,7 +23,7 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation import statistics
 from adv_wrappers.evaluation.best_of import EpisodeDraws
-from adv_wrappers.evaluation.outcomes import Outcome
+from adv_wrappers.evaluation.checked_rows import CheckedRow
 from adv_wrappers.evaluation.sampled_distances import Distance, ObservationSample
 from adv_wrappers.evaluation.statistics import ReportRow, footnotes, marked
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
@@ -92,10 +92,10 @@ def measured_row(
     }
 
 
-def outcome_of(stack: ThreatStack, row: Row) -> Outcome:
+def checked_row(stack: ThreatStack, row: Row) -> CheckedRow:
     """A run and its :func:`measured_row`, as the checks need them."""
     returns = np.array(row["returns"], np.float64)
-    return Outcome(stack.name, stack.layers, returns, transfer=stack.transfer, **row["checks"])
+    return CheckedRow(stack.name, stack.layers, returns, transfer=stack.transfer, **row["checks"])
 
 
 def compared(rows: Sequence[Row], lowest: float | None, fixed: float | None) -> tuple[Row, ...]:

@@ -24,10 +24,10 @@ from pathlib import Path
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, OutputError, StoreError, ValueRangeError
-from adv_wrappers.evaluation.checks import find_warnings
 from adv_wrappers.evaluation.evaluator import PERTURBED
 from adv_wrappers.evaluation.least_return import described_lowest_return
-from adv_wrappers.evaluation.report import Report, Row, compared, outcome_of
+from adv_wrappers.evaluation.report import Report, Row, checked_row, compared
+from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.formatting import unique
 from adv_wrappers.utils.texts import split_stack
@@ -285,7 +285,7 @@ class Store:
         return ((cell.about or {}, cell.row or {}) for cell in self.played())
 
     def reports(self) -> list[Report]:
-        """A report of every victim, environment and seed, with the warnings of :mod:`adv_wrappers.evaluation.checks`.
+        """A report of every victim, environment and seed, with the warnings of :mod:`.report_warnings`.
 
         Rows whose run without a threat is not there (yet) have nothing to be compared with, and are in none. Of
         the revisions of a checkout that played the rows of a report, ``git`` is that of its last row.
@@ -387,7 +387,7 @@ def _warnings(report: Report, under: Sequence[str]) -> list[str]:
         except AdvWrappersError as error:  # such as one that was searched for these very episodes
             left_out.append(f"{row['threat']} was not checked, as it cannot be loaded: {error}")
             continue
-        outcomes.append(outcome_of(ThreatStack(row["threat"], layers, row["transfer"]), row))
+        outcomes.append(checked_row(ThreatStack(row["threat"], layers, row["transfer"]), row))
     return [*find_warnings(outcomes, victim, report.env["id"], under, report.episode_seeds), *left_out]
 
 

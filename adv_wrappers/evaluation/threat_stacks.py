@@ -37,6 +37,9 @@ class ThreatStack:
     transfer: bool
 
 
+CLEAN_RUN = ThreatStack("none", (), False)
+
+
 def as_threat_stack(item: object, victim: Victim) -> ThreatStack:
     """A threat, or a stack (a list, innermost first, or a text with `` + `` between threats), aimed at ``victim``.
 

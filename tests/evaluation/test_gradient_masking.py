@@ -9,7 +9,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation import gradient_masking
-from adv_wrappers.evaluation.outcomes import Outcome
+from adv_wrappers.evaluation.checked_rows import CheckedRow
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.utils.texts import split
 from adv_wrappers.victims import Victim
@@ -21,8 +21,8 @@ SPREAD = np.array([10.0, 190.0] * 4)  # as wide as to hide any of the difference
 ROWS = ["noise:eps=0.2", "pgd:eps=0.2", "max-diff:eps=0.2", "square:queries=60,eps=0.2"]
 
 
-def outcome(text: str, victim: Victim, returns: np.ndarray, **more: bool) -> Outcome:
-    return Outcome(text, (adv.threat(*[text.partition(":")[0]], victim, **arguments(text)),), returns, **more)
+def outcome(text: str, victim: Victim, returns: np.ndarray, **more: bool) -> CheckedRow:
+    return CheckedRow(text, (adv.threat(*[text.partition(":")[0]], victim, **arguments(text)),), returns, **more)
 
 
 def arguments(text: str) -> dict[str, float]:
@@ -77,7 +77,7 @@ def test_a_gradient_free_attack_is_compared_with_the_strongest_by_gradient(victi
 
 
 def test_attacks_at_chance_where_more_can_be_taken(victim: Victim) -> None:
-    clean, noise = Outcome("none", (), HIGH), outcome("noise:eps=0.1", victim, HIGH - 10)
+    clean, noise = CheckedRow("none", (), HIGH), outcome("noise:eps=0.1", victim, HIGH - 10)
     attack, large = outcome("pgd:eps=0.1", victim, HIGH - 10), outcome("pgd:eps=0.3", victim, LOW)
     square, check = outcome("square:eps=0.1", victim, LOW), gradient_masking.no_stronger_than_noise
     assert "(80 against 80), as square:eps=0.1 is (20)" in check([clean, noise, attack, square])[0]
@@ -108,7 +108,7 @@ def test_transfer_is_compared_with_the_same_attack(victim: Victim) -> None:
 
 
 def test_steps_that_have_not_converged(victim: Victim) -> None:
-    clean, check = Outcome("none", (), HIGH), gradient_masking.more_steps_are_stronger
+    clean, check = CheckedRow("none", (), HIGH), gradient_masking.more_steps_are_stronger
     few, many = (outcome(f"max-diff:steps={n},eps=0.1", victim, r) for n, r in ((5, HIGH - 20), (50, LOW)))
     [said] = check([clean, many, few])
     assert "max-diff:steps=50,eps=0.1 is stronger by far than max-diff:steps=5,eps=0.1 (20 against 70)" in said

@@ -7,7 +7,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.outcomes import Outcome
+from adv_wrappers.evaluation.checked_rows import CheckedRow
 from adv_wrappers.evaluation.power import MOST, POWER, episodes_needed, too_few_episodes
 from adv_wrappers.evaluation.statistics import t_quantile
 from adv_wrappers.victims import Victim
@@ -16,8 +16,8 @@ UNIT = np.array([-1.0, 1.0]) * np.sqrt(0.5)  # a mean of zero, a deviation of on
 WIDE = np.array([0.0, 100.0] * 4)
 
 
-def attack(name: str, victim: Victim, returns: np.ndarray) -> Outcome:
-    return Outcome(f"{name}:eps=0.1", (adv.threat(name, victim, eps=0.1),), returns)
+def attack(name: str, victim: Victim, returns: np.ndarray) -> CheckedRow:
+    return CheckedRow(f"{name}:eps=0.1", (adv.threat(name, victim, eps=0.1),), returns)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_numbers_at_the_edges() -> None:
 
 
 def test_an_attack_that_may_have_taken_nothing(victim: Victim) -> None:
-    clean = Outcome("none", (), np.full(8, 100.0))
+    clean = CheckedRow("none", (), np.full(8, 100.0))
     noise = attack("noise", victim, np.array([100.0] * 6 + [40.0, 40.0]))
     [said] = too_few_episodes([clean, noise])
     needed = episodes_needed(clean.returns - noise.returns)
@@ -66,7 +66,7 @@ def test_an_attack_that_may_have_taken_nothing(victim: Victim) -> None:
 
 
 def test_the_strongest_attack_and_the_second_strongest(victim: Victim) -> None:
-    clean = Outcome("none", (), np.full(8, 500.0))
+    clean = CheckedRow("none", (), np.full(8, 500.0))
     first, second = attack("pgd", victim, WIDE), attack("fgsm", victim, 160 - WIDE)
     [said] = too_few_episodes([clean, second, first])
     assert "pgd:eps=0.1 against fgsm:eps=0.1 (50 against 110" in said and "against none" not in said

@@ -26,12 +26,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from adv_wrappers.campaign.entries import AttackSetting, MadeAttack
-from adv_wrappers.campaign.expand import Expansion, PlanCell, expand
+from adv_wrappers.campaign.attack_recipes import AttackRecipe
+from adv_wrappers.campaign.cell_player import CellPlayer
 from adv_wrappers.campaign.plan import Plan
-from adv_wrappers.campaign.play_cell import CellPlayer
-from adv_wrappers.campaign.recipe import AttackRecipe
-from adv_wrappers.campaign.run import cells_of
+from adv_wrappers.campaign.plan_cells import Expansion, PlanCell, expand
+from adv_wrappers.campaign.run_plan import cells_of
+from adv_wrappers.campaign.suite_entries import AttackSetting, MadeAttack
 from adv_wrappers.campaign.suites import ADVERSARIES, entry_named
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.statistics import t_quantile

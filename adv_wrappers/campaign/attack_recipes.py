@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from adv_wrappers.campaign.entries import AttackSetting
+from adv_wrappers.campaign.suite_entries import AttackSetting
 from adv_wrappers.campaign.suites import entry_named
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel

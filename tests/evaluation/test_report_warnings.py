@@ -13,9 +13,9 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
-from adv_wrappers.evaluation import checks
+from adv_wrappers.evaluation import report_warnings
+from adv_wrappers.evaluation.checked_rows import CheckedRow
 from adv_wrappers.evaluation.episodes import checkpoint_seeds, draw_seeds
-from adv_wrappers.evaluation.outcomes import Outcome
 from adv_wrappers.victims import Victim, from_module
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.evaluation.agents import balancing, short
@@ -24,41 +24,41 @@ from tests.evaluation.masked import noisy
 HIGH, LOW = np.full(8, 90.0), np.full(8, 20.0)
 
 
-def outcome(text: str, victim: Victim, returns: np.ndarray, **more: object) -> Outcome:
+def outcome(text: str, victim: Victim, returns: np.ndarray, **more: object) -> CheckedRow:
     name, eps = text.split(":eps=")
-    return Outcome(text, (adv.threat(name, victim, eps=float(eps)),), returns, **more)  # type: ignore[arg-type]
+    return CheckedRow(text, (adv.threat(name, victim, eps=float(eps)),), returns, **more)  # type: ignore[arg-type]
 
 
 def test_a_trained_adversary_that_learned_nothing(victim: Victim) -> None:
     how = adv.Learned(lambda x: torch.zeros(len(x), 4), adv.SARL())
     clean, learned = (
-        Outcome("none", (), HIGH),
-        Outcome("mine", (adv.ThreatModel("observation", how, adv.Linf(0.1)),), HIGH),
+        CheckedRow("none", (), HIGH),
+        CheckedRow("mine", (adv.ThreatModel("observation", how, adv.Linf(0.1)),), HIGH),
     )
-    assert "mine takes nothing of the clean return (90 of 90)" in checks.learned_nothing([clean, learned])[0]
-    assert checks.learned_nothing([clean, replace(learned, returns=LOW)]) == []
-    assert checks.learned_nothing([clean, outcome("noise:eps=0.1", victim, HIGH)]) == []
-    assert checks.find_warnings([clean, learned], victim)[-1].startswith("mine takes nothing")
+    assert "mine takes nothing of the clean return (90 of 90)" in report_warnings.learned_nothing([clean, learned])[0]
+    assert report_warnings.learned_nothing([clean, replace(learned, returns=LOW)]) == []
+    assert report_warnings.learned_nothing([clean, outcome("noise:eps=0.1", victim, HIGH)]) == []
+    assert report_warnings.find_warnings([clean, learned], victim)[-1].startswith("mine takes nothing")
 
 
 def test_zero_gradients_and_lost_perturbations(victim: Victim) -> None:
-    assert "zero gradients at 8 of 8" in checks.without_effect(Outcome("a", (), LOW, 10, 0, 8, 8))[0]
-    assert checks.without_effect(Outcome("a", (), LOW, 10, 1, 8, 1)) == []
-    assert "lost by rounding" in checks.without_effect(Outcome("a", (), LOW, 10, 10, 0, 0, True))[0]
-    assert "came out unchanged" in checks.without_effect(Outcome("a", (), LOW, 10, 10))[0]
+    assert "zero gradients at 8 of 8" in report_warnings.without_effect(CheckedRow("a", (), LOW, 10, 0, 8, 8))[0]
+    assert report_warnings.without_effect(CheckedRow("a", (), LOW, 10, 1, 8, 1)) == []
+    assert "lost by rounding" in report_warnings.without_effect(CheckedRow("a", (), LOW, 10, 10, 0, 0, True))[0]
+    assert "came out unchanged" in report_warnings.without_effect(CheckedRow("a", (), LOW, 10, 10))[0]
 
 
 def test_a_stochastic_victim_played_by_its_mode(victim: Victim) -> None:
     logits = balancing("logits")
-    assert "select='sample'" in checks.mode_of_stochastic_policy(logits)[0]
+    assert "select='sample'" in report_warnings.mode_of_stochastic_policy(logits)[0]
     assert (
-        checks.mode_of_stochastic_policy(victim) == []
-        and checks.mode_of_stochastic_policy(balancing("logits", "sample")) == []
+        report_warnings.mode_of_stochastic_policy(victim) == []
+        and report_warnings.mode_of_stochastic_policy(balancing("logits", "sample")) == []
     )
     logits.card = {"action": {"select": "mode"}}
-    assert checks.mode_of_stochastic_policy(logits) == []
+    assert report_warnings.mode_of_stochastic_policy(logits) == []
     logits.card = {"action": {"select": "sample"}}
-    assert "source samples" in checks.mode_of_stochastic_policy(logits)[0]
+    assert "source samples" in report_warnings.mode_of_stochastic_policy(logits)[0]
 
 
 class Flat(nn.Module):
@@ -81,53 +81,53 @@ def test_a_masked_gradient_is_found_in_an_evaluation(victim: Victim) -> None:
 def test_a_radius_that_covers_the_whole_space(victim: Victim) -> None:
     space = gym.spaces.Box(0, 1, (3,), np.float32)
     victim = from_module(nn.Linear(3, 2), space, gym.spaces.Discrete(2), "q")
-    [said] = checks.budget_covers_space(outcome("noise:eps=8", victim, LOW), victim)
+    [said] = report_warnings.budget_covers_space(outcome("noise:eps=8", victim, LOW), victim)
     assert said.startswith("noise:eps=8: a radius of eps=8 in units of the space covers the whole range of the observ")
     assert "(0 to 1)" in said
-    assert checks.budget_covers_space(outcome("noise:eps=0.5", victim, LOW), victim) == []
-    frozen = Outcome("a", (adv.threat("noise", eps=8, scale=(1, 1, 0)),), LOW)
-    assert checks.budget_covers_space(frozen, victim) == []
-    scaled = Outcome("a", (adv.threat("noise", eps=0.5, scale=2),), LOW)
-    assert "in units of its scale" in checks.budget_covers_space(scaled, victim)[0]
-    ball = Outcome("a", (adv.threat("noise", eps=8, norm="l2"), adv.threat("noise", norm="valid")), LOW)
+    assert report_warnings.budget_covers_space(outcome("noise:eps=0.5", victim, LOW), victim) == []
+    frozen = CheckedRow("a", (adv.threat("noise", eps=8, scale=(1, 1, 0)),), LOW)
+    assert report_warnings.budget_covers_space(frozen, victim) == []
+    scaled = CheckedRow("a", (adv.threat("noise", eps=0.5, scale=2),), LOW)
+    assert "in units of its scale" in report_warnings.budget_covers_space(scaled, victim)[0]
+    ball = CheckedRow("a", (adv.threat("noise", eps=8, norm="l2"), adv.threat("noise", norm="valid")), LOW)
     assert (
-        checks.budget_covers_space(ball, victim) == []
-        and checks.budget_covers_space(Outcome("none", (), LOW), victim) == []
+        report_warnings.budget_covers_space(ball, victim) == []
+        and report_warnings.budget_covers_space(CheckedRow("none", (), LOW), victim) == []
     )
 
 
 def test_features_without_bounds_are_not_covered(victim: Victim) -> None:
-    assert checks.budget_covers_space(outcome("noise:eps=2", victim, LOW), victim) == []
+    assert report_warnings.budget_covers_space(outcome("noise:eps=2", victim, LOW), victim) == []
     assert (
-        "covers" in checks.budget_covers_space(outcome("noise:eps=10", victim, LOW), victim)[0]
+        "covers" in report_warnings.budget_covers_space(outcome("noise:eps=10", victim, LOW), victim)[0]
     )  # the others have none
     open_ = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
     wide = from_module(nn.Linear(4, 2), open_, gym.spaces.Discrete(2), "q")
-    assert checks.budget_covers_space(outcome("noise:eps=10", wide, LOW), wide) == []
+    assert report_warnings.budget_covers_space(outcome("noise:eps=10", wide, LOW), wide) == []
 
 
 def test_a_clean_run_far_below_its_card(victim: Victim) -> None:
-    clean = Outcome("none", (), np.full(8, 90.0))
+    clean = CheckedRow("none", (), np.full(8, 90.0))
     entry = {"attack": "none", "mean": 200.0, "std": 20.0, "episodes": 30}
     victim.card = {"environment": {"id": "CartPole-v1"}, "measured": [{**entry, "attack": "mad", "mean": 999.0}, entry]}
-    [said] = checks.far_below_training([clean], victim, "CartPole-v1")
+    [said] = report_warnings.far_below_training([clean], victim, "CartPole-v1")
     assert "earns 90, its card says 200" in said and "VecNormalize" in said and "keyword arguments" in said
-    assert checks.find_warnings([clean], victim, "CartPole-v1") == [said]
-    assert checks.far_below_training([clean], victim, "CartPole-v0") == []
-    assert checks.far_below_training([clean], victim, None) == []
-    assert checks.far_below_training([replace(clean, returns=np.full(8, 185.0))], victim, "CartPole-v1") == []
+    assert report_warnings.find_warnings([clean], victim, "CartPole-v1") == [said]
+    assert report_warnings.far_below_training([clean], victim, "CartPole-v0") == []
+    assert report_warnings.far_below_training([clean], victim, None) == []
+    assert report_warnings.far_below_training([replace(clean, returns=np.full(8, 185.0))], victim, "CartPole-v1") == []
     victim.card["measured"].append({**entry, "mean": 100.0, "std": 80.0})  # other seeds, with falls
-    assert checks.far_below_training([clean], victim, "CartPole-v1") == []
+    assert report_warnings.far_below_training([clean], victim, "CartPole-v1") == []
 
 
 def test_single_runs_are_told_of_stronger_forms_once(victim: Victim) -> None:
     rows = [outcome("fgsm:eps=0.1", victim, LOW), outcome("max-diff:eps=0.1", victim, LOW)]
-    [said] = checks.only_single_runs(rows, victim)
+    [said] = report_warnings.only_single_runs(rows, victim)
     assert said.startswith("fgsm:eps=0.1, max-diff:eps=0.1 are single runs with published settings: pgd")
-    assert said in checks.find_warnings(rows, victim)
-    assert checks.only_single_runs(rows[:1], victim)[0].startswith("fgsm:eps=0.1 is a single run")
-    assert checks.only_single_runs([*rows, outcome("pgd:eps=0.1", victim, LOW)], victim) == []
-    assert checks.only_single_runs([outcome("noise:eps=0.1", victim, LOW)], victim) == []
+    assert said in report_warnings.find_warnings(rows, victim)
+    assert report_warnings.only_single_runs(rows[:1], victim)[0].startswith("fgsm:eps=0.1 is a single run")
+    assert report_warnings.only_single_runs([*rows, outcome("pgd:eps=0.1", victim, LOW)], victim) == []
+    assert report_warnings.only_single_runs([outcome("noise:eps=0.1", victim, LOW)], victim) == []
 
 
 def test_an_environment_that_is_perturbed_already(victim: Victim) -> None:
@@ -237,22 +237,22 @@ def chosen(record: dict[str, object]) -> adv.Learned:
 
 def test_an_adversary_that_was_chosen_on_the_scored_episodes(victim: Victim) -> None:
     record = {"seed": 3, "episodes": 4, "checkpoints": [{}], "environment": {"id": "CartPole-v1"}}
-    rows = [Outcome("mine", (adv.ThreatModel("observation", chosen(record), adv.Linf(0.1)),), LOW)]
+    rows = [CheckedRow("mine", (adv.ThreatModel("observation", chosen(record), adv.Linf(0.1)),), LOW)]
     seeds = checkpoint_seeds(3, 8)
-    [said] = checks.chosen_on_scored_episodes(rows, victim, "CartPole-v1", seeds)
+    [said] = report_warnings.chosen_on_scored_episodes(rows, victim, "CartPole-v1", seeds)
     assert said.startswith("the checkpoint of mine was chosen on 4 of the 8 episodes") and "too low" in said
-    assert said in checks.find_warnings(rows, victim, "CartPole-v1", seeds=seeds)
-    assert checks.chosen_on_scored_episodes(rows, victim, "CartPole-v1", draw_seeds(3, 8)) == []
-    assert checks.chosen_on_scored_episodes(rows, victim, "Acrobot-v1", seeds) == []
-    assert checks.chosen_on_scored_episodes(rows, victim, "CartPole-v1", draw_seeds(3, 4) + seeds[3:4]) != []
+    assert said in report_warnings.find_warnings(rows, victim, "CartPole-v1", seeds=seeds)
+    assert report_warnings.chosen_on_scored_episodes(rows, victim, "CartPole-v1", draw_seeds(3, 8)) == []
+    assert report_warnings.chosen_on_scored_episodes(rows, victim, "Acrobot-v1", seeds) == []
+    assert report_warnings.chosen_on_scored_episodes(rows, victim, "CartPole-v1", draw_seeds(3, 4) + seeds[3:4]) != []
 
 
 def test_an_agent_that_was_chosen_on_the_scored_episodes(victim: Victim) -> None:
-    clean, seeds = [Outcome("none", (), HIGH)], checkpoint_seeds(0, 8)
+    clean, seeds = [CheckedRow("none", (), HIGH)], checkpoint_seeds(0, 8)
     about = {"seed": 0, "episodes": 20, "checks": 10, "environment": {"id": "CartPole-v1"}}
     victim.card = {"training": about, "environment": {"id": "CartPole-v1"}}
-    [said] = checks.chosen_on_scored_episodes(clean, victim, "CartPole-v1", seeds)
+    [said] = report_warnings.chosen_on_scored_episodes(clean, victim, "CartPole-v1", seeds)
     assert said.startswith("the agent's checkpoint was chosen on 8 of the 8 episodes") and "too high" in said
     for other in ({}, {"seed": 0, "episodes": 20}, {**about, "seed": "0"}, {**about, "episodes": 10**12}, [1]):
         victim.card = {"training": other}
-        assert checks.chosen_on_scored_episodes(clean, victim, "CartPole-v1", seeds) == []
+        assert report_warnings.chosen_on_scored_episodes(clean, victim, "CartPole-v1", seeds) == []

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from adv_wrappers.campaign import Plan, Store, run
-from adv_wrappers.campaign.cluster import RayActors, import_ray
+from adv_wrappers.campaign.ray_cluster import RayActors, import_ray
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError, WorkerError
 from tests.campaign.test_run import DQN, PLAN, SHORT, failing, rows
 from tests.evaluation.agents import balancing

@@ -32,7 +32,7 @@ _ROUNDING = 64  # units in the last place by which two equal answers may differ,
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckedRow:
     """One row of a report, as the checks need it.
 
     Attributes:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 
-from adv_wrappers.campaign.entries import AttackSetting
+from adv_wrappers.campaign.attack_recipes import AttackRecipe, budget_of, with_timing
 from adv_wrappers.campaign.plan import Grid, Plan, Threat, environment_parts
-from adv_wrappers.campaign.recipe import AttackRecipe, budget_of, with_timing
+from adv_wrappers.campaign.suite_entries import AttackSetting
 from adv_wrappers.campaign.suites import SUITES, TIMED, entries_that_apply
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel
@@ -27,12 +27,11 @@ from adv_wrappers.evaluation.long_attacks import warn_of_long_attacks
 from adv_wrappers.evaluation.make_function import MakeFunction
 from adv_wrappers.evaluation.player import Cell, Player
 from adv_wrappers.evaluation.row_key import row_key
-from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack, json_form
+from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack, json_form
 from adv_wrappers.utils.texts import split_arguments, split_stack
 from adv_wrappers.victims import Victim, environment_of, load_victim
 
 _UNTIMED = "it is searched for attacks at every step: a grid without timings has it"
-CLEAN = ThreatStack("none", (), False)
 
 
 @dataclass(frozen=True)
@@ -120,12 +119,12 @@ def expand(plan: Plan, victims: Mapping[str, Victim] | None = None) -> Expansion
     for grid in plan.grids:
         found, reasons = _GridExpansion(grid, victims or {}).cells()
         for cell in found:
-            if cell.name != CLEAN.name and cell.key in known:  # grids may share the runs without a threat
+            if cell.name != CLEAN_RUN.name and cell.key in known:  # grids may share the runs without a threat
                 raise ValueRangeError(f"two cells of one key: {known[cell.key]} and {cell}")
             known.setdefault(cell.key, cell)
         left_out |= reasons
     cells = known.values()
-    if all(cell.name == CLEAN.name for cell in cells) and any(grid.threats or grid.suite for grid in plan.grids):
+    if all(cell.name == CLEAN_RUN.name for cell in cells) and any(grid.threats or grid.suite for grid in plan.grids):
         reasons_ = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise ThreatError(f"no cell of the plan applies: {reasons_}")
     return Expansion(tuple(cells), left_out)
@@ -162,7 +161,7 @@ class _GridExpansion:
         grid = self.grid
         environment = environment_of_plan(given)
         evaluator = Evaluator(
-            victim, environment, [CLEAN], replace(grid.how(0), num_envs=1, best_of=1), player=(player := Player())
+            victim, environment, [CLEAN_RUN], replace(grid.how(0), num_envs=1, best_of=1), player=(player := Player())
         )
         made: list[PlanCell] = []
         with closing(player):

@@ -11,8 +11,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from adv_wrappers.campaign.entries import AttackSetting
-from adv_wrappers.campaign.expand import CLEAN, PlanCell, load_of_plan
+from adv_wrappers.campaign.plan_cells import PlanCell, load_of_plan
+from adv_wrappers.campaign.suite_entries import AttackSetting
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import StoreError
 from adv_wrappers.evaluation.evaluator import Evaluator
@@ -20,7 +20,7 @@ from adv_wrappers.evaluation.executor import Executor, Processes, Tell, ThisProc
 from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.row_key import row_key
 from adv_wrappers.evaluation.store import PlayedCell, process_name
-from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack, json_form
+from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack, json_form
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim
@@ -119,7 +119,7 @@ class CellPlayer:
         """The threats of a cell; what is trained, or searched for its episodes, is made now."""
         recipe = cell.recipe
         if recipe is None:
-            return CLEAN if cell.threat is None else as_threat_stack(cell.threat, victim)
+            return CLEAN_RUN if cell.threat is None else as_threat_stack(cell.threat, victim)
         setting = self.setting(cell)
         if recipe.trained:
             setting = replace(setting, out=recipe.folder(self._trainings(cell), setting))

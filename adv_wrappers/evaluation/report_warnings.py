@@ -23,9 +23,9 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.newest import frame_budget
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.evaluation.checked_rows import CheckedRow
 from adv_wrappers.evaluation.episodes import checkpoint_seeds
 from adv_wrappers.evaluation.gradient_masking import find_masking
-from adv_wrappers.evaluation.outcomes import Outcome
 from adv_wrappers.evaluation.power import too_few_episodes
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.formatting import name_of
@@ -41,7 +41,7 @@ _STRONGER = "max-diff:restarts=6,keep=best,noise=0"
 
 
 def find_warnings(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[CheckedRow],
     victim: Victim,
     env: str | None = None,
     under: Sequence[str] = (),
@@ -75,7 +75,7 @@ def perturbed_already(under: Sequence[str]) -> list[str]:
     ]
 
 
-def far_below_training(outcomes: Sequence[Outcome], victim: Victim, env: str | None) -> list[str]:
+def far_below_training(outcomes: Sequence[CheckedRow], victim: Victim, env: str | None) -> list[str]:
     """A clean run that leaves far less than the victim's card says was measured in the same environment.
 
     Far is beyond three standard errors of the difference and a tenth of the measured mean, with an interval that does
@@ -104,7 +104,7 @@ def far_below_training(outcomes: Sequence[Outcome], victim: Victim, env: str | N
     ]
 
 
-def budget_covers_space(outcome: Outcome, victim: Victim) -> list[str]:
+def budget_covers_space(outcome: CheckedRow, victim: Victim) -> list[str]:
     """Budgets within which every bounded feature can take every value of its space."""
     found = []
     for layer in outcome.layers:
@@ -135,7 +135,7 @@ def _covered(layer: ThreatModel, victim: Victim) -> tuple[Linf, float, float] | 
     return budget, float(low.min()), float(high.max())
 
 
-def whole_space_takes_nothing(outcomes: Sequence[Outcome], victim: Victim) -> list[str]:
+def whole_space_takes_nothing(outcomes: Sequence[CheckedRow], victim: Victim) -> list[str]:
     """Attacks that may show anything and leave the clean return (Athalye, Carlini and Wagner 2018, section 3.1)."""
     clean = next((o.returns for o in outcomes if not o.layers), None)
     found = []
@@ -152,7 +152,7 @@ def whole_space_takes_nothing(outcomes: Sequence[Outcome], victim: Victim) -> li
     return found
 
 
-def only_single_runs(outcomes: Sequence[Outcome], victim: Victim) -> list[str]:
+def only_single_runs(outcomes: Sequence[CheckedRow], victim: Victim) -> list[str]:
     """One sentence where gradient attacks are single runs, and no stronger form of them is among the rows."""
     threats = {o.name: o.layers[0] for o in outcomes if len(o.layers) == 1 and o.layers[0].on == "observation"}
     restarts = {name: getattr(threat.how, "restarts", 1) for name, threat in threats.items()}
@@ -181,7 +181,7 @@ def mode_of_stochastic_policy(victim: Victim) -> list[str]:
     return []
 
 
-def random_answers(outcomes: Sequence[Outcome], victim: Victim) -> list[str]:
+def random_answers(outcomes: Sequence[CheckedRow], victim: Victim) -> list[str]:
     """Victims of which an attack sees one draw, or the most likely action, of several.
 
     An agent that samples its actions is none of these to an attack by its parameters: they are the probabilities, over
@@ -208,7 +208,7 @@ def random_answers(outcomes: Sequence[Outcome], victim: Victim) -> list[str]:
     return found
 
 
-def without_effect(outcome: Outcome) -> list[str]:
+def without_effect(outcome: CheckedRow) -> list[str]:
     """Zero gradients, attacks that change nothing, and draws that are all the same."""
     found = []
     if outcome.gradients and outcome.zero_gradients > _MAX_SHARE * outcome.gradients:
@@ -235,7 +235,7 @@ def without_effect(outcome: Outcome) -> list[str]:
     return found
 
 
-def learned_nothing(outcomes: Sequence[Outcome]) -> list[str]:
+def learned_nothing(outcomes: Sequence[CheckedRow]) -> list[str]:
     """Trained adversaries that take no more than chance from the clean return, on the same episodes."""
     clean = next((o.returns for o in outcomes if not o.layers), None)
     trained = [o for o in outcomes if any(isinstance(layer.how, Learned) for layer in o.layers)]
@@ -248,7 +248,7 @@ def learned_nothing(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def chosen_on_scored_episodes(
-    outcomes: Sequence[Outcome], victim: Victim, env: str | None, seeds: Sequence[int]
+    outcomes: Sequence[CheckedRow], victim: Victim, env: str | None, seeds: Sequence[int]
 ) -> list[str]:
     """Agents, adversaries and critics that were chosen among several by episodes which the report scores."""
     scored, found = {*seeds}, dict[str, str]()
@@ -266,10 +266,7 @@ def chosen_on_scored_episodes(
     return [*found.values()]
 
 
-Card = Mapping[str, object]
-
-
-def _chosen(outcomes: Sequence[Outcome], victim: Victim) -> Iterator[tuple[str, str, Card]]:
+def _chosen(outcomes: Sequence[CheckedRow], victim: Victim) -> Iterator[tuple[str, str, Mapping[str, object]]]:
     """What a report scores and may have been chosen among several: its name, how it then seems, and its card."""
     if isinstance(victim.card, Mapping):
         yield "the agent's checkpoint", "high", victim.card

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from adv_wrappers.campaign.expand import Expansion, PlanCell, check_victims, expand
+from adv_wrappers.campaign.cell_player import CellExecutor, CellPlayer, CellTask, failed, opened_executor
 from adv_wrappers.campaign.plan import Plan
-from adv_wrappers.campaign.play_cell import CellExecutor, CellPlayer, CellTask, failed, opened_executor
+from adv_wrappers.campaign.plan_cells import Expansion, PlanCell, check_victims, expand
 from adv_wrappers.errors import OutputError, WorkerError
 from adv_wrappers.evaluation.executor import Executor, Played
 from adv_wrappers.evaluation.store import PlayedCell, Store
@@ -70,7 +70,7 @@ def run(
         plan: the plan, or its cells.
         store: where rows are looked for and written.
         workers: the number of processes, or what plays cells, such as
-            :class:`adv_wrappers.campaign.cluster.RayActors`, which the caller closes.
+            :class:`adv_wrappers.campaign.ray_cluster.RayActors`, which the caller closes.
         victims: victims that the plan calls by these names; they are pickled for other processes.
         progress: called as ``progress(cells with a row, failed, cells)``.
 

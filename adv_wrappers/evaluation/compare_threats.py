@@ -18,7 +18,7 @@ from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Action, Array, Info, Space
 from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation import perceptual
+from adv_wrappers.evaluation import observation_distances
 from adv_wrappers.evaluation.environments import Environment, EnvKwargs, MakeEnv
 from adv_wrappers.formatting import caption, name_and_arguments
 from adv_wrappers.presets import as_threat, preset_in_errors
@@ -136,11 +136,14 @@ def _distances(
 ) -> dict[str, float | None]:
     """``l2``, ``linf``, ``ssim`` and ``psnr`` of whole observations; ``ssim`` is None where its window does not fit."""
     x, y = true[None], perturbed[None]
-    found: dict[str, float | None] = {"l2": float(perceptual.l2(x, y)), "linf": float(perceptual.linf(x, y))}
+    found: dict[str, float | None] = {
+        "l2": float(observation_distances.l2(x, y)),
+        "linf": float(observation_distances.linf(x, y)),
+    }
     found["ssim"] = None
     with contextlib.suppress(SpaceError):
-        found["ssim"] = float(perceptual.ssim(x, y, layout, limits))
-    found["psnr"] = float(perceptual.psnr(x, y, limits))
+        found["ssim"] = float(observation_distances.ssim(x, y, layout, limits))
+    found["psnr"] = float(observation_distances.psnr(x, y, limits))
     return found
 
 

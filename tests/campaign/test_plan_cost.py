@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adv_wrappers.campaign import Plan, Store, run
-from adv_wrappers.campaign.cost import KindCost, PlanCost, estimate
+from adv_wrappers.campaign.plan_cost import KindCost, PlanCost, estimate
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from tests.campaign.test_run import DQN, SHORT, failing
 
