@@ -12,7 +12,7 @@ import adv_wrappers
 
 PACKAGE = Path(adv_wrappers.__file__).parent
 ROOT = PACKAGE.parent
-PAGE = ROOT / "docs" / "architecture.rst"
+PAGE = ROOT / "docs" / "internals.rst"
 EXAMPLES = {  # of files that a contributor would write, and of patterns
     "victims/rllib.py", "bounds/linear.py", "attacks/dropout.py", "tests/attacks/test_dropout.py", "AREA/FILE.py",
     "tests/AREA/test_FILE.py",
@@ -42,7 +42,7 @@ def test_the_table_is_in_the_order_of_the_floors():
     assert levels == sorted(levels)
 
 
-@pytest.mark.parametrize("page", ["docs/architecture.rst", "CONTRIBUTING.md", "tests/README.md"])
+@pytest.mark.parametrize("page", ["docs/architecture.rst", "docs/internals.rst", "CONTRIBUTING.md", "tests/README.md"])
 def test_named_files_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     named = set(re.findall(r"`(?:adv_wrappers/)?((?:[\w-]+/)*[\w-]+(?:\.py|/))`", text)) - EXAMPLES
