@@ -10,10 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from adv_wrappers.certification.shown_boxes import ShownBoxes
+from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import ValueRangeError
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 SPLITS = 1  # how often a cell is halved at most
 SHARE = 0.5  # of the budget's effect on the victim's choice, below which that of a cell's size is small enough

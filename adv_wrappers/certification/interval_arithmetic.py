@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from adv_wrappers.core.types import Floats
 
 _TURN = 2 * np.pi
 _WAVE = 2.0**-48  # more than sines and cosines, and the multiples of pi that they are reduced by, are off
@@ -22,7 +22,8 @@ _WAVE = 2.0**-48  # more than sines and cosines, and the multiples of pi that th
 class Interval:
     """All numbers from ``low`` to ``high``, elementwise; float64 arrays of one shape, or numbers.
 
-    >>> from adv_wrappers.certification.interval_arithmetic import Interval
+    >>> from adv_wrappers.core.types import Floats
+    from adv_wrappers.certification.interval_arithmetic import Interval
     >>> Interval(1.0, 2.0) - Interval(0.0, 1.0)  # doctest: +ELLIPSIS
     Interval(low=..., high=...)
     """

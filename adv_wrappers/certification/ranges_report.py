@@ -10,19 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from adv_wrappers.certification.certificate import cut_text
-from adv_wrappers.core.types import JSON
+from adv_wrappers.core.types import JSON, Floats
 from adv_wrappers.evaluation.report import number
 from adv_wrappers.rendering.certified_ranges_plot import RangePoint, plot_certified_ranges
 from adv_wrappers.utils.files import write
 
-Floats = NDArray[np.float64]
 _AWC = (
     "AWC is the lowest return of all sequences of actions that the bounds ({}) do not exclude: the worst case itself "
     "where these are by bisect, else at most that"

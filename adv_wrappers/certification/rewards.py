@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.certification.perturbed_victim import PerturbedVictim
-from adv_wrappers.core.types import Observation
+from adv_wrappers.core.types import Floats, Integers, Observation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import EnvFactory
 from adv_wrappers.utils.deadline import Deadline
 
-Floats = NDArray[np.float64]
 Choose = Callable[[NDArray[np.bool_], Tensor], Tensor]
 
 
@@ -51,7 +50,7 @@ class PlayedEpisodes:
     """
 
     returns: Floats
-    lengths: NDArray[np.int64]
+    lengths: Integers
     acr: Floats
 
 

@@ -13,14 +13,13 @@ from torch import Tensor, nn
 from adv_wrappers.certification.interval_dynamics import IntervalDynamics
 from adv_wrappers.certification.perturbed_victim import ObservationBoxes
 from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Node
 from adv_wrappers.utils.deadline import Deadline, OutOfTimeError, TimedBatches
 from adv_wrappers.victims import Victim, from_module
 from adv_wrappers.victims.possible import Method, action_bounds, params_network, possible_actions
 from adv_wrappers.wrappers.base import AnyEnv
-
-Floats = NDArray[np.float64]
 
 ROWS = 1024  # boxes whose bounds are computed at once
 _ROUNDING = 2.0**-20  # relatively, more than float32 is off when it changes coordinates

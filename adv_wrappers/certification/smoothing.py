@@ -50,12 +50,11 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.core.types import JSON, Observation
+from adv_wrappers.core.types import JSON, Floats, Integers, Observation
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
@@ -164,7 +163,7 @@ class SmoothedCertificate:
         object.__setattr__(self, "returns", tuple(returns.tolist()))
 
     @cached_property
-    def thresholds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def thresholds(self) -> tuple[Floats, Floats]:
         """Returns in ascending order, and lower bounds on the probabilities of at least as much, both ``[K]``."""
         ordered, count = np.sort(np.asarray(self.returns)), len(self.returns)
         ranks = _ranks(count)
@@ -189,10 +188,10 @@ class SmoothedCertificate:
         returns, _ = self.thresholds
         return self.least + float((np.diff(returns, prepend=self.least) * self._shifted(eps)).sum())
 
-    def _shifted(self, eps: float) -> NDArray[np.float64]:
+    def _shifted(self, eps: float) -> Floats:
         eps = number("eps", eps, 0)
         quantiles = torch.special.ndtri(torch.from_numpy(self.thresholds[1]))
-        shifted: NDArray[np.float64] = torch.special.ndtr(quantiles - eps * math.sqrt(self.vote) / self.sigma).numpy()
+        shifted: Floats = torch.special.ndtr(quantiles - eps * math.sqrt(self.vote) / self.sigma).numpy()
         return shifted
 
     def to_dict(self) -> dict[str, JSON]:
@@ -200,7 +199,7 @@ class SmoothedCertificate:
         return asdict(self)
 
 
-def _ranks(count: int) -> NDArray[np.int64]:
+def _ranks(count: int) -> Integers:
     """Ranks of thresholds in a sample of a size, from 1 on, each about a quarter above the last."""
     steps = math.floor(math.log(count) / math.log(_GROWTH)) + 1
     return np.unique(np.rint(_GROWTH ** np.arange(steps)).astype(np.int64))
@@ -250,8 +249,8 @@ class ActionRadii:
         radii: Euclidean, in the unit of sigma, ``[N]``; 0 where no other action can be ruled out.
     """
 
-    actions: NDArray[np.int64]
-    radii: NDArray[np.float64]
+    actions: Integers
+    radii: Floats
 
     def certified(self, radius: float) -> float:
         """The share of the observations whose action is certified at a radius."""

@@ -22,7 +22,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adv_wrappers.certification.cells import CellActions, CellGrid
 from adv_wrappers.certification.interval_dynamics import MOST, IntervalDynamics, dynamics_of
@@ -30,6 +29,7 @@ from adv_wrappers.certification.perturbed_victim import given_budget
 from adv_wrappers.certification.shown_boxes import ROWS, ShownBoxes
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.deadline import Deadline, OutOfTimeError, TimedBatches
 from adv_wrappers.utils.numbers import check_number, integer
@@ -38,8 +38,6 @@ from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.possible import Method
 from adv_wrappers.wrappers.base import AnyEnv
-
-Floats = NDArray[np.float64]
 
 MOST_BOXES = 10_000_000  # that a search steps by default
 # boxes that the first round follows at once: so many, or these shares of the limits where they are less

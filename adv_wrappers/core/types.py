@@ -13,6 +13,8 @@ from torch import Tensor
 Space: TypeAlias = spaces.Space[Any]
 Array: TypeAlias = NDArray[Any]
 DType: TypeAlias = np.dtype[Any] | torch.dtype
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
 Batch: TypeAlias = Any  # Array | Tensor, [B, *S]
 
 Observation: TypeAlias = Any  # an array or tensor, [*S] or [B, *S], or a (nested) dictionary of them
