@@ -31,12 +31,14 @@ from adv_wrappers.certification.search import ActionSearch, Order
 from adv_wrappers.certification.state_boxes import MOST_BOXES, StateBoxSearch
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf, Valid
-from adv_wrappers.core.types import JSON
+from adv_wrappers.core.types import JSON, Floats, Integers
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.least_return import LeastReturn
+from adv_wrappers.evaluation.episodes import MOST_EPISODES
+from adv_wrappers.evaluation.episodes import draw_seeds
+from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.precision import full_precision
@@ -44,8 +46,6 @@ from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.possible import Method
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
 
 _PATHS_SHARE = 0.1  # of the time that the clean path, and GWC, get at most

@@ -28,11 +28,11 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
 from adv_wrappers.certification.interval_arithmetic import Interval
+from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.deterministic_episodes import step_limit
+from adv_wrappers.evaluation.tree_search import step_limit
 from adv_wrappers.wrappers.base import AnyEnv, wrappers_of
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _ROUNDING = 1e-11  # relative to one plus the largest number of a state; a step is off by some 1e-14

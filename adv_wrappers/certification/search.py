@@ -29,8 +29,8 @@ from typing import Literal
 import numpy as np
 
 from adv_wrappers.certification.perturbed_victim import PerturbedVictim
-from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState, collection_paused
 from adv_wrappers.evaluation.least_return import LeastReturn
+from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode, collection_paused
 from adv_wrappers.snapshots import StateFingerprints
 from adv_wrappers.utils.deadline import Deadline, TimedBatches
 
@@ -38,25 +38,21 @@ Order = Literal["depth-first", "best-first"]
 _NEVER_MET = 2000  # states after which a search looks no more for those that it has met before
 
 
-@dataclass
+@dataclass(frozen=True, slots=True, eq=False)
 class OpenState:
     """A state from which sequences are open.
 
     Attributes:
-        state: the saved state.
-        total: the reward so far.
-        steps: the number of steps so far.
+        node: the state, and the reward and the steps so far.
         bound: the least return of any sequence through it.
     """
 
-    state: SavedState
-    total: float
-    steps: int
+    node: TreeNode
     bound: float
 
     def __lt__(self, other: OpenState) -> bool:
         """Whether best-first looks at this one before: at the lower bound, and of equal ones at the later state."""
-        return (self.bound, -self.steps) < (other.bound, -other.steps)
+        return (self.bound, -self.node.steps) < (other.bound, -other.node.steps)
 
 
 class ActionSearch:
@@ -92,7 +88,7 @@ class ActionSearch:
         self.episodes, self.victim, self.least = episodes, victim, least
         self.lowest, self.nodes, self.sequences, self.met = found, 0, 0, 0
         self.first = episodes.reset(seed)
-        self.open = [OpenState(self.first, 0.0, 0, least.after(0.0, 0))]
+        self.open = [OpenState(self.first, least.after(0.0, 0))]
         self._totals: dict[bytes, float] | None = {}  # the least reward so far in every state, by its fingerprint
         self._fingerprints = StateFingerprints()
 
@@ -152,47 +148,44 @@ class ActionSearch:
         """Try every possible action of some states."""
         if not states:
             return
-        possible, outputs = self.victim.possible(self.episodes.batch([state.state.observation for state in states]))
+        possible, outputs = self.victim.possible(self.episodes.batch([state.node.observation for state in states]))
         # what looks worst to the victim is pushed last, so that depth-first tries it first
         ranked = outputs.argsort(-1, descending=True).cpu().numpy()
         for state, allowed, actions in zip(states, possible, ranked, strict=True):
             for action in actions[allowed[actions]]:
-                after = self._step(state, action)
-                if after is None or after.bound >= self.lowest or self._met_before(after):
+                after = self._step(state.node, action)
+                if after is None or self._met_before(after.node):
                     continue
                 if order == "depth-first":
                     self.open.append(after)
                 else:
                     heapq.heappush(self.open, after)
 
-    def _met_before(self, state: OpenState) -> bool:
+    def _met_before(self, node: TreeNode) -> bool:
         """Whether everything that follows from a state follows from an equal one that had earned no more."""
         if self._totals is None:
             return False
-        content = self._fingerprints.of(state.state.snapshot)
+        content = self._fingerprints.of(node.snapshot)
         if content is None or (self.met == 0 and len(self._totals) >= _NEVER_MET):
             self._totals = None  # to look at every state takes a third of the time
             return False
-        observation = np.asarray(state.state.observation)
-        key = content + observation.tobytes()
-        if self._totals.get(key, math.inf) <= state.total:
+        key = content + np.asarray(node.observation).tobytes()
+        if self._totals.get(key, math.inf) <= node.total:
             self.met += 1
             return True
-        self._totals[key] = state.total
+        self._totals[key] = node.total
         return False
 
-    def _step(self, before: OpenState, action: np.int64) -> OpenState | None:
-        """The state after an action; None where that ends the episode."""
-        env, steps = self.episodes.env, before.steps + 1
-        before.state.snapshot.restore(env)
-        observation, reward, terminated, truncated, info = env.step(self.episodes.start + action)
+    def _step(self, node: TreeNode, action: np.int64) -> OpenState | None:
+        """The state after an action; None where that ends the episode, and where nothing lower can follow."""
+        after = self.episodes.step(node, self.episodes.start + action)
         self.nodes += 1
-        over = bool(terminated or truncated)
-        total = before.total + self.least.check(reward, steps, over)
-        if not over:
-            return OpenState(self.episodes.saved(observation, info), total, steps, self.least.after(total, steps))
-        self.episodes.check_drew_nothing(self.first)
-        self.least.check_return(total)
-        self.sequences += 1
-        self.lowest = min(self.lowest, total)
-        return None
+        self.least.check(after.reward, after.steps, after.over)
+        if after.over:
+            self.episodes.check_drew_nothing(self.first)
+            self.least.check_return(after.total)
+            self.sequences += 1
+            self.lowest = min(self.lowest, after.total)
+            return None
+        bound = self.least.after(after.total, after.steps)
+        return None if bound >= self.lowest else OpenState(self.episodes.save(after), bound)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,15 +117,14 @@ def _measure(
     **options: object,
 ) -> None:
     from adv_wrappers.evaluation.environments import Environment
-    from adv_wrappers.evaluation.optimal_timing import resilience_profile
-    from adv_wrappers.evaluation.timing_search import TimingSearch
+    from adv_wrappers.evaluation.optimal_timing import TimingRules, TimingSearch, resilience_profile
+    from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
     from adv_wrappers.victims import load_victim
 
     agent, induce = load_agent(victim, trust, stats, select), "any" if any_action else "worst"
     if profile is not None:  # which raises for what cannot be searched, before the training
-        TimingSearch(
-            agent, Environment.of(env, agent, env_kwargs, make), [0], by, 0.99, 1, lowest_reward or 0.0, 1
-        ).close()
+        with closing(DeterministicEpisodes(agent, Environment.of(env, agent, env_kwargs, make))) as tree:
+            TimingSearch(tree, TimingRules(by, horizon=1, lowest_reward=lowest_reward or 0.0))
     others = [load_victim(ref, trust=trust) for ref in transfer]
     with show_progress() as move, resumable(out, kept_checkpoints(steps, ["adversary"])):
         found = measure(

@@ -50,12 +50,13 @@ from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import JSON, Array
-from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, SavedState
+from adv_wrappers.errors import BudgetError, ThreatError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.forced_actions import ForcedAction, ForcedActions
 from adv_wrappers.evaluation.recorded_perturbations import RecordedPerturbations, RecordedStep, digest_of
+from adv_wrappers.evaluation.episodes import draw_seeds
+from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode
 from adv_wrappers.option_values import BEAM_WIDTH
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.numbers import integer
@@ -77,22 +78,22 @@ class PerturbedPath(NamedTuple):
     before: PerturbedPath | None
 
 
-@dataclass
-class BeamState(SavedState):
+@dataclass(frozen=True, slots=True, eq=False)
+class BeamState:
     """A state that the beam has reached.
 
     Attributes:
+        node: the state, and the reward so far.
         episode: the number of its episode.
         group: the group of places from which it was reached, and once it has a place, that of its own.
         groups: the groups that it may go on in; bool ``[G]``.
-        total: the reward so far.
         path: the perturbed steps that led to it; None for the victim's own way.
     """
 
+    node: TreeNode
     episode: int
     group: int
     groups: NDArray[np.bool_]
-    total: float
     path: PerturbedPath | None
 
 
@@ -111,7 +112,7 @@ class BeamEpisode:
         nodes: how many steps were simulated.
     """
 
-    def __init__(self, seed: int, first: SavedState, groups: int) -> None:
+    def __init__(self, seed: int, first: TreeNode, groups: int) -> None:
         self.seed, self.first = seed, first
         self.lowest, self.least_reward = np.full(groups, np.inf), np.full(groups, np.inf)
         self.path: PerturbedPath | None = None
@@ -175,12 +176,7 @@ class BeamSearch:
             ValueRangeError: for rewards that are not finite.
         """
         found = [BeamEpisode(seed, self.episodes.reset(seed), self.groups) for seed in seeds]
-        beam = [
-            BeamState(
-                one.first.snapshot, one.first.observation, one.first.mask, i, 0, np.ones(self.groups, bool), 0.0, None
-            )
-            for i, one in enumerate(found)
-        ]
+        beam = [BeamState(one.first, i, 0, np.ones(self.groups, bool), None) for i, one in enumerate(found)]
         self.forced.begin(seeds[0])
         t = 0
         while beam:
@@ -199,15 +195,15 @@ class BeamSearch:
 
     def _children(self, beam: list[BeamState], found: list[BeamEpisode], t: int) -> Iterator[BeamState]:
         """The states after one more step at which the episode goes on; returns of those that end there are kept."""
-        env, start = self.episodes.env, self.episodes.start
-        seen = self.episodes.batch([state.observation for state in beam])
+        start = self.episodes.start
+        seen = self.episodes.batch([state.node.observation for state in beam])
         own = np.concatenate([self.episodes.actions(part) for _, part in self.forced.batches.of(seen)])
         own = own[: len(beam)].astype(np.int64) - start
         seen = self.forced.received(seen)
         others = self._forced(beam, found, seen, own)
         for state, mine, true, forced in zip(beam, own.tolist(), seen, others, strict=True):
             one, path = found[state.episode], state.path
-            groups = (np.arange(self.groups) >= state.group) & one.hopeful(state.total)
+            groups = (np.arange(self.groups) >= state.group) & one.hopeful(state.node.total)
             choices = [(mine, path)]
             if forced:
                 digest = digest_of(true)
@@ -215,21 +211,14 @@ class BeamSearch:
                     (action, PerturbedPath(RecordedStep(one.seed, t, digest, shown), path)) for action, shown in forced
                 ]
             for action, path in choices:
-                state.snapshot.restore(env)
-                observation, reward, terminated, truncated, info = env.step(np.int64(action + start))
-                total = state.total + float(reward)
-                if not np.isfinite(total):
-                    raise ValueRangeError(f"the environment returned a reward that is not finite: {reward}")
-                one.step(state.group, float(reward))
-                if terminated or truncated:
+                after = self.episodes.step(state.node, np.int64(action + start))
+                one.step(state.group, after.reward)
+                if after.over:
                     if one.lowest[-1] == np.inf:
                         self.episodes.check_drew_nothing(one.first)
-                    one.end(state.group, total, path)
+                    one.end(state.group, after.total, path)
                 else:
-                    saved = self.episodes.saved(observation, info)
-                    yield BeamState(
-                        saved.snapshot, saved.observation, saved.mask, state.episode, state.group, groups, total, path
-                    )
+                    yield BeamState(self.episodes.save(after), state.episode, state.group, groups, path)
 
     def _forced(
         self, beam: list[BeamState], found: list[BeamEpisode], seen: Array, own: NDArray[np.int64]
@@ -243,7 +232,7 @@ class BeamSearch:
         first = []
         for state in beam:
             start = max(1, state.group)
-            hopeful = found[state.episode].hopeful(state.total)[start:]
+            hopeful = found[state.episode].hopeful(state.node.total)[start:]
             first.append(start + int(hopeful.argmax()) if hopeful.any() else none)
         asked = sorted((i for i in range(len(beam)) if first[i] < none), key=first.__getitem__)
         for i, forced in zip(asked, self.forced.find(seen[asked], own[asked]), strict=True):
@@ -252,11 +241,11 @@ class BeamSearch:
 
     def _promises(self, states: list[BeamState]) -> NDArray[np.float64]:
         """The return that each state promises: the reward so far, and the victim's value where it has one; ``[N]``."""
-        promise = np.array([state.total for state in states])
+        promise = np.array([state.node.total for state in states])
         victim = self.episodes.victim
         if not victim.has_value or not states:
             return promise
-        seen = self.episodes.batch([state.observation for state in states])
+        seen = self.episodes.batch([state.node.observation for state in states])
         for start, part in self.forced.batches.of(seen):
             with torch.no_grad():
                 value = victim.value(to_victim(part, victim.dtype, victim.device, True, space=victim.observation_space))
@@ -269,9 +258,9 @@ class BeamSearch:
         if not children:
             return []
         states = [state for state, _ in children]
-        origin, total = np.array([state.group for state in states]), np.array([state.total for state in states])
+        origin, total = np.array([state.group for state in states]), np.array([state.node.total for state in states])
         hopeful = np.stack([state.groups for state in states]) & one.hopeful(total)
-        places = self.episodes.batch([state.observation for state in states]).reshape(len(states), -1)
+        places = self.episodes.batch([state.node.observation for state in states]).reshape(len(states), -1)
         ranked = RankedStates(np.array([promise for _, promise in children]), places.astype(np.float64))
         kept = list[BeamState]()
         for group in range(self.groups):

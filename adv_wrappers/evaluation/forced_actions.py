@@ -34,7 +34,7 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import VictimError
-from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
+from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
 from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.victims import Victim
 from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient

@@ -30,8 +30,8 @@ from adv_wrappers.atari.games import PressFire
 from adv_wrappers.atari.screens import RawFrames
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
-from adv_wrappers.evaluation.deterministic_episodes import step_limit
 from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.evaluation.tree_search import step_limit
 from adv_wrappers.utils.numbers import number
 from adv_wrappers.wrappers.base import AnyEnv, wrappers_of
 from adv_wrappers.wrappers.env import EnvLayer

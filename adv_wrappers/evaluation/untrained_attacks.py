@@ -9,8 +9,8 @@ from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, VictimError
-from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes, check_searchable
 from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, check_searchable
 from adv_wrappers.presets import layers_of, parse_threat, read_text
 from adv_wrappers.victims.gradients import need_gradient
 from adv_wrappers.victims.victim import Victim

@@ -13,9 +13,9 @@ from adv_wrappers.certification import perturbed_victim, search
 from adv_wrappers.certification.perturbed_victim import PerturbedVictim
 from adv_wrappers.certification.search import ActionSearch
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation import deterministic_episodes
-from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
+from adv_wrappers.evaluation import tree_search
 from adv_wrappers.evaluation.least_return import LeastReturn
+from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
 from adv_wrappers.utils.deadline import Deadline
 from tests.certification.walks import STEPS, Walk, every_return, shown, walker
 from tests.core.helpers import box, mlp
@@ -85,7 +85,7 @@ def test_the_bound_holds_whenever_a_search_stops_and_rises(order):
 
 def _met(self, state):
     """Whether the state was met, whatever had been earned by then."""
-    key = state.state.observation.tobytes()
+    key = state.observation.tobytes()
     return key in self._totals or bool(self._totals.update({key: 0.0}))
 
 
@@ -105,8 +105,8 @@ def test_an_unsound_search_is_found(mutant, monkeypatch):
     elif mutant == "a bound that is too high":
         monkeypatch.setattr(LeastReturn, "after", lambda self, total, steps: total + 0.5)
     elif mutant == "no way back":
-        monkeypatch.setattr(deterministic_episodes, "check_repeats", lambda env, action: None)
-        monkeypatch.setattr(deterministic_episodes.Snapshot, "restore", lambda self, env: None)
+        monkeypatch.setattr(tree_search, "check_repeats", lambda env, action: None)
+        monkeypatch.setattr(tree_search.Snapshot, "restore", lambda self, env: None)
     elif mutant == "states met with more":
         monkeypatch.setattr(search.ActionSearch, "_met_before", lambda self, state: _met(self, state))
     else:

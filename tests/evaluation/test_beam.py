@@ -14,9 +14,9 @@ from adv_wrappers import L2, Linf, Newest, PerturbObservation, Valid, evaluate, 
 from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation import beam
 from adv_wrappers.evaluation.beam import BeamSearch, RankedStates, beam_search
-from adv_wrappers.evaluation.deterministic_episodes import DeterministicEpisodes
-from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.forced_actions import ForcedActions
+from adv_wrappers.evaluation.episodes import draw_seeds
+from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
 from tests.evaluation.test_optimal_timing import Drifting, Handle, Recurrent, Walk, agent

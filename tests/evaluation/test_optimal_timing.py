@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from adv_wrappers import PerturbAction, Victim, WorstAction, from_module, load_victim
 from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
-from adv_wrappers.evaluation import deterministic_episodes, timing_search
+from adv_wrappers.evaluation import optimal_timing, tree_search
 from adv_wrappers.evaluation.optimal_timing import fewest_perturbations, resilience_profile
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
@@ -151,10 +151,10 @@ def test_negative_rewards():
 @pytest.mark.parametrize("mutant", ["a bound that is too high", "no way back"])
 def test_a_search_that_misses_timings_is_found(mutant, monkeypatch):
     if mutant == "no way back":
-        monkeypatch.setattr(deterministic_episodes.Snapshot, "restore", lambda snapshot, env: None)
-        monkeypatch.setattr(deterministic_episodes, "check_repeats", lambda env, action: None)
+        monkeypatch.setattr(tree_search.Snapshot, "restore", lambda snapshot, env: None)
+        monkeypatch.setattr(tree_search, "check_repeats", lambda env, action: None)
     else:
-        monkeypatch.setattr(timing_search.TimingSearch, "_least_future", lambda search, t, rest: 1.0)
+        monkeypatch.setattr(optimal_timing.TimingSearch, "_least_future", lambda search, t, rest: 1.0)
     with pytest.raises(AssertionError):
         test_no_timing_is_better("q", None, False)
 

@@ -1,9 +1,10 @@
-"""Episodes that repeat: a victim that always does the same in a state, in an environment that can go back to states.
+"""What tree searches over an episode share: nodes, steps from them, and what they need of victim and environment.
 
-Searches over what an adversary can make of an episode go back to states that they have seen, try an action there, and
-ask the victim at many states at once. What such a search needs of the victim and the environment is checked here,
-before anything is played; :mod:`adv_wrappers.evaluation.timing_search` and :mod:`adv_wrappers.certification.search`
-are built on it.
+Where victim and environment are deterministic, what an adversary can make of an episode is a tree: its nodes are
+states, its edges the actions that the victim can be brought to. A search goes back to a node that it has seen, tries an
+action there, and asks the victim at many nodes at once. Which nodes are followed, in which order, and how their returns
+are bounded is the idea of each search: :mod:`adv_wrappers.evaluation.beam`,
+:mod:`adv_wrappers.evaluation.optimal_timing` and :mod:`adv_wrappers.certification.action_search`.
 
 The environment has to be deterministic under its seed. Random numbers that it draws in its steps are then those of the
 seed, and what is found is what an adversary can do that knows them.
@@ -13,10 +14,12 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -25,7 +28,7 @@ from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
 from adv_wrappers.core.types import Action, Array, Info, Observation
-from adv_wrappers.errors import SnapshotError, SpaceError, VictimError
+from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
 from adv_wrappers.snapshots import Snapshot, check_repeats, random_states, record_for_replay
 from adv_wrappers.snapshots.repeats import difference
@@ -36,14 +39,43 @@ from adv_wrappers.wrappers.base import AnyEnv, wrappers_of
 _LOOKED_AT = 32  # steps of an episode that must draw no random numbers, before anything is computed
 
 
-@dataclass
-class SavedState:
-    """A state of an episode: how to come back to it, what was seen there, and of the first the random states."""
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeNode:
+    """A state of an episode, to which a search can go back.
+
+    Attributes:
+        snapshot: how the environment is brought back to it.
+        observation: what is seen there.
+        mask: the mask of valid actions in its info, int8 ``[A]``; None without one.
+        steps: the number of steps so far.
+        total: the sum of the rewards so far.
+        random: of the first state of an episode the random states of the environment; else empty.
+    """
 
     snapshot: Snapshot
     observation: Observation
     mask: NDArray[np.int8] | None
-    random: Sequence[object] = field(default=(), kw_only=True)
+    steps: int
+    total: float
+    random: Sequence[object] = ()
+
+
+class Transition(NamedTuple):
+    """What followed an action from a node.
+
+    Attributes:
+        observation, info: as the environment returned them; its next step may write into them.
+        reward: of the step.
+        steps, total: the number of steps, and the sum of the rewards, with this one.
+        over: whether the episode is over, terminated or truncated.
+    """
+
+    observation: Observation
+    info: Info
+    reward: float
+    steps: int
+    total: float
+    over: bool
 
 
 @contextmanager
@@ -85,6 +117,8 @@ def step_limit(env: AnyEnv) -> int | None:
 class DeterministicEpisodes:
     """The episodes of one victim in one environment, which can be followed from any of their states.
 
+    One node after the other is stepped from, in one environment.
+
     Args:
         victim: the agent, or its reference; it plays its most likely action.
         env: an id, a function that makes one environment, or both with their arguments.
@@ -116,25 +150,43 @@ class DeterministicEpisodes:
         self.limit, self.strict = step_limit(self.env), strict
         self._runner, self._checked, self._draws = PolicyRunner(victim, 1), False, False
 
-    def reset(self, seed: int) -> SavedState:
+    def reset(self, seed: int) -> TreeNode:
         """The first state of an episode.
 
         Raises:
             SnapshotError: for an environment that can neither be saved nor replayed; looked at once.
         """
-        first = self.saved(*self.env.reset(seed=seed))
+        first = self._node(*self.env.reset(seed=seed), 0, 0.0)
         if not self._checked:
-            check_repeats(self.env, self.own_actions([first])[0])
-            self._checked, first.snapshot = True, Snapshot.of(self.env)  # which may be replayed from now on
-        first.random = random_states(self.env)
-        return first
+            check_repeats(self.env, self.actions(self.batch([first.observation]))[0])
+            self._checked, first = True, replace(first, snapshot=Snapshot.of(self.env))  # may be replayed from now on
+        return replace(first, random=random_states(self.env))
 
-    def saved(self, observation: Observation, info: Info) -> SavedState:
-        """The present state; what was seen there is copied, since it may be the environment's own memory."""
+    def step(self, node: TreeNode, action: Action) -> Transition:
+        """Go back to a node and try an action there; :meth:`save` makes a node of where that leads.
+
+        Raises:
+            SnapshotError: for an episode that is replayed and goes another way.
+            ValueRangeError: for a reward that is not finite.
+        """
+        node.snapshot.restore(self.env)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        earned = float(reward)
+        total = node.total + earned
+        if not math.isfinite(total):
+            raise ValueRangeError(f"the environment returned a reward that is not finite: {reward}")
+        return Transition(observation, info, earned, node.steps + 1, total, bool(terminated or truncated))
+
+    def save(self, after: Transition) -> TreeNode:
+        """The node that the last :meth:`step` led to; saving takes longer than the step, so it is asked for."""
+        return self._node(after.observation, after.info, after.steps, after.total)
+
+    def _node(self, observation: Observation, info: Info, steps: int, total: float) -> TreeNode:
+        # what was seen may be the environment's own memory
         seen = observation.copy() if isinstance(observation, np.ndarray) else copy.deepcopy(observation)
-        return SavedState(Snapshot.of(self.env), seen, copy.copy(info.get("action_mask")))
+        return TreeNode(Snapshot.of(self.env), seen, copy.copy(info.get("action_mask")), steps, total)
 
-    def check_drew_nothing(self, first: SavedState) -> None:
+    def check_drew_nothing(self, first: TreeNode) -> None:
         """Raise or warn if random numbers were drawn on the way from ``first`` to the present state.
 
         Raises:
@@ -157,15 +209,11 @@ class DeterministicEpisodes:
         first = self.reset(seed)
         observation = first.observation
         for _ in range(_LOOKED_AT):
-            action = self._runner.mode(self.batch([observation]))[0]
+            action = self.actions(self.batch([observation]))[0]
             observation, _, terminated, truncated, _ = self.env.step(action)
             if terminated or truncated:
                 break
         self.check_drew_nothing(first)
-
-    def own_actions(self, states: Sequence[SavedState]) -> list[Action]:
-        """What the victim does in some states where nothing is perturbed."""
-        return list(self.actions(self.batch([state.observation for state in states])))
 
     def actions(self, observations: Observation) -> Array:
         """What the victim does at observations side by side, as a vector environment returns them."""
