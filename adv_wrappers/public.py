@@ -86,7 +86,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.attacks.critic": ("Critic",),
     "adv_wrappers.campaign": ("AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "standard", "suite_cost"),
     "adv_wrappers.certification.certificate": ("Certificate",),
-    "adv_wrappers.certification.sandwich": ("certified_ranges",),
+    "adv_wrappers.certification.certified_ranges": ("certified_ranges",),
     "adv_wrappers.core.budgets": ("Budget",),
     "adv_wrappers.core.perturbation": ("Perturbation",),
     "adv_wrappers.daylight": ("Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"),

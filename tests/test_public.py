@@ -45,7 +45,7 @@ ELSEWHERE = {
     "adv_wrappers.atari": {"RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"},
     "adv_wrappers.attacks.critic": {"Critic"},
     "adv_wrappers.certification.certificate": {"Certificate"},
-    "adv_wrappers.certification.sandwich": {"certified_ranges"},
+    "adv_wrappers.certification.certified_ranges": {"certified_ranges"},
     "adv_wrappers.core.budgets": {"Budget"},
     "adv_wrappers.core.perturbation": {"Perturbation"},
     "adv_wrappers.daylight": {"Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"},

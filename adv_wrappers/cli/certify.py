@@ -26,7 +26,7 @@ from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.option_values import BEAM_WIDTH, Method
 
 if TYPE_CHECKING:
-    from adv_wrappers.certification.ranges_report import CertifiedRanges
+    from adv_wrappers.certification.certified_ranges import CertifiedRanges
     from adv_wrappers.evaluation.make_function import MakeFunction
 
 
@@ -84,7 +84,7 @@ def certify_(
     out: Path | None,
 ) -> None:
     """Bound from below what attacks within a budget leave a victim in ENV, and attack the same episodes."""
-    from adv_wrappers.certification.sandwich import certified_ranges
+    from adv_wrappers.certification.certified_ranges import certified_ranges
 
     agent = load_agent(victim, trust, stats, select)
     with show_progress() as move, resumable(out, kept_ranges(radii)):

@@ -16,7 +16,7 @@ import adv_wrappers as adv
 from adv_wrappers import Linf, Newest, certify, evaluate, from_module, load_victim
 from adv_wrappers.atari import atari
 from adv_wrappers.certification import certificate, perturbed_victim, shown_boxes
-from adv_wrappers.certification.sandwich import certified_ranges
+from adv_wrappers.certification.certified_ranges import certified_ranges
 from adv_wrappers.certification.state_boxes import certify_all_starts
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import draw_seeds

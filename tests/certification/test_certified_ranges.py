@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.certification import sandwich
+from adv_wrappers.certification import certified_ranges as ranges
 from adv_wrappers.certification.certificate import certify
-from adv_wrappers.certification.sandwich import certified_ranges
+from adv_wrappers.certification.certified_ranges import certified_ranges
 from adv_wrappers.errors import BudgetError, CertificateError, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.utils import deadline
@@ -57,7 +57,7 @@ def test_what_holds_at_a_radius_holds_at_smaller_ones(tmp_path, monkeypatch):
     def shorter(*args, **more):
         return certify(*args, **{**more, "max_nodes": 20 if more["within"].eps < 0.05 else 200, "max_boxes": 20})
 
-    monkeypatch.setattr(sandwich, "certify", shorter)
+    monkeypatch.setattr(ranges, "certify", shorter)
     found = cartpole((0.01, 0.05, 0.02, 0.3), out=tmp_path, attacks=["noise"])
     one, two, three, four = (each.lower_returns.tolist() for each in found.ranges)
     assert one == two == three == [7.0, 7.0] and np.less_equal(four, two).all()
@@ -79,14 +79,14 @@ def test_what_budget_s_cut_is_named(tmp_path, monkeypatch):
 
 def test_it_goes_on_where_it_stopped(tmp_path, monkeypatch):
     certified, searched = [], []
-    monkeypatch.setattr(sandwich, "certify", lambda *args, **more: certified.append(more) or certify(*args, **more))
+    monkeypatch.setattr(ranges, "certify", lambda *args, **more: certified.append(more) or certify(*args, **more))
     with monkeypatch.context() as patch:
-        patch.setattr(sandwich, "evaluate", lambda *args, **more: 1 / 0)
+        patch.setattr(ranges, "evaluate", lambda *args, **more: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             cartpole((0.02,), out=tmp_path)
     assert json.loads((tmp_path / "ranges.json").read_text())["ranges"][0]["attacks"] == {}
-    run = sandwich.beam_search
-    monkeypatch.setattr(sandwich, "beam_search", lambda *args, **more: searched.append(1) or run(*args, **more))
+    run = ranges.beam_search
+    monkeypatch.setattr(ranges, "beam_search", lambda *args, **more: searched.append(1) or run(*args, **more))
     one = cartpole((0.02,), out=tmp_path)
     assert len(certified) == 1 and one.ranges[0].attacks
     both = cartpole((0.05, 0.02), out=tmp_path, attacks=["noise"])
@@ -114,7 +114,7 @@ def test_an_episode_below_its_certificate_stops_everything(tmp_path, monkeypatch
         found = certify(*args, **more)
         return replace(found, lower_returns=found.clean_returns.copy())
 
-    monkeypatch.setattr(sandwich, "certify", too_high)
+    monkeypatch.setattr(ranges, "certify", too_high)
     words = r"beam at eps=0.05 leaves \d+ in the episode with seed \d+, below its certified return of 40"
     with pytest.raises(CertificateError, match=f"{words}.*counterexample.json") as error:
         cartpole((0.05,), out=tmp_path, attacks=["beam"])
@@ -132,7 +132,7 @@ def test_an_episode_below_its_certificate_stops_everything(tmp_path, monkeypatch
 def test_all_attacks_that_apply(tmp_path):
     found = cartpole((0.01,), attacks=None, episodes=1, env_kwargs={"max_episode_steps": 5})
     one = found.ranges[0]
-    assert {*one.attacks, *one.left_out} == {*sandwich.UNTRAINED, "beam"} and [*one.left_out] == ["min-q"]
+    assert {*one.attacks, *one.left_out} == {*ranges.UNTRAINED, "beam"} and [*one.left_out] == ["min-q"]
     assert "min-q: left out" in str(found)
 
 
