@@ -24,10 +24,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from adv_wrappers.certification.interval_dynamics import is_known
-from adv_wrappers.certification.perturbed_victim import PerturbedVictim, given_budget
-from adv_wrappers.certification.rewards import own_action, play_choices, worst_possible_action
-from adv_wrappers.certification.search import ActionSearch, Order
+from adv_wrappers.certification.action_search import ActionSearch, SearchOrder
+from adv_wrappers.certification.greedy_worst_case import own_action, play_choices, worst_possible_action
+from adv_wrappers.certification.interval_dynamics import has_dynamics
+from adv_wrappers.certification.possible_actions import PossibleActions, given_budget
 from adv_wrappers.certification.state_boxes import MOST_BOXES, StateBoxSearch
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf, Valid
@@ -193,7 +193,7 @@ def certify(
     within: Budget | None = None,
     least_reward: float | None = None,
     least_return: float | None = None,
-    order: Order | None = None,
+    order: SearchOrder | None = None,
     max_sequences: int | None = 5000,
     max_nodes: int | None = 1_000_000,
     max_boxes: int | None = None,
@@ -277,17 +277,17 @@ def certify(
     environment = Environment.of(env, victim, env_kwargs, make)
     with closing(DeterministicEpisodes(victim, environment)) as played, one_thread():
         space = played.env.observation_space
-        perturbed = PerturbedVictim(played.victim, space, budget, method, quantize)
+        possible = PossibleActions(played.victim, space, budget, method, quantize)
         images = len(space.shape or ()) > 1
         rows = min((8 if images else 32) if num_envs is None else integer("num_envs", num_envs, 1), episodes)
         least = LeastReturn.create(played.env, environment.name, least_reward, least_return) if searched else None
-        perturbed.possible(played.batch([played.env.reset(seed=seeds[0])[0]]))  # which finds what has no bounds
+        possible.at(played.batch([played.env.reset(seed=seeds[0])[0]]))  # which finds what has no bounds
         if searched:
             played.check_deterministic(seeds[0])
         share = _PATHS_SHARE if searched else 0.5
         clean, gwc = (
             play_choices(
-                played.environment, perturbed, seeds, choose, rows, _progress(progress, what, episodes), *deadlines
+                played.environment, possible, seeds, choose, rows, _progress(progress, what, episodes), *deadlines
             )
             for what, choose, deadlines in (
                 ("clean", own_action, (whole.share(share), whole.share(2 * share))),
@@ -300,7 +300,7 @@ def certify(
         paths = {"clean": clean.returns, "acr": clean.acr, "gwc": gwc.returns}
         cut = [[name for name, values in paths.items() if np.isnan(values[i])] for i in range(episodes)]
         told = _progress(progress, "search", episodes)
-        boxes = _state_boxes(played, perturbed.budget, method) if searched else None
+        boxes = _state_boxes(played, possible.budget, method) if searched else None
         for i in range(episodes if least is not None else 0):
             assert least is not None
             own = whole.share(1 / (episodes - i))
@@ -309,7 +309,7 @@ def certify(
             lower[i] = min(least.after(0.0, 0), lowest[i])
             search = None
             if not own.passed:
-                search = ActionSearch(played, perturbed, least, seeds[i], float(lowest[i]))
+                search = ActionSearch(played, possible, least, seeds[i], float(lowest[i]))
                 first = own if boxes is None else own.share(1 - _BOXES_SHARE)
                 _search(search, order, first, max_nodes, max_sequences, images)
                 lower[i], lowest[i] = search.lower, search.lowest
@@ -332,7 +332,7 @@ def certify(
         return Certificate(
             played.label,
             environment.name,
-            perturbed.budget,
+            possible.budget,
             method,
             tuple(seeds),
             *taken,
@@ -361,7 +361,7 @@ def check_budget_s(budget_s: float | None) -> None:
 
 def _state_boxes(played: DeterministicEpisodes, budget: Budget, method: Method) -> StateBoxSearch | None:
     """The search over boxes of states, for the environments and budgets that it takes."""
-    if not isinstance(budget, (Linf, Valid)) or not is_known(played.env):
+    if not isinstance(budget, (Linf, Valid)) or not has_dynamics(played.env):
         return None
     return StateBoxSearch(played.victim, played.env, within=budget, method=method)
 
@@ -372,7 +372,7 @@ def _progress(progress: Progress | None, what: str, episodes: int) -> Callable[[
 
 def _search(
     search: ActionSearch,
-    order: Order | None,
+    order: SearchOrder | None,
     deadline: Deadline,
     max_nodes: int | None,
     max_sequences: int | None,

@@ -37,7 +37,7 @@ Bools = NDArray[np.bool_]
 
 _ROUNDING = 1e-11  # relative to one plus the largest number of a state; a step is off by some 1e-14
 _SINGLE = 2.0**-20  # relatively, more than some operations in float32 are off
-MOST = 1e3  # the largest number of a state for which that holds
+LARGEST_STATE = 1e3  # the largest number of a state for which that holds
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class IntervalDynamics:
         raise NotImplementedError
 
 
-def is_known(env: AnyEnv) -> bool:
+def has_dynamics(env: AnyEnv) -> bool:
     """Whether :func:`dynamics_of` takes this environment."""
     *wrappers, inner = wrappers_of(env)
     transparent = all(type(wrapper) in _TRANSPARENT for wrapper in wrappers)

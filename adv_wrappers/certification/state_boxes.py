@@ -19,24 +19,28 @@ many as what is left of the time, or of the number of boxes, seems to allow.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from adv_wrappers.certification.cells import CellActions, CellGrid
-from adv_wrappers.certification.interval_dynamics import MOST, IntervalDynamics, dynamics_of
-from adv_wrappers.certification.perturbed_victim import given_budget
-from adv_wrappers.certification.shown_boxes import ROWS, ShownBoxes
+from adv_wrappers.certification.interval_dynamics import LARGEST_STATE, IntervalDynamics, dynamics_of
+from adv_wrappers.certification.possible_actions import ObservationBoxes, given_budget
 from adv_wrappers.core.arithmetic import Scale
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.types import Floats
+from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.networks.graph import GraphNetwork, Node
 from adv_wrappers.utils.deadline import Deadline, OutOfTimeError, TimedBatches
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
-from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.possible import Method
+from adv_wrappers.victims import Victim, from_module, load_victim
+from adv_wrappers.victims.possible import Method, action_bounds, params_network, possible_actions
 from adv_wrappers.wrappers.base import AnyEnv
 
 MOST_BOXES = 10_000_000  # that a search steps by default
@@ -52,6 +56,11 @@ _CUTS = 32  # into how many pieces boxes are cut at most, for each that is follo
 _OF_MANY, _FINEST_OF_MANY = 2.0, 1 / 16
 _SLOPE_RADIUS = 1e-3  # of the boxes in whose middles the slopes of the victim's choice are taken
 _PIECES = 8  # of the box of starts along every axis
+_SPLITS = 1  # how often a cell is halved at most
+_SMALL_SHARE = 0.5  # of the budget's effect on the victim's choice, below which that of a cell's size is small enough
+_CUT_AT_ONCE = 2**18  # pieces of boxes
+_ROWS = 1024  # boxes whose bounds are computed at once
+_ROUNDING = 2.0**-20  # relatively, more than float32 is off when it changes coordinates
 
 
 @dataclass(frozen=True)
@@ -148,7 +157,7 @@ class StateBoxSearch:
                 f"{victim!r}"
             )
         self.dynamics = dynamics_of(env)
-        self.shown = ShownBoxes(victim, env, budget.resolve(victim), self.dynamics, method)
+        self.shown = BoxActions(victim, env, budget.resolve(victim), self.dynamics, method)
         self._most = integer("most_at_once", most_at_once, 1)
         self.slopes = self._slopes()
 
@@ -178,12 +187,17 @@ class StateBoxSearch:
         """
         low, high = (np.asarray(end, np.float64) for end in (start_low, start_high))
         shape = (len(self.dynamics.coordinates),)
-        if low.shape != shape or high.shape != shape or not (np.abs([low, high]) <= MOST).all() or (low > high).any():
+        if (
+            low.shape != shape
+            or high.shape != shape
+            or not (np.abs([low, high]) <= LARGEST_STATE).all()
+            or (low > high).any()
+        ):
             raise ValueRangeError(f"expected two states {shape} with low <= high, got {start_low!r} and {start_high!r}")
         if budget_s is not None:
             check_number("budget_s", budget_s, 0)
         deadline = Deadline(budget_s)
-        self.shown.batches = TimedBatches(Deadline(None), ROWS)  # the first step of the first round is always followed
+        self.shown.batches = TimedBatches(Deadline(None), _ROWS)  # the first step of the first round is always followed
         left = None if max_boxes is None else integer("max_boxes", max_boxes, 1)
         best, boxes, rounds = StateBoxCertificate(-math.inf, 0, 0, 0, False, low, high), 0, 0
         first = min(_FIRST, _OF_SECONDS * (budget_s or math.inf), _OF_BOXES * (max_boxes or math.inf), self._most)
@@ -304,7 +318,7 @@ class SearchRound:
                 self.stopped = True
                 return
             if self.search.shown.batches.deadline is not self._deadline:
-                self.search.shown.batches = TimedBatches(self._deadline, ROWS)
+                self.search.shown.batches = TimedBatches(self._deadline, _ROWS)
         self.finished = self.steps == self.dynamics.limit or not self._dropped
 
     def step(self) -> None:
@@ -354,3 +368,325 @@ def _start_boxes(dynamics: IntervalDynamics, low: Floats, high: Floats) -> tuple
     middle, radius = (first + last) / 2 @ turned.T, (last - first) / 2 @ np.abs(turned).T
     room = 1e-12 * (1 + np.abs(middle) + radius)
     return middle - radius - room, middle + radius + room
+
+
+class CellGrid:
+    """A grid of cells, by which boxes are cut and _hulls_of.
+
+    Args:
+        origin: a corner of the grid, ``[D]``.
+        sides: the sides of a cell, ``[D]``.
+        periods: after how much an axis repeats, a whole number of cells; infinity for those that do not. ``[D]``.
+    """
+
+    def __init__(self, origin: Floats, sides: Floats, periods: Floats) -> None:
+        self.origin, self.sides, self.periods = origin, sides, periods
+        self._bits = 62 // len(sides)
+
+    def hulls(self, low: Floats, high: Floats, values: Floats) -> tuple[Integers, Floats, Floats, Floats]:
+        """Boxes ``[N, D]`` cut along the grid, and the hull of what falls within each cell.
+
+        Returns:
+            Numbers of cells ``[M]``, hulls ``[M, D]`` twice, and the least of the ``values`` in each, ``[M]``.
+        """
+        first, last = self._places(low, high)
+        found = np.empty(0, np.int64), low[:0], high[:0], values[:0]
+        ends = np.cumsum((last - first + 1).prod(1))
+        row = 0
+        while row < len(low):
+            before = ends[row - 1] if row else 0
+            until = max(int(np.searchsorted(ends, before + _CUT_AT_ONCE)), row + 1)
+            part = slice(row, until)
+            cut = self._cut(first[part], last[part], low[part], high[part], values[part])
+            found = _hulls_of(*(np.concatenate(pair) for pair in zip(found, cut, strict=True)))
+            row = until
+        return found
+
+    def pieces(self, low: Floats, high: Floats) -> float:
+        """Into how many pieces :meth:`hulls` cuts boxes ``[N, D]``, all together; infinity where it would raise."""
+        first, last = self._places(low, high)
+        once = np.isinf(self.periods)
+        if not (self._numbered(first) & self._numbered(last))[:, once].all():
+            return math.inf
+        return float((last - first + 1.0).prod(1).sum())
+
+    def _places(self, low: Floats, high: Floats) -> tuple[Integers, Integers]:
+        """The indices of the first and the last cell of boxes along every axis, ``[N, D]`` twice."""
+        first = np.floor((low - self.origin) / self.sides).astype(np.int64)
+        return first, np.maximum(np.ceil((high - self.origin) / self.sides).astype(np.int64) - 1, first)
+
+    def _cut(
+        self, first: Integers, last: Integers, low: Floats, high: Floats, values: Floats
+    ) -> tuple[Integers, Floats, Floats, Floats]:
+        """The pieces of boxes that lie in the cells from ``first`` to ``last``."""
+        for axis, (origin, side) in enumerate(zip(self.origin, self.sides, strict=True)):
+            counts = last[:, axis] - first[:, axis] + 1
+            if counts.max() == 1:
+                continue
+            rows = np.repeat(np.arange(len(counts)), counts)
+            place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+            first, last, low, high, values = first[rows], last[rows], low[rows], high[rows], values[rows]
+            index = first[:, axis] + place
+            # the outermost pieces keep the ends of their boxes, whatever dividing has rounded
+            low[:, axis] = np.where(place == 0, low[:, axis], origin + index * side)
+            high[:, axis] = np.where(index == last[:, axis], high[:, axis], origin + (index + 1) * side)
+            first[:, axis] = index
+            last[:, axis] = index
+        for axis, period in enumerate(self.periods):
+            if np.isfinite(period):
+                count = round(period / self.sides[axis])
+                turns = first[:, axis] // count
+                first[:, axis] -= turns * count
+                room = np.where(turns == 0, 0.0, 1e-12 * (1 + np.abs(turns)))
+                low[:, axis] -= turns * period + room
+                high[:, axis] -= turns * period - room
+        return self._number(first), low, high, values
+
+    def _numbered(self, index: Integers) -> NDArray[np.bool_]:
+        """Where indices are within those that a cell's number has room for."""
+        half = 1 << (self._bits - 1)
+        return (index >= -half) & (index < half)
+
+    def _number(self, index: Integers) -> Integers:
+        half = 1 << (self._bits - 1)
+        if not self._numbered(index).all():
+            raise ValueRangeError(f"expected states within {half} cells of sides {self.sides} around {self.origin}")
+        number = np.zeros(len(index), np.int64)
+        for axis in range(index.shape[1]):
+            number = (number << self._bits) | (index[:, axis] + half)
+        return number
+
+    def cells(self, numbers: Integers) -> tuple[Floats, Floats]:
+        """The cells of these numbers, as boxes ``[N, D]`` that hold whatever is cut to lie in them."""
+        size, half = len(self.sides), 1 << (self._bits - 1)
+        shifts = self._bits * np.arange(size - 1, -1, -1)
+        index = (numbers[:, None] >> shifts & (1 << self._bits) - 1) - half
+        room = 1e-9 * (self.sides + np.abs(self.origin) + np.abs(index * self.sides))
+        return self.origin + index * self.sides - room, self.origin + (index + 1) * self.sides + room
+
+
+def _hulls_of(numbers: Integers, low: Floats, high: Floats, values: Floats) -> tuple[Integers, Floats, Floats, Floats]:
+    """Hulls of the boxes of one number, and the least of their values."""
+    found, place = np.unique(numbers, return_inverse=True)
+    return (
+        found,
+        _least_of(place, len(found), low),
+        -_least_of(place, len(found), -high),
+        _least_of(place, len(found), values),
+    )
+
+
+def _least_of(place: Integers, count: int, rows: Floats) -> Floats:
+    """The least of the rows ``[N, ...]`` of every place, elementwise; infinity where there are none."""
+    index = torch.from_numpy(place).view(-1, *[1] * (rows.ndim - 1)).expand(rows.shape)
+    out = torch.full((count, *rows.shape[1:]), math.inf, dtype=torch.float64)
+    return out.scatter_reduce_(0, index, torch.from_numpy(np.ascontiguousarray(rows)), "amin").numpy()
+
+
+class CellActions:
+    """What a victim may do in the cells of a grid; computed once for each cell, when it is first asked for.
+
+    Args:
+        victim: what it may do in boxes, under its budget.
+        grid: the grid.
+    """
+
+    def __init__(self, victim: BoxActions, grid: CellGrid) -> None:
+        self._victim, self._grid = victim, grid
+        size = len(grid.sides)
+        self._numbers = np.empty(0, np.int64)
+        # of a discrete action the hull of the parts of a cell in which it is possible; of others their bounds
+        shape = (0, victim.count, size) if victim.count else (0, 1)
+        self._low, self._high = np.empty(shape), np.empty(shape)
+
+    def of(self, numbers: Integers, low: Floats, high: Floats) -> Iterator[tuple[Integers, Floats, Floats, Floats]]:
+        """For every action the rows in which it is possible, the boxes in which it is, and the action.
+
+        Args:
+            numbers: cells, ``[N]``.
+            low, high: boxes in these cells, ``[N, D]``.
+
+        Yields:
+            Rows ``[M]``, boxes ``[M, D]`` twice, and what :meth:`IntervalDynamics.step` takes as actions.
+        """
+        place = np.searchsorted(self._numbers, numbers)
+        place[place == len(self._numbers)] = 0
+        known = self._numbers[place] == numbers if len(self._numbers) else np.zeros(len(numbers), bool)
+        if not known.all():
+            self._add(numbers[~known])
+        place = np.searchsorted(self._numbers, numbers)
+        if not self._victim.count:
+            yield np.arange(len(numbers)), low, high, np.stack([self._low[place], self._high[place]], 1)
+            return
+        for action in range(self._victim.count):
+            first, last = np.maximum(low, self._low[place, action]), np.minimum(high, self._high[place, action])
+            rows = np.flatnonzero((first <= last).all(1))
+            yield rows, first[rows], last[rows], np.full(len(rows), self._victim.start + action, np.float64)
+
+    def _add(self, numbers: Integers) -> None:
+        low, high = self._grid.cells(numbers)
+        found = self._split(low, high) if self._victim.count else self._victim.bounds(low, high)
+        numbers = np.concatenate([self._numbers, numbers])
+        order = np.argsort(numbers)
+        self._numbers = numbers[order]
+        self._low, self._high = (
+            np.concatenate([known, new])[order] for known, new in zip((self._low, self._high), found, strict=True)
+        )
+
+    def _split(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """For every box and action the hull of the parts in which it is possible, ``[N, A, D]``."""
+        count, actions, size = len(low), self._victim.count, low.shape[1]
+        least, most = np.full((count * actions, size), np.inf), np.full((count * actions, size), -np.inf)
+        cell = np.arange(count)
+        effect, budget = np.zeros((count, size)), np.zeros(count)
+        for splits in range(_SPLITS + 1):
+            possible = self._victim.possible(low, high)
+            open_ = possible.sum(1) > 1
+            if splits == 0 and open_.any():  # a part is taken to have the slopes of its cell
+                effect[open_], budget[open_] = self._victim.effects(low[open_], high[open_])
+            done = ~open_ | (effect.sum(1) <= _SMALL_SHARE * budget) | (splits == _SPLITS)
+            rows, action = np.nonzero(possible & done[:, None])
+            place = cell[rows] * actions + action
+            np.minimum(least, _least_of(place, len(least), low[rows]), out=least)
+            np.maximum(most, -_least_of(place, len(least), -high[rows]), out=most)
+            low, high, cell, effect, budget = low[~done], high[~done], cell[~done], effect[~done], budget[~done]
+            if not len(low):
+                break
+            row, axis, first, last = np.arange(len(low)), effect.argmax(1), low.copy(), high.copy()
+            first[row, axis] = last[row, axis] = (low[row, axis] + high[row, axis]) / 2
+            effect[row, axis] /= 2
+            low, high = np.concatenate([low, first]), np.concatenate([last, high])
+            cell, effect, budget = np.tile(cell, 2), np.tile(effect, (2, 1)), np.tile(budget, 2)
+        return least.reshape(count, actions, size), most.reshape(count, actions, size)
+
+
+class BoxActions:
+    """What a victim may do where states are anywhere in boxes, and observations are perturbed within a budget.
+
+    Where the boxes' axes are not those of observations, the victim's network is asked for them as they are: a linear
+    layer in front of it adds perturbations to states. Their hull would be larger.
+
+    Args:
+        victim: the agent, which plays its mode.
+        env: the environment.
+        budget: ``Linf`` or ``Valid``.
+        dynamics: of the environment.
+        method: as for :func:`adv_wrappers.victims.possible.possible_actions`.
+
+    Attributes:
+        batches: of how many boxes :meth:`possible` computes at once, and when it stops.
+        count: the number of actions; 0 for continuous ones.
+        start: the first action.
+    """
+
+    def __init__(self, victim: Victim, env: AnyEnv, budget: Budget, dynamics: IntervalDynamics, method: Method) -> None:
+        space, actions = env.observation_space, env.action_space
+        if victim.observation_space.shape != space.shape or type(victim.action_space) is not type(actions):
+            raise VictimError(f"expected a victim for {space} -> {actions}, got {victim!r}")
+        self.count = int(actions.n) if isinstance(actions, spaces.Discrete) else 0
+        self.start = int(actions.start) if isinstance(actions, spaces.Discrete) else 0
+        self._boxes, self._dynamics, self._method, self._victim = (
+            ObservationBoxes(space, budget),
+            dynamics,
+            method,
+            victim,
+        )
+        self.batches = TimedBatches(Deadline(None), _ROWS)
+        self._eps: Floats | None = None
+        net = params_network(victim)  # before anything is computed
+        if isinstance(budget, Linf) and not (dynamics.coordinates == np.eye(len(dynamics.coordinates))).all():
+            scale = np.asarray(1.0 if budget.scale is None else budget.scale, np.float64)
+            self._eps = budget.eps * scale * np.ones(len(dynamics.coordinates))
+            self._victim = _with_axes(victim, net, np.linalg.inv(dynamics.coordinates).astype(np.float64))
+
+    def possible(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
+        """Which actions are possible in boxes ``[N, D]``, ``[N, A]``; raises :class:`OutOfTimeError`."""
+        parts, start = list[NDArray[np.bool_]](), 0
+        while start < len(low):
+            rows = self.batches.next(len(low) - start)
+            if not rows:
+                raise OutOfTimeError
+            parts.append(self._possible(low[start : start + rows], high[start : start + rows]))
+            self.batches.done(rows)
+            start += rows
+        return np.concatenate(parts)
+
+    def _possible(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
+        parts = list[Tensor]()
+        for first, last in self._inputs(low, high):
+            hull = first.amin(0, keepdim=True), last.amax(0, keepdim=True)
+            found = possible_actions(self._victim, first, last, "interval", hull)
+            unsure = found.sum(1) > 1  # the rest is decided by the cheapest bounds
+            if self._method != "interval" and unsure.any():
+                found[unsure] &= possible_actions(self._victim, first[unsure], last[unsure], self._method, hull)
+            parts.append(found)
+        return torch.cat(parts).cpu().numpy()
+
+    def bounds(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """Bounds on continuous actions in boxes ``[N, D]``, ``[N, 1]`` twice."""
+        parts = [action_bounds(self._victim, *box, self._method) for box in self._inputs(low, high)]
+        least, most = (torch.cat(ends).double().cpu().numpy() for ends in zip(*parts, strict=True))
+        return least, most
+
+    def effects(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """How far boxes, and the budget, move the difference of the two largest outputs, by their gradient.
+
+        Returns:
+            Of half of every side of the boxes, ``[N, D]``, and of the budget, ``[N]``.
+        """
+        sides, budgets = list[Floats](), list[Floats]()
+        size = low.shape[1]
+        for first, last in self._inputs(low, high):
+            middle = ((first + last) / 2).requires_grad_()
+            with torch.enable_grad():
+                best = self._victim.params(middle).topk(2, -1).values
+                (slopes,) = torch.autograd.grad((best[:, 0] - best[:, 1]).sum(), middle)
+            moved = (slopes.abs() * (last - first) / 2).double().cpu().numpy()
+            if self._eps is None:  # the sides of observations are those of boxes and the budget together
+                rows = slice(len(sides) * _ROWS, len(sides) * _ROWS + len(first))
+                own = slopes.abs().double().cpu().numpy() * (high[rows] - low[rows]) / 2
+                sides.append(own)
+                budgets.append((moved - own).sum(1))
+            else:
+                sides.append(moved[:, :size])
+                budgets.append(moved[:, size:].sum(1))
+        return np.concatenate(sides), np.concatenate(budgets)
+
+    def _inputs(self, low: Floats, high: Floats) -> Iterator[tuple[Tensor, Tensor]]:
+        """What the victim takes, for the boxes in parts."""
+        victim = self._victim
+        for start in range(0, len(low), _ROWS):
+            first, last = low[start : start + _ROWS], high[start : start + _ROWS]
+            if self._eps is None:
+                seen = [end.astype(np.float32) for end in self._dynamics.observe(first, last)]  # as the environment
+                ends = self._boxes(seen[0])[0], self._boxes(seen[1])[1]
+            else:
+                states = self._dynamics.observe(first, last)
+                room = self._eps + _ROUNDING * (1 + np.maximum(*np.abs(states)) + self._eps)
+                ends = (
+                    torch.from_numpy(np.concatenate([first, -room], 1)),
+                    torch.from_numpy(np.concatenate([last, room], 1)),
+                )
+            least, most = (end.to(victim.device, victim.dtype) for end in ends)
+            yield least, most
+
+
+def _with_axes(victim: Victim, net: GraphNetwork, back: Floats) -> Victim:
+    """The victim on points in other axes and perturbations beside them: on ``back @ point + perturbation``."""
+    size, nodes = len(back), net.nodes
+    mix = torch.from_numpy(np.concatenate([back, np.eye(size)], 1))
+    first = nn.Linear(2 * size, size, bias=False, dtype=torch.float64)
+    takers = [node for node in nodes if 0 in node.inputs]
+    inner = takers[0].layer if len(takers) == 1 else None
+    if isinstance(inner, nn.Linear) and type(inner) is nn.Linear:  # one layer of both has tighter interval bounds
+        first = nn.Linear(2 * size, inner.out_features, inner.bias is not None, dtype=torch.float64)
+        mix = inner.weight.detach().cpu().double() @ mix
+        if inner.bias is not None:
+            first.bias.data = inner.bias.detach().cpu().double()
+        nodes = [Node(first, (0,)) if node is takers[0] else node for node in nodes]
+    else:
+        nodes = [Node(first, (0,)), *(Node(node.layer, tuple(i + 1 for i in node.inputs)) for node in nodes)]
+    first.weight.data = mix
+    space = spaces.Box(-np.inf, np.inf, (2 * size,), np.float32)
+    kind = victim.kind
+    return from_module(GraphNetwork(nodes), space, victim.action_space, kind, dtype=victim.dtype, device=victim.device)

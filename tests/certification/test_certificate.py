@@ -15,7 +15,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers import Linf, Newest, certify, evaluate, from_module, load_victim
 from adv_wrappers.atari import atari
-from adv_wrappers.certification import certificate, perturbed_victim, shown_boxes
+from adv_wrappers.certification import certificate, possible_actions, state_boxes
 from adv_wrappers.certification.certified_ranges import certified_ranges
 from adv_wrappers.certification.state_boxes import certify_all_starts
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
@@ -113,7 +113,7 @@ def test_boxes_of_states_are_a_second_bound(monkeypatch):
         "max_nodes": 60,
     }
     found = certified(**arguments)
-    monkeypatch.setattr(certificate, "is_known", lambda env: False)
+    monkeypatch.setattr(certificate, "has_dynamics", lambda env: False)
     without = certified(**arguments)
     assert np.isnan(without.state_box_returns).all() and without.lower < 40 and without.finished == 0
     by_boxes = found.state_box_returns
@@ -150,7 +150,7 @@ class Clock:
     def __init__(self, monkeypatch, a_box=1.0):
         self.now, self.a_box, self.boxes = 0.0, a_box, 0
         monkeypatch.setattr(deadline, "clock", lambda: self.now)
-        for module in (perturbed_victim, shown_boxes):
+        for module in (possible_actions, state_boxes):
             monkeypatch.setattr(module, "possible_actions", self.bounded(module.possible_actions))
 
     def bounded(self, possible_actions):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit, TransformReward
 
-from adv_wrappers.certification.interval_dynamics import dynamics_of, is_known
+from adv_wrappers.certification.interval_dynamics import dynamics_of, has_dynamics
 from adv_wrappers.errors import ValueRangeError
 
 # an environment, states from which boxes begin, and the sides of the boxes
@@ -149,15 +149,15 @@ def test_other_environments_are_refused():
         (gym.make("CartPole-v1").unwrapped, "a limit of steps"),
     ]
     for env, words in cases:
-        assert not is_known(env)
+        assert not has_dynamics(env)
         with pytest.raises(ValueRangeError, match=words):
             dynamics_of(env)
     assert (
-        is_known(TimeLimit(gym.make("CartPole-v1"), 20))
+        has_dynamics(TimeLimit(gym.make("CartPole-v1"), 20))
         and dynamics_of(TimeLimit(gym.make("CartPole-v1"), 20)).limit == 20
     )
     semi = gym.make("CartPole-v1")
     semi.unwrapped.kinematics_integrator = "semi-implicit euler"
-    assert not is_known(semi)
+    assert not has_dynamics(semi)
     with pytest.raises(ValueRangeError, match="kinematics_integrator='euler', got 'semi"):
         dynamics_of(semi)

@@ -28,13 +28,13 @@ from typing import Literal
 
 import numpy as np
 
-from adv_wrappers.certification.perturbed_victim import PerturbedVictim
+from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode, collection_paused
 from adv_wrappers.snapshots import StateFingerprints
 from adv_wrappers.utils.deadline import Deadline, TimedBatches
 
-Order = Literal["depth-first", "best-first"]
+SearchOrder = Literal["depth-first", "best-first"]
 _NEVER_MET = 2000  # states after which a search looks no more for those that it has met before
 
 
@@ -60,7 +60,7 @@ class ActionSearch:
 
     Args:
         episodes: the victim and the environment.
-        victim: the same victim under a budget.
+        possible: what the victim may do under a budget.
         least: what is known of rewards.
         seed: the seed of the episode.
         found: the lowest return of a sequence of possible actions that is known beforehand.
@@ -80,12 +80,12 @@ class ActionSearch:
     def __init__(
         self,
         episodes: DeterministicEpisodes,
-        victim: PerturbedVictim,
+        possible: PossibleActions,
         least: LeastReturn,
         seed: int,
         found: float = math.inf,
     ) -> None:
-        self.episodes, self.victim, self.least = episodes, victim, least
+        self.episodes, self.possible, self.least = episodes, possible, least
         self.lowest, self.nodes, self.sequences, self.met = found, 0, 0, 0
         self.first = episodes.reset(seed)
         self.open = [OpenState(self.first, least.after(0.0, 0))]
@@ -104,7 +104,7 @@ class ActionSearch:
 
     def run(
         self,
-        order: Order,
+        order: SearchOrder,
         deadline: Deadline | None = None,
         max_nodes: int | None = None,
         max_sequences: int | None = None,
@@ -136,7 +136,7 @@ class ActionSearch:
                 self._follow(self._next(order, count), order)
                 batches.done(count)
 
-    def _next(self, order: Order, count: int) -> list[OpenState]:
+    def _next(self, order: SearchOrder, count: int) -> list[OpenState]:
         """The open states that go next, at most ``count``; those from which nothing lower can follow are dropped."""
         if order == "depth-first":
             taken, self.open[-count:] = self.open[-count:], []
@@ -144,11 +144,11 @@ class ActionSearch:
             taken = [heapq.heappop(self.open) for _ in range(min(count, len(self.open)))]
         return [state for state in taken if state.bound < self.lowest]
 
-    def _follow(self, states: list[OpenState], order: Order) -> None:
+    def _follow(self, states: list[OpenState], order: SearchOrder) -> None:
         """Try every possible action of some states."""
         if not states:
             return
-        possible, outputs = self.victim.possible(self.episodes.batch([state.node.observation for state in states]))
+        possible, outputs = self.possible.at(self.episodes.batch([state.node.observation for state in states]))
         # what looks worst to the victim is pushed last, so that depth-first tries it first
         ranked = outputs.argsort(-1, descending=True).cpu().numpy()
         for state, allowed, actions in zip(states, possible, ranked, strict=True):

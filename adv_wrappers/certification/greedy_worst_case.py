@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.certification.perturbed_victim import PerturbedVictim
+from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.core.types import Floats, Integers, Observation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import EnvFactory
@@ -56,7 +56,7 @@ class PlayedEpisodes:
 
 def play_choices(
     make_env: EnvFactory,
-    victim: PerturbedVictim,
+    reachable: PossibleActions,
     seeds: Sequence[int],
     choose: Choose,
     num_envs: int,
@@ -68,7 +68,7 @@ def play_choices(
 
     Args:
         make_env: makes one environment.
-        victim: the agent and the budget.
+        reachable: what the agent may do under the budget.
         seeds: the seeds that the environment is reset with.
         choose: which action is played, of the possible ones ``[B, A]`` and the victim's outputs ``[B, A]``: as
             :func:`own_action` or :func:`worst_possible_action`.
@@ -85,7 +85,7 @@ def play_choices(
     returns, lengths, certified = np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes)
     finished = np.zeros(episodes, bool)
     envs = [make_env() for _ in range(min(num_envs, episodes))]
-    start = int(victim.victim.action_space.start)  # type: ignore[attr-defined]  # one discrete action
+    start = int(reachable.victim.action_space.start)  # type: ignore[attr-defined]  # one discrete action
     try:
         playing: dict[int, tuple[int, Observation]] = {}  # by the number of the environment, what it shows
         for i, env in enumerate(envs):
@@ -96,10 +96,10 @@ def play_choices(
             space = envs[0].observation_space
             seen = np.stack([observation for _, observation in playing.values()]).astype(space.dtype, copy=False)
             if bounds_until is not None and bounds_until.passed:
-                outputs = victim.outputs(seen)
+                outputs = reachable.outputs(seen)
                 possible, certified[now] = np.ones(tuple(outputs.shape), bool), np.nan
             else:
-                possible, outputs = victim.possible(seen)
+                possible, outputs = reachable.at(seen)
                 certified[now] += possible.sum(1) == 1
             actions = (choose(possible, outputs) + start).cpu().numpy()
             for row, episode, action in zip(rows, now, actions, strict=True):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from adv_wrappers import Linf, evaluate, load_victim
-from adv_wrappers.certification.perturbed_victim import PerturbedVictim
-from adv_wrappers.certification.rewards import own_action, play_choices, worst_possible_action
+from adv_wrappers.certification.greedy_worst_case import own_action, play_choices, worst_possible_action
+from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import Environment
 from tests.certification.walks import STEPS, Walk, shown, walker
@@ -33,10 +33,10 @@ def step_by_step(env, victim, seed, eps, worst):
 @pytest.mark.parametrize("eps", [0.0, 0.1, 0.5])
 def test_returns_and_rates(eps, num_envs):
     victim = walker()
-    perturbed = PerturbedVictim(victim, Walk().observation_space, Linf(eps), "interval")
+    possible = PossibleActions(victim, Walk().observation_space, Linf(eps), "interval")
     finished = list[int]()
     found = [
-        play_choices(Walk, perturbed, SEEDS, choose, num_envs, finished.append)
+        play_choices(Walk, possible, SEEDS, choose, num_envs, finished.append)
         for choose in (own_action, worst_possible_action)
     ]
     for worst, played in enumerate(found):
@@ -52,8 +52,8 @@ def test_the_clean_path_is_that_of_an_evaluation():
     victim = load_victim("zoo:mountaincar-dqn")
     make_env = Environment.of("MountainCar-v0", victim)
     report = evaluate(victim, "MountainCar-v0", episodes=3, seed=2)
-    perturbed = PerturbedVictim(victim, victim.observation_space, Linf(0.0), "interval")
-    found = play_choices(make_env, perturbed, report.episode_seeds, own_action, 3)
+    possible = PossibleActions(victim, victim.observation_space, Linf(0.0), "interval")
+    found = play_choices(make_env, possible, report.episode_seeds, own_action, 3)
     assert found.returns.tolist() == list(report.threats[0]["returns"]) and (found.acr == 1).all()
 
 
@@ -64,6 +64,6 @@ class Broken(Walk):
 
 
 def test_rewards_that_are_not_finite():
-    perturbed = PerturbedVictim(walker(), Walk().observation_space, Linf(0.1), "interval")
+    possible = PossibleActions(walker(), Walk().observation_space, Linf(0.1), "interval")
     with pytest.raises(ValueRangeError, match="returned a reward that is not finite: nan"):
-        play_choices(Broken, perturbed, SEEDS, own_action, 2)
+        play_choices(Broken, possible, SEEDS, own_action, 2)

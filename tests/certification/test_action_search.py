@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from adv_wrappers import Linf, PerturbObservation, from_module
-from adv_wrappers.certification import perturbed_victim, search
-from adv_wrappers.certification.perturbed_victim import PerturbedVictim
-from adv_wrappers.certification.search import ActionSearch
+from adv_wrappers.certification import action_search, possible_actions
+from adv_wrappers.certification.action_search import ActionSearch
+from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation import tree_search
 from adv_wrappers.evaluation.least_return import LeastReturn
@@ -38,8 +38,8 @@ def searched(
 ):
     victim = victim or walker(actions)
     with closing(DeterministicEpisodes(victim, env or (lambda: Walk(actions, lost)))) as episodes:
-        perturbed = PerturbedVictim(victim, episodes.env.observation_space, Linf(eps), method)
-        found = ActionSearch(episodes, perturbed, least or LeastReturn(-lost, None, STEPS), seed)
+        possible = PossibleActions(victim, episodes.env.observation_space, Linf(eps), method)
+        found = ActionSearch(episodes, possible, least or LeastReturn(-lost, None, STEPS), seed)
         found.run(order, batch=batch, **limits)
         return found
 
@@ -95,28 +95,28 @@ def _met(self, state):
 )
 def test_an_unsound_search_is_found(mutant, monkeypatch):
     if mutant == "a smaller box":
-        real = perturbed_victim.ObservationBoxes.__call__
+        real = possible_actions.ObservationBoxes.__call__
 
         def shrunk(self, observations):
             low, high = real(self, observations)
             return low + 0.1 * (high - low), high - 0.1 * (high - low)
 
-        monkeypatch.setattr(perturbed_victim.ObservationBoxes, "__call__", shrunk)
+        monkeypatch.setattr(possible_actions.ObservationBoxes, "__call__", shrunk)
     elif mutant == "a bound that is too high":
         monkeypatch.setattr(LeastReturn, "after", lambda self, total, steps: total + 0.5)
     elif mutant == "no way back":
         monkeypatch.setattr(tree_search, "check_repeats", lambda env, action: None)
         monkeypatch.setattr(tree_search.Snapshot, "restore", lambda self, env: None)
     elif mutant == "states met with more":
-        monkeypatch.setattr(search.ActionSearch, "_met_before", lambda self, state: _met(self, state))
+        monkeypatch.setattr(action_search.ActionSearch, "_met_before", lambda self, state: _met(self, state))
     else:
-        real_possible = PerturbedVictim.possible
+        real_possible = PossibleActions.at
 
         def greedy(self, observations):
             possible, outputs = real_possible(self, observations)
             return np.eye(possible.shape[1], dtype=bool)[np.where(possible, outputs, np.inf).argmin(1)], outputs
 
-        monkeypatch.setattr(PerturbedVictim, "possible", greedy)
+        monkeypatch.setattr(PossibleActions, "at", greedy)
     with pytest.raises(AssertionError):
         for actions in (2, 3):
             test_the_worst_case_is_that_of_all_sequences(actions, "depth-first")
@@ -148,19 +148,19 @@ def test_no_attack_that_is_played_falls_below_and_one_reaches_it():
 def test_states_that_were_met_before_are_followed_once(monkeypatch):
     once = searched(4, actions=3, order="best-first")
     assert once.met > 0
-    monkeypatch.setattr(search.StateFingerprints, "of", lambda self, snapshot: None)
+    monkeypatch.setattr(action_search.StateFingerprints, "of", lambda self, snapshot: None)
     again = searched(4, actions=3, order="best-first")
     assert again.met == 0 and again.nodes > once.nodes and again.lowest == once.lowest
     monkeypatch.undo()
-    monkeypatch.setattr(search, "_NEVER_MET", 0)
+    monkeypatch.setattr(action_search, "_NEVER_MET", 0)
     assert searched(4, actions=3, order="best-first").nodes == again.nodes
 
 
 def test_a_return_that_is_known_beforehand():
     whole = searched(4, actions=3)
     with closing(DeterministicEpisodes(walker(3), lambda: Walk(3))) as episodes:
-        perturbed = PerturbedVictim(episodes.victim, episodes.env.observation_space, Linf(EPS), "interval")
-        found = ActionSearch(episodes, perturbed, LeastReturn(0.0, None, STEPS), 4, found=whole.lowest)
+        possible = PossibleActions(episodes.victim, episodes.env.observation_space, Linf(EPS), "interval")
+        found = ActionSearch(episodes, possible, LeastReturn(0.0, None, STEPS), 4, found=whole.lowest)
         assert not found.finished and found.lowest == whole.lowest
         found.run("depth-first")
         assert found.finished and found.lowest == whole.lowest and found.nodes < whole.nodes
@@ -169,8 +169,8 @@ def test_a_return_that_is_known_beforehand():
 def test_a_search_goes_on_where_it_was_and_in_another_order():
     victim = walker(3)
     with closing(DeterministicEpisodes(victim, lambda: Walk(3))) as episodes:
-        perturbed = PerturbedVictim(victim, episodes.env.observation_space, Linf(EPS), "interval")
-        found = ActionSearch(episodes, perturbed, LeastReturn(0.0, None, STEPS), 4)
+        possible = PossibleActions(victim, episodes.env.observation_space, Linf(EPS), "interval")
+        found = ActionSearch(episodes, possible, LeastReturn(0.0, None, STEPS), 4)
         found.run("depth-first", max_sequences=1, batch=2)
         assert 1 <= found.sequences <= 6 and not found.finished and found.lower < found.lowest
         before = found.nodes

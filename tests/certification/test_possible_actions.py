@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers import L0, L2, Linf, Newest, PerturbObservation, Sparse, Valid, from_module, load_victim
-from adv_wrappers.certification.perturbed_victim import ObservationBoxes, PerturbedVictim, observation_box
+from adv_wrappers.certification.possible_actions import ObservationBoxes, PossibleActions, observation_box
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
 from tests.core.helpers import linear, randn
@@ -178,7 +178,7 @@ def test_what_a_victim_may_do():
     victim = from_module(net, FLOATS, spaces.Discrete(3), "q")
     x = recording(FLOATS, 300)
     for eps in (0.0, 0.2):
-        possible, outputs = PerturbedVictim(victim, FLOATS, Linf(eps), "interval").possible(x)
+        possible, outputs = PossibleActions(victim, FLOATS, Linf(eps), "interval").at(x)
         assert possible.shape == (300, 3) and torch.equal(outputs, victim.params(torch.from_numpy(x)))
         own = victim.act_on(x)
         assert possible[np.arange(300), own].all()
@@ -193,14 +193,14 @@ def test_images_as_floats():
     net = torch.nn.Sequential(torch.nn.Flatten(), linear(randn(2, 12, dtype=torch.float32)))
     victim = from_module(net, PIXELS, spaces.Discrete(2), "q")
     x = recording(spaces.Box(0, 3, (3, 4), np.uint8))
-    less = PerturbedVictim(victim, PIXELS, Linf(0.5), "interval", quantize=False).possible(x)[0]
-    more = PerturbedVictim(victim, PIXELS, Linf(1), "interval").possible(x)[0]
+    less = PossibleActions(victim, PIXELS, Linf(0.5), "interval", quantize=False).at(x)[0]
+    more = PossibleActions(victim, PIXELS, Linf(1), "interval").at(x)[0]
     assert (more | less == more).all() and less.sum() < more.sum()
 
 
 def test_the_victim_s_own_unit():
     hopper = load_victim("zoo:hopper-ppo")
-    budget = PerturbedVictim(hopper, hopper.observation_space, Linf(0.1, "victim"), "interval").budget
+    budget = PossibleActions(hopper, hopper.observation_space, Linf(0.1, "victim"), "interval").budget
     assert isinstance(budget.scale, tuple) and len(budget.scale) == 11
 
 
@@ -210,4 +210,4 @@ def test_weights_that_are_not_numbers():
     with torch.no_grad():
         next(victim.modules()[0].parameters())[0, 0] = torch.nan
     with pytest.raises(VictimError, match="not finite"):
-        PerturbedVictim(victim, FLOATS, Linf(0.1), "interval").possible(recording(FLOATS))
+        PossibleActions(victim, FLOATS, Linf(0.1), "interval").at(recording(FLOATS))

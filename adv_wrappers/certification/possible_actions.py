@@ -1,4 +1,4 @@
-"""What a victim may do where its observations are perturbed within a budget.
+"""The possible actions: what a victim may do where its observations are perturbed within a budget.
 
 The box around an observation is made by the functions by which the engine bounds an attack, in the same dtype, and is
 then cast as the victim casts what it observes. Casting keeps the order of numbers, so the box holds every observation
@@ -66,7 +66,7 @@ def observation_box(space: Space, budget: Budget, observations: Batch) -> tuple[
     >>> import numpy as np
     >>> from gymnasium import spaces
     >>> from adv_wrappers import Linf
-    >>> from adv_wrappers.certification.perturbed_victim import observation_box
+    >>> from adv_wrappers.certification.possible_actions import observation_box
     >>> low, high = observation_box(spaces.Box(0, 255, (2,), np.uint8), Linf(1.5), np.array([[0, 9]], np.uint8))
     >>> low.tolist(), high.tolist()
     ([[0.0, 8.0]], [[1.0, 10.0]])
@@ -126,11 +126,11 @@ def _unchanged(x: Tensor, context: object) -> Tensor:
     return x
 
 
-class PerturbedVictim:
-    """A victim of discrete actions under any attack on its observations within a budget.
+class PossibleActions:
+    """The actions that attacks on observations within a budget may bring a victim to.
 
     Args:
-        victim: the agent, which plays its mode.
+        victim: the agent, which plays its mode of discrete actions.
         space: the observation space of the environment.
         budget: as for :func:`observation_box`.
         method: of the bounds on the victim's outputs, as for :func:`adv_wrappers.victims.possible.possible_actions`.
@@ -159,7 +159,7 @@ class PerturbedVictim:
         victim.check_params(params, len(observations))
         return params
 
-    def possible(self, observations: Array) -> tuple[NDArray[np.bool_], Tensor]:
+    def at(self, observations: Array) -> tuple[NDArray[np.bool_], Tensor]:
         """Which actions an attack may bring about, and the victim's outputs without one.
 
         Args:
