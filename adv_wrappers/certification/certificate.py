@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.certification.action_search import ActionSearch, SearchOrder
-from adv_wrappers.certification.greedy_worst_case import own_action, play_choices, worst_possible_action
+from adv_wrappers.certification.greedy_worst_case import PathDeadlines, own_action, play_choices, worst_possible_action
 from adv_wrappers.certification.interval_dynamics import has_dynamics
 from adv_wrappers.certification.possible_actions import PossibleActions, given_budget
 from adv_wrappers.certification.state_boxes import MOST_BOXES, StateBoxSearch
@@ -34,7 +34,7 @@ from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.types import JSON, Floats, Integers
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
-from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
+from adv_wrappers.evaluation.evaluate import Progress
 from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.evaluation.episodes import MOST_EPISODES
 from adv_wrappers.evaluation.episodes import draw_seeds
@@ -45,8 +45,6 @@ from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.possible import Method
-
-Progress = Callable[[str, int, int], None]
 
 _PATHS_SHARE = 0.1  # of the time that the clean path, and GWC, get at most
 _BOXES_SHARE = 0.9  # of the time for an episode that boxes of states get, where they are known
@@ -263,23 +261,15 @@ def certify(
     """
     episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
     budget = given_budget(eps, scale, within)
-    check_budget_s(budget_s)
-    max_nodes = None if max_nodes is None else integer("max_nodes", max_nodes, 0, 2**63 - 1)
-    if max_boxes is None:
-        max_boxes = MOST_BOXES if max_nodes is None else max(10 * max_nodes, 1)
-    max_boxes = integer("max_boxes", max_boxes, 1)
-    max_sequences = None if max_sequences is None else integer("max_sequences", max_sequences, 1)
-    if order not in (None, "depth-first", "best-first"):
-        raise ValueRangeError(f"order must be 'depth-first', 'best-first' or None, got {order!r}")
-    seeds, searched = draw_seeds(seed, episodes), max_nodes != 0
-    whole = Deadline(None if budget_s is None else budget_s * episodes)
+    limits = SearchLimits.checked(order, max_sequences, max_nodes, max_boxes, budget_s)
+    seeds, searched = draw_seeds(seed, episodes), limits.nodes != 0
+    whole = Deadline(None if limits.seconds is None else limits.seconds * episodes)
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     with closing(DeterministicEpisodes(victim, environment)) as played, one_thread():
         space = played.env.observation_space
         possible = PossibleActions(played.victim, space, budget, method, quantize)
-        images = len(space.shape or ()) > 1
-        rows = min((8 if images else 32) if num_envs is None else integer("num_envs", num_envs, 1), episodes)
+        rows = (8 if _are_images(played) else 32) if num_envs is None else integer("num_envs", num_envs, 1)
         least = LeastReturn.create(played.env, environment.name, least_reward, least_return) if searched else None
         possible.at(played.batch([played.env.reset(seed=seeds[0])[0]]))  # which finds what has no bounds
         if searched:
@@ -287,68 +277,87 @@ def certify(
         share = _PATHS_SHARE if searched else 0.5
         clean, gwc = (
             play_choices(
-                played.environment, possible, seeds, choose, rows, _progress(progress, what, episodes), *deadlines
+                played.environment, possible, seeds, choose, rows, _progress(progress, what, episodes), deadlines
             )
             for what, choose, deadlines in (
-                ("clean", own_action, (whole.share(share), whole.share(2 * share))),
-                ("gwc", worst_possible_action, (None, whole.share(2 * share))),
+                ("clean", own_action, PathDeadlines(whole.share(share), whole.share(2 * share))),
+                ("gwc", worst_possible_action, PathDeadlines(Deadline(None), whole.share(2 * share))),
             )
         )
-        awc, lower, lowest, by_boxes = (np.full(episodes, np.nan) for _ in range(4))
-        finished = np.zeros(episodes, bool)
-        nodes, sequences = np.zeros(episodes, np.int64), np.zeros(episodes, np.int64)
         paths = {"clean": clean.returns, "acr": clean.acr, "gwc": gwc.returns}
         cut = [[name for name, values in paths.items() if np.isnan(values[i])] for i in range(episodes)]
-        told = _progress(progress, "search", episodes)
-        boxes = _state_boxes(played, possible.budget, method) if searched else None
-        for i in range(episodes if least is not None else 0):
-            assert least is not None
-            own = whole.share(1 / (episodes - i))
-            lowest[i] = np.nan_to_num([clean.returns[i], gwc.returns[i]], nan=np.inf).min()  # of possible actions
-            least.check_return(lowest[i])
-            lower[i] = min(least.after(0.0, 0), lowest[i])
-            search = None
-            if not own.passed:
-                search = ActionSearch(played, possible, least, seeds[i], float(lowest[i]))
-                first = own if boxes is None else own.share(1 - _BOXES_SHARE)
-                _search(search, order, first, max_nodes, max_sequences, images)
-                lower[i], lowest[i] = search.lower, search.lowest
-            if boxes is not None and lower[i] != lowest[i] and not own.passed:
-                played.env.reset(seed=seeds[i])
-                start = boxes.dynamics.state()
-                by_boxes[i] = boxes.run(start, start, None if budget_s is None else own.left, max_boxes).lower
-                lower[i] = max(lower[i], by_boxes[i])
-                if search is not None and lower[i] != lowest[i]:  # with the time that boxes have left
-                    _search(search, order or "best-first", own, max_nodes, max_sequences, images)
-                    lower[i], lowest[i] = max(lower[i], search.lower), search.lowest
-            if search is not None:
-                nodes[i], sequences[i] = search.nodes, search.sequences
-            finished[i] = lower[i] == lowest[i]  # nothing lower can be found
-            awc[i] = lowest[i] if finished[i] else np.nan
-            if not finished[i] and own.passed:
-                cut[i].append("search")
-            told(i + 1)
-        taken = (None, None) if least is None else (least.reward, least.whole)
+        told, found = _progress(progress, "search", episodes), [CertifiedEpisode()] * episodes
+        if least is not None:
+            search = CertifyingSearch(played, possible, least, _state_boxes(played, possible.budget, method), limits)
+            for i in range(episodes):
+                own = whole.share(1 / (episodes - i))
+                of_paths = np.nan_to_num([clean.returns[i], gwc.returns[i]], nan=np.inf).min()  # of possible actions
+                found[i] = search.episode(seeds[i], float(of_paths), own)
+                if not found[i].finished and own.passed:
+                    cut[i].append("search")
+                told(i + 1)
         return Certificate(
-            played.label,
-            environment.name,
-            possible.budget,
-            method,
-            tuple(seeds),
-            *taken,
-            clean.returns,
-            gwc.returns,
-            awc,
-            lower,
-            lowest,
-            by_boxes,
-            clean.acr,
-            gwc.acr,
-            finished,
-            nodes,
-            sequences,
-            tuple(map(tuple, cut)),
+            victim=played.label,
+            env=environment.name,
+            within=possible.budget,
+            method=method,
+            seeds=tuple(seeds),
+            least_reward=None if least is None else least.reward,
+            least_return=None if least is None else least.whole,
+            clean_returns=clean.returns,
+            gwc_returns=gwc.returns,
+            awc_returns=np.array([one.lowest if one.finished else np.nan for one in found]),
+            lower_returns=np.array([one.lower for one in found]),
+            lowest_found=np.array([one.lowest for one in found]),
+            state_box_returns=np.array([one.by_boxes for one in found]),
+            clean_acr=clean.acr,
+            gwc_acr=gwc.acr,
+            finished_searches=np.array([one.finished for one in found]),
+            node_counts=np.array([one.nodes for one in found], np.int64),
+            sequence_counts=np.array([one.sequences for one in found], np.int64),
+            cut=tuple(map(tuple, cut)),
         )
+
+
+@dataclass(frozen=True)
+class SearchLimits:
+    """Which searches of an episode there are, and how far they go; None stands for no limit, and for both orders.
+
+    Attributes:
+        order, sequences, nodes, seconds: ``order``, ``max_sequences``, ``max_nodes`` and ``budget_s`` of
+            :func:`certify`.
+        boxes: how many boxes of states are stepped at most.
+    """
+
+    order: SearchOrder | None
+    sequences: int | None
+    nodes: int | None
+    boxes: int
+    seconds: float | None
+
+    @classmethod
+    def checked(
+        cls,
+        order: SearchOrder | None,
+        max_sequences: int | None,
+        max_nodes: int | None,
+        max_boxes: int | None,
+        budget_s: float | None,
+    ) -> SearchLimits:
+        """Limits as :func:`certify` takes them.
+
+        Raises:
+            ValueRangeError: for numbers out of range, and an unknown order.
+        """
+        check_budget_s(budget_s)
+        nodes = None if max_nodes is None else integer("max_nodes", max_nodes, 0, 2**63 - 1)
+        if max_boxes is None:
+            max_boxes = MOST_BOXES if nodes is None else max(10 * nodes, 1)
+        boxes = integer("max_boxes", max_boxes, 1)
+        sequences = None if max_sequences is None else integer("max_sequences", max_sequences, 1)
+        if order not in (None, "depth-first", "best-first"):
+            raise ValueRangeError(f"order must be 'depth-first', 'best-first' or None, got {order!r}")
+        return cls(order, sequences, nodes, boxes, budget_s)
 
 
 def check_budget_s(budget_s: float | None) -> None:
@@ -370,18 +379,79 @@ def _progress(progress: Progress | None, what: str, episodes: int) -> Callable[[
     return lambda done: None if progress is None else progress(what, done, episodes)
 
 
-def _search(
-    search: ActionSearch,
-    order: SearchOrder | None,
-    deadline: Deadline,
-    max_nodes: int | None,
-    max_sequences: int | None,
-    images: bool,
-) -> None:
-    """Search one episode within its limits."""
-    share = 1.0 if order is not None else _SHARE
-    if order != "best-first":
-        most = None if max_nodes is None else int(share * max_nodes)
-        search.run("depth-first", deadline.share(share), most, max_sequences, 8 if images else 32)
-    if order != "depth-first":
-        search.run("best-first", deadline, max_nodes, batch=8 if images else 256)
+def _are_images(played: DeterministicEpisodes) -> bool:
+    return len(played.env.observation_space.shape or ()) > 1
+
+
+@dataclass(frozen=True)
+class CertifiedEpisode:
+    """What the searches of one episode found, as :class:`Certificate` has it; by default that nothing was searched."""
+
+    lower: float = math.nan
+    lowest: float = math.nan
+    by_boxes: float = math.nan
+    nodes: int = 0
+    sequences: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing lower can be found."""
+        return self.lower == self.lowest
+
+
+@dataclass(frozen=True)
+class CertifyingSearch:
+    """The searches that certify episodes: over sequences of actions, and over boxes of states where these are known.
+
+    Attributes:
+        played: the victim and the environment.
+        possible: what the victim may do under the budget.
+        least: what is known of rewards.
+        boxes: the search over boxes of states, or None.
+        limits: of every episode.
+    """
+
+    played: DeterministicEpisodes
+    possible: PossibleActions
+    least: LeastReturn
+    boxes: StateBoxSearch | None
+    limits: SearchLimits
+
+    def episode(self, seed: int, lowest: float, own: Deadline) -> CertifiedEpisode:
+        """Search one episode.
+
+        Args:
+            seed: of the episode.
+            lowest: the lowest return of a sequence of possible actions that is known beforehand.
+            own: until when.
+
+        Raises:
+            ValueRangeError: for rewards and returns below what is taken to be the least.
+        """
+        self.least.check_return(lowest)
+        lower, by_boxes, boxes, search = min(self.least.after(0.0, 0), lowest), math.nan, self.boxes, None
+        if not own.passed:
+            search = ActionSearch(self.played, self.possible, self.least, seed, lowest)
+            self._run(search, self.limits.order, own if boxes is None else own.share(1 - _BOXES_SHARE))
+            lower, lowest = search.lower, search.lowest
+        if boxes is not None and lower != lowest and not own.passed:
+            self.played.env.reset(seed=seed)
+            start = boxes.dynamics.state()
+            seconds = None if self.limits.seconds is None else own.left
+            by_boxes = boxes.run(start, start, seconds, self.limits.boxes).lower
+            lower = max(lower, by_boxes)
+            if search is not None and lower != lowest:  # with the time that boxes have left
+                self._run(search, self.limits.order or "best-first", own)
+                lower, lowest = max(lower, search.lower), search.lowest
+        nodes, sequences = (0, 0) if search is None else (search.nodes, search.sequences)
+        return CertifiedEpisode(lower, lowest, by_boxes, nodes, sequences)
+
+    def _run(self, search: ActionSearch, order: SearchOrder | None, deadline: Deadline) -> None:
+        """Search over sequences of actions, in an order or in both."""
+        nodes, images = self.limits.nodes, _are_images(self.played)
+        share = 1.0 if order is not None else _SHARE
+        if order != "best-first":
+            most = None if nodes is None else int(share * nodes)
+            search.run("depth-first", deadline.share(share), most, self.limits.sequences, 8 if images else 32)
+        if order != "depth-first":
+            search.run("best-first", deadline, nodes, batch=8 if images else 256)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -54,6 +55,18 @@ class PlayedEpisodes:
     acr: Floats
 
 
+class PathDeadlines(NamedTuple):
+    """Limits of time of some episodes.
+
+    Attributes:
+        bounds: until when it is looked at what is possible; then everything is taken to be possible.
+        steps: until when episodes are played, all but one step of each.
+    """
+
+    bounds: Deadline
+    steps: Deadline
+
+
 def play_choices(
     make_env: EnvFactory,
     reachable: PossibleActions,
@@ -61,8 +74,7 @@ def play_choices(
     choose: Choose,
     num_envs: int,
     on_episode: Callable[[int], None] | None = None,
-    bounds_until: Deadline | None = None,
-    until: Deadline | None = None,
+    until: PathDeadlines | None = None,
 ) -> PlayedEpisodes:
     """Play one episode for each seed, and look at every step at what is possible.
 
@@ -74,14 +86,12 @@ def play_choices(
             :func:`own_action` or :func:`worst_possible_action`.
         num_envs: how many environments are stepped side by side.
         on_episode: called with the number of finished episodes, whenever one finishes.
-        bounds_until: until when it is looked at what is possible; then everything is taken to be possible. None for no
-            limit of time.
-        until: until when episodes are played, all but one step of each; None for no limit.
+        until: limits of time; None for none.
 
     Raises:
         ValueRangeError: for observations or rewards that are not finite.
     """
-    episodes = len(seeds)
+    until, episodes = until or PathDeadlines(Deadline(None), Deadline(None)), len(seeds)
     returns, lengths, certified = np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes)
     finished = np.zeros(episodes, bool)
     envs = [make_env() for _ in range(min(num_envs, episodes))]
@@ -91,11 +101,11 @@ def play_choices(
         for i, env in enumerate(envs):
             playing[i] = i, np.array(env.reset(seed=seeds[i])[0])
         begun = len(envs)
-        while playing and not (until is not None and until.passed):
+        while playing and not until.steps.passed:
             rows, now = list(playing), [episode for episode, _ in playing.values()]
             space = envs[0].observation_space
             seen = np.stack([observation for _, observation in playing.values()]).astype(space.dtype, copy=False)
-            if bounds_until is not None and bounds_until.passed:
+            if until.bounds.passed:
                 outputs = reachable.outputs(seen)
                 possible, certified[now] = np.ones(tuple(outputs.shape), bool), np.nan
             else:
