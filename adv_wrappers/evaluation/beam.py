@@ -21,7 +21,7 @@ groups 0 to n, of 1, 2, 4, ..., 2^n places: beside its own places those of the n
    lowest reward that groups 0 to g have met.
 2. So, by induction over steps and groups, group g holds at every step the same states in every beam that has it: the
    first state is the same, and whatever fills the group at the next step is. That holds to the bit, since what is
-   computed of a state does not depend on the states behind it (:class:`.forced_actions.Batches`), and states are
+   computed of a state does not depend on the states behind it (:class:`.targeted_attacks.Batches`), and states are
    gone through group by group.
 3. The return of a beam is the lowest of all its groups. A wider beam has all groups of a narrower one, and more.
 
@@ -52,10 +52,10 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import JSON, Array
 from adv_wrappers.errors import BudgetError, ThreatError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
-from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
-from adv_wrappers.evaluation.forced_actions import ForcedAction, ForcedActions
+from adv_wrappers.evaluation.episodes import MOST_EPISODES
 from adv_wrappers.evaluation.recorded_perturbations import RecordedPerturbations, RecordedStep, digest_of
 from adv_wrappers.evaluation.episodes import draw_seeds
+from adv_wrappers.evaluation.targeted_attacks import ForcedAction, TargetedAttacks
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode
 from adv_wrappers.option_values import BEAM_WIDTH
 from adv_wrappers.utils.files import holding, write
@@ -150,12 +150,12 @@ class BeamSearch:
 
     Args:
         episodes: the victim and the environment.
-        forced: finds the actions that can be forced.
+        attacks: find the actions that can be forced.
         width: how many states of every episode are kept, a power of two.
     """
 
-    def __init__(self, episodes: DeterministicEpisodes, forced: ForcedActions, width: int) -> None:
-        self.episodes, self.forced = episodes, forced
+    def __init__(self, episodes: DeterministicEpisodes, attacks: TargetedAttacks, width: int) -> None:
+        self.episodes, self.attacks = episodes, attacks
         self.groups = width.bit_length()
 
     def run(
@@ -177,7 +177,7 @@ class BeamSearch:
         """
         found = [BeamEpisode(seed, self.episodes.reset(seed), self.groups) for seed in seeds]
         beam = [BeamState(one.first, i, 0, np.ones(self.groups, bool), None) for i, one in enumerate(found)]
-        self.forced.begin(seeds[0])
+        self.attacks.begin(seeds[0])
         t = 0
         while beam:
             after: list[list[tuple[BeamState, float]]] = [[] for _ in found]
@@ -197,9 +197,9 @@ class BeamSearch:
         """The states after one more step at which the episode goes on; returns of those that end there are kept."""
         start = self.episodes.start
         seen = self.episodes.batch([state.node.observation for state in beam])
-        own = np.concatenate([self.episodes.actions(part) for _, part in self.forced.batches.of(seen)])
+        own = np.concatenate([self.episodes.actions(part) for _, part in self.attacks.batches.of(seen)])
         own = own[: len(beam)].astype(np.int64) - start
-        seen = self.forced.received(seen)
+        seen = self.attacks.received(seen)
         others = self._forced(beam, found, seen, own)
         for state, mine, true, forced in zip(beam, own.tolist(), seen, others, strict=True):
             one, path = found[state.episode], state.path
@@ -235,7 +235,7 @@ class BeamSearch:
             hopeful = found[state.episode].hopeful(state.node.total)[start:]
             first.append(start + int(hopeful.argmax()) if hopeful.any() else none)
         asked = sorted((i for i in range(len(beam)) if first[i] < none), key=first.__getitem__)
-        for i, forced in zip(asked, self.forced.find(seen[asked], own[asked]), strict=True):
+        for i, forced in zip(asked, self.attacks.find(seen[asked], own[asked]), strict=True):
             others[i] = forced
         return others
 
@@ -246,7 +246,7 @@ class BeamSearch:
         if not victim.has_value or not states:
             return promise
         seen = self.episodes.batch([state.node.observation for state in states])
-        for start, part in self.forced.batches.of(seen):
+        for start, part in self.attacks.batches.of(seen):
             with torch.no_grad():
                 value = victim.value(to_victim(part, victim.dtype, victim.device, True, space=victim.observation_space))
             assert value is not None
@@ -439,11 +439,11 @@ def beam_search(
     seeds, victim = draw_seeds(seed, episodes), load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     with closing(DeterministicEpisodes(victim, environment)) as played, one_thread():
-        forced = ForcedActions(played, budget, steps, restarts, quantize)
+        attacks = TargetedAttacks(played, budget, steps, restarts, quantize)
         settings = {
             "victim": victim.described(),
             "env": json_value(environment.described),
-            "within": forced.threat.budget.to_dict(),
+            "within": attacks.threat.budget.to_dict(),
             "episodes": episodes,
             "seed": seed,
             "width": width,
@@ -453,10 +453,10 @@ def beam_search(
             "rankings": list(_RANKINGS),
         }
         folder = Path(out) if out is not None and victim.is_known and environment.is_known else None
-        known = None if folder is None else _known(folder, settings, forced.threat.budget)
+        known = None if folder is None else _known(folder, settings, attacks.threat.budget)
         if known is not None:
             return known
-        search, done = BeamSearch(played, forced, width), itertools.count(1)
+        search, done = BeamSearch(played, attacks, width), itertools.count(1)
         on_end = (lambda: None) if progress is None else (lambda: progress("beam", next(done), episodes))
         if progress is not None:  # the first episode may take minutes
             progress("beam", 0, episodes)
@@ -467,7 +467,7 @@ def beam_search(
     how = RecordedPerturbations(steps_)
     how = how if out is None else how.save(Path(out) / _RECORD)
     result = FoundPerturbations(
-        ThreatModel("observation", how, forced.threat.budget),
+        ThreatModel("observation", how, attacks.threat.budget),
         tuple(seeds),
         np.array([one.lowest[-1] for one in found]),
         np.array([len(one.record()) for one in found]),

@@ -14,8 +14,8 @@ from adv_wrappers import L2, Linf, Newest, PerturbObservation, Valid, evaluate, 
 from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation import beam
 from adv_wrappers.evaluation.beam import BeamSearch, RankedStates, beam_search
-from adv_wrappers.evaluation.forced_actions import ForcedActions
 from adv_wrappers.evaluation.episodes import draw_seeds
+from adv_wrappers.evaluation.targeted_attacks import TargetedAttacks
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
@@ -154,7 +154,7 @@ def test_no_episode_is_better_under_a_wider_beam(victim, make_env, eps, episodes
 def test_a_wider_beam_holds_the_narrower_ones_to_the_bit():
     played = DeterministicEpisodes("zoo:cartpole-ppo", short_cartpole)
     with closing(played):
-        searches = [BeamSearch(played, ForcedActions(played, Linf(0.05), 8, 2, True), 2**n) for n in (3, 2, 0)]
+        searches = [BeamSearch(played, TargetedAttacks(played, Linf(0.05), 8, 2, True), 2**n) for n in (3, 2, 0)]
         wide, *narrower = (search.run(draw_seeds(0, 2)) for search in searches)
     for narrow in narrower:
         for one, other in zip(narrow, wide, strict=True):

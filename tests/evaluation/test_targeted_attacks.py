@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import Linf, from_module
-from adv_wrappers.evaluation.forced_actions import Batches, ForcedActions
+from adv_wrappers.evaluation.targeted_attacks import Batches, TargetedAttacks
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
 
 SEEN, ACTED = spaces.Box(-5, 5, (2,), np.float32), spaces.Discrete(5)
@@ -49,7 +49,7 @@ def layers():
 @pytest.mark.parametrize(("eps", "forced"), [(1.0, [1, 2, 3, 4]), (0.9, [])])
 def test_actions_that_are_played_in_corners_alone(make_net, eps, forced):
     episodes = DeterministicEpisodes(from_module(make_net(), SEEN, ACTED, "q"), Still)
-    found = ForcedActions(episodes, Linf(eps), 8, 2, True)
+    found = TargetedAttacks(episodes, Linf(eps), 8, 2, True)
     found.begin(0)
     (one,) = found.find(np.zeros((1, 2), np.float32), np.array([0]))
     assert [item.action for item in one] == forced
@@ -64,7 +64,7 @@ def test_what_is_found_does_not_depend_on_what_follows():
     own = np.asarray(episodes.actions(x))
     found = []
     for count in (1, 7, 40, 150):
-        forced = ForcedActions(episodes, Linf(0.5), 4, 2, True)
+        forced = TargetedAttacks(episodes, Linf(0.5), 4, 2, True)
         forced.begin(3)
         found.append(
             [[(item.action, item.shown.tobytes()) for item in one] for one in forced.find(x[:count], own[:count])]

@@ -1,4 +1,4 @@
-"""Which other actions a perturbation of the observation can force, and at which perturbed observation each is played.
+"""Targeted attacks toward every other action: which of them a perturbation can force, and what is shown for each.
 
 For every other action there are ascents of its own (Gowal et al. 2019, "An Alternative Surrogate Loss for PGD-based
 Adversarial Testing"). They raise in turn its lead over the best of the others and the logarithm of its probability: the
@@ -47,15 +47,15 @@ _SURE = 1e-5  # lead of a forced action, relative to the largest output: more th
 
 
 @dataclass(frozen=True)
-class LeadOfNamed(Perturbation):
-    """Bring the victim to the action that the memory names, by the largest lead of several ascents.
+class TargetedLead(Perturbation):
+    """Bring the victim to the action that the memory holds, by the largest lead of several ascents.
 
     Args:
         victim: with one discrete action, and a gradient.
         steps, restarts: of the ascents, as of :class:`adv_wrappers.attacks.gradient_attack.GradientAttack`.
     """
 
-    name: ClassVar[str] = "lead-of-named"
+    name: ClassVar[str] = "targeted-lead"
     search: ClassVar[bool] = True
     needs_victim: ClassVar[bool] = True
     victim: Victim | None = None
@@ -121,8 +121,8 @@ class Batches:
             start += size
 
 
-class ForcedActions:
-    """Finds, at true observations, the actions that perturbations within a budget force.
+class TargetedAttacks:
+    """Find, at true observations, the actions that perturbations within a budget force.
 
     The perturbed observations are made by an engine, as a layer has one: they are what the layer would hand out.
     Observations are computed with in :class:`Batches`, and the draws are the same in every row, so what is found at
@@ -131,7 +131,7 @@ class ForcedActions:
     Args:
         episodes: the victim and the environment.
         within: the budget.
-        steps, restarts: of :class:`LeadOfNamed`.
+        steps, restarts: of :class:`TargetedLead`.
         quantize: as for :func:`adv_wrappers.evaluate`.
 
     Attributes:
@@ -143,12 +143,12 @@ class ForcedActions:
         self, episodes: DeterministicEpisodes, within: Budget, steps: int, restarts: int, quantize: bool
     ) -> None:
         self.victim, self.count, self.quantize = episodes.victim, episodes.count, quantize
-        threat = ThreatModel("observation", LeadOfNamed(self.victim, steps, restarts), within).resolve(self.victim)
+        threat = ThreatModel("observation", TargetedLead(self.victim, steps, restarts), within).resolve(self.victim)
         space, acted = episodes.env.observation_space, episodes.env.action_space
         seen = space if quantize else as_float(space, threat)
         images = len(space.shape or ()) > 1
         self.threat, self.batches = threat, Batches(*(_IMAGES if images else _ROWS))
-        further = replace(threat, how=LeadOfNamed(self.victim, min(_FURTHER_STEPS, steps), max(_FURTHER, restarts)))
+        further = replace(threat, how=TargetedLead(self.victim, min(_FURTHER_STEPS, steps), max(_FURTHER, restarts)))
         self._engines, self._further = (
             {rows: Engine(one, seen, acted, rows) for rows in self.batches.sizes} for one in (threat, further)
         )
