@@ -34,10 +34,9 @@ from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.types import JSON, Floats, Integers
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
-from adv_wrappers.evaluation.evaluate import Progress
+from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
+from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.least_return import LeastReturn
-from adv_wrappers.evaluation.episodes import MOST_EPISODES
-from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.numbers import check_number, integer
@@ -199,7 +198,7 @@ def certify(
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
     quantize: bool = True,
-    progress: Progress | None = None,
+    progress: EvaluationProgress | None = None,
 ) -> Certificate:
     """Bound from below what an agent earns, whatever is done to its observations within a budget.
 
@@ -375,7 +374,7 @@ def _state_boxes(played: DeterministicEpisodes, budget: Budget, method: Method) 
     return StateBoxSearch(played.victim, played.env, within=budget, method=method)
 
 
-def _progress(progress: Progress | None, what: str, episodes: int) -> Callable[[int], None]:
+def _progress(progress: EvaluationProgress | None, what: str, episodes: int) -> Callable[[int], None]:
     return lambda done: None if progress is None else progress(what, done, episodes)
 
 

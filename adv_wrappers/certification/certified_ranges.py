@@ -30,11 +30,10 @@ from adv_wrappers.core.types import JSON, Floats
 from adv_wrappers.errors import CertificateError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
-from adv_wrappers.evaluation.evaluate import Progress, evaluate
-from adv_wrappers.evaluation.episodes import MOST_EPISODES
+from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
+from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.report import number as number_text
-from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.untrained_attacks import (
     BEAM,
     UNTRAINED,
@@ -228,7 +227,7 @@ class _Runner:
     width: int
     quantize: bool
     num_envs: int | None
-    progress: Progress | None
+    progress: EvaluationProgress | None
     left_out: dict[str, str] = field(default_factory=dict)
 
     def threats(self, budget: Budget, folder: Path | None) -> dict[str, ThreatModel]:
@@ -320,7 +319,7 @@ def certified_ranges(
     make: MakeEnv | None = None,
     quantize: bool = True,
     out: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: EvaluationProgress | None = None,
 ) -> CertifiedRanges:
     """Certify and attack the same episodes, at every radius of an l-infinity ball around the observations.
 

@@ -52,9 +52,8 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import JSON, Array
 from adv_wrappers.errors import BudgetError, ThreatError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
-from adv_wrappers.evaluation.episodes import MOST_EPISODES
+from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.recorded_perturbations import RecordedPerturbations, RecordedStep, digest_of
-from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.targeted_attacks import ForcedAction, TargetedAttacks
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode
 from adv_wrappers.option_values import BEAM_WIDTH

@@ -23,9 +23,6 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.certification.greedy_worst_case import PlayedEpisodes, play_choices, worst_possible_action
-from adv_wrappers.certification.possible_actions import PossibleActions
-from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import CardError
 from adv_wrappers.training.sb3_agents import save_agent
@@ -34,61 +31,6 @@ from adv_wrappers.utils.files import write
 from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.victims import Victim, load_card
 from adv_wrappers.victims.sb3_zip import stored_tensors
-from adv_wrappers.wrappers.recorder import VectorActionRecorder
-from adv_wrappers.wrappers.stack import wrap
-
-
-class CheckpointEvaluator:
-    """Plays the same episodes under one threat after another.
-
-    Args:
-        make_env: makes one environment.
-        episodes: the number of episodes of every evaluation.
-        seed: the seed of the training.
-        quantize: as for :func:`adv_wrappers.evaluate`.
-    """
-
-    def __init__(
-        self, make_env: Callable[[], gym.Env[Observation, Action]], episodes: int, seed: int, quantize: bool = True
-    ) -> None:
-        self.seeds = checkpoint_seeds(seed, episodes)
-        self.make_env, self.quantize = make_env, quantize
-        self.env = EpisodesVectorEnv(make_env, min(episodes, 32))
-
-    def play(self, victim: Victim, *threats: ThreatModel) -> NDArray[np.float64]:
-        """The victim's return in each episode, ``[episodes]``; raises as :meth:`measure` does."""
-        return self.measure(victim, *threats).returns
-
-    def measure(self, victim: Victim, *threats: ThreatModel) -> RunMeasurements:
-        """What was measured in the episodes.
-
-        Raises:
-            ValueRangeError: for observations or returns that are not finite.
-        """
-        recorder = VectorActionRecorder(self.env)
-        with one_thread():
-            env = wrap(recorder, *threats, victim=victim, quantize=self.quantize) if threats else recorder
-            return play_episodes(env, recorder, victim, self.seeds)
-
-    def worst_case(self, victim: Victim, within: Budget) -> PlayedEpisodes:
-        """The same episodes as the greedy worst case plays them: its returns, and the share of steps without a choice.
-
-        Bounds are interval bounds for images, linear ones else. Integers vary as floats, as in the loss.
-
-        Args:
-            victim: the agent, of discrete actions.
-            within: the budget, a box.
-        """
-        space = self.env.single_observation_space
-        method: Method = "interval" if len(space.shape or ()) > 1 else "crown"
-        possible = PossibleActions(victim, space, within, method, quantize=False)
-        with one_thread():
-            return play_choices(self.make_env, possible, self.seeds, worst_possible_action, self.env.num_envs)
-
-    def close(self) -> None:
-        """Close the environments."""
-        self.env.close()
-
 
 _COUNTS = ("num_timesteps", "_n_updates")
 

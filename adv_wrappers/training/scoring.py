@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from adv_wrappers.certification.perturbed_victim import PerturbedVictim
-from adv_wrappers.certification.rewards import PlayedEpisodes, play_choices, worst_possible_action
+from adv_wrappers.certification.greedy_worst_case import PlayedEpisodes, play_choices, worst_possible_action
+from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Environment
@@ -81,7 +81,7 @@ class CheckpointEvaluator:
         """
         space = self._player.venv.single_observation_space
         method: Method = "interval" if len(space.shape or ()) > 1 else "crown"
-        perturbed = PerturbedVictim(victim, space, within, method, quantize=False)
+        perturbed = PossibleActions(victim, space, within, method, quantize=False)
         with one_thread():
             rows = self._episodes.num_envs or 1
             return play_choices(self._environment, perturbed, self.seeds, worst_possible_action, rows)
