@@ -22,7 +22,7 @@ from adv_wrappers import all_attacks, daylight
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
 from adv_wrappers.core.newest import Newest, frame_budget
-from adv_wrappers.core.perturbation import How, On, Perturbation, When, check_how
+from adv_wrappers.core.perturbation import ActionPerturbation, How, On, Perturbation, When, check_how
 from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct, set_finder
@@ -45,7 +45,7 @@ class Preset:
     @property
     def on(self) -> On:
         """What it perturbs."""
-        return self.kind.on
+        return "action" if issubclass(self.kind, ActionPerturbation) else "observation"
 
     @property
     def summary(self) -> str:

@@ -61,6 +61,7 @@ from safetensors.torch import load, save
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, expand
 from adv_wrappers.cli import main as adv_wrappers_command
+from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.formatting import text_of
@@ -533,7 +534,8 @@ class Texts(Kind):
             values = {"eps": "1"} | {key: rng.choice(self.usual.get(key, TEXT_VALUES)) for key in others}
             values[first] = rng.choice(TEXT_VALUES if rng.random() < 0.6 else self.usual.get(first, TEXT_VALUES))
             made.append(f"{name}:{','.join(f'{key}={value}' for key, value in values.items())}")
-        return "image" if adv.presets[name].kind.native else rng.choice(("q", "q", "mean")), " + ".join(made)
+        native = issubclass(adv.presets[name].kind, NativePerturbation)
+        return "image" if native else rng.choice(("q", "q", "mean")), " + ".join(made)
 
     def attempt(self, given: Any) -> None:
         scene, words = given
@@ -560,7 +562,7 @@ class Dictionaries(Kind):
         for name, preset in sorted(adv.presets.items()):
             budget: dict[str, Any] = {"eps": 1} if preset.on == "observation" else {"norm": "valid"}
             with contextlib.suppress(adv.AdvWrappersError):  # those that need a folder
-                scene = "image" if preset.kind.native else "q"
+                scene = "image" if issubclass(preset.kind, NativePerturbation) else "q"
                 made += [(scene, adv.threat(name, **budget)), ("mean", adv.threat(name, **budget))]
                 made += [("q", adv.threat(name, **budget).against(victim))]
         self.bases = [(scene, json.loads(json.dumps(threat.to_dict()))) for scene, threat in made]

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import adv_wrappers as adv
+from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbation, VictimAttack
 from adv_wrappers.formatting import text_of
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.presets import as_threat, parse_threat
@@ -31,7 +32,7 @@ class _Odd:
 
 ODD = _Odd()
 NOT_NUMBERS = [-1, -0.5, math.nan, math.inf, -math.inf, True, "0.1", None, [], {}, (1,), ODD, 1j, 10**400]
-ATTACKS = sorted(name for name, preset in adv.presets.items() if preset.kind.needs_victim)
+ATTACKS = sorted(name for name, preset in adv.presets.items() if issubclass(preset.kind, VictimAttack))
 
 
 def refused(call):
@@ -159,7 +160,9 @@ def test_attacks_that_need_what_a_victim_lacks():
     refused(lambda: env.reset(seed=0))
 
 
-@pytest.mark.parametrize("preset", [n for n, p in adv.presets.items() if p.kind.search and p.on == "observation"])
+@pytest.mark.parametrize(
+    "preset", [n for n, p in adv.presets.items() if issubclass(p.kind, BoundedPerturbation) and p.on == "observation"]
+)
 @pytest.mark.parametrize("budget", ["valid", "l0"])
 def test_searches_of_unbounded_sets(preset, budget):
     given = {"norm": "valid"} if budget == "valid" else {"norm": "l0", "eps": 2}
@@ -559,8 +562,8 @@ def test_dictionaries_with_something_changed():
 @pytest.mark.parametrize("value", [10**400, 10**30, 1e308, -(10**400)], ids=["large", "wide", "float", "small"])
 def test_dictionaries_with_large_numbers(value):
     for name in ("pgd", "max-diff", "min-q", "carlini-wagner", "rotation", "shift", "perspective"):
-        rig = RIGS["image" if adv.presets[name].kind.native else "q"]
-        given = {} if adv.presets[name].kind.native else {"eps": 0.1}
+        rig = RIGS["image" if issubclass(adv.presets[name].kind, NativePerturbation) else "q"]
+        given = {} if issubclass(adv.presets[name].kind, NativePerturbation) else {"eps": 0.1}
         data = adv.threat(name, **given).to_dict()
         kind = adv.presets[name].kind
         for field in dataclasses.fields(kind):

@@ -8,22 +8,19 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import On, Perturbation
+from adv_wrappers.core.perturbation import ActionPerturbation
 
 
 @dataclass(frozen=True)
-class ActionFlip(Perturbation):
+class ActionFlip(ActionPerturbation):
     """Mirror the action in the middle of the action space (in zero where the space is unbounded).
 
     Discrete actions are numbered from the other end. An opposite that the environment's mask forbids is not taken.
     """
 
     name: ClassVar[str] = "action-flip"
-    on: ClassVar[On] = "action"
     arrays: ClassVar[bool] = True
-    within: ClassVar[Budget | None] = Valid()
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         y = context.mirror - x

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import On, Perturbation
+from adv_wrappers.core.perturbation import ActionPerturbation, BoundedPerturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import ValueRangeError
 
 
 @dataclass(frozen=True)
-class ActionNoise(Perturbation):
+class ActionNoise(ActionPerturbation, BoundedPerturbation):
     """Random perturbation of actions.
 
     Args:
@@ -29,10 +29,7 @@ class ActionNoise(Perturbation):
     """
 
     name: ClassVar[str] = "action-noise"
-    on: ClassVar[On] = "action"
-    search: ClassVar[bool] = True
     arrays: ClassVar[bool] = True
-    within: ClassVar[Budget | None] = Valid()
     kind: str = "uniform"
 
     def __post_init__(self) -> None:

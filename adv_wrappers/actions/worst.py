@@ -12,16 +12,16 @@ taken at what the environment beneath this layer returns, and is 0 where the epi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.core.bound_victim import BoundVictim
-from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import On, Perturbation
+from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation, VictimAttack
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
@@ -29,7 +29,7 @@ from adv_wrappers.utils.numbers import check_integer, check_number
 
 
 @dataclass(frozen=True)
-class WorstAction(Perturbation):
+class WorstAction(ActionPerturbation, SimulatingPerturbation, VictimAttack):
     """Replace the action by the worst within the budget.
 
     Args:
@@ -49,11 +49,6 @@ class WorstAction(Perturbation):
     """
 
     name: ClassVar[str] = "worst-action"
-    on: ClassVar[On] = "action"
-    search: ClassVar[bool] = True
-    needs_victim: ClassVar[bool] = True
-    within: ClassVar[Budget | None] = Valid()
-    victim: Any = None
     by: str | None = None
     steps: int = 10
     gamma: float = 0.99
@@ -67,7 +62,6 @@ class WorstAction(Perturbation):
         check_number("gamma", self.gamma, 0, 1)
         if not isinstance(self.other, bool):
             raise ValueRangeError(f"other must be true or false, got {self.other!r}")
-        object.__setattr__(self, "simulates", self.by == "successor")
         if self.by == "successor" and self.victim is not None:
             if not isinstance(self.victim.action_space, spaces.Discrete):
                 raise VictimError(
@@ -84,6 +78,10 @@ class WorstAction(Perturbation):
         by_critic = self.by in (None, "q") and self.victim is not None and self.victim.has_q
         if by_critic and not self.victim.discrete and not self.victim.differentiable:
             raise VictimError("worst-action follows a critic's gradient, this victim has none: use by='policy'")
+
+    @property
+    def simulates(self) -> bool:
+        return self.by == "successor"
 
     @property
     def network_passes(self) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import On, Perturbation
+from adv_wrappers.core.perturbation import DecliningPerturbation, On, Perturbation, check_bounded_set
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Space
 from adv_wrappers.core.values import Value
@@ -35,14 +35,37 @@ class Actor(Value):
             a whole and keeps its direction; where the numbers themselves count, each is clipped.
     """
 
-    on: ClassVar[On] = "observation"
-    needs_victim: ClassVar[bool] = True
-    declines: ClassVar[bool] = False  # some of the adversary's actions leave the step alone
-    native: ClassVar[bool] = False  # perturbs observations in their own dtype, as a perturbation may
-    simulates: ClassVar[bool] = False  # tries actions in context.simulator, as a perturbation may
-    search: ClassVar[bool] = True  # reaches all of the budget, which must then be bounded
-    within: ClassVar[Budget | None] = None  # budget where none is given
     victim: Any
+
+    @property
+    def within(self) -> Budget | None:
+        """The budget where none is given."""
+        return None
+
+    @property
+    def on(self) -> On:
+        """What it perturbs."""
+        return "observation"
+
+    @property
+    def needs_victim(self) -> bool:
+        """Whether it cannot work without a victim."""
+        return True
+
+    @property
+    def declines(self) -> bool:
+        """Whether some of the adversary's actions leave the step alone."""
+        return False
+
+    @property
+    def native(self) -> bool:
+        """Whether it gets observations in their own dtype, as a perturbation may."""
+        return False
+
+    @property
+    def simulates(self) -> bool:
+        """Whether it tries actions in ``context.simulator``, as a perturbation may."""
+        return False
 
     @property
     def direction(self) -> bool:
@@ -67,7 +90,12 @@ class Actor(Value):
         return self if self.victim is not None else replace(self, victim=victim)  # type: ignore[type-var]
 
     def check(self, field: Field, within: Budget) -> None:
-        """Raise, before anything is spent, if this actor cannot work on a field under a budget."""
+        """Raise, before anything is spent, if this actor cannot work on a field under a budget.
+
+        On observations it reaches all of its budget, which must then be bounded.
+        """
+        if self.on == "observation":
+            check_bounded_set(self.name, field, within)
 
     def accepts(self, x: Tensor, action: Tensor, context: Context) -> Tensor:
         """Rows that the actions ``[B]`` attack, bool ``[B]``; the others are left alone (``declines``)."""
@@ -76,6 +104,14 @@ class Actor(Value):
     def __call__(self, x: Tensor, action: Tensor, context: Context) -> Tensor:
         """The perturbed batch; the engine projects it."""
         raise NotImplementedError
+
+
+class ActionActor(Actor):
+    """An actor on the actions of the victim."""
+
+    @property
+    def on(self) -> On:
+        return "action"
 
 
 def check_form(form: Any) -> None:
@@ -153,7 +189,7 @@ def check_actions(action: Tensor, space: ActorSpace, rows: int, direction: bool 
 
 
 @dataclass(frozen=True)
-class ActorPerturbation(Perturbation):
+class ActorPerturbation(DecliningPerturbation):
     """An actor whose actions come from outside: the perturbation of an adversary environment.
 
     The actions are written to the layer's memory, under ``action``, where each row finds its own.
@@ -170,10 +206,22 @@ class ActorPerturbation(Perturbation):
     def __post_init__(self) -> None:
         if not isinstance(self.actor, Actor):
             raise ThreatError(f"expected an actor such as SARL() or PAAD(victim), got {self.actor!r}")
-        for name in ("on", "declines", "native", "simulates"):
-            object.__setattr__(self, name, getattr(self.actor, name))
-        # every action may be taken
-        object.__setattr__(self, "search", self.actor.on == "observation" and self.actor.search)
+
+    @property
+    def on(self) -> On:
+        return self.actor.on  # type: ignore[no-any-return]
+
+    @property
+    def declines(self) -> bool:
+        return self.actor.declines  # type: ignore[no-any-return]
+
+    @property
+    def native(self) -> bool:
+        return self.actor.native  # type: ignore[no-any-return]
+
+    @property
+    def simulates(self) -> bool:
+        return self.actor.simulates  # type: ignore[no-any-return]
 
     @property
     def victim(self) -> Any:
@@ -181,7 +229,6 @@ class ActorPerturbation(Perturbation):
         return self.actor.victim
 
     def check(self, field: Field, within: Budget) -> None:
-        super().check(field, within)
         self.actor.check(field, within)
 
     def accepts(self, x: Tensor, context: Context) -> Tensor:

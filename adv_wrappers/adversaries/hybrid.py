@@ -30,7 +30,6 @@ class Hybrid(Value):
     """
 
     name: ClassVar[str] = "hybrid"
-    declines: ClassVar[bool] = False
     state: Any
     action: Any
     reach: Any
@@ -51,6 +50,11 @@ class Hybrid(Value):
     def needs_victim(self) -> bool:
         """Whether an actor uses a victim."""
         return bool(self.state.needs_victim or self.action.needs_victim)
+
+    @property
+    def declines(self) -> bool:
+        """Whether it may leave a step alone: no, it is two layers that would have to agree."""
+        return False
 
     @property
     def direction(self) -> bool:

@@ -17,7 +17,7 @@ from adv_wrappers.adversaries.director import Director, load_director, save_dire
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import On, Perturbation, When
+from adv_wrappers.core.perturbation import DecliningPerturbation, Observes, On, When
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.types import Counter, Space
@@ -27,7 +27,7 @@ from adv_wrappers.option_values import OBSERVE
 
 
 @dataclass(frozen=True)
-class Learned(Perturbation):
+class Learned(DecliningPerturbation):
     """At every attack the director chooses an action at the true observation, and the actor perturbs accordingly.
 
     Actions beyond [-1, 1] are scaled back as a whole where the actor takes a direction. Where it takes values
@@ -67,7 +67,7 @@ class Learned(Perturbation):
     observe: str | None = None
     part: str | None = None
     victim: Any = None
-    within: Budget | None = None  # type: ignore[misc]  # a perturbation's own budget is its class's elsewhere
+    within: Budget | None = None
     when: Any = None
     _weights: Any = field(default=None, init=False, repr=False)  # distinguishes two directors
 
@@ -102,21 +102,38 @@ class Learned(Perturbation):
         put("actor", self.actor if self.victim is None else self.actor.open().against(self.victim))
         put("victim", self.actor.victim)
         put("_weights", self.sha256 or id(self.director))
-        hybrid = isinstance(self.actor, Hybrid)
         if self.within is None:
             put("within", getattr(self.actor, "within", None))
-        if self.part not in (None, "observation", "action") or (self.part and not hybrid):
+        if self.part not in (None, "observation", "action") or (self.part and not isinstance(self.actor, Hybrid)):
             raise ThreatError(f"part is 'observation' or 'action', of a hybrid; got {self.part!r}")
         if isinstance(self.actor, Hybrid) and self.part == "action":
             put("within", self.actor.reach)
-        on: On = "action" if "action" in (self.part, getattr(self.actor, "on", None)) else "observation"
-        put("on", on)
-        put("needs_victim", bool(self.actor.needs_victim or self.observe != OBSERVE[0]))
-        for name in ("declines", "native", "simulates"):
-            put(name, getattr(self.actor, name, False))
-        put("search", on == "observation" and getattr(self.actor, "search", True))
-        put("shares", hybrid and on == "observation")
-        put("reads", None if on == "observation" else "shared" if hybrid else "shown")
+
+    @property
+    def on(self) -> On:
+        return "action" if "action" in (self.part, getattr(self.actor, "on", None)) else "observation"
+
+    @property
+    def needs_victim(self) -> bool:
+        return bool(self.actor.needs_victim or self.observe != OBSERVE[0])
+
+    @property
+    def declines(self) -> bool:
+        return isinstance(self.actor, Actor) and self.actor.declines
+
+    @property
+    def native(self) -> bool:
+        return isinstance(self.actor, Actor) and self.actor.native
+
+    @property
+    def simulates(self) -> bool:
+        return isinstance(self.actor, Actor) and self.actor.simulates
+
+    @property
+    def observes(self) -> Observes | None:
+        if isinstance(self.actor, Hybrid):
+            return "shared"
+        return "shown" if self.on == "action" else None
 
     def label(self, within: Budget) -> str:
         """``learned`` and what it is: an actor's name, or ``hybrid``, and the name of the folder that it is from."""
@@ -126,10 +143,10 @@ class Learned(Perturbation):
 
     def check(self, field: Field, within: Budget) -> None:
         """Raise for a whole hybrid, which no single layer can be, and for a director of other spaces."""
-        super().check(field, within)
-        if isinstance(self.actor, Actor):
-            self.actor.check(field, within)
-        elif self.part is None:
+        actor = self.actor.state if isinstance(self.actor, Hybrid) else self.actor
+        if self.on == actor.on:
+            actor.check(field, within)
+        if isinstance(self.actor, Hybrid) and self.part is None:
             raise OrderError("a hybrid adversary is two layers: wrap(env, it) or evaluate(..., [it]), or give part=")
         if isinstance(self.director, Director) and self.victim is not None:
             self.director.check(self.victim.observation_space, self.actor.action_space(field.shape), str(self.observe))
@@ -215,7 +232,7 @@ class Learned(Perturbation):
         """The director's actions ``[B, *A]``, in the actor's space."""
         seen = x if self.on == "observation" else context.observation
         if self.observe != "state":
-            alone = self.reads == "shown"  # then the action is the one that is perturbed
+            alone = self.observes == "shown"  # then the action is the one that is perturbed
             bound = context.bind(self.victim)
             victim_action = x if alone else self.victim.mode(bound.params(None if self.on == "observation" else seen))
             seen = append_actions(seen, victim_action, self.victim.action_space)

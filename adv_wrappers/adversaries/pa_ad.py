@@ -46,12 +46,19 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.adversaries.actor import Actor, ActorSpace, check_bounded, check_form, scale_to_range, unit_box
+from adv_wrappers.adversaries.actor import (
+    ActionActor,
+    Actor,
+    ActorSpace,
+    check_bounded,
+    check_form,
+    scale_to_range,
+    unit_box,
+)
 from adv_wrappers.attacks.gradient_attack import check_restarts, check_steps, pgd
 from adv_wrappers.attacks.objectives import Margin
 from adv_wrappers.attacks.restarts import search
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.numbers import check_number
@@ -326,7 +333,7 @@ def zero_sum_basis(n: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ActionPAAD(Actor):
+class ActionPAAD(ActionActor):
     """The adversary's action is a direction in the space of the victim's actions, or one of them.
 
     Args:
@@ -340,7 +347,6 @@ class ActionPAAD(Actor):
     """
 
     name: ClassVar[str] = "pa-ad-action"
-    on: ClassVar[On] = "action"
     victim: Any = None
     form: str | None = None
 

@@ -25,8 +25,11 @@ class SARL(Actor):
     """
 
     name: ClassVar[str] = "sa-rl"
-    needs_victim: ClassVar[bool] = False
     victim: Any = None
+
+    @property
+    def needs_victim(self) -> bool:
+        return False
 
     def action_space(self, shape: tuple[int, ...]) -> ActorSpace:
         return unit_box(math.prod(shape))

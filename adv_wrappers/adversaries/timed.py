@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.adversaries.actor import Actor, ActorSpace
+from adv_wrappers.adversaries.actor import ActionActor, Actor, ActorSpace
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import On, Perturbation
@@ -42,7 +42,6 @@ class Timed(Actor):
     """
 
     name: ClassVar[str] = "timed"
-    declines: ClassVar[bool] = True
     how: Any
     victim: Any = None
 
@@ -56,9 +55,30 @@ class Timed(Actor):
             object.__setattr__(self, "how", replace_victims(self.how, None, self.victim))
         if self.how.declines or self.how.initial_memory(1) is not None:
             raise ThreatError(f"timed takes a perturbation without a memory of its own, got {self.how!r:.80}")
-        for name in ("on", "native", "search", "simulates", "within"):
-            object.__setattr__(self, name, getattr(self.how, name))
-        object.__setattr__(self, "needs_victim", self.how.needs_victim or self.how.on == "action")
+
+    @property
+    def within(self) -> Budget | None:
+        return self.how.within  # type: ignore[no-any-return]
+
+    @property
+    def on(self) -> On:
+        return self.how.on  # type: ignore[no-any-return]
+
+    @property
+    def needs_victim(self) -> bool:
+        return self.how.needs_victim or self.on == "action"
+
+    @property
+    def declines(self) -> bool:
+        return True
+
+    @property
+    def native(self) -> bool:
+        return self.how.native  # type: ignore[no-any-return]
+
+    @property
+    def simulates(self) -> bool:
+        return self.how.simulates  # type: ignore[no-any-return]
 
     @property
     def label(self) -> str:
@@ -86,7 +106,7 @@ class Timed(Actor):
 
 
 @dataclass(frozen=True)
-class Induce(Actor):
+class Induce(ActionActor):
     """The adversary's action is 0, to leave the step alone, or k, to have the k-th of the victim's actions played.
 
     To name the action that the victim plays anyway, or one that the environment's mask forbids, is to leave the step
@@ -100,8 +120,6 @@ class Induce(Actor):
     """
 
     name: ClassVar[str] = "induce"
-    on: ClassVar[On] = "action"
-    declines: ClassVar[bool] = True
     within: ClassVar[Budget | None] = Valid()
     victim: Any = None
 
@@ -113,6 +131,10 @@ class Induce(Actor):
                 f"induce names one of several discrete actions, this victim acts in {space}: "
                 f"Timed(WorstAction()) takes continuous ones"
             )
+
+    @property
+    def declines(self) -> bool:
+        return True
 
     def action_space(self, shape: tuple[int, ...]) -> ActorSpace:
         expect_victim(self.name, self.victim)

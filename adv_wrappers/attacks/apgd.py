@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from gymnasium import spaces
@@ -53,7 +53,6 @@ class APGD(GradientAttack):
 
     name: ClassVar[str] = "apgd"
     capturable: ClassVar[bool] = True
-    victim: Any = None
     loss: str | None = None
     steps: int = 20
     step: float = 2.0

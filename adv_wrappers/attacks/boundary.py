@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from adv_wrappers.attacks.objectives import need_discrete
 from adv_wrappers.attacks.square import MOST_QUERIES
 from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.victims.victim import Victim
 
@@ -39,7 +39,7 @@ _PROBE = 0.1  # length of a probe in every feature, as a share of the distance o
 
 
 @dataclass(frozen=True)
-class HopSkipJump(Perturbation):
+class HopSkipJump(VictimAttack):
     """Another action by looking at nothing but the action that the victim plays.
 
     Args:
@@ -52,10 +52,7 @@ class HopSkipJump(Perturbation):
     """
 
     name: ClassVar[str] = "hop-skip-jump"
-    search: ClassVar[bool] = True
-    needs_victim: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
-    victim: Any = None
     queries: int = 500
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ point of the smallest lead.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from adv_wrappers.attacks.objectives import Margin, need_discrete
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.numbers import check_integer, check_number, is_integer
 from adv_wrappers.victims.gradients import need_gradient
@@ -42,7 +42,7 @@ class CappedMargin:
 
 
 @dataclass(frozen=True)
-class CarliniWagner(Perturbation):
+class CarliniWagner(VictimAttack):
     """The smallest l2 change that makes the victim choose another action.
 
     Args:
@@ -60,11 +60,8 @@ class CarliniWagner(Perturbation):
     """
 
     name: ClassVar[str] = "carlini-wagner"
-    search: ClassVar[bool] = True
-    needs_victim: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
     within: ClassVar[Budget | None] = Valid()
-    victim: Any = None
     target: int | str | None = None
     steps: int = 50
     step: float = 0.05

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from adv_wrappers.attacks.objectives import FirstObjective
 from adv_wrappers.attacks.restarts import GradientThrough, rearranged, search
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.numbers import check_integer, check_number
 from adv_wrappers.victims.gradients import Gradient, Loss, check_precision, need_gradient
@@ -29,7 +29,7 @@ MOST_STEPS = 10**6
 
 
 @dataclass(frozen=True)
-class GradientAttack(Perturbation):
+class GradientAttack(VictimAttack):
     """Base of the attacks that maximise an objective by gradient ascent: frozen dataclasses with a victim and steps.
 
     Args:
@@ -43,12 +43,13 @@ class GradientAttack(Perturbation):
         schedule: lengths of the steps: ``"constant"``, or ``"linear"``: step i of K is ``step * (1 - i / K)`` long.
     """
 
-    search: ClassVar[bool] = True
-    needs_victim: ClassVar[bool] = True
-    if TYPE_CHECKING:
-        victim: Any
-        steps: int
-        step: float | None
+    if TYPE_CHECKING:  # fields of every subclass, which places them among its own
+
+        @property
+        def steps(self) -> int: ...
+        @property
+        def step(self) -> float | None: ...
+
     precision: str | None = field(default=None, kw_only=True)
     restarts: int = field(default=1, kw_only=True)
     keep: str = field(default="last", kw_only=True)

@@ -18,7 +18,7 @@ best and the worst action lie more than 10 apart, both are divided until they do
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -55,7 +55,6 @@ class MaxDiff(GradientAttack):
 
     name: ClassVar[str] = "max-diff"
     capturable: ClassVar[bool] = True
-    victim: Any = None
     steps: int = 10
     step: float | None = None
     noise: float | None = None

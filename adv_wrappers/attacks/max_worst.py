@@ -7,7 +7,7 @@ policy likes least. Both are offered: Q where the victim has it, the policy else
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -35,7 +35,6 @@ class MaxWorst(GradientAttack):
 
     name: ClassVar[str] = "max-worst"
     capturable: ClassVar[bool] = True
-    victim: Any = None
     by: str | None = None
     steps: int = 10
     step: float | None = None

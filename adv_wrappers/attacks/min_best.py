@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -48,7 +48,6 @@ class MinBest(GradientAttack):
         ),
     }
     capturable: ClassVar[bool] = True
-    victim: Any = None
     steps: int = 1
     step: float = 1.0
     random_start: bool = False

@@ -10,7 +10,7 @@ minimise ``Q(s, mode of pi(s~))`` through the victim's critic. Published default
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -43,7 +43,6 @@ class MinQ(GradientAttack):
 
     name: ClassVar[str] = "min-q"
     capturable: ClassVar[bool] = True
-    victim: Any = None
     steps: int = 10
     step: float | None = None
     random_start: bool = False

@@ -8,7 +8,7 @@ so it is weak where the two have nothing in common. Zhang et al. find it weaker 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -46,7 +46,6 @@ class MinValue(GradientAttack):
     """
 
     name: ClassVar[str] = "min-value"
-    victim: Any = None
     steps: int = 10
     step: float | None = None
     random_start: bool = False

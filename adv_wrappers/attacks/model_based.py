@@ -26,9 +26,9 @@ from adv_wrappers.attacks.cem import cem, mppi
 from adv_wrappers.attacks.lqr import lqr
 from adv_wrappers.attacks.planning import PlanningProblem, best_of, descend, starts
 from adv_wrappers.attacks.targets import Target, TargetLike, VictimValue, as_target, target_of
-from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import On, Perturbation
+from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation, VictimAttack
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
@@ -43,7 +43,7 @@ PLANNERS = (*GRADIENT_PLANNERS, *SAMPLING_PLANNERS)
 
 
 @dataclass(frozen=True)
-class Planned(Perturbation):
+class Planned(SimulatingPerturbation, VictimAttack):
     """Base of the attacks that plan through a model.
 
     Args:
@@ -70,9 +70,6 @@ class Planned(Perturbation):
             knows the names of features, when a layer is made.
     """
 
-    search: ClassVar[bool] = True
-    needs_victim: ClassVar[bool] = True
-    victim: Any = None
     dynamics: Any = None
     target: TargetLike | None = None
     steps: int = 10
@@ -98,7 +95,6 @@ class Planned(Perturbation):
         if self.dynamics is None:
             raise ThreatError(f"{self.name} needs a model: dynamics=card:FOLDER, which adv.train_dynamics makes")
         if self.in_simulator:
-            object.__setattr__(self, "simulates", True)
             if self.planner in GRADIENT_PLANNERS:
                 raise ThreatError(
                     f"planner={self.planner} follows gradients, and a simulator has none: use cem or mppi"
@@ -116,6 +112,10 @@ class Planned(Perturbation):
             _check_errors(self.dynamics)
         if self.victim is not None:
             self._check_victim()
+
+    @property
+    def simulates(self) -> bool:
+        return self.in_simulator
 
     @property
     def network_passes(self) -> int:
@@ -264,10 +264,7 @@ class ModelBased(Planned):
 
 
 @dataclass(frozen=True)
-class ActionModelBased(Planned):
+class ActionModelBased(ActionPerturbation, Planned):
     """Turn the agent's actions so that they lead to an unsafe state, planned through a learned model."""
 
     name: ClassVar[str] = "action-model-based"
-    on: ClassVar[On] = "action"
-    reads: ClassVar[str | None] = "shown"
-    within: ClassVar[Budget | None] = Valid()

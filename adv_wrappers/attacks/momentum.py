@@ -7,7 +7,7 @@ paper leaves open.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -36,7 +36,6 @@ class Momentum(GradientAttack):
 
     name: ClassVar[str] = "momentum"
     capturable: ClassVar[bool] = True
-    victim: Any = None
     steps: int = 10
     step: float | None = None
     decay: float = 0.5

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -48,7 +48,6 @@ class MultiTargeted(GradientAttack):
     name: ClassVar[str] = "multi-targeted"
     variants: ClassVar[Variants] = {"min-played-q": ({"by": "q"}, "Best is what plays the action of the lowest Q.")}
     capturable: ClassVar[bool] = True
-    victim: Any = None
     by: str = "margin"
     steps: int = 5
     step: float = 0.5

@@ -8,12 +8,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import BoundedPerturbation
 from adv_wrappers.errors import ValueRangeError
 
 
 @dataclass(frozen=True)
-class Noise(Perturbation):
+class Noise(BoundedPerturbation):
     """Random perturbation of observations.
 
     Args:
@@ -25,7 +25,6 @@ class Noise(Perturbation):
     """
 
     name: ClassVar[str] = "noise"
-    search: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
     arrays: ClassVar[bool] = True
     kind: str = "uniform"
@@ -39,7 +38,7 @@ class Noise(Perturbation):
 
 
 @dataclass(frozen=True)
-class Flip(Perturbation):
+class Flip(BoundedPerturbation):
     """Move every feature by the full radius towards its opposite, ``x - eps sign(x)`` (Weng et al. 2020, section 4).
 
     The paper says no more than that observations are flipped within the budget. Under l2 it is a step of one radius
@@ -47,7 +46,6 @@ class Flip(Perturbation):
     """
 
     name: ClassVar[str] = "flip"
-    search: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:

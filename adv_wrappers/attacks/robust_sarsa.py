@@ -42,7 +42,6 @@ class RobustSarsa(GradientAttack):
 
     name: ClassVar[str] = "robust-sarsa"
     capturable: ClassVar[bool] = True
-    victim: Any = None
     critic: Any = None
     steps: int = 10
     step: float | None = None

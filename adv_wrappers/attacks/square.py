@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from adv_wrappers.attacks.objectives import Divergence, Margin
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import L2
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.core.sparse import FewFeatures
 from adv_wrappers.core.threat import expect_victim
@@ -40,7 +40,7 @@ _CLOSING = 2.0  # the window around the best point has the share (1 - i / querie
 
 
 @dataclass(frozen=True)
-class Square(Perturbation):
+class Square(VictimAttack):
     """Random search by the victim's scores alone: no gradient, whatever the victim is made of.
 
     Args:
@@ -54,10 +54,7 @@ class Square(Perturbation):
     """
 
     name: ClassVar[str] = "square"
-    search: ClassVar[bool] = True
-    needs_victim: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
-    victim: Any = None
     queries: int = 500
     share: float | None = None
 

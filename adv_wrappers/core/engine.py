@@ -22,7 +22,7 @@ from adv_wrappers.core.arithmetic import tensor_of
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.clock import Clock, Seeds
 from adv_wrappers.core.newest import FrameHistory, Newest, frame_budget
-from adv_wrappers.core.perturbation import Perturbation, When
+from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPerturbation, When
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.simulating import MakesSimulators, simulators_of
 from adv_wrappers.core.threat import ThreatModel
@@ -105,7 +105,7 @@ class Engine:
         if getattr(threat.how, "simulates", False):
             simulators = simulators_of(self, threat.label)  # raises where there are none
             simulators.record()
-            if isinstance(threat.how, Perturbation):
+            if isinstance(threat.how, SimulatingPerturbation):
                 threat.how.check_simulated(simulators.feature_names)
         self.threat, self.field, how, within = threat, field, threat.how, threat.budget
         self.how, self.victims, self.on_action = how, threat.victims, threat.on == "action"
@@ -121,8 +121,10 @@ class Engine:
         self.native = isinstance(how, Perturbation) and how.native
         # a native perturbation of whole uint8 images cannot leave its space: nothing to search, nothing to project
         self.unbounded = self.native and isinstance(self.budget, Valid) and field.whole and not self.victims
-        self.reads: str | None = getattr(how, "reads", None) if self.on_action else None
-        self._shares, self.declines = getattr(how, "shares", False), getattr(how, "declines", False)
+        observes: Observes | None = getattr(how, "observes", None)
+        self.reads = observes if self.on_action else None
+        self._shares = observes == "shared" and not self.on_action
+        self.declines: bool = getattr(how, "declines", False)
         # whether the clock alone says when: neither the observation, nor a gate, nor the perturbation itself
         self._at_once = not (self.on_action or self.gates or self._history or self._shares or self.declines)
         self._at_once = self._at_once and (self.when is None or self.blind)

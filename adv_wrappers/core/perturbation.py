@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Chance, Counter, Flags
@@ -18,71 +19,92 @@ from adv_wrappers.errors import BudgetError, ThreatError
 
 On = Literal["observation", "action"]
 MOST_PASSES = 10**7  # of a network for one observation: minutes, for the smallest ones
+Observes = Literal["shown", "shared"]
 Variants = Mapping[str, tuple[Mapping[str, object], str]]
 
 
 class Perturbation(Value):
-    """What is done to a batch: ``(x: [B, *S], context) -> [B, *S]``.
+    """What is done to a batch of observations: ``(x: [B, *S], context) -> [B, *S]``.
 
-    ``x`` is float, in the units of the space; or, if the class declares ``native = True``, in the space's own dtype and
-    possibly the environment's own memory, not to be written to. The engine projects whatever comes back, so a
-    perturbation need not respect its own budget.
+    ``x`` is float, in the units of the space. The engine projects whatever comes back, so a perturbation need not
+    respect its own budget. What else there is to know of one is said by the base that it picks, or by several:
 
-    A class that declares ``capturable = True`` promises that its call is the same kernels at every call of one shape:
-    no branch on data, nothing that waits for a device, no look at ``t``, ``spent`` or ``memory``, and no writing to
-    what it is given. It then works on fewer copies, and on CUDA it is recorded once as a graph and replayed
-    (:mod:`adv_wrappers.accel.cuda_graphs`).
+    - :class:`ActionPerturbation`: it perturbs actions.
+    - :class:`NativePerturbation`: it gets ``x`` in the space's own dtype, as image transforms do.
+    - :class:`BoundedPerturbation`: it goes as far as its budget allows, which must then have an end.
+    - :class:`VictimAttack`: such a one, aimed at a victim.
+    - :class:`DecliningPerturbation`: it may leave a step alone.
+    - :class:`SimulatingPerturbation`: it tries actions in the environment.
 
-    A class that declares ``arrays = True`` computes on numpy arrays as it does on tensors, with the same bits, and does
-    not write to what it is given, nor return it; the context then holds arrays, without an action mask
-    (:mod:`adv_wrappers.core.numpy_attack`). It is declared of ``__call__``, so a subclass says so again.
+    A base says so by a property; a perturbation that depends on its arguments overrides that property.
 
-    A class that declares ``declines = True`` may leave a step alone. The engine asks :meth:`accepts` of the rows that
-    the timing allows; rows that it declines are not attacked, and count nowhere.
+    Attributes:
+        name: of the perturbation, and of its preset.
+        within: the budget where none is given; None where one has to be.
+        variants: presets of other names: their arguments, and what tells them from the class.
+        capturable: a promise that its call is the same kernels at every call of one shape: no branch on data, nothing
+            that waits for a device, no look at ``t``, ``spent`` or ``memory``, and no writing to what it is given. It
+            then works on fewer copies, and on CUDA it is recorded once as a graph and replayed
+            (:mod:`adv_wrappers.accel.cuda_graphs`).
+        arrays: a promise that its ``__call__`` computes on numpy arrays as it does on tensors, with the same bits, and
+            neither writes to what it is given nor returns it. The context then holds arrays, without an action mask
+            (:mod:`adv_wrappers.core.numpy_attack`). A subclass may have another ``__call__``, so it promises anew.
     """
 
-    on: ClassVar[On] = "observation"
-    native: ClassVar[bool] = False
-    search: ClassVar[bool] = False  # walks or samples the budget, which must then be bounded
-    needs_victim: ClassVar[bool] = False
-    capturable: ClassVar[bool] = False
-    # tries actions in context.simulator: refused at once where there is none, and what cannot be saved is replayed
-    simulates: ClassVar[bool] = False
-    declines: ClassVar[bool] = False  # may leave a step alone: the engine asks accepts() first
-    arrays: ClassVar[bool] = False
-    within: ClassVar[Budget | None] = None  # budget where none is given
-    # presets of other names: their arguments, and what tells them from the class
     variants: ClassVar[Variants] = {}
-    shares: ClassVar[bool] = False  # lets action layers beneath know the observation that this layer received
-    reads: ClassVar[str | None] = None  # of an action: "shown", what the agent acted on, or "shared", what is shared
+    capturable: ClassVar[bool] = False
+    arrays: ClassVar[bool] = False
 
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        """The perturbed batch."""
-        raise NotImplementedError
+    @property
+    def within(self) -> Budget | None:
+        """The budget where none is given."""
+        return None
 
-    def accepts(self, x: Tensor, context: Context) -> Tensor:
-        """Rows of ``x`` that are to be attacked, bool ``[B]``; what is kept in ``context.memory`` stays there."""
-        raise NotImplementedError
+    @property
+    def on(self) -> On:
+        """What it perturbs."""
+        return "observation"
 
-    def check(self, field: Field, within: Budget) -> None:
-        """Raise, before anything is spent, if this perturbation cannot work on a field under a budget."""
-        if self.search and not within.bounded and not field.bounded:
-            raise BudgetError(
-                f"{self.name} searches its budget, but {within.name} is unbounded on a space whose bounds are not "
-                f"finite: give it Linf(eps) or L2(eps)"
-            )
+    @property
+    def native(self) -> bool:
+        """Whether it gets batches in the space's own dtype."""
+        return False
+
+    @property
+    def needs_victim(self) -> bool:
+        """Whether it cannot work without a victim."""
+        return False
+
+    @property
+    def declines(self) -> bool:
+        """Whether it may leave a step alone: the engine then asks :meth:`DecliningPerturbation.accepts`."""
+        return False
+
+    @property
+    def simulates(self) -> bool:
+        """Whether it always needs ``context.simulator``."""
+        return False
+
+    @property
+    def observes(self) -> Observes | None:
+        """What an action layer without a victim has in ``context.observation``.
+
+        ``"shown"`` is what the agent acted on, and ``"shared"`` what the observation layer of the same adversary
+        received, which then says ``"shared"`` too. None asks for nothing.
+        """
+        return None
 
     @property
     def network_passes(self) -> int:
         """About how often the victim's network, or a model, is computed at every observation that is attacked."""
         return 1
 
-    def check_simulated(self, feature_names: Sequence[str]) -> None:
-        """Raise, before anything is spent, if this perturbation cannot work with the environment that it simulates.
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        """The perturbed batch."""
+        raise NotImplementedError
 
-        Args:
-            feature_names: the environment's names of the numbers of an observation; none where it has none.
-        """
+    def check(self, field: Field, within: Budget) -> None:
+        """Raise, before anything is spent, if this perturbation cannot work on a field under a budget."""
 
     def label(self, within: Budget) -> str:
         """How tables and ``info`` call this perturbation under a budget."""
@@ -91,6 +113,98 @@ class Perturbation(Value):
     def initial_memory(self, rows: int) -> dict[str, Tensor] | None:
         """What is remembered a row, leaves ``[rows, ...]``, reset every episode; None for a stateless perturbation."""
         return None
+
+
+class ActionPerturbation(Perturbation):
+    """A perturbation of actions: ``x`` is a batch of them, discrete ones as int64 ``[B]``.
+
+    Where no budget is given, every action of the space is allowed.
+    """
+
+    within: ClassVar[Budget | None] = Valid()
+
+    @property
+    def on(self) -> On:
+        return "action"
+
+
+class NativePerturbation(Perturbation):
+    """A perturbation in the space's own dtype, such as a transform of uint8 images.
+
+    ``x`` may be the environment's own memory, and is not to be written to. Where no budget is given, the space alone
+    bounds the result.
+    """
+
+    within: ClassVar[Budget | None] = Valid()
+
+    @property
+    def native(self) -> bool:
+        return True
+
+
+class BoundedPerturbation(Perturbation):
+    """A perturbation that goes as far as its budget allows: the budget or the space must be bounded."""
+
+    def check(self, field: Field, within: Budget) -> None:
+        super().check(field, within)
+        check_bounded_set(self.name, field, within)
+
+
+@dataclass(frozen=True)
+class VictimAttack(BoundedPerturbation):
+    """An attack that searches its budget for what a victim makes of it.
+
+    Args:
+        victim: the victim; None until it is filled in (:meth:`adv_wrappers.ThreatModel.against`).
+    """
+
+    victim: Any = None
+
+    @property
+    def needs_victim(self) -> bool:
+        return True
+
+
+class DecliningPerturbation(Perturbation):
+    """A perturbation that may leave a step alone. Rows that it declines are not attacked, and count nowhere."""
+
+    @property
+    def declines(self) -> bool:
+        return True
+
+    def accepts(self, x: Tensor, context: Context) -> Tensor:
+        """Those rows of ``x``, which the timing allows, that are to be attacked, bool ``[B]``.
+
+        What is kept in ``context.memory`` stays there.
+        """
+        raise NotImplementedError
+
+
+class SimulatingPerturbation(Perturbation):
+    """A perturbation that tries actions in ``context.simulator``.
+
+    It is refused at once where there is none, and what cannot be saved is replayed.
+    """
+
+    @property
+    def simulates(self) -> bool:
+        return True
+
+    def check_simulated(self, feature_names: Sequence[str]) -> None:
+        """Raise, before anything is spent, if this perturbation cannot work with the environment that it simulates.
+
+        Args:
+            feature_names: the environment's names of the numbers of an observation; none where it has none.
+        """
+
+
+def check_bounded_set(name: str, field: Field, within: Budget) -> None:
+    """Raise :class:`BudgetError` where neither the budget nor the space has bounds; ``name`` searches between them."""
+    if not within.bounded and not field.bounded:
+        raise BudgetError(
+            f"{name} searches its budget, but {within.name} is unbounded on a space whose bounds are not "
+            f"finite: give it Linf(eps) or L2(eps)"
+        )
 
 
 class Step(Protocol):

@@ -21,7 +21,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.newest import frame_budget
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.core.types import Batch
 from adv_wrappers.daylight.images import Limits, choice
@@ -35,7 +35,7 @@ Parameters = dict[str, Any]  # of ``ranged``, each a number; of a perspective al
 
 
 @dataclass(frozen=True)
-class Transform(Perturbation):
+class Transform(NativePerturbation):
     """A transform of images, in the dtype of the space.
 
     Args:
@@ -47,8 +47,6 @@ class Transform(Perturbation):
         SpaceError: at wrapping, for a space that holds no images with finite bounds.
     """
 
-    native: ClassVar[bool] = True
-    within: ClassVar[Budget | None] = Valid()
     ranged: ClassVar[tuple[str, ...]] = ()  # the parameters that may be ranges
     stride: ClassVar[float] = 0.0  # drawn values lie this far apart, from the low end on; 0 for any number
     fusible: ClassVar[bool] = False  # whether ``kernel_steps`` are known, for ``compose``

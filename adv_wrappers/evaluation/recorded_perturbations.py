@@ -19,7 +19,7 @@ from torch import Tensor
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.context import EPISODE_STREAM, Context
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import DecliningPerturbation
 from adv_wrappers.core.types import JSON, Array, Batch
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.files import write
@@ -51,7 +51,7 @@ def digest_of(observation: Batch) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class RecordedPerturbations(Perturbation):
+class RecordedPerturbations(DecliningPerturbation):
     """Show recorded observations at the steps for which there are some; all other steps are left alone.
 
     A record belongs to an episode, by the seed that its environment was reset with, and to the true observation of its
@@ -68,7 +68,6 @@ class RecordedPerturbations(Perturbation):
     """
 
     name: ClassVar[str] = "recorded"
-    declines: ClassVar[bool] = True
     steps: Sequence[RecordedStep] | None = None
     file: str | None = None
     sha256: str | None = None

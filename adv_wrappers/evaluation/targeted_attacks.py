@@ -29,7 +29,7 @@ from adv_wrappers.attacks.restarts import search
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array
@@ -47,17 +47,15 @@ _SURE = 1e-5  # lead of a forced action, relative to the largest output: more th
 
 
 @dataclass(frozen=True)
-class TargetedLead(Perturbation):
-    """Bring the victim to the action that the memory holds, by the largest lead of several ascents.
+class LeadOfNamed(VictimAttack):
+    """Bring the victim to the action that the memory names, by the largest lead of several ascents.
 
     Args:
         victim: with one discrete action, and a gradient.
         steps, restarts: of the ascents, as of :class:`adv_wrappers.attacks.gradient_attack.GradientAttack`.
     """
 
-    name: ClassVar[str] = "targeted-lead"
-    search: ClassVar[bool] = True
-    needs_victim: ClassVar[bool] = True
+    name: ClassVar[str] = "lead-of-named"
     victim: Victim | None = None
     steps: int = 8
     restarts: int = 2

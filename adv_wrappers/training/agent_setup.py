@@ -19,7 +19,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 
-from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.actor import ActionActor, Actor
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, fits
@@ -104,9 +104,11 @@ class AdversarySpec:
         if isinstance(adversary, Mapping):
             named = Value.kinds.get(str(adversary.get("type")))
         if isinstance(adversary, Actor) or (named is not None and issubclass(named, Actor)):
-            on = getattr(adversary if named is None else named, "on", "observation")
-            if on != "observation":
-                raise ThreatError(f"agents are trained against actors on observations, got one on {on}s: {adversary!r}")
+            kind = type(adversary) if named is None else named
+            if issubclass(kind, ActionActor) or getattr(adversary, "on", "observation") == "action":
+                raise ThreatError(
+                    f"agents are trained against actors on observations, got one on actions: {adversary!r}"
+                )
             if budget is None:
                 raise ThreatError(f"{adversary!r:.40} needs a budget: eps=, or within=")
             return AdversarySpec(adversary, budget, when)

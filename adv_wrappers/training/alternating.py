@@ -33,7 +33,7 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import BoundedPerturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.training.bounded_policy import BoundedPolicy
@@ -105,7 +105,7 @@ class DirectorSnapshot:
 
 
 @dataclass(frozen=True)
-class SnapshotAdversary(Perturbation):
+class SnapshotAdversary(BoundedPerturbation):
     """The adversary in training, as the agent meets it.
 
     Args:
@@ -114,7 +114,6 @@ class SnapshotAdversary(Perturbation):
     """
 
     name: ClassVar[str] = "opponent"
-    search: ClassVar[bool] = True
     actor: Actor
     snapshot: DirectorSnapshot
 

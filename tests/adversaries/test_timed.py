@@ -15,7 +15,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director, Induce, Learned, Timed
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import DecliningPerturbation, Perturbation
 from adv_wrappers.core.values import decode
 from adv_wrappers.errors import BudgetError, ThreatError, VictimError
 from adv_wrappers.wrappers.adversary_config import as_actor
@@ -189,9 +189,8 @@ def test_an_actor_that_declines_nothing_accepts_all():
 
 def test_an_answer_that_is_no_choice():
     @dataclass(frozen=True)
-    class Undecided(Perturbation):
+    class Undecided(DecliningPerturbation):
         name: ClassVar[str] = "undecided"
-        declines: ClassVar[bool] = True
 
         def accepts(self, x, context):
             return x

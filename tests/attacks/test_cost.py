@@ -14,6 +14,7 @@ from adv_wrappers import PAAD, Learned, presets
 from adv_wrappers.adversaries import Director
 from adv_wrappers.attacks.model_based import Planned
 from adv_wrappers.core.budgets import L2, Linf, Valid
+from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, mlp, randn
@@ -76,7 +77,7 @@ def arm(preset, victim):
         discrete = isinstance(actions, spaces.Discrete)
         size = int(actions.n) if discrete else actions.shape[0]
         return Learned(Director(nn.Sequential(nn.Linear(4, size)), discrete, clip=True), actor)
-    if not preset.kind.needs_victim:
+    if not issubclass(preset.kind, VictimAttack):
         return preset.kind(**preset.arguments)
     try:
         return preset.kind(victim=victim, **preset.arguments)
@@ -119,7 +120,7 @@ DEFINED = {
 # planned attacks ask at every step whether a row needs a new plan (tests/attacks/test_model_based.py has the rest)
 @pytest.mark.parametrize(
     "name",
-    [name for name, preset in presets.items() if not preset.kind.native and not issubclass(preset.kind, Planned)],
+    [name for name, preset in presets.items() if not issubclass(preset.kind, (NativePerturbation, Planned))],
 )
 @torch.no_grad()  # as the engine does: attacks that need a graph say so themselves
 def test_no_trips_and_no_gradients_of_weights(name, kind):

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import NativePerturbation, Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.timing import AtMost, Bernoulli, Every, Never, Strategic
@@ -205,11 +205,10 @@ def test_memory_is_kept_for_the_rows_that_were_attacked(device):
 
 
 @dataclass(frozen=True)
-class Invert(Perturbation):
+class Invert(NativePerturbation):
     """An image transform, which gets the space's own dtype."""
 
     name: ClassVar[str] = "test-invert"
-    native: ClassVar[bool] = True
 
     def __call__(self, x, context):
         assert x.dtype == torch.uint8

@@ -11,10 +11,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError
 
@@ -23,12 +23,10 @@ DEVICES = [None, torch.device("cpu")]
 
 
 @dataclass(frozen=True)
-class Native(Perturbation):
+class Native(NativePerturbation):
     """Calls whatever the test wants."""
 
     name: ClassVar[str] = "test-native"
-    native: ClassVar[bool] = True
-    within: ClassVar[Budget | None] = Valid()
     do: object = None
 
     def __call__(self, x, context):

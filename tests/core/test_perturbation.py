@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import gymnasium as gym
@@ -9,8 +10,18 @@ import pytest
 import torch
 
 import adv_wrappers as adv
-from adv_wrappers.core.perturbation import Perturbation, check_how, check_when
-from adv_wrappers.errors import ThreatError, VictimError
+from adv_wrappers.core.perturbation import (
+    ActionPerturbation,
+    BoundedPerturbation,
+    DecliningPerturbation,
+    NativePerturbation,
+    Perturbation,
+    SimulatingPerturbation,
+    VictimAttack,
+    check_how,
+    check_when,
+)
+from adv_wrappers.errors import BudgetError, SnapshotError, ThreatError, VictimError
 
 
 class NoDataclass(Perturbation):
@@ -33,6 +44,42 @@ class NoCall(Perturbation):
 def test_a_perturbation_is_a_frozen_dataclass_with_a_name_that_can_be_called(kind):
     with pytest.raises(ThreatError, match=f"{kind.__name__} must be a frozen dataclass"):
         adv.PerturbObservation(gym.make("CartPole-v1"), kind(), within=adv.Linf(0.1))
+
+
+def attack(name, *bases):
+    """An instance of a class of these bases that hands back what it gets."""
+
+    def call(self, x, context):
+        return x
+
+    return dataclass(frozen=True)(type(name, bases, {"name": f"test-base-{name}", "__call__": call}))()
+
+
+def test_a_base_says_what_a_perturbation_is():
+    plain, action = attack("plain", Perturbation), attack("action", ActionPerturbation, SimulatingPerturbation)
+    assert (plain.on, plain.within, plain.native, plain.simulates) == ("observation", None, False, False)
+    assert (action.on, action.within, action.simulates, action.declines) == ("action", adv.Valid(), True, False)
+    assert adv.PerturbAction(gym.make("CartPole-v1"), action).threat.within == adv.Valid()
+    with pytest.raises(SnapshotError, match="CartPoleVectorEnv has no simulator"):
+        adv.PerturbAction(gym.make_vec("CartPole-v1", 1), action)
+    with pytest.raises(ThreatError, match="test-base-action is a threat to the action"):
+        adv.PerturbObservation(gym.make("CartPole-v1"), action)
+    assert attack("native", NativePerturbation).native and attack("declining", DecliningPerturbation).declines
+
+
+def test_what_goes_as_far_as_its_budget_needs_one_with_an_end():
+    env = gym.make("CartPole-v1")
+    for kind in (BoundedPerturbation, VictimAttack):
+        made = attack(f"far-{kind.__name__}", kind)
+        with pytest.raises(BudgetError, match=f"{made.name} searches its budget, but valid is unbounded"):
+            adv.PerturbObservation(env, made, within=adv.Valid(), victim="zoo:cartpole-dqn")
+    with pytest.raises(VictimError, match=f"{made.name} needs a victim"):
+        adv.PerturbObservation(env, made, within=adv.Linf(0.1))
+
+
+def test_presets_say_what_they_perturb_by_their_base():
+    for name, preset in adv.presets.items():
+        assert preset.on == ("action" if "action" in name else "observation")
 
 
 def test_classes_in_the_place_of_values():

@@ -26,6 +26,7 @@ from gymnasium.utils.env_checker import check_env
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned, Timed
 from adv_wrappers.core.bound_victim import BoundVictim
+from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
 from adv_wrappers.errors import AdvWrappersError, VictimError
 from adv_wrappers.formatting import text_of
 from adv_wrappers.presets import parse_threat
@@ -87,7 +88,7 @@ class Case:
     @property
     def exact(self) -> bool:
         """Whether results are equal to the bit whatever the batch: nothing but keys and elementwise arithmetic."""
-        return not adv.presets[self.preset].kind.needs_victim and self.preset != "learned"
+        return not issubclass(adv.presets[self.preset].kind, VictimAttack) and self.preset != "learned"
 
     def budget(self, name: str, eps: float | None = None) -> dict[str, Any]:
         """Arguments of ``threat`` for a budget of this case's leaf."""
@@ -104,7 +105,7 @@ class Case:
         if name == "l2":
             return {"eps": eps * 1.7, "norm": "l2"}
         if name == "newest":
-            native = adv.presets[self.preset].kind.native
+            native = issubclass(adv.presets[self.preset].kind, NativePerturbation)
             return {"newest": True} | ({"norm": "valid"} if native else {"eps": eps})
         return {"eps": 2, "norm": "l0"} if name == "l0" else {"norm": "valid"}
 

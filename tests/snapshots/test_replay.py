@@ -13,6 +13,7 @@ from gymnasium.wrappers import FrameStackObservation, NormalizeObservation, Reco
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import adv_wrappers as adv
+from adv_wrappers.core.perturbation import SimulatingPerturbation
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.snapshots import (
     ReplayRecorder,
@@ -287,11 +288,10 @@ def highest(x, context):
     return x * 0 + int(np.stack(tried).sum(1).argmax())
 
 
-class Highest(adv.ActionFlip):
+class Highest(SimulatingPerturbation, adv.ActionFlip):
     """Tries every action, and says so."""
 
     name = "tests-highest"
-    simulates = True
 
     def __call__(self, x, context):
         return highest(x, context)

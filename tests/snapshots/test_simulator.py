@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMoni
 
 import adv_wrappers as adv
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.snapshots import Simulator
@@ -172,13 +172,10 @@ def small_pong():
 
 
 @dataclass(frozen=True)
-class Simulating(Perturbation):
+class Simulating(ActionPerturbation, SimulatingPerturbation):
     """Needs a simulator from the beginning."""
 
     name: ClassVar[str] = "tests-simulating"
-    on: ClassVar[str] = "action"
-    within: ClassVar[adv.Valid] = adv.Valid()
-    simulates: ClassVar[bool] = True
 
     def __call__(self, x, context):
         return x
