@@ -201,7 +201,7 @@ def threat(
         raise ThreatError(f"unknown preset {name!r:.80}{_hint(name)}; known: {', '.join(sorted(presets))}")
     victim = load_victim(victim) if isinstance(victim, str) else victim
     expect_victim(name, victim)
-    takes = {f.name for f in dataclasses.fields(preset.kind)}  # type: ignore[arg-type]
+    takes = {f.name for f in dataclasses.fields(preset.kind) if f.init}  # type: ignore[arg-type]
     own = {**preset.arguments, **arguments} | ({"victim": victim} if "victim" in takes and victim is not None else {})
     unknown = sorted(set(own) - takes)
     if unknown:

@@ -24,6 +24,7 @@ from adv_wrappers.core.types import Counter, Space
 from adv_wrappers.core.values import decode, encode
 from adv_wrappers.errors import CardError, OrderError, ThreatError
 from adv_wrappers.option_values import OBSERVE
+from adv_wrappers.utils.frozen import set_fields
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,11 @@ class Learned(DecliningPerturbation):
     victim: Any = None
     within: Budget | None = None
     when: Any = None
+    trained_on: str | None = field(default=None, init=False, repr=False, compare=False)  # hash of the victim's weights
     _weights: Any = field(default=None, init=False, repr=False)  # distinguishes two directors
+    _warnings: list[str] = field(default_factory=list, init=False, repr=False, compare=False)  # that were given
 
     def __post_init__(self) -> None:
-        put: Any = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
         for name in ("card", "sha256"):
             if not isinstance(value := getattr(self, name), (str, Path, type(None))):
                 raise ThreatError(f"{name} of an adversary is a text, got {value!r:.80}")
@@ -81,16 +83,14 @@ class Learned(DecliningPerturbation):
             found = director.fingerprint_of_weights()
             if self.sha256 not in (None, found):
                 raise CardError(f"the adversary in {self.card} changed: expected {self.sha256:.12}, got {found:.12}")
-            put("director", director)
-            put("sha256", found)
-            put("observe", self.observe or card.get("observe"))
+            set_fields(self, director=director, sha256=found, observe=self.observe or card.get("observe"))
             if self.actor is None:
-                put("actor", decode(card["actor"]))
+                set_fields(self, actor=decode(card["actor"]))
             for name in ("within", "when"):
                 if getattr(self, name) is None and card.get(name):
-                    put(name, decode(card[name]))
-            put("trained_on", (card.get("victim") or {}).get("sha256"))
-        put("observe", self.observe or OBSERVE[0])
+                    set_fields(self, **{name: decode(card[name])})
+            set_fields(self, trained_on=(card.get("victim") or {}).get("sha256"))
+        set_fields(self, observe=self.observe or OBSERVE[0])
         if not callable(self.director) or not isinstance(self.actor, (Actor, Hybrid)):
             raise ThreatError(
                 f"learned needs a folder, card=FOLDER, or a director (a function from observations to actions) and an "
@@ -99,15 +99,15 @@ class Learned(DecliningPerturbation):
         if self.observe not in OBSERVE:
             raise ThreatError(f"observe must be {' or '.join(map(repr, OBSERVE))}, got {self.observe!r}")
         expect_victim(self.name, self.victim)
-        put("actor", self.actor if self.victim is None else self.actor.open().against(self.victim))
-        put("victim", self.actor.victim)
-        put("_weights", self.sha256 or id(self.director))
+        if self.victim is not None:
+            set_fields(self, actor=self.actor.open().against(self.victim))
+        set_fields(self, victim=self.actor.victim, _weights=self.sha256 or id(self.director))
         if self.within is None:
-            put("within", getattr(self.actor, "within", None))
+            set_fields(self, within=getattr(self.actor, "within", None))
         if self.part not in (None, "observation", "action") or (self.part and not isinstance(self.actor, Hybrid)):
             raise ThreatError(f"part is 'observation' or 'action', of a hybrid; got {self.part!r}")
         if isinstance(self.actor, Hybrid) and self.part == "action":
-            put("within", self.actor.reach)
+            set_fields(self, within=self.actor.reach)
 
     @property
     def on(self) -> On:
@@ -119,7 +119,7 @@ class Learned(DecliningPerturbation):
 
     @property
     def declines(self) -> bool:
-        return isinstance(self.actor, Actor) and self.actor.declines
+        return bool(self.actor.declines)
 
     @property
     def native(self) -> bool:
@@ -269,18 +269,16 @@ class Learned(DecliningPerturbation):
 
     def _warn_if_clipped(self, action: Tensor, fitting: Tensor) -> None:
         """Warn, once, where values were clipped; on the CPU only, as :func:`check_actions` checks them."""
-        if self.actor.direction or "_warned" in vars(self):
+        if self.actor.direction or self._warnings:
             return
         if action.device.type != "cpu" or not action.is_floating_point() or torch.equal(action, fitting):
             return
-        object.__setattr__(self, "_warned", True)
-        warnings.warn(
+        self._warnings.append(
             f"the director of {self.label(Valid())} gives actions beyond [-1, 1], up to "
             f"{float(action.abs().max()):.3g}; {self.actor.name} takes values, so they are clipped. Where that is "
-            f"meant, let the director clip them itself: Director(..., clip=True)",
-            RuntimeWarning,
-            stacklevel=2,
+            f"meant, let the director clip them itself: Director(..., clip=True)"
         )
+        warnings.warn(self._warnings[0], RuntimeWarning, stacklevel=2)
 
 
 _ONE = "state"  # the name of a state that is one tensor

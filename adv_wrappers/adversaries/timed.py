@@ -23,6 +23,7 @@ from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim, replace_victims
 from adv_wrappers.core.values import encode
 from adv_wrappers.errors import ThreatError, VictimError
+from adv_wrappers.utils.frozen import set_fields
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Timed(Actor):
                 f"timed takes a perturbation such as MaxDiff(), or the text 'timed:max-diff', got {self.how!r:.80}"
             )
         if self.victim is not None:
-            object.__setattr__(self, "how", replace_victims(self.how, None, self.victim))
+            set_fields(self, how=replace_victims(self.how, None, self.victim))
         if self.how.declines or self.how.initial_memory(1) is not None:
             raise ThreatError(f"timed takes a perturbation without a memory of its own, got {self.how!r:.80}")
 

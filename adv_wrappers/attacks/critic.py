@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from adv_wrappers.errors import CardError, ThreatError, VictimError
 from adv_wrappers.networks.card import Section, Weights, digest, read_card, section, write_card
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.networks.spec import clip_of
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.victims.card_kinds import mlp
 from adv_wrappers.victims.victim import Victim
 
@@ -63,17 +65,13 @@ class Critic(Value):
             raise CardError(f"{where}: std must be above 0")
         net = ActionValue(Normalize(mean, std, clip), mlp(weights, "critic", network, features + actions, 1)).eval()
         weights.finish()
-        self._fill(folder=where, sha256=card.sha256, card=card.about, net=net)
-
-    def _fill(self, **values: object) -> None:
-        for name, value in {**values, "_nets": {}}.items():
-            object.__setattr__(self, name, value)
+        set_fields(self, folder=where, sha256=card.sha256, card=card.about, net=net)
 
     @classmethod
     def of(cls, net: ActionValue, card: Section) -> Critic:
         """A critic that is in no folder yet, around ``net`` itself; it has no JSON form before :meth:`save`."""
         critic = object.__new__(cls)
-        critic._fill(folder=None, sha256=digest([net]), card=card, net=net.eval().requires_grad_(False))
+        set_fields(critic, folder=None, sha256=digest([net]), card=card, net=net.eval().requires_grad_(False))
         return critic
 
     def save(self, folder: str | Path) -> Critic:
@@ -91,13 +89,17 @@ class Critic(Value):
             raise ThreatError("this critic is in no folder and has no JSON form: train it with out=, or save(folder)")
         return {"type": self.name, "folder": self.folder, "sha256": self.sha256}
 
+    @cached_property
+    def _nets(self) -> dict[tuple[torch.dtype, torch.device], nn.Module]:
+        """The network in every dtype and on every device that it was asked for."""
+        return {}
+
     def __call__(self, obs: Tensor, act: Tensor) -> Tensor:
         """Q ``[B]``, in the units of the environment's return, in the dtype and on the device of ``act``."""
-        nets: dict[tuple[torch.dtype, torch.device], nn.Module] = self.__dict__["_nets"]
         key = act.dtype, act.device
-        if key not in nets:
-            nets[key] = copy.deepcopy(self.net).to(dtype=act.dtype, device=act.device)
-        return nets[key](obs, act)  # type: ignore[no-any-return]
+        if key not in self._nets:
+            self._nets[key] = copy.deepcopy(self.net).to(dtype=act.dtype, device=act.device)
+        return self._nets[key](obs, act)  # type: ignore[no-any-return]
 
     def check(self, victim: Victim) -> None:
         """Raise :class:`VictimError` unless a victim's observations and actions are as long as this critic's."""

@@ -32,6 +32,7 @@ from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturb
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import check_integer, check_number
 from adv_wrappers.victims.dynamics import Dynamics, load_dynamics
 
@@ -100,13 +101,13 @@ class Planned(SimulatingPerturbation, VictimAttack):
                     f"planner={self.planner} follows gradients, and a simulator has none: use cem or mppi"
                 )
         elif isinstance(self.dynamics, str):
-            object.__setattr__(self, "dynamics", load_dynamics(self.dynamics))
+            set_fields(self, dynamics=load_dynamics(self.dynamics))
         if not self.in_simulator and not hasattr(self.dynamics, "predict"):
             raise ThreatError(
                 f"dynamics must be a model of the dynamics, card:FOLDER or simulator, got {self.dynamics!r:.80}"
             )
         if self.target is not None:
-            object.__setattr__(self, "target", as_target(self.target))
+            set_fields(self, target=as_target(self.target))
         _ = self.aim
         if isinstance(self.dynamics, Dynamics):
             _check_errors(self.dynamics)

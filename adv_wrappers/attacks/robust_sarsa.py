@@ -20,6 +20,7 @@ from adv_wrappers.attacks.objectives import CriticOfMode
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.victims.gradients import Loss
 
 
@@ -51,7 +52,7 @@ class RobustSarsa(GradientAttack):
         super().__post_init__()
         expect_victim(self.name, self.victim)
         if isinstance(self.critic, (str, Path)):
-            object.__setattr__(self, "critic", Critic(str(self.critic)))
+            set_fields(self, critic=Critic(str(self.critic)))
         if self.critic is not None and not callable(self.critic):
             raise VictimError(f"critic must be a Critic, its folder or a function, got {self.critic!r:.80}")
         if self.victim is None:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import finite, is_integer
 from adv_wrappers.victims.victim import Victim
 
@@ -69,7 +70,7 @@ class Reach(Target):
         for name in ("indices", "values", "weights"):
             given = getattr(self, name)
             if given is not None and not isinstance(given, tuple):
-                object.__setattr__(self, name, tuple(given) if isinstance(given, list) else (given,))
+                set_fields(self, **{name: tuple(given) if isinstance(given, list) else (given,)})
         weights = self.weights or (1.0,) * len(self.indices)
         if not self.indices or not len(self.indices) == len(self.values) == len(weights):
             raise ValueRangeError(

@@ -28,7 +28,7 @@ def threats_() -> None:
 
 
 def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(kind)
+    return tuple(field for field in dataclasses.fields(kind) if field.init)
 
 
 def _default(field: dataclasses.Field[Any]) -> object:

@@ -39,6 +39,7 @@ from adv_wrappers.core.arithmetic import (
 from adv_wrappers.core.types import Array, VictimLike
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import BudgetError
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import number
 
 
@@ -197,7 +198,7 @@ class L2(Budget):
     eps: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", _size("eps", self.eps))
+        set_fields(self, eps=_size("eps", self.eps))
 
     @property
     def is_zero(self) -> bool:
@@ -273,7 +274,7 @@ class Linf(Budget):
     scale: Scale = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", _size("eps", self.eps))
+        set_fields(self, eps=_size("eps", self.eps))
         scale = self.scale
         if isinstance(scale, (str, bytes)):
             if scale != "victim":
@@ -283,9 +284,9 @@ class Linf(Budget):
                 flat = np.asarray(scale, dtype=np.float64).reshape(-1).tolist()
             except (TypeError, ValueError, OverflowError, RuntimeError) as error:
                 raise BudgetError(f"scale must be one number a feature, got {scale!r}") from error
-            object.__setattr__(self, "scale", tuple(_size("scale", s) for s in flat))
+            set_fields(self, scale=tuple(_size("scale", s) for s in flat))
         elif scale is not None:
-            object.__setattr__(self, "scale", _size("scale", scale))
+            set_fields(self, scale=_size("scale", scale))
 
     def resolve(self, victim: VictimLike | None) -> Linf:
         """Replace ``scale="victim"`` by the victim's own standard deviations."""

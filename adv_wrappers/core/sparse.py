@@ -16,6 +16,7 @@ from adv_wrappers.core.arithmetic import Scale, broad, flat_rows, largest
 from adv_wrappers.core.budgets import Budget, Draws, Linf, Valid
 from adv_wrappers.core.types import Array, VictimLike
 from adv_wrappers.errors import BudgetError
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import integer
 
 
@@ -26,7 +27,7 @@ class FewFeatures(Budget):
     within: Budget
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "k", integer("k", self.k, 0, 2**63 - 1, floats=True, error=BudgetError))
+        set_fields(self, k=integer("k", self.k, 0, 2**63 - 1, floats=True, error=BudgetError))
 
     @property
     def is_zero(self) -> bool:

@@ -19,6 +19,7 @@ from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import JSON, Space, VictimLike
 from adv_wrappers.core.values import Value, decode
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.utils.frozen import set_fields
 
 
 def _shapes(space: Space) -> object:
@@ -164,14 +165,14 @@ class ThreatModel(Value):
             default = getattr(self.how, "within", None)
             if default is None:
                 raise BudgetError(f"{self.label} needs a budget: within=Linf(eps), L2(eps), L0(k) or Valid()")
-            object.__setattr__(self, "within", default)
+            set_fields(self, within=default)
         if not isinstance(self.within, Budget):
             raise BudgetError(f"within must be a budget such as Linf(0.1), got {self.within!r}")
         if self.when is None:  # an adversary that was trained with a timing brings it along
-            object.__setattr__(self, "when", getattr(self.how, "when", None))
+            set_fields(self, when=getattr(self.how, "when", None))
         check_when(self.when)
         if isinstance(self.at, list):
-            object.__setattr__(self, "at", tuple(self.at))
+            set_fields(self, at=tuple(self.at))
         if self.at is not None and not isinstance(self.at, (str, tuple)):
             raise SpaceError(f"at must be a key or a tuple of different keys of a Dict space, got {self.at!r:.80}")
 

@@ -17,6 +17,7 @@ from adv_wrappers.daylight.perspective import Perspective
 from adv_wrappers.daylight.rotation import Rotation
 from adv_wrappers.daylight.shift import Shift
 from adv_wrappers.daylight.transform import Transform
+from adv_wrappers.utils.frozen import set_fields
 
 KINDS: dict[str, type[Transform]] = {
     kind.name: kind for kind in (Brightness, MedianBlur, Rotation, Shift, JPEG, Perspective)
@@ -54,7 +55,7 @@ class Daylight(Transform):
     transform: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "game", game_of(self.game))
+        set_fields(self, game=game_of(self.game))
         choice("transform", self.transform, tuple(KINDS))
         super().__post_init__()
 

@@ -31,6 +31,7 @@ from adv_wrappers.daylight.passes import KernelStep, warp_step
 from adv_wrappers.daylight.transform import Parameters, Range, Transform
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, perspective_map, warp, warp_of
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import number
 
 Corners = tuple[tuple[float, float], ...]  # moves of top left, top right, bottom right, bottom left: (right, down)
@@ -238,7 +239,7 @@ class Perspective(Transform):
         choice("interpolation", self.interpolation, INTERPOLATIONS)
         choice("pattern", self.pattern, (*PATTERNS, "random"))
         if self.corners is not None:
-            object.__setattr__(self, "corners", check_corners(self.corners))
+            set_fields(self, corners=check_corners(self.corners))
         super().__post_init__()
 
     def validate(self, **parameter: object) -> None:

@@ -28,6 +28,7 @@ from adv_wrappers.daylight.images import Limits, choice
 from adv_wrappers.daylight.opencv import Images
 from adv_wrappers.daylight.passes import KernelStep
 from adv_wrappers.errors import SpaceError, ValueRangeError
+from adv_wrappers.utils.frozen import set_fields
 
 Range = float | tuple[float, float]
 WholeRange = int | tuple[int, int]
@@ -62,7 +63,7 @@ class Transform(NativePerturbation):
             value = getattr(self, name)
             if isinstance(value, list):
                 value = tuple(value)
-                object.__setattr__(self, name, value)
+                set_fields(self, **{name: value})
             ends = value if isinstance(value, tuple) else (value,)
             for end in ends:
                 self.validate(**{name: end})

@@ -10,6 +10,7 @@ import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,6 +24,7 @@ from adv_wrappers.core.perturbation import DecliningPerturbation
 from adv_wrappers.core.types import JSON, Array, Batch
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.frozen import set_fields
 
 _BYTES = 16  # of a digest: which observation a perturbation is for
 
@@ -76,20 +78,24 @@ class RecordedPerturbations(DecliningPerturbation):
         if self.steps is None:
             if self.file is None:
                 raise ThreatError("recorded needs steps=, or file= with a record that save(file) wrote")
-            object.__setattr__(self, "steps", _read(Path(self.file)))
+            set_fields(self, steps=_read(Path(self.file)))
         sha256 = _hash(self._steps)
         if self.sha256 not in (None, sha256):
             raise ThreatError(f"the record {self.file} changed: expected sha256 {self.sha256:.12}, got {sha256:.12}")
-        object.__setattr__(self, "sha256", sha256)
-        found: dict[int, dict[int, RecordedStep]] = {}
-        for step in self._steps:
-            found.setdefault(_episode_key(step.seed), {})[step.t] = step
-        object.__setattr__(self, "_episodes", found)
+        set_fields(self, sha256=sha256)
 
     @property
     def _steps(self) -> Sequence[RecordedStep]:
         assert self.steps is not None
         return self.steps
+
+    @cached_property
+    def _episodes(self) -> Mapping[int, Mapping[int, RecordedStep]]:
+        """The record by the key of an episode and the step in it."""
+        found: dict[int, dict[int, RecordedStep]] = {}
+        for step in self._steps:
+            found.setdefault(_episode_key(step.seed), {})[step.t] = step
+        return found
 
     def to_dict(self) -> dict[str, JSON]:
         """The JSON form; raises :class:`ThreatError` for a record without a file."""
@@ -124,10 +130,9 @@ class RecordedPerturbations(DecliningPerturbation):
 
     def _present(self, context: Context) -> list[RecordedStep | None]:
         """The record of every row's present step, or None."""
-        episodes: Mapping[int, Mapping[int, RecordedStep]] = vars(self)["_episodes"]
         keys = [int(key) for key in context.episode_key.tolist()]
         times = np.broadcast_to(np.asarray(context.t), (len(keys),)).tolist()
-        found = [episodes.get(key, {}).get(t) for key, t in zip(keys, times, strict=True)]
+        found = [self._episodes.get(key, {}).get(t) for key, t in zip(keys, times, strict=True)]
         part = context.part
         same = [step is not None and step.digest == digest_of(part[i]) for i, step in enumerate(found)]
         return [step if alike else None for step, alike in zip(found, same, strict=True)]
