@@ -20,6 +20,7 @@ from adv_wrappers.evaluation.episodes import MOST_DRAWS, MOST_ENVS, MOST_EPISODE
 from adv_wrappers.presets import as_threat, parse_threat
 from adv_wrappers.training.training_folder import MOST_SEED, MOST_TRAINING_STEPS
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.utils.texts import split_arguments, split_stack
 
@@ -82,16 +83,16 @@ class Grid:
             items = getattr(self, name)
             if isinstance(items, (str, Mapping)) or not isinstance(items, Iterable):
                 raise ValueRangeError(f"{name} of a plan must be a list, got {items!r:.80}")
-            object.__setattr__(self, name, tuple(items))
+            set_fields(self, **{name: tuple(items)})
         if not self.victims or not self.seeds:
             raise ValueRangeError("a plan needs at least one victim and one seed")
         for name in ("victims", "budgets", "timings"):
             if wrong := [item for item in getattr(self, name) if not isinstance(item, str)]:
                 raise ValueRangeError(f"{name} of a plan are texts, got {wrong[0]!r:.80}")
-        object.__setattr__(self, "seeds", tuple(integer("seed of a plan", seed, 0) for seed in self.seeds))
+        set_fields(self, seeds=tuple(integer("seed of a plan", seed, 0) for seed in self.seeds))
         for name, least, most in _COUNTS:
             if (value := getattr(self, name)) is not None or name != "num_envs":
-                object.__setattr__(self, name, integer(f"{name} of a plan", value, least, most))
+                set_fields(self, **{name: integer(f"{name} of a plan", value, least, most)})
         for name in ("train", "quantize"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueRangeError(f"{name} of a plan is true or false, got {getattr(self, name)!r:.80}")
@@ -107,9 +108,9 @@ class Grid:
             _check_threat(threat)
         for name in ("environments", "threats", "training"):
             found = _json_form(f"{name} of a plan", getattr(self, name))
-            object.__setattr__(self, name, tuple(found) if name != "training" else found)
+            set_fields(self, **{name: tuple(found) if name != "training" else found})
         if isinstance(self.suite, list):
-            object.__setattr__(self, "suite", tuple(self.suite))
+            set_fields(self, suite=tuple(self.suite))
         names = self.suite if isinstance(self.suite, tuple) else () if self.suite is None else (self.suite,)
         if wrong := [name for name in names if not isinstance(name, str)]:
             raise ValueRangeError(f"suite of a plan is a name, or a list of names of attacks, got {wrong[0]!r:.80}")

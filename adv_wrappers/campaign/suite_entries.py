@@ -24,6 +24,7 @@ from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
 from adv_wrappers.presets import threat
 from adv_wrappers.training.train_critic import SMALL, Setting
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.dynamics import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
@@ -85,9 +86,9 @@ class AttackSetting:
 
     def __post_init__(self) -> None:
         given = cast(dict[str, object], vars(self))
-        object.__setattr__(self, "victim", load_victim(self.victim))
+        set_fields(self, victim=load_victim(self.victim))
         if given["dynamics"] is not None:
-            object.__setattr__(self, "dynamics", load_dynamics(given["dynamics"]))  # type: ignore[arg-type]
+            set_fields(self, dynamics=load_dynamics(given["dynamics"]))  # type: ignore[arg-type]
         if self.budget is not None:
             self.budget.resolve(self.victim)
 

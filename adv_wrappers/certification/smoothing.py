@@ -60,6 +60,7 @@ from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, En
 from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
 from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.statistics import finite
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.trees import leaves, select
 from adv_wrappers.victims import load_victim
@@ -160,7 +161,7 @@ class SmoothedCertificate:
         _check_probability("confidence", self.confidence)
         if returns.min() < self.least:
             raise ValueRangeError(f"a return of {returns.min():g} is below least={self.least:g}")
-        object.__setattr__(self, "returns", tuple(returns.tolist()))
+        set_fields(self, returns=tuple(returns.tolist()))
 
     @cached_property
     def thresholds(self) -> tuple[Floats, Floats]:

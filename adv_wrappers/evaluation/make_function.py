@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adv_wrappers.errors import AdvWrappersError, SpaceError
+from adv_wrappers.utils.frozen import set_fields
 
 if TYPE_CHECKING:
     from adv_wrappers.wrappers.base import AnyEnv
@@ -48,7 +49,7 @@ class MakeFunction:
             found = getattr(found, part)
         if not callable(found):
             raise SpaceError(f"expected a function, {self.text!r} is {found!r:.80}")
-        object.__setattr__(self, "function", found)
+        set_fields(self, function=found)
 
     def __call__(self, id: str, **arguments: object) -> AnyEnv:
         """The environment that the function makes; :class:`SpaceError` for whatever it raises."""

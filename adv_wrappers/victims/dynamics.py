@@ -25,6 +25,7 @@ from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ThreatError, VictimError
 from adv_wrappers.networks.card import Section, Weights, digest, read_card, section, write_card
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import is_integer
 from adv_wrappers.victims.card_kinds import mlp
 from adv_wrappers.victims.victim import Victim
@@ -124,7 +125,7 @@ class Dynamics(Value):
 
     def _fill(self, **values: object) -> None:
         for name, value in {**values, "_nets": {}}.items():
-            object.__setattr__(self, name, value)
+            set_fields(self, **{name: value})
 
     @classmethod
     def of(cls, net: TransitionModel, card: Section) -> Dynamics:
