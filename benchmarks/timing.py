@@ -10,9 +10,22 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "reproduce"))
 
-from figures import command, load, machine, releases, save, table, write
+from figures import table
+from page import Page, Results, command, load, machine, releases, save, write
 
-__all__ = ["command", "interleave", "load", "machine", "medians", "releases", "save", "table", "write"]
+__all__ = [
+    "Page",
+    "Results",
+    "command",
+    "interleave",
+    "load",
+    "machine",
+    "medians",
+    "releases",
+    "save",
+    "table",
+    "write",
+]
 
 
 def interleave(

@@ -37,7 +37,7 @@ def test_the_page(certificates, tmp_path):
     found = certified_ranges("zoo:cartpole-ppo", "CartPole-v1", [0.1], 1, attacks=["min-best"], **short)
     agent = {"command": "python x.py", **found.to_dict()}
     data = {"machine": "one", "agents": {"ppo": agent}, "refused": {"zoo:h": "no"}}
-    page = certificates.markdown(data)
+    page = certificates.PAGE.markdown(data)
     assert certificates.ranges_of(data["agents"]["ppo"]).rows() == found.rows()
     assert all(f"| {cell} |" in page for row in (*found.rows(), *found.attack_rows()) for cell in row.values())
     assert (

@@ -66,7 +66,7 @@ def test_the_worst_case_is_compared_with_rows_of_the_same_budget(script, suite, 
     assert found["untrained"]["holds"] == holds and found["untrained"]["rows"] == 2
     assert len(found["untrained"]["lower"]) == lower
     assert found["trained"]["holds"] == "no" and found["trained"]["threat"] == "learned:eps=0.1"
-    page = script.markdown({"command": "it", "machine": "here", "missing": ["z"], "agents": {"a": found}})
+    page = script.PAGE.markdown({"command": "it", "machine": "here", "missing": ["z"], "agents": {"a": found}})
     assert f"| 2 | `pgd` of page: 5 +- 0.6 (n=10) [4.5, 5.5] | {holds} | `learned` of page:" in page
     assert f'"{holds}" for 1' in page and "Not played: z." in page
     assert ("| a | `pgd:eps=0.1` | page | 5 +- 0.6 (n=10) [4.5, 5.5] |" in page) is bool(lower)
@@ -87,14 +87,15 @@ def test_a_mean_without_an_interval_is_a_point(script):
 
 def test_an_agent_without_other_rows_has_empty_cells(script, suite):
     found = script.compare(suite(7.0), "eps=1", others(script)[:2])
-    page = script.markdown({"command": "it", "machine": "here", "missing": [], "agents": {"a": found}})
+    page = script.PAGE.markdown({"command": "it", "machine": "here", "missing": [], "agents": {"a": found}})
     assert "Of 1 agents 0 have other rows" in page and "| - | - | - | - | - |" in page and "Not played" not in page
 
 
 def test_the_list_knows_every_agent_of_the_zoo(script, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["everything.py", "--list"])
     monkeypatch.chdir(Path(__file__).resolve().parents[1])
-    script.main()
+    with pytest.raises(SystemExit):
+        script.PAGE.main()
     lines = dict(line.split(" ", 1) for line in capsys.readouterr().out.splitlines())
     assert {*lines} == {f"zoo:{name}" for name in zoo_names()}
     assert lines["zoo:mountaincar-dqn"].startswith("MountainCar-v0 eps=0.05,scale=0.9;0.07 ")
@@ -129,7 +130,7 @@ def test_suites_are_played_once_and_only_finished_ones_are_on_the_page(script, m
     def main(*words):
         where = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--episodes", "2"]
         monkeypatch.setattr(sys, "argv", ["everything.py", *where, *words])
-        script.main()
+        script.PAGE.main()
         return capsys.readouterr().out
 
     assert "zoo:cartpole-a2c: worst case: max-diff leaves" in main("--only", "zoo:cartpole-a2c", "--part", "rows")

@@ -45,7 +45,7 @@ def test_the_page_has_means_over_seeds_where_all_of_them_were_measured(script):
         "hopper-sa-s1": rows(70, "apgd"),
     }
     found = {name: {"rows": rows, "machine": "there" if "sa-s1" in name else "here"} for name, rows in agents.items()}
-    page = script.markdown({"command": "it", "agents": found})
+    page = script.PAGE.markdown({"command": "it", "agents": found})
     assert "on here; hopper-sa-s1 on there." in page
     assert "| PPO, 2 seeds | 200 +- 141 | 201 +- 141 |" in page and "| **100 +- 1** |" in page
     partly = next(line for line in page.splitlines() if line.startswith('| PPO, robust="sa", 2 seeds | 60 +- 14 |'))

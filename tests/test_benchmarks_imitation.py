@@ -46,7 +46,7 @@ def test_half_of_the_white_boxs_cost_where_that_is_more_than_noises(imitation, d
 
 def test_the_page_has_every_figure(imitation, data):
     case = imitation.CASES[0]
-    text = imitation.markdown({"command": "x", "machine": "y", "queries": 9, "cases": {case.ref: data}})
+    text = imitation.PAGE.markdown({"command": "x", "machine": "y", "queries": 9, "cases": {case.ref: data}})
     assert "| all | 0.9900 | 0.5000 | 0.250 | 3 of 4 | 7 |" in text and "| logits as trained | - | - | 1.000 |" in text
     assert "| `max-diff` | 0.1 | 90.0 | 100.0 | 20.0 (120%) | 100.0 (100%) |" in text
     assert "MountainCar" not in text

@@ -80,7 +80,7 @@ def test_the_page_and_its_figure(script, tmp_path):
     rows |= {"random 0.1": row(900.0, 0.1) | {"at": 0.1}, "learned 0.1": row(500.0, 0.098) | {"at": 1.5}}
     record = [{"steps": 1000, "mean_return": 700.0, "attacks": 80.0, "seconds": 30.0}]
     games = {"hopper": {"rows": rows, "record": record}}
-    page = script.markdown({"command": "c", "machine": "m", "releases": "r", "games": games})
+    page = script.PAGE.markdown({"command": "c", "machine": "m", "releases": "r", "games": games})
     assert "| 10% of the steps: below random | 500 +- 14.1 (n=50) [" in page and "] at 9.8% against 900 +-" in page
     assert "| learned 0.1 | 9.8% |" in page and "1k 700 with 80 attacks" in page
     script.draw(games, tmp_path / "figure.png")

@@ -16,30 +16,24 @@ def script():
         yield module
 
 
-@pytest.fixture(scope="module")
-def page():
-    with result_script("model_based_page") as module:
-        yield module
-
-
 def found(**more):
     table = {"none": runs(90, 90), "rand-U": runs(80, 70), "rand-B": runs(70, 60), "flip": runs(60, 80)}
     return {"eps": 0.2, "sweep": {}, "errors": {}, "table": {**table, "attack": runs(50, 61)}, **more}
 
 
-def test_a_win_is_below_all_baselines_of_that_run(page):
-    assert page.wins([50, 61], found()["table"]) == 1 and page.wins([59, 59], found()["table"]) == 2
-    assert page.wins(None, found()["table"]) is None and page.wins([1, 1], {"flip": runs(2, 2)}) is None
+def test_a_win_is_below_all_baselines_of_that_run(script):
+    assert script.wins([50, 61], found()["table"]) == 1 and script.wins([59, 59], found()["table"]) == 2
+    assert script.wins(None, found()["table"]) is None and script.wins([1, 1], {"flip": runs(2, 2)}) is None
 
 
-def test_halfway_lies_between_the_best_baseline_and_the_planner_in_the_simulator(page):
-    assert page.halfway(found(truth=runs(41, 41))) == "no"  # 65 and 41: 53, the attack leaves 55.5
-    assert page.halfway(found(truth=runs(50, 50))) == "yes" and page.halfway(found()) == "-"
+def test_halfway_lies_between_the_best_baseline_and_the_planner_in_the_simulator(script):
+    assert script.halfway(found(truth=runs(41, 41))) == "no"  # 65 and 41: 53, the attack leaves 55.5
+    assert script.halfway(found(truth=runs(50, 50))) == "yes" and script.halfway(found()) == "-"
 
 
-def test_cells_that_nobody_measured_say_so(script, page):
+def test_cells_that_nobody_measured_say_so(script):
     rows = script.ROWS[:2]
-    text = page.markdown({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: found()}}, rows)
+    text = "\n".join(script.body({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: found()}}, rows))
     lines = [line for line in text.splitlines() if line.startswith(f"| {rows[0].name} | 0.2")]
     assert [line.partition("| 0.2 | ")[2] for line in lines] == [
         "90 (0) | 75 (7) | 65 (7) | 70 (14) | 56 (8) | 0.87 | 1/2 | - | - | - | - | - |",
@@ -50,7 +44,7 @@ def test_cells_that_nobody_measured_say_so(script, page):
     settings = {str(setting): runs(90, 40) for setting in rows[0].settings[1:]}
     assert len(settings) == 6 * (1 + 2) - 1  # of T = 1 and 5, n is at most 1 and 2
     part = found(grid=settings, truth=runs(10, 10))
-    text = page.markdown({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: part}}, rows)
+    text = "\n".join(script.body({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: part}}, rows))
     assert "| 1/2 | 17 of 18 settings | - | - | 10 (0) | no |" in text  # the best of a part of the grid is nothing
     assert f"- {rows[0].name}: the grid was not finished" in text and "take about 0 minutes of one core" in text
     assert (
@@ -58,10 +52,10 @@ def test_cells_that_nobody_measured_say_so(script, page):
         and "leaves 10; the attack leaves 56," in text
     )
     full = found(grid={**settings, "first": runs(40, 90)}, truth=runs(10, 10))
-    text = page.markdown({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: full}}, rows)
+    text = "\n".join(script.body({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: full}}, rows))
     assert "| 1/2 | 40 (0) | 0.62 | 2 of 2 | 10 (0) | no |" in text and "the grid was not finished" not in text
     cost = {"humanoid-stand": {"decisions": 500, "seconds": 10.0, "wanted": 3_000_000, "processor": "EPYC"}}
-    text = page.markdown({"machine": "a machine", "truth_runs": 4, "rows": {}, "cost": cost}, rows)
+    text = "\n".join(script.body({"machine": "a machine", "truth_runs": 4, "rows": {}, "cost": cost}, rows))
     assert "humanoid-stand-sac`) takes 3 million decisions, which at 50 a second" in text and "are 17 hours" in text
 
 

@@ -35,7 +35,7 @@ def data(script, **games):
 
 
 def test_the_papers_agents_stand_in_the_table_of_their_game(script):
-    page = script.markdown(data(script, CartPole={"lower": 9.0}, BankHeist={}))
+    page = script.PAGE.markdown(data(script, CartPole={"lower": 9.0}, BankHeist={}))
     cartpole, bankheist = page.split("## BankHeist")
     assert (
         "| PPO | 1 | 5.0 | 0.01 | 1.0 | 2.0 | not kept | 3.0 | 0.50 | 9 |" in cartpole
@@ -49,9 +49,9 @@ def test_the_papers_agents_stand_in_the_table_of_their_game(script):
 
 def test_a_game_without_agents_says_what_they_would_take(script):
     found = data(script, CartPole={})
-    assert "Freeway" not in script.markdown(found).replace("the paper's", "")
+    assert "Freeway" not in script.PAGE.markdown(found).replace("the paper's", "")
     found["cost"] = {"PPO": {"steps": 1000, "seconds": 2.0}, "RADIAL-PPO": {"steps": 1000, "seconds": 10.0}}
-    page = script.markdown(found)
+    page = script.PAGE.markdown(found)
     assert "3 million steps at 500 a second, 1.7 hours of one core" in page
     assert "0.5 million steps at 100 a second, 1.4 hours" in page
     assert "| Freeway | RADIAL-DQN | 21.75 +- 0.35 | 21.95 +- 0.40 | 21.55 +- 0.26 | 21.7 +- 0.39 |" in page
@@ -87,7 +87,7 @@ def test_the_beam_has_a_column(script, tmp_path):
     case = {"victim": "zoo:cartpole-ppo", "eps": 0.05, "rows": [{"returns": [9.0]}, {"returns": [8.0, 7.0]}]}
     (tmp_path / "beam.json").write_text(json.dumps({"cases": [case, {**case, "eps": 0.1, "rows": []}]}))
     data = {"games": games, "zoo": script.zoo_beams(tmp_path), "command": "x", "machine": "y", "budget_s": 1.0}
-    page = script.markdown({**data, "searched": 3, "episodes": 20, "image_episodes": 5})
+    page = script.PAGE.markdown({**data, "searched": 3, "episodes": 20, "image_episodes": 5})
     assert "| FGSM | PGD-30 | beam | GWC |" in page and "| 0.05 | 400.0 | 390.0 | 24.0 | 410.0 |" in page
     assert "| 0.01 | 400.0 | 390.0 | not kept | 410.0 |" in page and "| 400.0 | 390.0 | 410.0 |" in page
     assert "leaves `zoo:cartpole-ppo` 7.5 of 500 steps" in page

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,12 @@ import pytest
 
 from tests.result_scripts import result_script
 
-REPRODUCE = Path(__file__).parent.parent / "benchmarks" / "reproduce"
 
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(REPRODUCE))
-    for name in ("figures", "resilience_page"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    import resilience_page
-
-    return resilience_page
+@pytest.fixture(scope="module")
+def page() -> Iterator[Any]:
+    pytest.importorskip("stable_baselines3")
+    with result_script("resilience") as script:
+        yield script
 
 
 def row(total: float, seconds: float = 15.0) -> dict[str, Any]:
@@ -62,7 +58,7 @@ RESULTS = {
 
 
 def test_the_page_has_every_result_and_says_which_goals_were_met(page: Any) -> None:
-    text = page.markdown({"command": "python x", "machine": "a machine", "results": RESULTS})
+    text = page.PAGE.markdown({"command": "python x", "machine": "a machine", "results": RESULTS})
     assert "| zoo dqn | 2 | 492 | 490.00 | 5.50 | 490.00 | 5.00 | 15.50 | 15.00 | 0.0% | 3.3% | 23 |" in text
     assert "regret 490.00, met; 5.00 perturbations against 6.95, met; best seed 0.0% above the optimum, met" in text
     assert "3.3% on average, met; slowest training 31 s, missed" in text
@@ -80,7 +76,7 @@ def test_an_adversary_below_the_optimum_is_counted(page: Any) -> None:
         "resilience/zoo dqn/0": row(14.0),
         "exact/zoo dqn": {"totals": [14.5, 16.5], "perturbations": [5, 5], "finished": True, "seconds": 2.0},
     }
-    assert "| zoo dqn | 2 | 100% |" in page.markdown({"command": "", "machine": "", "results": results})
+    assert "| zoo dqn | 2 | 100% |" in page.PAGE.markdown({"command": "", "machine": "", "results": results})
 
 
 def test_victims_are_ranked_with_intervals_over_seeds_and_over_starts(page: Any) -> None:
@@ -100,40 +96,58 @@ def test_victims_are_ranked_with_intervals_over_seeds_and_over_starts(page: Any)
     assert not list(page.ranking(victim("dqn", [6, 8]) | victim("a2c", [5, 5])))  # two of three are no ranking
 
 
-def test_training_curves_are_means_of_episodes_in_a_row() -> None:
-    with result_script("resilience") as script:
-        n = 2 * script.TOGETHER + 3  # what is left is not drawn
-        late = np.arange(n) >= script.TOGETHER
-        episodes = script.AttackedEpisodes(
-            returns=np.where(late, 9.0, 500.0),
-            perturbations=np.where(late, 5, 0),
-            lengths=np.full(n, 9),
-            costs=np.zeros(n),
-            r_max=500.0,
-            steps=np.arange(1, n + 1) * 10,
-        )
-        assert script.curve_of(episodes) == {
-            "steps": [10 * script.TOGETHER, 20 * script.TOGETHER],
-            "regrets": [0.0, 491.0],
-            "perturbations": [0.0, 5.0],
-        }
+def test_training_curves_are_means_of_episodes_in_a_row(page: Any) -> None:
+    n = 2 * page.TOGETHER + 3  # what is left is not drawn
+    late = np.arange(n) >= page.TOGETHER
+    episodes = page.AttackedEpisodes(
+        returns=np.where(late, 9.0, 500.0),
+        perturbations=np.where(late, 5, 0),
+        lengths=np.full(n, 9),
+        costs=np.zeros(n),
+        r_max=500.0,
+        steps=np.arange(1, n + 1) * 10,
+    )
+    assert page.curve_of(episodes) == {
+        "steps": [10 * page.TOGETHER, 20 * page.TOGETHER],
+        "regrets": [0.0, 491.0],
+        "perturbations": [0.0, 5.0],
+    }
 
 
 def test_pictures_are_drawn_and_named_where_all_their_victims_were_measured(page: Any, tmp_path: Path) -> None:
     curve = {"steps": [200, 400], "regrets": [0.0, 491.0], "perturbations": [0.0, 5.0]}
     results = {key: {**row(15.0), "curve": curve} for key in sorted(page.drawn())}
     page.draw(results, tmp_path)
-    text = page.markdown({"command": "", "machine": "", "results": results})
+    text = page.PAGE.markdown({"command": "", "machine": "", "results": results})
     files = {path.name for path in tmp_path.iterdir()}
     assert files == {*(file for file, *_ in page.TRAININGS), page.STEPS_PICTURE}
     assert all(f"]({file})" in text for file in files)
     for key in sorted(page.drawn())[:1]:
         del results[key]["curve"]
     page.draw(results, tmp_path / "less")
-    text = page.markdown({"command": "", "machine": "", "results": results})
+    text = page.PAGE.markdown({"command": "", "machine": "", "results": results})
     assert {file for file in files if f"]({file})" in text} == {path.name for path in (tmp_path / "less").iterdir()}
     assert len(files) - 1 == len(list((tmp_path / "less").iterdir()))
 
 
 def test_a_page_of_nothing(page: Any) -> None:
-    assert page.markdown({"command": "c", "machine": "m", "results": {}}).startswith("# Resilience and robustness")
+    assert page.PAGE.markdown({"command": "c", "machine": "m", "results": {}}).startswith("# Resilience and robustness")
+
+
+def test_the_exact_optimum_is_computed_once(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--exact", "--victims", str(tmp_path), "--episodes", "2", "--out", str(tmp_path)]
+    page.PAGE.main(words)
+    kept = json.loads((tmp_path / "resilience.json").read_text(encoding="utf-8"))
+    assert {*kept["results"]} == {f"exact/zoo {kind}" for kind in ("dqn", "a2c", "ppo")}
+    assert kept["results"]["exact/zoo dqn"]["finished"] and "FOLDER" in kept["command"]
+    least = np.mean(kept["results"]["exact/zoo dqn"]["totals"])
+    assert 10 < least < 20 and f"| zoo dqn | 2 | {least:.2f} [" in (tmp_path / "resilience.md").read_text()
+    monkeypatch.setattr(page, "exact", lambda *given: pytest.fail("computed again"))
+    page.PAGE.main(words)
+    assert json.loads((tmp_path / "resilience.json").read_text(encoding="utf-8")) == kept
+
+
+def test_the_exact_profile_has_every_budget(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "HORIZON", 8)
+    found = page.profile("zoo:cartpole-dqn", page.draw_seeds(0, 1))
+    assert found["budgets"] == [*range(1, 11)] and found["regret"][0][:2] == [0.0, 0.0] and all(found["finished"][0])

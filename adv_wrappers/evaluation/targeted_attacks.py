@@ -47,15 +47,15 @@ _SURE = 1e-5  # lead of a forced action, relative to the largest output: more th
 
 
 @dataclass(frozen=True)
-class LeadOfNamed(VictimAttack):
-    """Bring the victim to the action that the memory names, by the largest lead of several ascents.
+class TargetedLead(VictimAttack):
+    """Bring the victim to the action that the memory holds, by the largest lead of several ascents.
 
     Args:
         victim: with one discrete action, and a gradient.
         steps, restarts: of the ascents, as of :class:`adv_wrappers.attacks.gradient_attack.GradientAttack`.
     """
 
-    name: ClassVar[str] = "lead-of-named"
+    name: ClassVar[str] = "targeted-lead"
     victim: Victim | None = None
     steps: int = 8
     restarts: int = 2

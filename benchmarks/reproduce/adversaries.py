@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from figures import load
+from page import load
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Learned

@@ -8,8 +8,7 @@ is certified and attacked from the same start; an attacked episode below its cer
 ``counterexample.json`` in the folder says which. With ``--victims`` every card of that folder for CartPole or
 MountainCar is measured too, such as those that RADIAL trained. Searches stop after a number of simulated steps, or of
 boxes, so the figures do not depend on the machine. ``--beam EPS ...`` certifies nothing, and searches with the beam
-again at radii that are there, as when the search has changed. Writes ``certificates.json`` as radii are done,
-``certificates.md`` and a figure an agent; what is there is not made again. ``--page`` writes the page alone.
+again at radii that are there, as when the search has changed.
 """
 
 from __future__ import annotations
@@ -17,16 +16,15 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import gymnasium as gym
-from figures import command, load, machine, save, table, write
+from figures import table
 from gymnasium import spaces
+from page import Data, Page, Results, episode_options
 from radial_paper import AGENTS, POINTS, POINTS_EPISODES, table_1
 
 import adv_wrappers as adv
@@ -165,11 +163,9 @@ def picture_of(name: str) -> str:
     return f"certificates_{re.sub(r'[^a-z0-9]', '_', name.lower())}.png"
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     parts = [
-        "# Certificates beside attacks",
-        f"Made on {data['machine']}.",
         "Every episode is certified and attacked from the same start, paired by seed. `certified`: no attack within "
         "eps leaves a lower mean on these episodes. `attacked`: the mean over episodes of what the strongest of the "
         "attacks below leaves of each; others may leave less. The worst case lies between the two. `GWC` is an "
@@ -206,7 +202,7 @@ def markdown(data: dict[str, Any]) -> str:
         "A search has one branch an action, and these act in continuous spaces: certificates of randomized smoothing "
         "are for them.",
     ]
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
 def beside_the_paper() -> str:
@@ -224,70 +220,78 @@ def beside_the_paper() -> str:
     )
 
 
-def main() -> None:
-    """Measure what is not there yet, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, help="folder for everything that is played")
-    parser.add_argument("--page", action="store_true", help="the page alone, from what was measured")
-    parser.add_argument("--victims", type=Path, help="folder of further cards")
-    parser.add_argument("--episodes", type=int, default=5)
-    parser.add_argument("--max-nodes", type=int, default=20_000)
-    parser.add_argument("--method", default="crown", choices=get_args(Method), help="of the bounds on the network")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="*", help="names of agents")
-    parser.add_argument("--beam", nargs="+", type=float, help="radii at which only the beam is searched again")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    path = arguments.out / "certificates.json"
-    if arguments.page:
-        write(arguments.out / "certificates.md", markdown(load(path)))
-        return
-    if arguments.work is None:
-        parser.error("--work FOLDER is needed for everything that is played")
-    data = {"agents": {}, **load(path), "machine": machine(), "refused": refused()}
-    for case in cases(arguments.victims):
-        if arguments.only and case.name not in arguments.only:
+def measure(results: Results) -> None:
+    """Certify and attack what is missing; or search with the beam again."""
+    given, agents = results.given, results.part("agents")
+    line = results.made.pop("command")  # of every agent its own
+    results.data["refused"] = refused()
+    for case in cases(given.victims):
+        if given.only and case.name not in given.only:
             continue
-        if arguments.beam and case.name in data["agents"]:
-            result = data["agents"][case.name]
-            search_again(case, result, arguments.beam)
-            about = {"command": result["command"], "again": command(sys.argv[1:])}
-            data["agents"][case.name] = {**about, **json.loads(json.dumps(ranges_of(result).to_dict()))}
-            save(path, data)
+        if given.beam and case.name in agents:
+            about = {"command": agents[case.name]["command"], "again": line}
+            search_again(case, agents[case.name], given.beam)
+            agents[case.name] = {**about, **json.loads(json.dumps(ranges_of(agents[case.name]).to_dict()))}
+            results.keep()
             continue
         for count in range(1, len(case.eps) + 1):
-            began = time.process_time()
-            found = certified_ranges(
-                case.ref,
-                case.env,
-                case.eps[:count],
-                case.episodes or arguments.episodes,
-                arguments.seed,
-                case.method or arguments.method,
-                None,
-                scale=case.scale,
-                attacks=case.attacks,
-                least_return=case.least_return,
-                max_nodes=case.max_nodes or arguments.max_nodes,
-                max_boxes=case.max_boxes,
-                width=case.width,
-                out=arguments.work / case.name,
-            )
-            result = json.loads(json.dumps(found.to_dict()))
-            result["settings"]["victim"]["ref"] = case.ref if case.ref.startswith("zoo:") else f"card:{case.name}"
-            for one in result["ranges"]:
-                one["certificate"]["victim"] = result["settings"]["victim"]["ref"]
-            data["agents"][case.name] = {"command": command(sys.argv[1:]), **result}
-            save(path, data)
-            print(
-                f"{case.name} {case.eps[count - 1]:g}: {time.process_time() - began:.0f} s of a processor", flush=True
-            )
-            print(found, flush=True)
-            write(arguments.out / "certificates.md", markdown(data))
+            found = ranges(case, count, given)
+            agents[case.name] = {"command": line, **found}
+            results.keep()
+            print(ranges_of(found), flush=True)
+
+
+def ranges(case: Case, count: int, given: argparse.Namespace) -> dict[str, Any]:
+    """What is certified of an agent at the first radii, and what attacks leave; finished radii lie in the folder."""
+    found = certified_ranges(
+        case.ref,
+        case.env,
+        case.eps[:count],
+        case.episodes or given.episodes,
+        given.seed,
+        case.method or given.method,
+        None,
+        scale=case.scale,
+        attacks=case.attacks,
+        least_return=case.least_return,
+        max_nodes=case.max_nodes or given.max_nodes,
+        max_boxes=case.max_boxes,
+        width=case.width,
+        out=given.work / case.name,
+    )
+    result: dict[str, Any] = json.loads(json.dumps(found.to_dict()))
+    result["settings"]["victim"]["ref"] = case.ref if case.ref.startswith("zoo:") else f"card:{case.name}"
+    for one in result["ranges"]:
+        one["certificate"]["victim"] = result["settings"]["victim"]["ref"]
+    return result
+
+
+def draw(data: Data, folder: Path) -> None:
+    """A figure an agent."""
     for name, result in data["agents"].items():
-        ranges_of(result).plot(arguments.out / picture_of(name))
-    write(arguments.out / "certificates.md", markdown(data))
+        ranges_of(result).plot(folder / picture_of(name))
+
+
+PAGE = Page(
+    "certificates",
+    "Certificates beside attacks",
+    __doc__,
+    measure,
+    body,
+    draw,
+    options={
+        "--work": {"type": Path, "help": "folder for everything that is played"},
+        "--victims": {"type": Path, "help": "folder of further cards"},
+        **episode_options(5),
+        "--max-nodes": {"type": int, "default": 20_000},
+        "--method": {"default": "crown", "choices": get_args(Method), "help": "of the bounds on the network"},
+        "--only": {"nargs": "*", "help": "names of agents"},
+        "--beam": {"nargs": "+", "type": float, "help": "radii at which only the beam is searched again"},
+    },
+    needs=["--work"],
+    head=lambda data: f"Made on {data['machine']}.",
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -4,7 +4,7 @@
 
 plays the suite on the agents of the zoo and of ``--victims``, each in the environment of its card, into a folder an
 agent, and goes on there after an interruption. ``--only`` picks agents, ``--list`` shows them, and ``--part page``
-writes what is finished. ``--models FOLDER`` attacks tasks of the DeepMind Control Suite through the models of
+compares what is finished. ``--models FOLDER`` attacks tasks of the DeepMind Control Suite through the models of
 ``model_based.py`` too, and ``--steps`` trains for longer.
 
 Of the suite's entries those are played that perturb observations under the agent's budget. Perturbed actions and
@@ -21,19 +21,16 @@ trains each once.
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
 import time
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from figures import Figure, command, machine, of_row, save, table, write
+from figures import Figure, of_row, table
 from model_based import ROWS, model_of
+from page import RESULTS, Data, Page, Results
 from published import HALF, PublishedRow, ball, counted, published
 
 from adv_wrappers.campaign import SUITES, SuiteReport, run_suite
@@ -42,7 +39,7 @@ from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.references import zoo_names
 
-OWN = "everything.json"
+PARTS = ("rows", "page")
 CLASSIC = ("CartPole-v1", "MountainCar-v0")
 IMAGES = "NoFrameskip-v4"
 BUDGETS = {  # by environment, as most rows of the pages have it
@@ -222,7 +219,7 @@ def _told(row: PublishedRow) -> dict[str, Any]:
     return {"file": row.file, "threat": row.threat, "figure": asdict(row.figure)}
 
 
-def markdown(data: dict[str, Any]) -> str:
+def body(data: Data) -> list[str]:
     """The page: one line an agent, and the rows that are lower than a worst case."""
     lines, lower, verdicts = [], [], []
     for name, found in data["agents"].items():
@@ -257,8 +254,6 @@ def markdown(data: dict[str, Any]) -> str:
     about = (__doc__ or "").split("\n\n")[-1].strip().replace("\n", " ")
     count = ", ".join(f'"{text}" for {verdicts.count(text)}' for text in VERDICTS)
     parts = [
-        "# The suite everything beside all other rows",
-        f"Made by `{data['command']}`\n\non {data['machine']}.",
         about,
         "Rows of `beam` here, and of other pages beside them, are of a search that was not yet monotone in its width. "
         "What the present one leaves stands in `beam.md` and `certificates.md`.",
@@ -272,41 +267,25 @@ def markdown(data: dict[str, Any]) -> str:
             + table(["agent", "attack", "page", "mean"], lower)
         )
     parts += [f"Not played: {', '.join(data['missing'])}."] * bool(data["missing"])
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
 def _cell(row: dict[str, Any]) -> str:
     return f"`{row['threat'].partition(':')[0]}` of {row['file']}: {Figure(**row['figure'])}"
 
 
-def main() -> None:
-    """Play what is missing, compare, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--victims", type=Path, help="folder of agents, beside those of the zoo")
-    parser.add_argument("--work", type=Path, help="folder of the suites")
-    parser.add_argument("--models", type=Path, help="folder of learned models, as for model_based.py")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="agents")
-    parser.add_argument("--episodes", type=int, help=f"of each entry (default: {EPISODES}, of images {FEWER})")
-    parser.add_argument(
-        "--steps", type=int, help="of each training, with --only (default: 500,000, or 100,000 of tasks)"
-    )
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--part", nargs="+", choices=["rows", "page"], default=["rows", "page"])
-    parser.add_argument("--list", action="store_true", help="print agents, environments, budgets and rows, and end")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    given = parser.parse_args()
-    warnings.filterwarnings("ignore", module="gymnasium")
-    torch.set_num_threads(1)
+def measure(results: Results) -> None:
+    """Play what is missing, and compare what is finished."""
+    given = results.given
     agents = agents_of(given.victims)
     if unknown := sorted({*(given.only or ())} - {agent.name for agent in agents}):
-        parser.error(f"no agent is called {', '.join(unknown)}; --list shows them")
-    rows = published(Path("docs/results"), {agent.name: agent.env for agent in agents})
+        raise SystemExit(f"no agent is called {', '.join(unknown)}; --list shows them")
+    rows = published(RESULTS, {agent.name: agent.env for agent in agents})
     if given.list:
         for agent in agents:
             print(agent.name, agent.env, agent.budget, f"{counted(rows[agent.name])[agent.budget]} rows")
-        return
-    if given.work is None:
-        parser.error("--work FOLDER is needed")
+        raise SystemExit
+    results.need("--work", "for the suites")
     failed = []
     for agent in agents if "rows" in given.part else ():
         if given.only is not None and agent.name not in given.only:
@@ -321,31 +300,38 @@ def main() -> None:
             failed.append(agent.name)
             print(f"{agent.name}: {type(error).__name__}: {error}", flush=True)
     if "page" in given.part:
-        write_page(agents, rows, given.work, given.out)
+        reports = {agent: agent.finished(given.work) for agent in agents}
+        found = {
+            agent.name: compare(report, agent.budget, rows[agent.name])
+            for agent, report in reports.items()
+            if report is not None
+        }
+        results.data |= {"missing": [agent.name for agent in agents if agent.name not in found], "agents": found}
+        results.keep()
     if failed:
+        PAGE.write(given.out)
         raise SystemExit(f"failed: {', '.join(failed)}")
 
 
-def write_page(agents: Sequence[Agent], rows: Mapping[str, Sequence[PublishedRow]], work: Path, out: Path) -> None:
-    """Write the page of what is finished.
-
-    Args:
-        agents: all agents.
-        rows: by name, the published rows of each.
-        work: the folder of the suites.
-        out: the folder of the page.
-    """
-    reports = {agent: agent.finished(work) for agent in agents}
-    found = {
-        agent.name: compare(report, agent.budget, rows[agent.name])
-        for agent, report in reports.items()
-        if report is not None
-    }
-    data: dict[str, Any] = {"command": command(sys.argv[1:]), "machine": machine()}
-    data |= {"missing": [agent.name for agent in agents if agent.name not in found], "agents": found}
-    save(out / OWN, data)
-    write(out / "everything.md", markdown(data))
+PAGE = Page(
+    "everything",
+    "The suite everything beside all other rows",
+    __doc__,
+    measure,
+    body,
+    options={
+        "--victims": {"type": Path, "help": "folder of agents, beside those of the zoo"},
+        "--work": {"type": Path, "help": "folder of the suites"},
+        "--models": {"type": Path, "help": "folder of learned models, as for model_based.py"},
+        "--only": {"nargs": "+", "metavar": "NAME", "help": "agents"},
+        "--episodes": {"type": int, "help": f"of each entry (default: {EPISODES}, of images {FEWER})"},
+        "--steps": {"type": int, "help": "of each training, with --only (default: 500,000, or 100,000 of tasks)"},
+        "--workers": {"type": int, "default": 1},
+        "--part": {"nargs": "+", "choices": PARTS, "default": PARTS, "help": "play, or compare what was played"},
+        "--list": {"action": "store_true", "help": "print agents, environments, budgets and rows, and end"},
+    },
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

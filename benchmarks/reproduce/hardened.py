@@ -4,24 +4,22 @@
 
 trains PPO, ATLA-PPO, PA-ATLA-PPO and PPO with the regulariser of SA-PPO, two of each, 1M steps each, unless they are in
 ``hardened/`` beside this script; then for each the adversaries that learn to attack it, SA-RL and PA-AD in both of its
-forms, 500k steps each, and its critics for Robust Sarsa; then it runs the plan of all rows into ``FOLDER/rows.db``, and
-writes ``hardened.json`` and ``hardened.md`` from that store. Everything goes on where it stopped. ``--only`` picks
-agents and ``--part`` a part, so that processes can share the trainings; ``--part page`` writes what is there. Figures
-of an earlier page stay where the store has none, as long as they are of the same weights.
+forms, 500k steps each, and its critics for Robust Sarsa; then it runs the plan of all rows into ``FOLDER/rows.db``,
+from which the page is made. Everything goes on where it stopped. ``--only`` picks agents and ``--part`` a part, so that
+processes can share the trainings. Figures of an earlier page stay where the store has none, as long as they are of the
+same weights.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from figures import command, load, machine, save, table, write
+from figures import table
+from page import WORK, Data, Page, Results, episode_options, load, machine, made_by
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, Store, run
@@ -35,6 +33,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "ppo": ("PPO", {"adversary": None}), "sa": ("PPO, robust=\"sa\"", {"adversary": None, "robust": "sa"}),
     "atla": ("ATLA-PPO", {"adversary": "sa-rl"}), "pa-atla": ("PA-ATLA-PPO", {"adversary": "pa-ad"}),
 }  # fmt: skip
+PARTS = ("agents", "attacks", "rows")
 STEPS, ATTACK_STEPS, ATTACK_SEED = 1_000_000, 500_000, 100
 UNTRAINED = {
     "noise": "noise", "max-diff": "MaxDiff", "max-diff:weights=std": "MaxDiff (std)",
@@ -214,12 +213,10 @@ def machines(data: dict[str, Any]) -> str:
     return "; ".join([first, *(f"{', '.join(groups[one])} on {one}" for one in others)])
 
 
-def markdown(data: dict[str, Any]) -> str:
+def body(data: Data) -> list[str]:
     """The page: a table an environment, one line an agent and one the mean over its seeds."""
     columns = {"none": "natural", **UNTRAINED, **LEARNED}
     parts = [
-        "# Hardened agents on Hopper and Walker2d",
-        f"Made by `{data['command']}`\n\non {machines(data)}.",
         "Mean returns +- standard deviation over the same 50 episodes of agents that were trained for 1M steps, in the "
         'shape of Table 6 of Sun et al. 2022 (theirs: 2M), under `Linf(eps, scale="victim")`. The lowest mean of a '
         "line is bold. Attacks that learn were trained for 500k steps on each agent, the best of 10 checkpoints by 30 "
@@ -249,42 +246,46 @@ def markdown(data: dict[str, Any]) -> str:
         parts += [f"## {id}, eps {eps}", table(["agent", *columns.values(), "worst"], lines), NOTES[env]]
     lines = [[name, *cells] for name, cells in PAPER["hopper"].items()]
     parts.append("## The paper, Hopper\n\n" + table(["agent", "natural", "Robust Sarsa", "SA-RL", "PA-AD"], lines))
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
-def main() -> None:
-    """Train what is missing, run the plan, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="folder of trainings and of the store")
-    parser.add_argument("--part", nargs="+", choices=["agents", "attacks", "rows", "page"])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1], help="of the agents")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="agents such as hopper-ppo-s0")
-    parser.add_argument("--episodes", type=int, default=50)
-    parser.add_argument("--workers", type=int, default=1, help="processes that play the rows")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    given = parser.parse_args()
-    warnings.filterwarnings("ignore", module="gymnasium")
-    torch.set_num_threads(1)
+def measure(results: Results) -> None:
+    """Train what is missing, run the plan, and take the figures from its store."""
+    given = results.given
     agents = [Agent(env, kind, seed, given.work) for seed in given.seeds for env in ENVS for kind in KINDS]
     chosen = [agent for agent in agents if given.only is None or agent.name in given.only]
-    part = given.part or ["agents", "attacks", "rows", "page"]
     for agent in chosen:
-        if "agents" in part:
+        if "agents" in given.part:
             agent.train()
-        if "attacks" in part:
+        if "attacks" in given.part:
             agent.attack()
-    if "rows" not in part and "page" not in part:
-        return
-    with Store(given.work / "rows.db") as store:
-        if "rows" in part:
+    if "rows" in given.part:
+        with Store(given.work / "rows.db") as store:
             plans = [agent.plan(given.episodes) for agent in chosen if agent.card.exists()]
             print(run(Plan(tuple(grid for plan in plans for grid in plan.grids)), store, given.workers))
-        earlier = load(given.out / "hardened.json")
-        data = {"command": command(["--work", "FOLDER"]), "machine": machine()}
-        data["agents"] = figures(store, agents, given.episodes, earlier)
-    save(given.out / "hardened.json", data)
-    write(given.out / "hardened.md", markdown(data))
+            results.data["agents"] = figures(store, agents, given.episodes, results.data)
+        results.keep()
+
+
+PAGE = Page(
+    "hardened",
+    "Hardened agents on Hopper and Walker2d",
+    __doc__,
+    measure,
+    body,
+    options={
+        **WORK,
+        "--part": {"nargs": "+", "choices": PARTS, "default": PARTS},
+        "--seeds": {"nargs": "+", "type": int, "default": [0, 1], "help": "of the agents"},
+        "--only": {"nargs": "+", "metavar": "NAME", "help": "agents such as hopper-ppo-s0"},
+        **episode_options(50),
+        "--workers": {"type": int, "default": 1, "help": "processes that play the rows"},
+    },
+    needs=["--work"],
+    partly=["--part", "--only"],
+    head=lambda data: made_by({**data, "machine": machines(data)}),
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -5,24 +5,22 @@
 For CartPole's PPO agent, MountainCar's DQN agent (both of the zoo) and the card wocar-hopper-ppo: surrogates by cloning
 alone, with DAgger on the surrogate's own states, on those that attacks visit as well, and with random points near all
 of these; of discrete actions the last one also without the division of its logits. Each is attacked at three eps,
-beside noise and attacks on the victim itself (white box), on the same episodes. Writes ``imitation.json`` as rows come
-and ``imitation.md``; what is there is not made again.
+beside noise and attacks on the victim itself (white box), on the same episodes.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from figures import command, kept, load, machine, options, save, table, write
+from figures import kept, table
+from page import AGAIN, VICTIMS, Data, Page, Results, episode_options
 from safetensors.numpy import load_file
 
 import adv_wrappers as adv
@@ -133,32 +131,25 @@ def same_gradient_direction(victim: adv.Victim, other: adv.Victim, seen: torch.T
     return float(torch.nn.functional.cosine_similarity(slope(victim), slope(other)).mean())
 
 
-def measure(case: Case, arguments: argparse.Namespace, data: dict[str, Any], keep: Callable[[], None]) -> None:
+def measure_case(case: Case, results: Results) -> None:
     """Everything about one victim that is not there yet."""
-    victim = case.load(arguments.victims)
-    settings = [name for name in arguments.settings or SETTINGS if name != AS_TRAINED or victim.discrete]
+    given, found = results.given, results.part("cases", case.ref)
+    victim = case.load(given.victims)
 
     def rows(target: adv.Victim | None, attacks: tuple[str, ...]) -> dict[str, Any]:
         threats = [case.threat(name, eps, target) for name in attacks for eps in case.eps]
         names = [f"{name} {eps:g}" for name in attacks for eps in case.eps]
-        report = adv.evaluate(victim, case.env, threats, arguments.episodes, arguments.seed, num_envs=50).to_dict()
+        report = adv.evaluate(victim, case.env, threats, given.episodes, given.seed, num_envs=50).to_dict()
         found = dict(zip(["none", *names], map(kept, report["threats"]), strict=True))
         for row in found.values():  # a threat's text names the surrogate's folder, which is one of this machine
-            row["threat"] = row["threat"].replace(str(arguments.work), "FOLDER")
+            row["threat"] = row["threat"].replace(str(given.work), "FOLDER")
         return found
 
-    if "white box" not in data:
-        found = rows(None, ("noise",))
-        data["noise"] = found
-        data["white box"] = rows(victim, case.attacks)
-        keep()
-    for setting in settings:
-        if setting in data and not arguments.again:
-            continue
+    def of_surrogate(setting: str) -> dict[str, Any]:
         if setting == AS_TRAINED:
-            target, about = as_trained(case, victim, arguments), {}
+            target, about = as_trained(case, victim, given), {}
         else:
-            result, seconds = imitated(case, victim, setting, arguments)
+            result, seconds = imitated(case, victim, setting, given)
             target = result.victim
             about = {
                 "agreement": result.agreement,
@@ -167,13 +158,17 @@ def measure(case: Case, arguments: argparse.Namespace, data: dict[str, Any], kee
                 "rounds": list(result.rounds),
                 "processor_seconds": seconds,
             }
-        labels = load_file(folder_of(case, ALL if setting == AS_TRAINED else setting, arguments) / QUERIES)
+        labels = load_file(folder_of(case, ALL if setting == AS_TRAINED else setting, given) / QUERIES)
         own = labels["observations"][labels["sources"] == VICTIM]
         seen = torch.tensor(own[:: len(own) // 500 or 1], dtype=torch.float32)
         about["cosine"] = same_gradient_direction(victim, target, seen)
-        data[setting] = {**about, "rows": rows(target, case.attacks)}
-        print(case.name, setting, {k: v["mean_return"] for k, v in data[setting]["rows"].items()}, flush=True)
-        keep()
+        return {**about, "rows": rows(target, case.attacks)}
+
+    results.once(found, "noise", rows, None, ("noise",))
+    results.once(found, "white box", rows, victim, case.attacks)
+    for setting in given.settings:
+        if setting != AS_TRAINED or victim.discrete:
+            results.once(found, setting, of_surrogate, setting)
 
 
 def share(clean: float, white: float, left: float) -> float | None:
@@ -249,11 +244,9 @@ def section(case: Case, data: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     parts = [
-        "# Imitated victims: agreement and transfer",
-        f"Made by `{data['command']}`\n\non {data['machine']}.",
         f"A surrogate is trained from {data['queries']} actions of the victim ({ROUNDS} rounds after the first where "
         "it is not cloned), and attacked; the victim plays under that attack. `white box` attacks the victim itself, "
         "`noise` is uniform over the budget. `own states` has DAgger on the surrogate's own states; `attacked states` "
@@ -271,35 +264,37 @@ def markdown(data: dict[str, Any]) -> str:
     parts += [
         section(case, data["cases"][case.ref]) for case in CASES if data["cases"].get(case.ref, {}).keys() & {*SETTINGS}
     ]
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
-def main() -> None:
-    """Measure what is not there yet, and write the page."""
-    parser = options(__doc__, 50)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the surrogates")
-    parser.add_argument("--queries", type=int, default=20_000)
-    parser.add_argument("--only", choices=[case.ref for case in CASES], help="one victim")
-    parser.add_argument("--settings", nargs="+", choices=SETTINGS, help="some of the surrogates")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+def measure(results: Results) -> None:
+    """Measure what is not there yet."""
     warnings.filterwarnings("ignore")
-    path = arguments.out / "imitation.json"
-    data = load(path)
-    data = {"cases": {}, **data, "machine": machine(), "queries": arguments.queries}
-    data["command"] = command(
-        [word for word in sys.argv[1:] if word not in (arguments.only, "--only", "--settings", *SETTINGS)]
-    )
-
-    def keep() -> None:
-        save(path, data)
-        write(arguments.out / "imitation.md", markdown(data))
-
+    results.data["queries"] = results.given.queries
     for case in CASES:
-        if arguments.only in (None, case.ref):
-            measure(case, arguments, data["cases"].setdefault(case.ref, {}), keep)
-    keep()
+        if results.given.only in (None, case.ref):
+            measure_case(case, results)
+
+
+PAGE = Page(
+    "imitation",
+    "Imitated victims: agreement and transfer",
+    __doc__,
+    measure,
+    body,
+    options={
+        **VICTIMS,
+        **episode_options(50),
+        **AGAIN,
+        "--work": {"type": Path, "help": "folder for the surrogates"},
+        "--queries": {"type": int, "default": 20_000},
+        "--only": {"choices": [case.ref for case in CASES], "help": "one victim"},
+        "--settings": {"nargs": "+", "choices": SETTINGS, "default": SETTINGS, "help": "some of the surrogates"},
+    },
+    needs=["--victims", "--work"],
+    partly=["--only", "--settings"],
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -5,16 +5,12 @@
 One training per game (``train_adversary("timed:...", reward=PerturbationCost(...))``; Behzadan and Hsu 2019). Its
 director says at every step how much it prefers to attack, as the difference of two logits; it attacks where that
 exceeds a threshold, which is tuned so that a given share of the steps is attacked. So is the threshold of
-``Strategic`` (Lin et al. 2017), both on other episodes than those that are reported. Writes ``learned_timing.json`` as
-results come (a killed run goes on where it stopped), ``learned_timing.md`` and ``learned_timing.png``.
+``Strategic`` (Lin et al. 2017), both on other episodes than those that are reported.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
-import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +18,9 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import torch
-from figures import command, kept, load, machine, of_row, releases, save, table, write
+from figures import kept, of_row, table
 from learning import STYLE
+from page import WORK, Data, Page, Results, load
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director, Learned
@@ -129,9 +126,10 @@ def fraction(row: dict[str, Any]) -> float:
 class Measurement:
     """The rows of one game, made and kept one by one."""
 
-    def __init__(self, name: str, found: dict[str, Any], work: Path, keep: Callable[[], None]) -> None:
-        self.name, self.game, self.found, self.keep = name, GAMES[name], found, keep
-        self.work = work / name
+    def __init__(self, name: str, results: Results) -> None:
+        self.name, self.game, self.results = name, GAMES[name], results
+        self.found = results.part("games", name)
+        self.work = results.given.work / name
         self.victim = adv.load_victim(self.game.victim)
         self._learned: Learned | None = None
 
@@ -154,7 +152,7 @@ class Measurement:
                 **game.settings,
             )
             self.found["record"] = load(self.work / "state.json")["record"]
-            self.keep()
+            self.results.keep()
         return self._learned
 
     def tell(self, steps: int, left: float) -> None:
@@ -182,7 +180,7 @@ class Measurement:
         def fraction_of(at: float) -> float:
             _, row = self.play([self.threat(timing, at)], self.game.tuning, TUNED_ON)
             kept_thresholds.append([at, fraction(row)])
-            self.keep()
+            self.results.keep()
             print(f"{self.name} {timing} {at:.4f}: {fraction(row):.1%} attacked, {row['mean_return']:.1f}", flush=True)
             return fraction(row)
 
@@ -194,14 +192,15 @@ class Measurement:
         rows = self.found.setdefault("rows", {})
         if "none" not in rows:
             rows["none"], rows["always"] = self.play([self.game.threat()], episodes, seed)
-            self.keep()
+            self.results.keep()
         for share in sorted(self.game.shares, key=lambda share: share not in CLAIMED):
             for timing in self.game.timings:
-                if (name := f"{timing} {share:g}") not in rows:
-                    at = self.tuned(timing, share)
-                    rows[name] = {**self.play([self.threat(timing, at)], episodes, seed)[1], "at": at}
-                    self.keep()
-                    print(f"{self.name} {name}: {of_row(rows[name])}, {fraction(rows[name]):.1%} attacked", flush=True)
+                self.results.once(rows, f"{timing} {share:g}", self.row, timing, share, episodes, seed)
+
+    def row(self, timing: str, share: float, episodes: int, seed: int) -> dict[str, Any]:
+        """The row of a timing at a share of the steps, and the threshold that it was tuned to."""
+        at = self.tuned(timing, share)
+        return {**self.play([self.threat(timing, at)], episodes, seed)[1], "at": at}
 
 
 def goals(found: dict[str, Any]) -> list[tuple[str, str, bool]]:
@@ -248,11 +247,9 @@ def title(name: str) -> str:
     return f"{game.victim}, {game.attack}, {game.budget}"
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     parts = [
-        "# Learned timing",
-        f"Made by `{data['command']}`\n\non {data['machine']}; {data['releases']}.",
         "The same attack at the same share of the steps, by several timings: `random` attacks every step with the same "
         "probability (`Bernoulli`), `learned` where a director does that learned when to attack (`Timed`, Behzadan and "
         "Hsu 2019), and, where the victim's actions are discrete, `strategic` where it prefers one of them by far "
@@ -297,7 +294,7 @@ def markdown(data: dict[str, Any]) -> str:
                 f"{game.cost:g} an attack, {settings_of(game)}. Checkpoints: {points}; the one with the lowest sum of "
                 "return and cost is taken."
             )
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
 def settings_of(game: Game) -> str:
@@ -305,35 +302,30 @@ def settings_of(game: Game) -> str:
     return ", ".join(f"{key} {value}" for key, value in game.settings.items() if key not in ("episodes", "checks"))
 
 
-def main() -> None:
-    """Train and evaluate what is missing, then write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="folder of trainings")
-    parser.add_argument("--only", choices=sorted(GAMES), help="one game; the rows of the others stay")
-    parser.add_argument("--episodes", type=int, help="episodes of a row, instead of the game's own number")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", module="gymnasium")
-    path = arguments.out / "learned_timing.json"
-    data = load(path)
-    made = {"command": command(sys.argv[1:]), "machine": machine(), "releases": releases("mujoco", "ale-py")}
-    data = {**made, "games": data.get("games", {})}
+def measure(results: Results) -> None:
+    """Train and evaluate what is missing."""
+    given = results.given
+    for name in [given.only] if given.only else GAMES:
+        Measurement(name, results).measure(given.episodes or GAMES[name].episodes, given.seed)
 
-    def keep() -> None:
-        save(path, data)
 
-    for name in [arguments.only] if arguments.only else GAMES:
-        found = data["games"].setdefault(name, {})
-        game = GAMES[name]
-        Measurement(name, found, arguments.work, keep).measure(arguments.episodes or game.episodes, arguments.seed)
-    draw(data["games"], arguments.out / "learned_timing.png")
-    write(arguments.out / "learned_timing.md", markdown(data))
-    for name, found in data["games"].items():
-        for goal, text, met in goals(found):
-            print(f"{'met   ' if met else 'MISSED'} {name}, {goal}: {text}")
+PAGE = Page(
+    "learned_timing",
+    "Learned timing",
+    __doc__,
+    measure,
+    body,
+    lambda data, folder: draw(data["games"], folder / "learned_timing.png"),
+    options={
+        **WORK,
+        "--only": {"choices": sorted(GAMES), "help": "one game; the rows of the others stay"},
+        "--episodes": {"type": int, "help": "episodes of a row, instead of the game's own number"},
+        "--seed": {"type": int, "default": 0},
+    },
+    needs=["--work"],
+    releases=["mujoco", "ale-py"],
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

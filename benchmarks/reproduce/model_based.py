@@ -7,25 +7,22 @@ chosen on other seeds, and ten runs of 1000 control steps are played at it: with
 best draw counts (rand-U and rand-B), under flipped observations or actions, under the attack at one setting, under the
 best of the paper's grid of settings for every run, and under a planner that plans in the simulator itself. Rows whose
 agents the zoo does not have (humanoid's: ``examples/train_victim.py`` has their recipes) say so, and ``--cost``
-measures what they would take. Writes ``model_based.json`` as results come (a killed run goes on where it stopped) and
-``model_based.md``, which ``--page`` writes alone.
+measures what they would take.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from figures import load, machine, processor, save, write
-from model_based_page import markdown
+from figures import table
+from page import Data, Page, Results, processor
 
 import adv_wrappers as adv
 from adv_wrappers.victims import zoo_names
@@ -36,6 +33,7 @@ OTHER_RUNS, OTHER_SEED = 4, 1  # that eps is chosen on
 LRS, APPLIES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0), (1, 2)  # of the paper's grid: six learning rates, and n
 PARTS = ("sweep", "table", "truth", "grid")
 OBS, ACT = "observation", "action"
+BASELINES = ("rand-U", "rand-B", "flip")
 
 
 @dataclass(frozen=True)
@@ -158,20 +156,17 @@ def truth(row: Row, eps: float) -> str:
     )
 
 
-def sweep(row: Row, model: str, found: dict[str, Any], keep: Callable[[], None]) -> None:
+def sweep(row: Row, model: str, results: Results) -> None:
     """Losses on other seeds by eps."""
-    other = {"runs": OTHER_RUNS, "seed": OTHER_SEED}
     for eps in row.radii:
-        cells = found.setdefault(f"{eps:g}", {})
         wanted = {
             "flip": (f"{row.prefix}flip:eps={eps}", 1),
             "noise": (f"{row.prefix}noise:kind={row.signs},eps={eps}", 10),
             "attack": (attack(row, model, eps, row.steps), 1),
         }
+        cells = results.part("rows", row.name, "sweep", f"{eps:g}")
         for name, (threat, draws) in wanted.items():
-            if name not in cells:
-                cells[name] = cell(row, threat, best_of=draws, **other)
-                keep()
+            results.once(cells, name, cell, row, threat, OTHER_RUNS, OTHER_SEED, draws)
 
 
 def chosen(row: Row, found: Mapping[str, Any]) -> float:
@@ -184,7 +179,7 @@ def chosen(row: Row, found: Mapping[str, Any]) -> float:
     return max(row.radii, key=ahead)
 
 
-def table(row: Row, model: str, eps: float, found: dict[str, Any], keep: Callable[[], None]) -> None:
+def columns(row: Row, model: str, eps: float, results: Results) -> None:
     """The columns at the chosen eps."""
     wanted: dict[str, tuple[str | None, int]] = {
         "none": (None, 1),
@@ -194,18 +189,14 @@ def table(row: Row, model: str, eps: float, found: dict[str, Any], keep: Callabl
         "rand-B": (f"{row.prefix}noise:kind={row.signs},eps={eps}", row.draws),
     }
     for name, (threat, draws) in wanted.items():
-        if name not in found:
-            found[name] = cell(row, threat, best_of=draws)
-            keep()
+        results.once(results.part("rows", row.name, "table"), name, cell, row, threat, RUNS, SEED, draws)
 
 
-def grid(row: Row, model: str, eps: float, found: dict[str, Any], keep: Callable[[], None]) -> None:
+def grid(row: Row, model: str, eps: float, results: Results) -> None:
     """Every setting of the paper's grid, of which the best of each run counts."""
     for lr, steps, apply in row.settings:
-        name = f"lr={lr:g}, T={steps}, n={apply}"
-        if name not in found:
-            found[name] = cell(row, attack(row, model, eps, steps, lr=lr, apply=apply, iterations=30, restarts=1))
-            keep()
+        threat = attack(row, model, eps, steps, lr=lr, apply=apply, iterations=30, restarts=1)
+        results.once(results.part("rows", row.name, "grid"), f"lr={lr:g}, T={steps}, n={apply}", cell, row, threat)
 
 
 def training_cost(task: str, decisions: int = 500) -> dict[str, Any]:
@@ -227,61 +218,245 @@ def training_cost(task: str, decisions: int = 500) -> dict[str, Any]:
     return {"decisions": decisions, "seconds": seconds, "wanted": wanted, "processor": processor()}
 
 
-def main() -> None:
+def mean(cell: Mapping[str, Any] | None, what: str = "losses") -> str:
+    """Mean and deviation of a cell; a dash where it was not measured."""
+    if not cell:
+        return "-"
+    values = np.array(cell[what])
+    return f"{values.mean():.0f} ({values.std(ddof=1):.0f})" if len(values) > 1 else f"{values.mean():.0f}"
+
+
+def best_of_grid(row: Row, found: Mapping[str, Any], what: str = "losses") -> list[float] | None:
+    """The least of every run over the settings of a row's grid; None until all were played."""
+    if len(found) < len(row.settings):
+        return None
+    return [float(least) for least in np.min([cell[what] for cell in found.values()], 0)]
+
+
+def complete(cells: Mapping[str, Any]) -> bool:
+    """Whether all baselines were measured."""
+    return all(name in cells for name in BASELINES)
+
+
+def wins(ours: Sequence[float] | None, cells: Mapping[str, Any], what: str = "losses") -> int | None:
+    """The runs at which an attack is below all baselines; None where one is missing."""
+    if ours is None or not complete(cells):
+        return None
+    return int((np.array(ours) < np.min([cells[name][what] for name in BASELINES], 0)).sum())
+
+
+def ratio(ours: Sequence[float] | None, cells: Mapping[str, Any], what: str = "losses") -> str:
+    """The mean over the runs of what an attack leaves as a share of what the best baseline does; least mean is best."""
+    if ours is None or not complete(cells):
+        return "-"
+    best = min((cells[name][what] for name in BASELINES), key=np.mean)
+    return f"{np.mean(np.array(ours) / best):.2f}"
+
+
+def halfway(found: Mapping[str, Any]) -> str:
+    """Whether the attack is at least halfway from the best baseline to the planner in the simulator."""
+    cells = found.get("table", {})
+    if "truth" not in found or "attack" not in cells or not complete(cells):
+        return "-"
+    best = min(np.mean(cells[name]["losses"]) for name in BASELINES)
+    bound = (best + np.mean(found["truth"]["losses"])) / 2
+    return "yes" if np.mean(cells["attack"]["losses"]) <= bound else "no"
+
+
+def main_table(results: Data, rows: Sequence[Row], what: str) -> str:
+    """Table 1 (losses) or 2 (rewards) of the paper: every row, and beneath it the paper's."""
+    header = ["row", "eps", "no attack", *BASELINES, "one setting", "ratio", "wins", "best of the grid", "ratio"]
+    header += ["wins", "simulator", "halfway"] if what == "losses" else ["wins", "simulator"]
+    lines = []
+    for row in rows:
+        found = results["rows"].get(row.name, {})
+        cells = found.get("table", {})
+        own = cells["attack"][what] if "attack" in cells else None
+        grid = best_of_grid(row, found.get("grid", {}), what)
+        line = [row.name, f"{found['eps']:g}" if "eps" in found else "no agent", mean(cells.get("none"), what)]
+        line += [mean(cells.get(name), what) for name in BASELINES]
+        for values, of in ((own, "/"), (grid, " of ")):
+            won = wins(values, cells, what)
+            line += [mean(None if values is None else {what: values}, what), ratio(values, cells, what)]
+            line.append("-" if values is None or won is None else f"{won}{of}{len(values)}")
+        if grid is None and found.get("grid"):
+            line[-3] = f"{len(found['grid'])} of {len(row.settings)} settings"
+        line.append(mean(found.get("truth"), what))
+        lines.append(line + ([halfway(found)] if what == "losses" else []))
+        theirs = row.paper[0 if what == "losses" else 1]
+        if theirs is not None:
+            *others, ours = map(str, theirs)
+            best = min(map(int, others))
+            paper = ["the paper's", "-", "-", *others, "-", "-", "-", ours, f"{int(ours) / best:.2f}"]
+            lines.append(paper + ["-"] * (len(header) - len(paper)))
+    return table(header, lines)
+
+
+def sweep_table(results: Data, rows: Sequence[Row]) -> str:
+    """Losses by eps, on the seeds that eps is chosen on."""
+    lines = []
+    for row in rows:
+        found = results["rows"].get(row.name, {})
+        for eps, cells in found.get("sweep", {}).items():
+            mark = " (chosen)" if f"{found.get('eps', -1):g}" == eps else ""
+            means = [mean(cells.get(name)) for name in ("noise", "flip", "attack")]
+            lines.append([row.name, eps + mark, *means])
+    return table(["row", "eps", "rand-B, best of 10", "flip", "attack"], lines)
+
+
+def errors_table(results: Data, rows: Sequence[Row]) -> str:
+    """How well the models predict what was held out."""
+    lines = []
+    for row in rows:
+        for source, errors in results["rows"].get(row.name, {}).get("errors", {}).items():
+            loops = errors["open_loop"]
+            parts = [f"{float(np.mean(errors['one_step'])):.2g}", f"{errors['mse']:.2g}"]
+            far = [f"{loops[n]:.2g}" if loops.get(n) is not None else "-" for n in ("5", "20", "100")]
+            lines.append([row.name, source, *parts, *far])
+    return table(["row", "transitions of", "one step", "mean squared", "5 steps", "20 steps", "100 steps"], lines)
+
+
+def why_missing(results: Data, rows: Sequence[Row]) -> str:
+    """What stands behind the dashes of our rows, as a list."""
+    said = []
+    for row in rows:
+        found = results["rows"].get(row.name, {})
+        played = found.get("grid", {})
+        if 0 < len(played) < len(row.settings):
+            seconds = np.mean([cell["seconds"] for cell in played.values()])
+            left = (len(row.settings) - len(played)) * seconds / 60
+            said.append(
+                f"- {row.name}: the grid was not finished. The best of {len(played)} of {len(row.settings)} settings "
+                f"would be no figure of the grid, so it is left out; the others take about {left:.0f} minutes of one "
+                f"core at the {seconds:.0f} seconds that these took each, with the same learned model, which is not "
+                "kept."
+            )
+    for task, cost in results.get("cost", {}).items():
+        rate = cost["decisions"] / cost["seconds"]
+        said.append(
+            f"- {task}: the zoo has no agent. Its recipe (`examples/train_victim.py {task}-sac`) takes "
+            f"{cost['wanted'] / 1e6:g} million decisions, which at {rate:.0f} a second of one core of an "
+            f"{cost['processor']}, measured over {cost['decisions']:g}, are {cost['wanted'] / rate / 3600:.0f} hours."
+        )
+    return "\n".join(said)
+
+
+def what_limits(results: Data, rows: Sequence[Row]) -> str:
+    """What is said of rows at which the attack is far from the planner in the simulator."""
+    said = []
+    for row in rows:
+        found = results["rows"].get(row.name, {})
+        if halfway(found) != "no":
+            continue
+        cells = found["table"]
+        least = min(BASELINES, key=lambda name: np.mean(cells[name]["losses"]))
+        ours, baseline, simulator = (
+            f"{np.mean(cell['losses']):.0f}" for cell in (cells["attack"], cells[least], found["truth"])
+        )
+        loops = found.get("errors", {}).get("victim", {}).get("open_loop", {}).get("20")
+        error = f" (its error over 20 decisions is {loops:.2g} of the variance of observations)" if loops else ""
+        said.append(
+            f"**{row.name}: the learned model limits the attack{error}.** Planning in the simulator itself, within the "
+            f"same budget, leaves {simulator}; the attack leaves {ours}, {least} {baseline}. So this row says more of "
+            "the model than of the method."
+        )
+    return "\n\n".join(said)
+
+
+def body(results: Data, rows: Sequence[Row] = ROWS) -> list[str]:
+    """The page after its head."""
+    text = f"""\
+Weng et al. 2020 compare attacks by the total loss of a run of 1000 control steps, the squared distance to an unsafe
+state, and by its return. The agents are the zoo's. Cells are means over ten runs, deviations in parentheses; the
+simulator's column is over fewer (the first {results.get("truth_runs", 4)} runs), as it is slow. Noise is the best of
+100 draws of every run (1000 on cartpole), chosen by the true loss, in the table of returns by the return. The attack
+at one setting has no such choice; its wins over all baselines are counted as `8/10`, those of the best of the grid
+for every run as `8 of 10`. *ratio*: to the baseline of the least mean, run by run, of which the mean is shown (above
+1 where few runs with a very low baseline weigh more than many that are won); of the paper's rows, the ratio of its
+means. *halfway*: whether the loss of the attack is at most halfway between the best baseline and the planner in the
+simulator, a reference and no bound. The paper's agents, models and eps are others, and it does not give its eps: its
+rows show how far its attack is ahead of its own baselines, and their losses cannot be compared with ours one by one.
+A dash: not measured, or not in the paper.
+
+{why_missing(results, rows)}
+
+## Total loss (Table 1)
+
+{main_table(results, rows, "losses")}
+
+{what_limits(results, rows)}
+
+## Total reward (Table 2)
+
+The paper has no rewards for attacks on actions.
+
+{main_table(results, rows, "returns")}
+
+## Losses by eps
+
+On other seeds, four runs each; eps is that at which the attack is farthest ahead of the better baseline.
+
+{sweep_table(results, rows)}
+
+## The models
+
+Four layers of 256 units. Errors on steps that were held out: the mean over the features of the squared error of one
+step's change as a share of the variance of changes, the mean squared error in the units of the environment, and the
+squared error of predictions over several decisions without correction, as a share of the variance of observations.
+
+{errors_table(results, rows)}"""
+    return [text]
+
+
+def measure(results: Results) -> None:
     """Measure what was asked for and is not there yet."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", type=Path, help="for the learned models and their transitions")
-    parser.add_argument("--page", action="store_true", help="the page alone, from what was measured")
-    parser.add_argument("--cost", action="store_true", help="measure what agents that are missing would take, alone")
-    parser.add_argument("--row", nargs="+", choices=NAMES, default=NAMES)
-    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--truth-runs", type=int, default=4, help="of the planner in the simulator")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    path = arguments.out / "model_based.json"
-    results = load(path) or {"rows": {}}
-    if arguments.page or arguments.cost:
-        if arguments.cost:
-            torch.set_num_threads(1)
-            results["cost"] = {row.task: training_cost(row.task) for row in ROWS if not row.has_victim}
-            save(path, results)
-        write(arguments.out / "model_based.md", markdown(results, ROWS))
+    given = results.given
+    if given.cost:
+        results.made = {}
+        results.data["cost"] = {row.task: training_cost(row.task) for row in ROWS if not row.has_victim}
+        results.keep()
         return
-    if arguments.models is None:
-        parser.error("--models FOLDER is needed for what is learned")
-    results |= {"machine": machine(), "truth_runs": arguments.truth_runs}
-
-    def keep() -> None:
-        save(path, results)
-        write(arguments.out / "model_based.md", markdown(results, ROWS))
-
+    results.need("--models", "for what is learned")
+    results.data["truth_runs"] = given.truth_runs
     for row in ROWS:
-        if row.name not in arguments.row:
+        if row.name not in given.row:
             continue
         if not row.has_victim:
             print(f"{row.name}: the zoo has no {row.victim}; python examples/train_victim.py {row.task}-sac trains it")
             continue
-        model, found = model_of(row, arguments.models), results["rows"].setdefault(row.name, {})
+        model, found = model_of(row, given.models), results.part("rows", row.name)
         found["errors"] = load_dynamics(model).card["errors"]
-        if "sweep" in arguments.part:
-            sweep(row, model, found.setdefault("sweep", {}), keep)
+        if "sweep" in given.part:
+            sweep(row, model, results)
         eps = chosen(row, found["sweep"])
         if found.get("eps", eps) != eps:  # cells of another eps are of another table
-            found = results["rows"][row.name] = {key: found[key] for key in ("sweep", "errors")}
+            found = results.data["rows"][row.name] = {key: found[key] for key in ("sweep", "errors")}
         found["eps"] = eps
-        if "table" in arguments.part:
-            table(row, model, eps, found.setdefault("table", {}), keep)
-        if "truth" in arguments.part and "truth" not in found:
-            found["truth"] = cell(row, truth(row, eps), arguments.truth_runs)
-        if "grid" in arguments.part:
-            grid(row, model, eps, found.setdefault("grid", {}), keep)
-        keep()
-        print(
-            row.name,
-            f"eps {eps:g}",
-            {name: round(float(np.mean(one["losses"]))) for name, one in found.get("table", {}).items()},
-        )
+        if "table" in given.part:
+            columns(row, model, eps, results)
+        if "truth" in given.part:
+            results.once(found, "truth", cell, row, truth(row, eps), given.truth_runs)
+        if "grid" in given.part:
+            grid(row, model, eps, results)
+        results.keep()
+
+
+PAGE = Page(
+    "model_based",
+    "Model-based attacks on the control suite",
+    __doc__,
+    measure,
+    body,
+    options={
+        "--models": {"type": Path, "help": "for the learned models and their transitions"},
+        "--cost": {"action": "store_true", "help": "measure what agents that are missing would take, alone"},
+        "--row": {"nargs": "+", "choices": NAMES, "default": NAMES},
+        "--part": {"nargs": "+", "choices": PARTS, "default": PARTS},
+        "--truth-runs": {"type": int, "default": 4, "help": "of the planner in the simulator"},
+    },
+    partly=["--row", "--part"],
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -5,21 +5,19 @@
 The length of plans on walker (Table 3) and on cartpole's actions (Table 5), attacks at every second step (Table 4), and
 the number of transitions that a model is learned from (Figure 3), each over ten runs of 1000 control steps at the eps
 that ``model_based.py`` chose; and the errors of models of cartpole by their number of transitions, linear and not.
-Writes ``model_based_ablations.json`` as results come (a killed run goes on where it stopped),
-``model_based_ablations.md`` and ``model_based_samples.png``.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from figures import load, machine, save, table, write
+from figures import table
 from model_based import NAMES, ROWS, attack, cell, model_of
+from page import Data, Page, Results, load
 
 import adv_wrappers as adv
 from adv_wrappers.rendering.figures import bottom_spine_only, new_figure, save_png
@@ -39,17 +37,15 @@ PAPER = {  # mean losses of Tables 3 and 5 by T
 PAPER_SELDOM = {"rand-U": 1511, "rand-B": 1431, "flip": 1532, "attack": 934}  # of Table 4
 
 
-def lengths(eps: Mapping[str, float], models: Path, found: dict[str, Any], keep: Callable[[], None]) -> None:
+def lengths(eps: Mapping[str, float], models: Path, results: Results) -> None:
     """The attack at one setting but for T."""
     for row in (STAND, WALK, ACTIONS):
-        cells = found.setdefault(row.name, {})
         for steps in LENGTHS[row.name]:
-            if str(steps) not in cells:
-                cells[str(steps)] = cell(row, attack(row, model_of(row, models), eps[row.name], steps))
-                keep()
+            threat = attack(row, model_of(row, models), eps[row.name], steps)
+            results.once(results.part("lengths", row.name), str(steps), cell, row, threat)
 
 
-def seldom(eps: Mapping[str, float], models: Path, found: dict[str, Any], keep: Callable[[], None]) -> None:
+def seldom(eps: Mapping[str, float], models: Path, results: Results) -> None:
     """Attacks of walker-stand at every second step, by which plans go too."""
     radius, when = eps[STAND.name], "when=every(2)"
     wanted = {
@@ -59,39 +55,32 @@ def seldom(eps: Mapping[str, float], models: Path, found: dict[str, Any], keep: 
         "attack": (attack(STAND, model_of(STAND, models), radius, STAND.steps + 2, every=2) + f",{when}", 1),
     }
     for name, (threat, draws) in wanted.items():
-        if name not in found:
-            found[name] = cell(STAND, threat, best_of=draws)
-            keep()
+        results.once(results.part("seldom"), name, cell, STAND, threat, best_of=draws)
 
 
-def samples(eps: Mapping[str, float], models: Path, found: dict[str, Any], keep: Callable[[], None]) -> None:
+def samples(eps: Mapping[str, float], models: Path, results: Results) -> None:
     """The attack of walker-stand through models of more and more transitions."""
     for count, epochs in SAMPLES.items():
-        if str(count) not in found:
-            row = dataclasses.replace(STAND, transitions=count)
-            threat = attack(row, model_of(row, models, epochs=epochs), eps[STAND.name], row.steps)
-            found[str(count)] = cell(row, threat)
-            keep()
+        row = dataclasses.replace(STAND, transitions=count)
+        threat = attack(row, model_of(row, models, epochs=epochs), eps[STAND.name], row.steps)
+        results.once(results.part("samples"), str(count), cell, row, threat)
 
 
-def errors(models: Path, found: dict[str, Any], keep: Callable[[], None]) -> None:
-    """Errors of models of cartpole-balance."""
-    victim, env = ACTIONS.victim, ACTIONS.env
-    for count, epochs in SIZES.items():
-        for hidden in ((), (256,) * 4):
-            name = f"{count} {'4 x 256' if hidden else 'linear'}"
-            if name not in found:
-                folder = models / f"{ACTIONS.task}-{count}{'' if hidden else '-linear'}"
-                model = adv.train_dynamics(victim, env, count, hidden=hidden, epochs=epochs, out=folder)
-                found[name] = model.card["errors"]
-                keep()
+def errors(models: Path, count: int, epochs: int, hidden: tuple[int, ...]) -> dict[str, Any]:
+    """Errors of a model of cartpole-balance."""
+    folder = models / f"{ACTIONS.task}-{count}{'' if hidden else '-linear'}"
+    model = adv.train_dynamics(ACTIONS.victim, ACTIONS.env, count, hidden=hidden, epochs=epochs, out=folder)
+    found: dict[str, Any] = model.card["errors"]
+    return found
 
 
-def draw(found: Mapping[str, Any], path: Path) -> None:
+def draw(data: Data, folder: Path) -> None:
     """Figure 3: the loss of every run by the number of transitions."""
+    if not data.get("samples"):
+        return
     figure = new_figure(6.4, 3.2, 110, layout="constrained")
     axes = figure.add_subplot()
-    for colour, (count, one) in zip(COLOURS, found.items(), strict=False):
+    for colour, (count, one) in zip(COLOURS, data["samples"].items(), strict=False):
         runs = range(1, len(one["losses"]) + 1)
         axes.plot(runs, one["losses"], "o-", color=colour, label=f"{int(count):,} transitions", linewidth=1.5)
     axes.set_xlabel("run", color=MUTED)
@@ -101,7 +90,7 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     axes.set_axisbelow(True)
     axes.legend(frameon=False)
     bottom_spine_only(axes)
-    save_png(figure, path)
+    save_png(figure, folder / "model_based_samples.png")
 
 
 def spread(values: list[float]) -> list[str]:
@@ -119,8 +108,8 @@ def shown(header: list[str], lines: list[list[Any]]) -> str:
     return table(header, lines) if lines else "Not measured yet."
 
 
-def markdown(results: Mapping[str, Any]) -> str:
-    """The page."""
+def body(results: Data) -> list[str]:
+    """The page after its head."""
     of_runs = [name for what in ("loss", "reward") for name in (what, "median", "range")]
     plans = [
         [name, steps, *spread(one["losses"]), *spread(one["returns"]), PAPER[name].get(int(steps), "-")]
@@ -139,10 +128,8 @@ def markdown(results: Mapping[str, Any]) -> str:
         for source, found in errors_.items()
     ]
     features = ("cart", "cosine", "sine", "cart's velocity", "pole's velocity")
-    return f"""# Model-based attacks: what they depend on
-
-Made by `python benchmarks/reproduce/model_based_ablations.py --models FOLDER` on {results["machine"]}. Ten runs of 1000
-control steps each, at the eps of `model_based.md`, one setting; T counts decisions, of which one is
+    text = f"""\
+Ten runs of 1000 control steps each, at the eps of `model_based.md`, one setting; T counts decisions, of which one is
 two control steps of walker and four of cartpole. Losses and rewards are means, deviations in parentheses, with the
 median and the range over the runs behind them. The paper's own agents, models and eps are other ones, so its column
 shows how a loss changes with T there, and is no figure to reach.
@@ -167,41 +154,39 @@ Squared errors on steps that were held out: of one step's change, as shares of t
 units of the environment; and after 20 and 100 decisions without correction, as shares of the variance of observations.
 The paper has a mean squared error of 1e-5 (its section 4) and 1e-6 (4.2) on cartpole, and of 0.089 and 0.447 on walker.
 
-{shown(["model", "transitions of", *features, "mean squared", "20 steps", "100 steps"], models)}
-"""
+{shown(["model", "transitions of", *features, "mean squared", "20 steps", "100 steps"], models)}"""
+    return [text]
 
 
-def main() -> None:
+def measure(results: Results) -> None:
     """Measure what was asked for and is not there yet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, help="for the learned models and their transitions")
-    parser.add_argument("--page", action="store_true", help="the page alone, from what was measured")
-    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    path = arguments.out / "model_based_ablations.json"
-    eps = {name: row["eps"] for name, row in load(arguments.out / "model_based.json")["rows"].items()}
-    results = load(path)
-    if arguments.page:
-        write(arguments.out / "model_based_ablations.md", markdown(results))
-        return
-    if arguments.models is None:
-        parser.error("--models FOLDER is needed for what is learned")
-    results |= {"machine": machine()}
+    given = results.given
+    eps = {name: row["eps"] for name, row in load(given.out / "model_based.json")["rows"].items()}
+    if "models" in given.part:
+        for count, epochs in SIZES.items():
+            for hidden in ((), (256,) * 4):
+                name = f"{count} {'4 x 256' if hidden else 'linear'}"
+                results.once(results.part("models"), name, errors, given.models, count, epochs, hidden)
+    for name, make in (("lengths", lengths), ("seldom", seldom), ("samples", samples)):
+        if name in given.part:
+            make(eps, given.models, results)
 
-    def keep() -> None:
-        save(path, results)
-        if results.get("samples"):
-            draw(results["samples"], arguments.out / "model_based_samples.png")
-        write(arguments.out / "model_based_ablations.md", markdown(results))
 
-    if "models" in arguments.part:
-        errors(arguments.models, results.setdefault("models", {}), keep)
-    for name, measure in (("lengths", lengths), ("seldom", seldom), ("samples", samples)):
-        if name in arguments.part:
-            measure(eps, arguments.models, results.setdefault(name, {}), keep)
-    keep()
+PAGE = Page(
+    "model_based_ablations",
+    "Model-based attacks: what they depend on",
+    __doc__,
+    measure,
+    body,
+    draw,
+    options={
+        "--models": {"type": Path, "help": "for the learned models and their transitions"},
+        "--part": {"nargs": "+", "choices": PARTS, "default": PARTS},
+    },
+    needs=["--models"],
+    partly=["--part"],
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

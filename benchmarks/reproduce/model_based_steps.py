@@ -6,19 +6,19 @@ On zoo:hopper-ppo and zoo:walker-stand-sac, at equal eps: the return under ``mod
 transitions, to the task's unsafe state and to the least predicted reward; under PA-AD after so many steps of training
 (Sun et al. 2022, the form that the victim's actions call for); and under ``max-diff``, which needs none. All are scored
 on the same episodes, which none of them has seen. What a planner or PA-AD costs in gradients is not counted. FOLDER
-keeps models and adversaries. Writes ``model_based_steps.json`` as results come, ``.md`` and ``.png``.
+keeps models and adversaries.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from figures import load, machine, save, table, write
+from figures import table
+from page import Data, Page, Results
 
 import adv_wrappers as adv
 from adv_wrappers.rendering.figures import bottom_spine_only, new_figure, save_png
@@ -74,24 +74,12 @@ def scored(agent: str, threat: Any) -> dict[str, Any]:
     return {key: row[key] for key in ("mean_return", "low", "high", "std", "returns")}
 
 
-def measure(results: dict[str, Any], keep: Any, work: Path) -> None:
-    """All that is not there yet."""
-    for agent, (_, _, eps, scale, _) in AGENTS.items():
-        found = results.setdefault(agent, {})
-        for name in FIXED:
-            if name not in found:
-                found[name] = scored(agent, None if name == "none" else adv.threat(name, eps=eps, scale=scale))
-                keep()
-        for count in BUDGETS:
-            for kind in LEARNED:
-                cells = found.setdefault(kind, {})
-                if str(count) not in cells:
-                    begun = time.process_time()
-                    threat = threat_of(agent, kind, count, work)
-                    trained = time.process_time() - begun
-                    cells[str(count)] = {**scored(agent, threat), "training_seconds": trained}
-                    print(agent, kind, count, round(cells[str(count)]["mean_return"], 1), flush=True)
-                    keep()
+def attacked(agent: str, kind: str, count: int, work: Path) -> dict[str, Any]:
+    """The returns under an adversary that has seen so many steps, and the seconds that it learned."""
+    begun = time.process_time()
+    threat = threat_of(agent, kind, count, work)
+    trained = time.process_time() - begun
+    return {**scored(agent, threat), "training_seconds": trained}
 
 
 def draw(results: Mapping[str, Any], path: Path) -> None:
@@ -131,9 +119,14 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
     save_png(figure, path)
 
 
-def markdown(results: Mapping[str, Any]) -> str:
-    """The page."""
-    parts = []
+def body(results: Data) -> list[str]:
+    """The page after its head."""
+    parts = [
+        f"Means over {EPISODES} episodes, deviations in parentheses, by the number of steps of the environment that an "
+        "adversary has seen: transitions of its model, or steps of PA-AD's training. One training each, and PA-AD as "
+        "it is at its end: to compare checkpoints, as `train_adversary` does, takes further steps.",
+        "![returns by the number of steps](model_based_steps.png)",
+    ]
     for agent, (victim, env, eps, scale, steps) in AGENTS.items():
         found = results.get(agent, {})
 
@@ -147,38 +140,32 @@ def markdown(results: Mapping[str, Any]) -> str:
             f"{cell(found.get('none'))}, under max-diff {cell(found.get('max-diff'))}.\n\n"
             + table(["steps", *(kind if kind == "PA-AD" else f"model-based, {kind}" for kind in LEARNED)], lines)
         )
-    text = "\n\n".join(parts)
-    return f"""# Steps of the environment: a model or a trained adversary
-
-Made by `python benchmarks/reproduce/model_based_steps.py` on {results["machine"]}. Means over {EPISODES} episodes,
-deviations in parentheses, by the number of steps of the environment that an adversary has seen: transitions of its
-model, or steps of PA-AD's training. One training each, and PA-AD as it is at its end: to compare checkpoints, as
-`train_adversary` does, takes further steps.
-
-![returns by the number of steps](model_based_steps.png)
-
-{text}
-"""
+    return parts
 
 
-def main() -> None:
-    """Measure, draw and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, help="for models and adversaries")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    path = arguments.out / "model_based_steps.json"
-    results = {**load(path), "machine": machine()}
-
-    def keep() -> None:
-        save(path, results)
-        draw(results, arguments.out / "model_based_steps.png")
-        write(arguments.out / "model_based_steps.md", markdown(results))
-
+def measure(results: Results) -> None:
+    """All that is not there yet."""
     with tempfile.TemporaryDirectory() as temporary:
-        measure(results, keep, arguments.work or Path(temporary))
-    keep()
+        work = results.given.work or Path(temporary)
+        for agent, (_, _, eps, scale, _) in AGENTS.items():
+            for name in FIXED:
+                threat = None if name == "none" else adv.threat(name, eps=eps, scale=scale)
+                results.once(results.part(agent), name, scored, agent, threat)
+            for count in BUDGETS:
+                for kind in LEARNED:
+                    results.once(results.part(agent, kind), str(count), attacked, agent, kind, count, work)
+
+
+PAGE = Page(
+    "model_based_steps",
+    "Steps of the environment: a model or a trained adversary",
+    __doc__,
+    measure,
+    body,
+    lambda data, folder: draw(data, folder / "model_based_steps.png"),
+    options={"--work": {"type": Path, "help": "for models and adversaries"}},
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -2,23 +2,20 @@
 
     python benchmarks/reproduce/pa_ad.py --victims FOLDER --work FOLDER
 
-trains what is missing in the work folder, evaluates every row over the same 50 episodes, and writes ``pa_ad.json`` as
-results come and ``pa_ad.md``. A run that is interrupted goes on where it stopped. ``--long`` trains seeds 0 to 2 for
-two million steps on two of the rows. ``--untrained`` measures the forms of MaxDiff on every row, over the same
+trains what is missing in the work folder, and evaluates every row over the same 50 episodes. ``--long`` trains seeds 0
+to 2 for two million steps on two of the rows. ``--untrained`` measures the forms of MaxDiff on every row, over the same
 episodes, and leaves everything else as it is.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
 from adversaries import EVERY, ROWS, STRONG, Job, Row, record_of, train_all
-from figures import Figure, command, done, kept, load, machine, margin, of_row, options, said, save, table, write
+from figures import Figure, kept, margin, of_row, said, table
+from page import AGAIN, VICTIMS, WORK, Data, Page, Results, episode_options, made_by
 
 import adv_wrappers as adv
 from adv_wrappers.presets import parse_threat
@@ -69,13 +66,14 @@ def critic_of(row: Row, victim: adv.Victim, work: Path, seed: int) -> tuple[Any,
     return (adv.RobustSarsa(victim) if left < chosen else adv.RobustSarsa(victim, critic=scan.critic)), words
 
 
-def evaluate(row: Row, jobs: list[Job], arguments: argparse.Namespace) -> dict[str, Any]:
+def evaluate(row: Row, jobs: list[Job], arguments: argparse.Namespace, episodes: int, seed: int) -> dict[str, Any]:
     """One row: every attack over the same episodes."""
+    train_all(jobs, arguments.victims, arguments.work, arguments.processes)
     victim, work = row.load(arguments.victims), arguments.work
     within = adv.Linf(row.eps, scale="victim")
     threats: dict[str, Any] = {"noise": adv.Noise(), "max-diff": adv.MaxDiff(victim)}
     about: dict[str, Any] = {}
-    threats["robust-sarsa"], about["robust-sarsa"] = critic_of(row, victim, work, arguments.seed)
+    threats["robust-sarsa"], about["robust-sarsa"] = critic_of(row, victim, work, seed)
     for kind in ("sa-rl", "pa-ad"):
         mine = [job for job in jobs if job.kind == kind]
         point, job = best_of(mine, work)
@@ -86,15 +84,13 @@ def evaluate(row: Row, jobs: list[Job], arguments: argparse.Namespace) -> dict[s
             f"{job.setting}, seed {job.seed}, {point['steps'] // 1000}k steps ({point['mean_return']:.0f} when chosen)"
         )
     models = [adv.ThreatModel("observation", how, within) for how in threats.values()]
-    report = adv.evaluate(victim, row.env, models, arguments.episodes, arguments.seed, num_envs=50).to_dict()
+    report = adv.evaluate(victim, row.env, models, episodes, seed, num_envs=50).to_dict()
     rows = {name: kept(line) for name, line in zip(["none", *threats], report["threats"], strict=True)}
     trainings = [
         {"setting": job.setting, "seed": job.seed, "steps": job.steps, "record": record_of(job.folder(work))}
         for job in jobs
     ]
     return {
-        "episodes": arguments.episodes,
-        "seed": arguments.seed,
         "victim": row.victim,
         "env": row.env,
         "eps": row.eps,
@@ -223,13 +219,16 @@ def second_run(data: dict[str, Any]) -> str:
     )
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def head(data: Data) -> str:
+    """Which command made the page, and that not all of it is of one run."""
+    others = " Of MaxDiff's columns some are of a second run, see below." if "max_diff" in data else ""
+    return made_by(data) + others
+
+
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     again = data.get("max_diff", {}).get("rows", {})
-    others = " Of MaxDiff's columns some are of a second run, see below." if again else ""
     parts = [
-        "# PA-AD and the other attacks on MuJoCo agents",
-        f"Made by `{data['command']}`\n\non {data['machine']}.{others}",
         "What an agent earns over the same 50 episodes: mean +- standard deviation (median), in the shape of the "
         "paper's Table 2; the lowest mean of a row is bold. eps is that of "
         '`Linf(eps, scale="victim")`, in normalised observations. MaxDiff and Robust Sarsa take 10 steps, the actor of '
@@ -285,62 +284,50 @@ def markdown(data: dict[str, Any]) -> str:
         "## Every training\n\nThe best checkpoint of each on the choosing episodes, and the processor's minutes per "
         f"million steps (checkpoints left out; one thread). {unfinished(data)}\n\n" + table(header, runs)
     )
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
-def measure_untrained(wanted: list[Row], arguments: argparse.Namespace) -> None:
-    """Measure the forms of MaxDiff where they are missing, then write the page."""
-    path = arguments.out / "pa_ad.json"
-    data = load(path)
-    about = {"command": command(sys.argv[1:]), "machine": machine(), "rows": {}}
-    found = data["max_diff"] = about if arguments.again else {**about, **data.get("max_diff", {})}
-    for row in wanted:
-        if row.name in found["rows"]:
-            continue
-        found["rows"][row.name] = max_diffs(row, arguments)
-        save(path, data)
-        write(arguments.out / "pa_ad.md", markdown(data))
-        lines = (f"{name} {of_row(line)}" for name, line in found["rows"][row.name].items())
-        print(row.name, *lines, sep="\n  ", flush=True)
-    write(arguments.out / "pa_ad.md", markdown(data))
-
-
-def main() -> None:
-    """Train and evaluate what is missing, then write the page."""
-    parser = options(__doc__, episodes=50)
-    parser.add_argument("--work", type=Path, help="folder of trainings")
-    parser.add_argument("--steps", type=int, default=500_000)
-    parser.add_argument("--untrained", action="store_true", help="measure the forms of MaxDiff, and nothing else")
-    parser.add_argument("--only", nargs="+", metavar="ROW", help=", ".join(row.name for row in ROWS))
-    parser.add_argument("--long", action="store_true", help=f"{', '.join(LONG)}: 2M steps and three seeds")
-    parser.add_argument("--processes", type=int, default=2)
-    arguments = parser.parse_args()
-    if arguments.work is None and not arguments.untrained:
-        parser.error("--work FOLDER is needed for what is trained")
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", module="gymnasium")
-    wanted = [row for row in ROWS if not arguments.only or row.name in arguments.only]
-    if arguments.untrained:
-        measure_untrained(wanted, arguments)
+def measure(results: Results) -> None:
+    """Train and evaluate what is missing; or measure the forms of MaxDiff, and leave everything else as it is."""
+    given = results.given
+    wanted = [row for row in ROWS if not given.only or row.name in given.only]
+    if given.untrained:
+        again = results.part("max_diff")
+        again |= {**results.made, **({} if given.again else again)}
+        results.made = {}
+        for row in wanted:
+            results.once(results.part("max_diff", "rows"), row.name, max_diffs, row, given)
         return
-    plan = {row.name: (row, jobs_of(row, arguments.steps), "short") for row in wanted}
-    if arguments.long:
-        plan = {row.name: (row, long_jobs(row), "long") for row in wanted if row.name in LONG}
-    path, line = arguments.out / "pa_ad.json", command(sys.argv[1:])
-    for name, (row, jobs, key) in plan.items():
-        data = load(path) or {}
-        if done(data.get(key, {}).get(name), arguments):
+    results.need("--work", "for what is trained")
+    for row in wanted:
+        if given.long and row.name not in LONG:
             continue
-        train_all(jobs, arguments.victims, arguments.work, arguments.processes)
-        result = evaluate(row, jobs, arguments)
-        data = {**data, "command": line, "machine": machine(), **{k: data.get(k, {}) for k in ("short", "long")}}
-        data[key] = {r.name: {**data[key], name: result}[r.name] for r in ROWS if r.name in {*data[key], name}}
-        save(path, data)
-        write(arguments.out / "pa_ad.md", markdown(data))
-        print(name, *(f"{column} {of_row(row)}" for column, row in result["rows"].items()), sep="\n  ", flush=True)
-    if path.exists():
-        write(arguments.out / "pa_ad.md", markdown(load(path)))
+        jobs = long_jobs(row) if given.long else jobs_of(row, given.steps)
+        rows = results.part("long" if given.long else "short")
+        results.once(rows, row.name, evaluate, row, jobs, given, episodes=given.episodes, seed=given.seed)
+
+
+PAGE = Page(
+    "pa_ad",
+    "PA-AD and the other attacks on MuJoCo agents",
+    __doc__,
+    measure,
+    body,
+    options={
+        **VICTIMS,
+        **WORK,
+        **episode_options(50),
+        **AGAIN,
+        "--steps": {"type": int, "default": 500_000},
+        "--untrained": {"action": "store_true", "help": "measure the forms of MaxDiff, and nothing else"},
+        "--only": {"nargs": "+", "metavar": "ROW", "help": ", ".join(row.name for row in ROWS)},
+        "--long": {"action": "store_true", "help": f"{', '.join(LONG)}: 2M steps and three seeds"},
+        "--processes": {"type": int, "default": 2},
+    },
+    needs=["--victims"],
+    head=head,
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -3,25 +3,21 @@
     python benchmarks/reproduce/pa_ad_pong.py --victims FOLDER --work FOLDER
 
 The card's A2C agent, which samples, and the zoo's PPO agent, which does not, at the paper's eps of 0.0005 (in [0, 1]
-pixels; 0.1275 of a grey level, so observations are handed out as floats). Writes ``pa_ad_pong.json`` as results come
-and ``pa_ad_pong.md``.
+pixels; 0.1275 of a grey level, so observations are handed out as floats).
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-import warnings
-from pathlib import Path
 from typing import Any
 
-import torch
-from figures import command, kept, load, machine, of_row, options, save, table, write
+from figures import kept, of_row, table
+from page import AGAIN, VICTIMS, WORK, Data, Page, Results, episode_options, load
 
 import adv_wrappers as adv
 
 EPS = 0.0005
-VICTIMS = {"davide-pong-a2c": "card:{}/davide-pong-a2c", "zoo:pong-ppo": "zoo:pong-ppo"}
+VICTIM_REFS = {"davide-pong-a2c": "card:{}/davide-pong-a2c", "zoo:pong-ppo": "zoo:pong-ppo"}
 PAPER = {"none": "20 +- 1", "noise-sign": "20 +- 1", "noise": "", "min-best": "-4 +- 8", "momentum": "-11 +- 7",
          "max-diff": "18 +- 3", "pa-ad": "-13 +- 6"}  # fmt: skip
 NAMES = {"noise-sign": "noise, sign", "noise": "noise, uniform"}
@@ -30,7 +26,7 @@ ENV = "PongNoFrameskip-v4"
 
 def attack(name: str, old: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """One victim under every attack that an earlier run has not left; PA-AD's actor takes one step, as the paper's."""
-    victim = adv.load_victim(VICTIMS[name].format(arguments.victims))
+    victim = adv.load_victim(VICTIM_REFS[name].format(arguments.victims))
     within, folder = adv.Linf(255 * EPS), arguments.work / name.replace(":", "-")
     hows: dict[str, Any] = {
         "noise-sign": adv.Noise("sign"),
@@ -69,8 +65,8 @@ def attack(name: str, old: dict[str, Any], arguments: argparse.Namespace) -> dic
     return {"rows": {**old.get("rows", {}), **rows}, "record": record, "select": victim.select}
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     lines = [["paper, A2C", *PAPER.values()]]
     notes = []
     for name, result in data["victims"].items():
@@ -81,44 +77,46 @@ def markdown(data: dict[str, Any]) -> str:
             f"- {name}: the best of {len(result['record'])} checkpoints over 4 episodes each ({points}); "
             f"{minutes:.0f} minutes of one processor per million steps."
         )
-    return (
-        "\n\n".join(
-            [
-                "# PA-AD on Pong, below one grey level",
-                f"Made by `{data['command']}`\n\non {data['machine']}.",
-                f"Mean return +- standard deviation with a 95% interval, eps {EPS} of [0, 1] pixels, observations as "
-                "floats. The paper's random attacker (appendix E.1.1) is noise by sign: every pixel moves by eps, up "
-                "or down by the sign of a Gaussian. The paper's agents are its own, its PA-AD the best of 50 trainings "
-                "of 10 million frames; ours is one, of the steps below.",
-                table(["victim", *(NAMES.get(key, key) for key in PAPER)], lines),
-                "\n".join(notes),
-            ]
-        )
-        + "\n"
-    )
+    parts = [
+        f"Mean return +- standard deviation with a 95% interval, eps {EPS} of [0, 1] pixels, observations as "
+        "floats. The paper's random attacker (appendix E.1.1) is noise by sign: every pixel moves by eps, up "
+        "or down by the sign of a Gaussian. The paper's agents are its own, its PA-AD the best of 50 trainings "
+        "of 10 million frames; ours is one, of the steps below.",
+        table(["victim", *(NAMES.get(key, key) for key in PAPER)], lines),
+        "\n".join(notes),
+    ]
+    return parts
 
 
-def main() -> None:
-    """Train and evaluate what is missing, then write the page."""
-    parser = options(__doc__, episodes=10)
-    parser.add_argument("--work", type=Path, required=True, help="folder of trainings")
-    parser.add_argument("--steps", type=int, default=200_000)
-    parser.add_argument("--checks", type=int, default=5)
-    parser.add_argument("--only", nargs="+", choices=VICTIMS, default=list(VICTIMS))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", module="gymnasium")
-    path = arguments.out / "pa_ad_pong.json"
-    data = {"victims": {}, **load(path), "command": command(sys.argv[1:]), "machine": machine()}
-    for name in arguments.only:
-        old = {} if arguments.again else data["victims"].get(name, {})
+def measure(results: Results) -> None:
+    """Train and evaluate what is missing."""
+    given, victims = results.given, results.part("victims")
+    for name in given.only:
+        old = {} if given.again else victims.get(name, {})
         if {*PAPER} - {*old.get("rows", {})}:
-            data["victims"][name] = attack(name, old, arguments)
-            save(path, data)
-            write(arguments.out / "pa_ad_pong.md", markdown(data))
-            print(name, {key: str(of_row(row)) for key, row in data["victims"][name]["rows"].items()}, flush=True)
-    write(arguments.out / "pa_ad_pong.md", markdown(data))
+            victims[name] = attack(name, old, given)
+            results.keep()
+            print(name, {key: str(of_row(row)) for key, row in victims[name]["rows"].items()}, flush=True)
+
+
+PAGE = Page(
+    "pa_ad_pong",
+    "PA-AD on Pong, below one grey level",
+    __doc__,
+    measure,
+    body,
+    options={
+        **VICTIMS,
+        **WORK,
+        **episode_options(10),
+        **AGAIN,
+        "--steps": {"type": int, "default": 200_000},
+        "--checks": {"type": int, "default": 5},
+        "--only": {"nargs": "+", "choices": VICTIM_REFS, "default": list(VICTIM_REFS)},
+    },
+    needs=["--victims", "--work"],
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

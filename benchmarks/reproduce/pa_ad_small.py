@@ -3,8 +3,7 @@
     python benchmarks/reproduce/pa_ad_small.py --victims FOLDER --work FOLDER
 
 CartPole: the card's A2C agent with sampled actions at eps 0.05 raw, five seeds of each. MountainCar: the zoo's DQN
-agent at several eps, in units of the half-range (0.9, 0.07), 100k steps of each. Writes ``pa_ad_small.json`` as
-results come and ``pa_ad_small.md``.
+agent at several eps, in units of the half-range (0.9, 0.07), 100k steps of each.
 
     python benchmarks/reproduce/pa_ad_small.py --victims FOLDER --untrained
 
@@ -15,16 +14,14 @@ the return a search of a grid for MaxDiff's divergence takes.
 from __future__ import annotations
 
 import argparse
-import sys
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import learning
 import torch
 from adversaries import STRONG, record_of
-from figures import command, kept, load, machine, margin, of_row, options, said, save, table, write
+from figures import kept, margin, of_row, said, table
+from page import AGAIN, VICTIMS, WORK, Data, Page, Results, episode_options
 
 import adv_wrappers as adv
 from adv_wrappers.attacks.objectives import divergence_of
@@ -123,44 +120,40 @@ class Grid:
         return points[torch.arange(len(x)), best.indices + values.shape[1] - len(self.grid)]
 
 
-def divergence(arguments: argparse.Namespace, out: dict[str, Any], keep: Callable[[], None]) -> None:
-    """What more divergence takes from the two A2C agents of CartPole, playing the mode and sampling."""
-    within = adv.Linf(0.05)
-    for name, ref in (("zoo", "zoo:cartpole-a2c"), ("card", f"card:{arguments.victims / 'zoo-cartpole-a2c'}")):
-        for select in ("mode", "sample"):
-            if f"{name}, {select}" in out:
-                continue
-            victim = adv.load_victim(ref, select=select)
-            grid = Grid(victim)
-            hows = [parse_threat(form, victim=victim, within=within) for form in ("max-diff", STRONG)]
-            hows.append(adv.ThreatModel("observation", grid, within))
-            report = adv.evaluate(victim, "CartPole-v1", hows, arguments.episodes, arguments.seed, num_envs=50)
-            rows = zip(("none", "max-diff", STRONG, "grid"), report.to_dict()["threats"], strict=True)
-            out[f"{name}, {select}"] = {"rows": {key: kept(row) for key, row in rows}, "reached": grid.reached}
-            print(name, select, {key: text(row) for key, row in out[f"{name}, {select}"]["rows"].items()}, flush=True)
-            keep()
+def divergence(ref: str, select: str, given: argparse.Namespace) -> dict[str, Any]:
+    """What more divergence takes from an A2C agent of CartPole that plays the mode or samples."""
+    within, victim = adv.Linf(0.05), adv.load_victim(ref, select=select)
+    grid = Grid(victim)
+    hows = [parse_threat(form, victim=victim, within=within) for form in ("max-diff", STRONG)]
+    hows.append(adv.ThreatModel("observation", grid, within))
+    report = adv.evaluate(victim, "CartPole-v1", hows, given.episodes, given.seed, num_envs=50)
+    rows = zip(("none", "max-diff", STRONG, "grid"), report.to_dict()["threats"], strict=True)
+    return {"rows": {key: kept(row) for key, row in rows}, "reached": grid.reached}
 
 
-def untrained(arguments: argparse.Namespace, keep: Callable[[dict[str, Any]], None], data: dict[str, Any]) -> None:
-    """Everything that needs no training, over the same episodes as what was trained; ``keep`` is called as it comes."""
+def without_training(
+    victim: adv.Victim, env: str, names: tuple[str, ...], within: adv.Linf, given: argparse.Namespace
+) -> dict[str, Any]:
+    """Attacks that need no training, over the same episodes as those that were trained."""
+    threats = [parse_threat(name, victim=victim, within=within) for name in names]
+    report = adv.evaluate(victim, env, threats, given.episodes, given.seed, num_envs=50).to_dict()
+    return {name: kept(row) for name, row in zip(("none", *names), report["threats"], strict=True)}
 
-    def rows(victim: adv.Victim, env: str, names: tuple[str, ...], within: adv.Linf) -> dict[str, Any]:
-        threats = [parse_threat(name, victim=victim, within=within) for name in names]
-        report = adv.evaluate(victim, env, threats, arguments.episodes, arguments.seed, num_envs=50).to_dict()
-        found = {name: kept(row) for name, row in zip(("none", *names), report["threats"], strict=True)}
-        print(env, within, {name: text(row) for name, row in found.items()}, flush=True)
-        return found
 
-    data = {"command": command(sys.argv[1:]), "machine": machine(), "mountaincar": {}, "divergence": {}, **data}
-    if "cartpole" not in data:
-        data["cartpole"] = rows(agent(arguments.victims), "CartPole-v1", UNTRAINED, adv.Linf(0.05))
-        keep(data)
-    car = adv.load_victim("zoo:mountaincar-dqn")
+def untrained(results: Results) -> None:
+    """Everything that needs no training; what was trained, and its command, stay as they are."""
+    given, data = results.given, results.part("untrained")
+    data |= {**results.made, **({} if given.again else data)}
+    results.made = {}
+    cart, car = agent(given.victims), adv.load_victim("zoo:mountaincar-dqn")
+    results.once(data, "cartpole", without_training, cart, "CartPole-v1", UNTRAINED, adv.Linf(0.05), given)
     for eps in SWEEP:
-        if f"{eps:g}" not in data["mountaincar"]:
-            data["mountaincar"][f"{eps:g}"] = rows(car, "MountainCar-v0", OF_Q, adv.Linf(eps, HALF))
-            keep(data)
-    divergence(arguments, data["divergence"], lambda: keep(data))
+        within, rows = adv.Linf(eps, HALF), results.part("untrained", "mountaincar")
+        results.once(rows, f"{eps:g}", without_training, car, "MountainCar-v0", OF_Q, within, given)
+    for name, ref in (("zoo", "zoo:cartpole-a2c"), ("card", f"card:{given.victims / 'zoo-cartpole-a2c'}")):
+        for select in ("mode", "sample"):
+            rows = results.part("untrained", "divergence")
+            results.once(rows, f"{name}, {select}", divergence, ref, select, given)
 
 
 def text(row: dict[str, Any]) -> str:
@@ -192,10 +185,10 @@ def attacks(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, di
     return found + [(name, row, "second") for name, row in second.items() if name != "none" or not first]
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     again = data.get("untrained") or {}
-    parts = ["# SA-RL and PA-AD on CartPole and MountainCar", f"Made by `{data['command']}`\n\non {data['machine']}."]
+    parts = []
     if again:
         parts.append(
             f"Attacks that need no training were measured a second time, by `{again['command']}`\n\non "
@@ -253,7 +246,7 @@ def markdown(data: dict[str, Any]) -> str:
         )
     if again.get("divergence"):
         parts.append(more_objective(again["divergence"]))
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
 def cell_of(row: dict[str, Any]) -> str:
@@ -304,44 +297,41 @@ def more_objective(found: dict[str, Any]) -> str:
     )
 
 
-def main() -> None:
-    """Train and evaluate what is missing, then write the page."""
-    parser = options(__doc__, episodes=50)
-    parser.add_argument("--work", type=Path, help="folder of trainings")
-    parser.add_argument("--untrained", action="store_true", help="measure what needs no training, and nothing else")
-    arguments = parser.parse_args()
-    if arguments.work is None and not arguments.untrained:
-        parser.error("--work FOLDER is needed for what is trained")
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", module="gymnasium")
-    path = arguments.out / "pa_ad_small.json"
-    data = load(path)
+def draw(data: Data, folder: Path) -> None:
+    """The learning curves."""
+    if "cartpole" in data:
+        learning.draw(data["cartpole"]["runs"], folder / "pa_ad_small.png")
 
-    def keep() -> None:
-        save(path, data)
-        write(arguments.out / "pa_ad_small.md", markdown(data))
 
-    if arguments.untrained:
-
-        def add(part: dict[str, Any]) -> None:
-            data["untrained"] = part
-            keep()
-
-        untrained(arguments, add, {} if arguments.again else data.get("untrained", {}))
+def measure(results: Results) -> None:
+    """Train and evaluate what is missing, or measure what needs no training."""
+    given = results.given
+    if given.untrained:
+        untrained(results)
         return
-    data = {} if arguments.again else data
-    data = {"command": command(sys.argv[1:]), "machine": machine(), "mountaincar": {}, **data}
-    if "cartpole" not in data:
-        data["cartpole"] = cartpole(arguments)
-        keep()
+    results.need("--work", "for what is trained")
+    results.once(results.data, "cartpole", cartpole, given)
     for eps in SWEEP:
-        if f"{eps:g}" not in data["mountaincar"]:
-            data["mountaincar"][f"{eps:g}"] = mountaincar(arguments, eps)
-            keep()
-            print(eps, {name: text(row) for name, row in data["mountaincar"][f"{eps:g}"].items()}, flush=True)
-    learning.draw(data["cartpole"]["runs"], arguments.out / "pa_ad_small.png")
-    keep()
+        results.once(results.part("mountaincar"), f"{eps:g}", mountaincar, given, eps)
+
+
+PAGE = Page(
+    "pa_ad_small",
+    "SA-RL and PA-AD on CartPole and MountainCar",
+    __doc__,
+    measure,
+    body,
+    draw,
+    options={
+        **VICTIMS,
+        **WORK,
+        **episode_options(50),
+        **AGAIN,
+        "--untrained": {"action": "store_true", "help": "measure what needs no training, and nothing else"},
+    },
+    needs=["--victims"],
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -3,24 +3,21 @@
     python benchmarks/reproduce/pa_ad_sweeps.py --victims FOLDER --work FOLDER
 
 Curves: SA-RL and PA-AD against the zoo's Walker2d agent, five seeds. Budgets: the zoo's Hopper agent at four eps.
-Lambda: the direction form against saddpg-hopper-vanilla. Writes ``pa_ad_sweeps.json`` as results come,
-``pa_ad_sweeps.md`` and the pictures beside it. A run that is interrupted goes on where it stopped.
+Lambda: the direction form against saddpg-hopper-vanilla.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 import learning
 import matplotlib.pyplot as plt
-import torch
 from adversaries import Job, Row, record_of, train_all
-from figures import command, kept, load, machine, of_row, options, save, table, write
+from figures import kept, of_row, table
 from pa_ad import best_of, critic_of
+from page import AGAIN, VICTIMS, WORK, Data, Page, Results, episode_options
 
 import adv_wrappers as adv
 
@@ -28,6 +25,7 @@ WALKER = Row("zoo:walker2d-ppo", "Walker2d-v5", 0.05)
 HOPPERS = tuple(Row("zoo:hopper-ppo", "Hopper-v5", eps) for eps in (0.025, 0.05, 0.075, 0.1))
 LAMBDA_ROW, LAMBDAS = Row("saddpg-hopper-vanilla", "Hopper-v4", 0.075), (0.0, 0.2, 1.0, 5.0)
 FORM = {"sa-rl": None, "pa-ad": "target"}
+PARTS = ("budgets", "lambda", "curves")
 
 
 def curves(arguments: argparse.Namespace, seeds: int = 5) -> dict[str, Any]:
@@ -94,15 +92,13 @@ def draw(data: dict[str, Any], out: Path) -> None:
     plt.close("all")
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
 
     def text(row: dict[str, Any]) -> str:
         return f"{row['mean_return']:.0f} +- {row['std']:.0f} ({row['median']:.0f})"
 
     parts = [
-        "# PA-AD: learning curves, budgets, lambda",
-        f"Made by `{data['command']}`\n\non {data['machine']}.",
         "Mean return +- standard deviation (median). Trainings compare their checkpoints over 30 episodes of their "
         "own; tables are over 50 others. `noise` is uniform over the budget. `max-diff` is `max-diff:weights=std`, the "
         "divergence of the Gaussian policy, and not today's default, which weighs all dimensions of an action alike.",
@@ -130,41 +126,43 @@ def markdown(data: dict[str, Any]) -> str:
             "## Lambda\n\nThe weight of the cosine, form `direction`, saddpg-hopper-vanilla at eps 0.075; one training "
             "each.\n\n" + table(["lambda", "return", "chosen at", "when chosen"], lines)
         )
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
-def main() -> None:
-    """Train and evaluate what is missing, then write the page."""
-    parser = options(__doc__, episodes=50)
-    parser.add_argument("--work", type=Path, required=True, help="folder of trainings")
-    parser.add_argument("--steps", type=int, default=500_000)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--only", nargs="+", choices=["budgets", "lambda", "curves"])
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", module="gymnasium")
-    path = arguments.out / "pa_ad_sweeps.json"
-    data = {**load(path), "command": command(sys.argv[1:]), "machine": machine()}
-
-    def keep() -> None:
-        save(path, data)
-        draw(data, arguments.out)
-        write(arguments.out / "pa_ad_sweeps.md", markdown(data))
-
-    parts: dict[str, list[tuple[str, Any]]] = {
-        "budgets": [(f"{row.eps:g}", row) for row in HOPPERS],
-        "lambda": [(f"{value:g}", value) for value in LAMBDAS],
+def measure(results: Results) -> None:
+    """Train and evaluate what is missing."""
+    given = results.given
+    rows: dict[str, tuple[Any, dict[str, Any]]] = {
+        "budgets": (budget, {f"{row.eps:g}": row for row in HOPPERS}),
+        "lambda": (weight, {f"{value:g}": value for value in LAMBDAS}),
     }
-    for part, make in (("budgets", budget), ("lambda", weight)):
-        for key, item in parts[part] if not arguments.only or part in arguments.only else ():
-            if arguments.again or key not in data.get(part, {}):
-                data[part] = {**data.get(part, {}), key: make(arguments, item)}
-                keep()
-                print(part, key, "done", flush=True)
-    if (not arguments.only or "curves" in arguments.only) and (arguments.again or "curves" not in data):
-        data["curves"] = curves(arguments)
-    keep()
+    for part, (make, items) in rows.items():
+        for key, item in items.items() if part in given.only else ():
+            results.once(results.part(part), key, make, given, item)
+    if "curves" in given.only:
+        results.once(results.data, "curves", curves, given)
+
+
+PAGE = Page(
+    "pa_ad_sweeps",
+    "PA-AD: learning curves, budgets, lambda",
+    __doc__,
+    measure,
+    body,
+    draw,
+    options={
+        **VICTIMS,
+        **WORK,
+        **episode_options(50),
+        **AGAIN,
+        "--steps": {"type": int, "default": 500_000},
+        "--processes": {"type": int, "default": 2},
+        "--only": {"nargs": "+", "choices": PARTS, "default": PARTS},
+    },
+    needs=["--victims", "--work"],
+    partly=["--only"],
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

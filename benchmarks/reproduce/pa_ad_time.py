@@ -4,15 +4,12 @@
 
 Victims are untrained networks of two layers of 64, so that episodes are as long under either attack: a strong attack
 ends episodes early, and resets cost time that is not the method's. Every round trains each kind once, anew, beginning
-one place later than the round before; ratios are taken within a round, and medians given. Writes ``pa_ad_time.json`` as
-rounds come and ``pa_ad_time.md``.
+one place later than the round before; ratios are taken within a round, and medians given.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -20,7 +17,8 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from figures import command, load, machine, save, table, write
+from figures import table
+from page import Data, Page, Results, load
 from torch import nn
 
 import adv_wrappers as adv
@@ -51,8 +49,8 @@ def cost(name: str, kind: str, victim: adv.Victim, steps: int, seed: int) -> flo
     return float(point["seconds"] / point["steps"] * 1e6 / 60)
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     lines = []
     for name, row in data["envs"].items():
         rounds = row["rounds"]
@@ -60,49 +58,48 @@ def markdown(data: dict[str, Any]) -> str:
         minutes = [statistics.median(r[kind] for r in rounds) for kind in KINDS]
         cells = (f"{m:.1f} ({ratio:.2f})" for m, ratio in zip(minutes, ratios, strict=True))
         lines.append([name, row["observations"], row["actions"], len(rounds), *cells])
-    return (
-        "\n\n".join(
-            [
-                "# What training SA-RL and PA-AD costs",
-                f"Made by `{data['command']}`\n\non {data['machine']}.",
-                f"The processor's minutes per million steps on one thread, medians over trainings of {data['steps']} "
-                "steps against an untrained agent, and in brackets the median of the ratio to SA-RL within a round. "
-                "Checkpoints, the scoring on separate seeds during training, are left out of these times. PA-AD's "
-                "actor takes five steps by default, one in the paper. The paper's Table 5 has 0.79, 0.76 and 0.77 for "
-                "Hopper, Walker2d and Ant, on a GPU.",
-                table(["environment", "observations", "actions", "rounds", *KINDS], lines),
-            ]
-        )
-        + "\n"
-    )
+    parts = [
+        f"The processor's minutes per million steps on one thread, medians over trainings of {data['steps']} "
+        "steps against an untrained agent, and in brackets the median of the ratio to SA-RL within a round. "
+        "Checkpoints, the scoring on separate seeds during training, are left out of these times. PA-AD's "
+        "actor takes five steps by default, one in the paper. The paper's Table 5 has 0.79, 0.76 and 0.77 for "
+        "Hopper, Walker2d and Ant, on a GPU.",
+        table(["environment", "observations", "actions", "rounds", *KINDS], lines),
+    ]
+    return parts
 
 
-def main() -> None:
-    """Measure what is missing, then write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=16_384)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", nargs="+", choices=ENVS, default=ENVS)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    given = parser.parse_args()
-    torch.set_num_threads(1)
+def measure(results: Results) -> None:
+    """Every round of every environment, anew."""
+    given, kinds = results.given, list(KINDS)
     warnings.filterwarnings("ignore")
-    path = given.out / "pa_ad_time.json"
-    data: dict[str, Any] = {"envs": {}, **load(path)}
-    data = {**data, "command": command(sys.argv[1:]), "machine": machine(), "steps": given.steps}
-    kinds = list(KINDS)
+    results.data["steps"] = given.steps
     for name in given.only:
         victim = victim_of(name)
         sizes = victim.observation_space.shape, victim.action_space.shape
-        row = {"observations": sizes[0][0], "actions": sizes[1][0], "rounds": []}
+        row: Data = {"observations": sizes[0][0], "actions": sizes[1][0], "rounds": []}
         for i in range(given.rounds):
             at = i % len(kinds)
             row["rounds"].append({kind: cost(name, kind, victim, given.steps, i) for kind in kinds[at:] + kinds[:at]})
-            data["envs"][name] = row
-            save(path, data)
-            write(given.out / "pa_ad_time.md", markdown(data))
+            results.part("envs")[name] = row
+            results.keep()
         print(name, {kind: [round(r[kind], 2) for r in row["rounds"]] for kind in kinds}, flush=True)
 
 
+PAGE = Page(
+    "pa_ad_time",
+    "What training SA-RL and PA-AD costs",
+    __doc__,
+    measure,
+    body,
+    options={
+        "--steps": {"type": int, "default": 16_384},
+        "--rounds": {"type": int, "default": 5},
+        "--only": {"nargs": "+", "choices": ENVS, "default": ENVS},
+    },
+    partly=["--only"],
+)
+
+
 if __name__ == "__main__":
-    main()
+    PAGE.main()

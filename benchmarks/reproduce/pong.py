@@ -2,21 +2,19 @@
 
     python benchmarks/reproduce/pong.py --victims FOLDER
 
-writes ``pong.json`` as results come (a killed run goes on where it stopped) and ``pong.md``. The agents sample their
+The agents sample their
 actions, as their source does; observations are uint8, so eps = 1/255 of the range is eps = 1, and every perturbed
 observation is a uint8 image again.
 """
 
 from __future__ import annotations
 
-import sys
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
-from figures import command, done, kept, load, machine, measured, of_row, options, save, table, write
+from figures import kept, measured, of_row, table
+from page import AGAIN, VICTIMS, Data, Page, Results, episode_options
 
 import adv_wrappers as adv
 
@@ -40,8 +38,6 @@ def evaluate(folder: Path, episodes: int, seed: int) -> dict[str, Any]:
     ).to_dict()
     rows = [kept(row) for row in report["threats"]]
     return {
-        "episodes": episodes,
-        "seed": seed,
         "fingerprint": victim.fingerprint(),
         "select": victim.select,
         "env": report["env"],
@@ -78,19 +74,16 @@ def goals(results: dict[str, Any]) -> list[tuple[str, str, bool]]:
     return found
 
 
-def markdown(results: dict[str, Any], line: str) -> str:
-    """The whole page."""
-    rows = []
+def body(data: Data) -> list[str]:
+    """The page after its head."""
+    rows, results = [], data["cards"]
     for name, result in results.items():
         for row in result["rows"]:
             share = "" if row["linf"] is None else f"{row['action_change']:.0%}"
             rows.append([name, row["threat"], of_row(row), card_figures(result, row["threat"]), share])
     wanted = [(a, b, "yes" if c else "**no**") for a, b, c in goals(results)]
-    versions = next(iter(results.values()))["versions"]
     warned = [f"- {name}: {text}" for name, result in results.items() for text in result["warnings"]]
     parts = [
-        "# Pong: two sampling agents under one FGSM step",
-        f"Made by `{line}`\n\non {machine()}; ale-py {versions.get('ale-py', '?')}.",
         "Mean return +- standard deviation over n episodes of PongNoFrameskip-v4, with a 95% interval: Student's t, "
         "for ours corrected for skewness. Runs of a card share their episodes' seeds. `fgsm:eps=1` is MinBest with one "
         "step of one grey level (1/255 of the range) on the stack of four uint8 frames; `noise` is uniform: it moves "
@@ -100,34 +93,28 @@ def markdown(results: dict[str, Any], line: str) -> str:
     ]
     if warned:
         parts.append("## Warnings of the evaluations\n\n" + "\n".join(warned))
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
-def main() -> None:
-    """Evaluate what is missing, then write the page."""
-    arguments = options(__doc__, episodes=32).parse_args()
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", module="gymnasium")
-    line = command(sys.argv[1:])
-    print(line, flush=True)
-    path = arguments.out / "pong.json"
-    results: dict[str, Any] = load(path).get("cards", {})
+def measure(results: Results) -> None:
+    """Evaluate the cards that are missing."""
+    given = results.given
     for name in CARDS:
-        if done(results.get(name), arguments):
-            continue
-        results[name] = evaluate(arguments.victims / name, arguments.episodes, arguments.seed)
-        save(path, {"command": line, "machine": machine(), "cards": results})
-        for row in results[name]["rows"]:
-            print(
-                f"{name:18} {row['threat']:12} {of_row(row)!s:40} {card_figures(results[name], row['threat'])}",
-                flush=True,
-            )
-        print(f"{name}: {results[name]['seconds']:.0f} s", flush=True)
-    write(arguments.out / "pong.md", markdown(results, line))
-    for goal, text, met in goals(results):
-        print(f"{'met   ' if met else 'MISSED'} {goal}: {text}")
-    print(f"wrote {arguments.out / 'pong.md'}")
+        folder = given.victims / name
+        results.once(results.part("cards"), name, evaluate, folder, episodes=given.episodes, seed=given.seed)
+
+
+PAGE = Page(
+    "pong",
+    "Pong: two sampling agents under one FGSM step",
+    __doc__,
+    measure,
+    body,
+    options={**VICTIMS, **episode_options(32), **AGAIN},
+    needs=["--victims"],
+    releases=["ale-py"],
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -5,16 +5,14 @@
 
 Trains PPO on CartPole and MountainCar from scratch with every method, and measures what comes out: clean and attacked
 returns, and what is certified. Variants are trained with the first seed alone. Agents that were trained elsewhere are
-given by ``--agents``, as ``GAME:NAME=REFERENCE``; ``--cost`` measures what those of a further game would take. Writes
-``radial.json`` as rows come, and from it ``radial.md`` and ``radial.png``; what is there is not made again, and
-trainings resume. ``--page`` writes the page alone.
+given by ``--agents``, as ``GAME:NAME=REFERENCE``; ``--cost`` measures what those of a further game would take.
+Trainings resume.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -23,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from figures import command, filled, load, machine, save, span, table, write
+from figures import filled, span, table
+from page import WORK, Data, Page, Results, episode_options, load
 from radial_paper import AGENTS, TABLE_1, table_1
-from training_cost import FREEWAY, measured_cost, predicted
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation.beam import beam_search
@@ -111,6 +108,7 @@ TRAININGS = {
         },
     ),
 }  # fmt: skip
+FREEWAY = "FreewayNoFrameskip-v4"  # the paper's fourth game, of which there is no agent
 SWEEP = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)  # of the figure, on CartPole
 
 
@@ -156,7 +154,7 @@ def beam(
             keep()
 
 
-def measure(
+def certify(
     game: Game, victim: adv.Victim, row: dict[str, Any], arguments: argparse.Namespace, keep: Callable[[], None]
 ) -> None:
     """Attacked and certified returns at every eps; ``keep`` is called as they come, and what is there stays."""
@@ -211,8 +209,10 @@ def sweep(victim: adv.Victim, arguments: argparse.Namespace) -> dict[str, list[f
     return found
 
 
-def figure(data: dict[str, Any], path: Path) -> None:
+def draw(data: Data, folder: Path) -> None:
     """The sweep: lines over eps, one colour an agent."""
+    if not data.get("sweep"):
+        return
     import matplotlib
 
     matplotlib.use("agg")
@@ -226,7 +226,7 @@ def figure(data: dict[str, Any], path: Path) -> None:
     axes.set(xlabel="eps in raw units", ylabel="mean return")
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), handlelength=4)
     shown.tight_layout()
-    shown.savefig(path, dpi=120, metadata={"Software": None})
+    shown.savefig(folder / "radial.png", dpi=120, metadata={"Software": None})
     plt.close(shown)
 
 
@@ -244,11 +244,9 @@ def _of_the_zoo(means: dict[str, float]) -> str:
     return f": at 0.05 the beam leaves {said} of 500 steps (`docs/results/beam.md`)" if said else ""
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     parts = [
-        "# RADIAL-PPO: attacked and certified returns",
-        f"Made by `{data['command']}`\n\non {data['machine']}.",
         "The shape of Table 1 of Oikarinen et al. 2020; the rows of its own agents stand in the tables of its games. "
         f"{AGENTS}. Ours are PPO on 84x84 images of four frames, trained for hours of a core. So compare a hardened "
         "agent with the plain one that it comes from, and not an agent of the paper with one of ours. The paper has no "
@@ -296,7 +294,7 @@ def markdown(data: dict[str, Any]) -> str:
             "PGD and GWC leave plain PPO of this seed its 500, more than any hardened agent: neither is a bound. What "
             "is certified of it is about a third of what is certified of the agents of RADIAL, or less."
         )
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
 def paper_rows(game: str) -> list[list[str]]:
@@ -323,6 +321,19 @@ def freeway(data: dict[str, Any]) -> list[str]:
         "A3C out, which did not learn this game. The paper's own agents:\n\n"
         + table_1(("DQN", "RADIAL-DQN"), ("Freeway",))
     ]
+
+
+def measured_cost(env: str, steps: int, **given: Any) -> dict[str, float]:
+    """Steps, and seconds of the processor without the checkpoint, of a short training; ``given`` as for train_agent."""
+    trained = adv.train_agent(env, None, 1.0, steps, checks=1, episodes=1, rewards="clipped", **given)
+    last = trained.record[-1]
+    return {"steps": last["steps"], "seconds": last["seconds"]["agent"]}
+
+
+def predicted(cost: dict[str, float], steps: int) -> str:
+    """How long a training of ``steps`` would take, and why, in a phrase."""
+    rate = cost["steps"] / cost["seconds"]
+    return f"{steps / 1e6:g} million steps at {rate:.0f} a second, {steps / rate / 3600:.1f} hours"
 
 
 def costs() -> dict[str, Any]:
@@ -366,73 +377,68 @@ at most 1.79), and takes wide bounds to learn. The run of the table learns the v
 normalised again, as it is seen clean and in the worst case, which is not of the paper."""
 
 
-def main() -> None:
-    """Train and measure what is not there yet, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, help="folder for the trainings")
-    parser.add_argument("--page", action="store_true", help="the page alone, from what was measured")
-    parser.add_argument("--cost", action="store_true", help="measure what a game without agents would take, alone")
-    parser.add_argument("--agents", nargs="*", default=[], metavar="GAME:NAME=REF", help="agents trained elsewhere")
-    parser.add_argument("--record", type=Path, help="folder of examples/train_radial.py pong, for its checkpoints")
-    parser.add_argument("--games", nargs="*", choices=TRAININGS, default=list(TRAININGS), help="to train from scratch")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the trainings")
-    parser.add_argument("--episodes", type=int, default=20)
-    parser.add_argument("--image-episodes", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=0, help="of the episodes")
-    parser.add_argument("--budget-s", type=float, default=10.0, help="seconds of a search")
-    parser.add_argument("--searched", type=int, default=3, help="episodes that are searched; 0 for none")
-    parser.add_argument("--sweep", action="store_true", help="measure the figure's lines")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+def measure(results: Results) -> None:
+    """Train and measure what is not there yet, or measure what a game without agents would take."""
+    given, data = results.given, results.data
     warnings.filterwarnings("ignore")
-    path = arguments.out / "radial.json"
-    if arguments.page or arguments.cost:
-        data = load(path)
-        if arguments.cost:
-            data["cost"] = costs()
-            save(path, data)
-        write(arguments.out / "radial.md", markdown(data))
+    if given.cost:
+        results.made = {}
+        data["cost"] = costs()
+        results.keep()
         return
-    if arguments.work is None:
-        parser.error("--work FOLDER is needed for what is trained")
-    data = {"games": {}, "sweep": {}, **load(path), "machine": machine(), "command": command(sys.argv[1:])}
-    for name in ("episodes", "image_episodes", "searched", "budget_s"):
-        data[name] = getattr(arguments, name)
-    data["zoo"] = zoo_beams(arguments.out)
+    results.need("--work", "for what is trained")
+    data |= {name: getattr(given, name) for name in ("episodes", "image_episodes", "searched", "budget_s")}
+    data["zoo"] = zoo_beams(given.out)
 
     def finish(row: dict[str, Any], game: str, victim: adv.Victim) -> None:
-        measure(GAMES[game], victim, row, arguments, lambda: save(path, data))
-        beam(GAMES[game], victim, row, arguments, lambda: save(path, data))
-        write(arguments.out / "radial.md", markdown(data))
+        certify(GAMES[game], victim, row, given, results.keep)
+        beam(GAMES[game], victim, row, given, results.keep)
 
-    for seed, game in itertools.product(arguments.seeds, arguments.games):
-        first, about = seed == arguments.seeds[0], TRAININGS[game]
+    for seed, game in itertools.product(given.seeds, given.games):
+        first, about = seed == given.seeds[0], TRAININGS[game]
         for method in [*about.methods, *(about.variants if first else ())]:
-            row = data["games"].setdefault(game, {}).setdefault(method, {}).setdefault(str(seed), {})
-            sweeps = arguments.sweep and game == "CartPole" and first and method not in data["sweep"]
-            if measured(GAMES[game], row) and searched(GAMES[game], row, arguments) and not sweeps:
+            row = results.part("games", game, method, str(seed))
+            sweeps = given.sweep and game == "CartPole" and first and method not in results.part("sweep")
+            if measured(GAMES[game], row) and searched(GAMES[game], row, given) and not sweeps:
                 continue
-            folder = arguments.work / f"{game.lower()}-{method.replace(', ', '-').replace(' ', '-')}-{seed}"
+            folder = given.work / f"{game.lower()}-{method.replace(', ', '-').replace(' ', '-')}-{seed}"
             victim, trained = train(game, method, seed, folder)
             if not measured(GAMES[game], row):
                 row |= trained
             finish(row, game, victim)
             if sweeps:
-                data["sweep"][method] = sweep(victim, arguments)
-                save(path, data)
-    for given in arguments.agents:
-        place, _, reference = given.partition("=")
+                results.once(data["sweep"], method, sweep, victim, given)
+    for agent in given.agents:
+        place, _, reference = agent.partition("=")
         game, _, name = place.partition(":")
-        row = data["games"].setdefault(game, {}).setdefault(name, {}).setdefault("0", {})
-        finish(row, game, adv.load_victim(reference))
-    if arguments.record is not None:
-        data["checkpoints"] = read_record(arguments.record)
-    if data["sweep"]:
-        figure(data, arguments.out / "radial.png")
-    save(path, data)
-    write(arguments.out / "radial.md", markdown(data))
+        finish(results.part("games", game, name, "0"), game, adv.load_victim(reference))
+    if given.record is not None:
+        data["checkpoints"] = read_record(given.record)
+        results.keep()
+
+
+PAGE = Page(
+    "radial",
+    "RADIAL-PPO: attacked and certified returns",
+    __doc__,
+    measure,
+    body,
+    draw,
+    options={
+        **WORK,
+        "--cost": {"action": "store_true", "help": "measure what a game without agents would take, alone"},
+        "--agents": {"nargs": "*", "default": [], "metavar": "GAME:NAME=REF", "help": "agents trained elsewhere"},
+        "--record": {"type": Path, "help": "folder of examples/train_radial.py pong, for its checkpoints"},
+        "--games": {"nargs": "*", "choices": TRAININGS, "default": list(TRAININGS), "help": "to train from scratch"},
+        "--seeds": {"type": int, "nargs": "+", "default": [0, 1, 2], "help": "of the trainings"},
+        **episode_options(20),
+        "--image-episodes": {"type": int, "default": 5},
+        "--budget-s": {"type": float, "default": 10.0, "help": "seconds of a search"},
+        "--searched": {"type": int, "default": 3, "help": "episodes that are searched; 0 for none"},
+        "--sweep": {"action": "store_true", "help": "measure the figure's lines"},
+    },
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

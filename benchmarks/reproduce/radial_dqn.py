@@ -3,14 +3,14 @@
     python benchmarks/reproduce/radial_dqn.py --work FOLDER
 
 Trains DQN from scratch with every method (Oikarinen et al. 2020: equation 5, and the later form of the authors' code;
-Zhang et al. 2020: the hinge of SA-DQN) and three seeds, and certifies what comes out. Writes ``radial_dqn.json`` as
-rows come and ``radial_dqn.md``; what is there is not made again, and trainings resume. ``--cost`` measures what agents
-of Atari would take, ``--page`` writes the page alone.
+Zhang et al. 2020: the hinge of SA-DQN) and three seeds, and certifies what comes out; trainings resume. ``--cost``
+measures what agents of Atari would take.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 import warnings
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import torch
-from figures import command, load, machine, save, span, table, write
+from figures import span, table
+from page import WORK, Data, Page, Results, episode_options
+from radial import FREEWAY, measured_cost, predicted
 from radial_paper import AGENTS, TABLE_1, table_1
-from training_cost import FREEWAY, measured_cost, predicted
 
 import adv_wrappers as adv
 from adv_wrappers.certification.state_boxes import certify_all_starts
@@ -97,7 +97,7 @@ def train(game: Game, method: str, seed: int, folder: Path) -> tuple[adv.Victim,
     return hardened.victim, {"steps": hardened.record[hardened.best]["steps"], "seconds": seconds}
 
 
-def measure(game: Game, victim: adv.Victim, row: dict[str, Any], arguments: argparse.Namespace) -> None:
+def certify(game: Game, victim: adv.Victim, row: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Certificates at every eps."""
     for eps in game.certified:
         began = time.process_time()
@@ -161,11 +161,9 @@ def section(game: Game, rows: dict[str, Any]) -> str:
     )
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     parts = [
-        "# RADIAL-DQN: clean, greedy worst-case and certified returns",
-        f"Made by `{data['command']}`\n\non {data['machine']}.",
         "DQN, means over the seeds of the training with their range in brackets. Every trained agent is the best "
         "checkpoint of the second half of its training by the mean of clean return and greedy worst-case return (GWC) "
         f"at the eps of the training, by interval bounds. The columns are of {data['episodes']} other episodes and of "
@@ -186,7 +184,7 @@ def markdown(data: dict[str, Any]) -> str:
     )
     parts += [section(game, data["games"].get(name, {})) for name, game in GAMES.items()]
     parts.append(atari(data))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return [part for part in parts if part]
 
 
 def atari(data: dict[str, Any]) -> str:
@@ -225,51 +223,50 @@ def costs() -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Train and certify what is not there yet, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, help="folder for the trainings")
-    parser.add_argument("--page", action="store_true", help="the page alone, from what was measured")
-    parser.add_argument("--cost", action="store_true", help="measure what agents of Atari would take, alone")
-    parser.add_argument("--episodes", type=int, default=20, help="episodes that are certified")
-    parser.add_argument("--seed", type=int, default=0, help="of the episodes")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the trainings")
-    parser.add_argument("--boxes", type=int, default=500_000, help="boxes of states that a search follows, 0 for none")
-    parser.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+def measure(results: Results) -> None:
+    """Train and certify what is not there yet, or measure what agents of Atari would take."""
+    given = results.given
     warnings.filterwarnings("ignore")
-    path = arguments.out / "radial_dqn.json"
-    if arguments.page or arguments.cost:
-        data = load(path)
-        if arguments.cost:
-            data["cost"] = costs()
-            save(path, data)
-        write(arguments.out / "radial_dqn.md", markdown(data))
+    if given.cost:
+        results.made = {}
+        results.data["cost"] = costs()
+        results.keep()
         return
-    if arguments.work is None:
-        parser.error("--work FOLDER is needed for what is trained")
-    data = {"games": {}, **load(path), "machine": machine(), "command": command(["--work", str(arguments.work)])}
-    data |= {"episodes": arguments.episodes, "boxes": arguments.boxes}
-    for seed in arguments.seeds:
-        for name in arguments.games:
-            for method in arguments.methods:
-                row = data["games"].setdefault(name, {}).setdefault(method, {}).setdefault(str(seed), {})
-                kept = method == ZOO and seed == arguments.seeds[0]  # others are searched when they are trained again
-                searched = all("beam" in row.get(f"{eps:g}", {}) for eps in GAMES[name].certified)
-                if done(row, GAMES[name], arguments) and (searched or not kept):
-                    continue
-                folder = arguments.work / f"{name}-{method.replace(', ', '-').replace(' ', '-')}-{seed}"
-                victim, trained = train(GAMES[name], method, seed, folder)
-                if not done(row, GAMES[name], arguments):
-                    row |= trained
-                    measure(GAMES[name], victim, row, arguments)
-                beam(GAMES[name], victim, row, arguments)
-                save(path, data)
-                write(arguments.out / "radial_dqn.md", markdown(data))
+    results.need("--work", "for what is trained")
+    results.data |= {"episodes": given.episodes, "boxes": given.boxes}
+    for seed, name, method in itertools.product(given.seeds, given.games, given.methods):
+        row, game = results.part("games", name, method, str(seed)), GAMES[name]
+        kept = method == ZOO and seed == given.seeds[0]  # others are searched when they are trained again
+        searched = all("beam" in row.get(f"{eps:g}", {}) for eps in game.certified)
+        if done(row, game, given) and (searched or not kept):
+            continue
+        folder = given.work / f"{name}-{method.replace(', ', '-').replace(' ', '-')}-{seed}"
+        victim, trained = train(game, method, seed, folder)
+        if not done(row, game, given):
+            row |= trained
+            certify(game, victim, row, given)
+        beam(game, victim, row, given)
+        results.keep()
+
+
+PAGE = Page(
+    "radial_dqn",
+    "RADIAL-DQN: clean, greedy worst-case and certified returns",
+    __doc__,
+    measure,
+    body,
+    options={
+        **WORK,
+        "--cost": {"action": "store_true", "help": "measure what agents of Atari would take, alone"},
+        **episode_options(20),
+        "--seeds": {"type": int, "nargs": "+", "default": [0, 1, 2], "help": "of the trainings"},
+        "--boxes": {"type": int, "default": 500_000, "help": "boxes of states that a search follows, 0 for none"},
+        "--games": {"nargs": "+", "choices": GAMES, "default": list(GAMES)},
+        "--methods": {"nargs": "+", "choices": METHODS, "default": list(METHODS)},
+    },
+    partly=["--games", "--methods"],
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

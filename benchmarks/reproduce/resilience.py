@@ -5,18 +5,17 @@
 measures the zoo's DQN, A2C and PPO, and those that ``resilience_targets.py`` trained with the paper's Tables 2 to 4
 into ``--targets``: five trainings of the adversary each, and 100 test episodes, the same for all. Beside them stand the
 exact optimum, an attack at every step, random timing and ``Strategic`` with as many perturbations, the paper's DQN as
-the adversary's algorithm, budgets of 10 and 5, and three ways to find the worst action. Writes ``resilience.json`` as
-results come, ``resilience.md`` and its pictures; a killed run goes on where it was. ``--only PART`` does one part of
-it, ``--exact`` the exact optimum alone.
+the adversary's algorithm, budgets of 10 and 5, and three ways to find the worst action. ``--only PART`` does one part
+of it, ``--exact`` the exact optimum alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import sys
-import warnings
-from collections.abc import Callable, Iterator
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,13 +23,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from figures import command, load, machine, options, save, write
-from resilience_exact import optimum, profile
-from resilience_page import TOGETHER, draw, drawn, markdown
+from figures import number, table
+from page import AGAIN, VICTIMS, WORK, Data, Page, Results, episode_options
 from stable_baselines3 import PPO
 
 import adv_wrappers as adv
+from adv_wrappers.evaluation.optimal_timing import fewest_perturbations, resilience_profile
 from adv_wrappers.evaluation.episodes import draw_seeds
+from adv_wrappers.evaluation.statistics import interval
+from adv_wrappers.rendering.resilience_plots import TrainingCurve, plot_histograms, plot_trainings
 from adv_wrappers.training.resilience_result import LAST, AttackedEpisodes, Resilience
 
 ENV = "CartPole-v1"
@@ -40,9 +41,50 @@ STEPS = 60_000
 DQN_STEPS = 20_000  # Table 5 allows 100_000, seven minutes of the processor; the training is done after 10_000
 TEST = 1000  # seeds the test's episodes, the same for all trainings
 TUNING = 2000  # seeds the episodes that p and beta are chosen on
+BUDGETS, HORIZON = tuple(range(1, 11)), 60  # of the exact profile
 PROFILE_STARTS = 6  # a start whose victim survives three perturbations takes half a minute, four take several
 PARTS = ("resilience", "baselines", "robustness", "opinions", "dqn", "profile", "exact")
-Job = tuple[str, Callable[[], dict[str, Any]]]
+Job = tuple[Any, ...]  # the key of a row, the function that measures it, and its arguments
+# Table 6: max. regret, regret and perturbations of the training, regret and perturbations of the test
+PAPER = {
+    "dqn": (492.0, 491.24, 7.13, 491.15, 6.95), "a2c": (492.0, 491.44, 7.69, 488.16, 8.71),
+    "ppo": (492.0, 491.72, 7.49, 490.47, 7.72),
+}  # fmt: skip
+PAPER_AT_5 = {"dqn": 462.5, "a2c": 224.0, "ppo": 268.2}  # section 6.3
+SHOWN_STEPS = 12  # of the table of time steps
+DRAWN = "Tables 2-4"  # the family of victims of the pictures
+TOGETHER = 20  # episodes that a dot of a training curve is the mean of
+STEPS_PICTURE = "resilience_steps.png"
+# of trainings: the file, the paper's figures, the keys of the rows, and what they show
+TRAININGS = (
+    ("resilience_training.png", "Figures 1-3", "resilience/{}/0", "resilience"),
+    ("resilience_budget_10.png", "Figures 7-9", "robustness/{}/10/soft/0", "robustness, a budget of 10 (soft)"),
+    ("resilience_budget_5.png", "Figures 10-12", "robustness/{}/5/soft/0", "robustness, a budget of 5 (soft)"),
+)
+
+
+def exact(ref: str, seeds: Sequence[int]) -> dict[str, Any]:
+    """The exact optimum of return plus perturbations over some starts."""
+    started = time.process_time()
+    found = fewest_perturbations(adv.load_victim(ref), ENV, seeds, cost=1.0, lowest_reward=1.0).to_dict()
+    return {
+        "totals": found["objective"],
+        "perturbations": found["perturbations"],
+        "finished": all(found["finished"]),
+        "seconds": round(time.process_time() - started, 1),
+    }
+
+
+def profile(ref: str, seeds: Sequence[int]) -> dict[str, Any]:
+    """The highest regret that budgets of perturbations can cause, exactly, over some starts."""
+    started, victim = time.process_time(), adv.load_victim(ref)
+    found = resilience_profile(victim, ENV, seeds, BUDGETS, HORIZON, lowest_reward=1.0, max_nodes=3_000_000).to_dict()
+    return {
+        "budgets": list(found["budgets"]),
+        "regret": found["regret"],
+        "finished": found["finished"],
+        "seconds": round(time.process_time() - started, 1),
+    }
 
 
 def victims_of(arguments: argparse.Namespace) -> dict[str, str]:
@@ -183,10 +225,10 @@ def surrogate_of(ref: str, env: str, arguments: argparse.Namespace) -> adv.Victi
     return adv.imitate(ref, env, queries=20_000, seed=0, out=arguments.work / f"imitated-{name}").victim
 
 
-def opinions(ref: str, env: str, arguments: argparse.Namespace) -> dict[str, Any]:
+def opinions(ref: str | None, env: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """What the worst action costs by the policy, by the successor's value, and by an imitated Q, at every step."""
-    victim = adv.load_victim(ref)
-    surrogate = surrogate_of(ref, env, arguments)
+    ref = acrobot(arguments) if ref is None else ref
+    victim, surrogate = adv.load_victim(ref), surrogate_of(ref, env, arguments)
     ways = {
         "policy": adv.WorstAction(victim, "policy", other=True),
         "successor": adv.WorstAction(victim, "successor", other=True),
@@ -204,67 +246,51 @@ def opinions(ref: str, env: str, arguments: argparse.Namespace) -> dict[str, Any
     }
 
 
-def jobs(arguments: argparse.Namespace, data: dict[str, Any]) -> Iterator[Job]:
+def adversary(key: str, ref: str, work: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """The row of an adversary that is trained, against an agent's resilience or, with a budget, its robustness."""
+    how = adv.resilience if "budget" not in given else adv.robustness
+    folder = work / key.replace("/", "-").replace(" ", "-").replace(":", "-")
+    return row_of(how(ref, ENV, out=folder, **given), key in drawn())
+
+
+def jobs(arguments: argparse.Namespace, data: Data) -> Iterator[Job]:
     """Every result by its key, the most important first; those that need earlier ones come after them."""
     found = victims_of(arguments)
 
-    def measure(key: str, ref: str, seed: int, **more: Any) -> Job:
-        def run() -> dict[str, Any]:
-            given = {"episodes": arguments.episodes, "seed": seed, "test_seed": TEST, "steps": STEPS, **more}
-            how = adv.resilience if "budget" not in given else adv.robustness
-            folder = arguments.work / key.replace("/", "-").replace(" ", "-").replace(":", "-")
-            return row_of(how(ref, ENV, out=folder, **given), key in drawn())
-
-        return key, run
+    def trained(key: str, ref: str, seed: int, **more: Any) -> Job:
+        given = {"episodes": arguments.episodes, "seed": seed, "test_seed": TEST, "steps": STEPS, **more}
+        return key, adversary, key, ref, arguments.work, given
 
     for seed in range(SEEDS):
         for name, ref in found.items():
-            yield measure(f"resilience/{name}/{seed}", ref, seed)
+            yield trained(f"resilience/{name}/{seed}", ref, seed)
         if seed == 0:
             for name, ref in found.items():
                 for budget in (5, 10):
                     for form in ("soft", "hard"):
                         key = f"robustness/{name}/{budget}/{form}/0"
-                        yield measure(key, ref, 0, budget=budget, hard=form == "hard")
+                        yield trained(key, ref, 0, budget=budget, hard=form == "hard")
             for name, ref in found.items():
                 rows = [row for key, row in data["results"].items() if key.startswith(f"resilience/{name}/")]
                 if rows:
                     target = float(np.mean([np.mean(row["perturbations"]) for row in rows]))
-                    yield (
-                        f"baselines/{name}",
-                        lambda ref=ref, target=target: baselines(ref, target, arguments.episodes),  # type: ignore[misc]
-                    )
+                    yield f"baselines/{name}", baselines, ref, target, arguments.episodes
             for name, ref in found.items():
                 if name.startswith("zoo"):
-                    yield measure(f"dqn/{name}/0", ref, 0, algorithm="dqn", steps=DQN_STEPS)
+                    yield trained(f"dqn/{name}/0", ref, 0, algorithm="dqn", steps=DQN_STEPS)
             for name in ("zoo a2c", "zoo ppo"):
-                yield f"opinions/{name}", lambda ref=found[name]: opinions(ref, ENV, arguments)  # type: ignore[misc]
+                yield f"opinions/{name}", opinions, found[name], ENV, arguments
                 for by in ("policy", "imitated"):
-                    yield (
-                        f"opinions resilience/{name}/{by}",
-                        lambda ref=found[name], by=by: by_opinion(ref, by, arguments),
-                    )  # type: ignore[misc]
-            yield "opinions/Acrobot ppo", lambda: opinions(acrobot(arguments), "Acrobot-v1", arguments)
+                    yield f"opinions resilience/{name}/{by}", by_opinion, found[name], by, arguments
+            yield "opinions/Acrobot ppo", opinions, None, "Acrobot-v1", arguments
         elif seed < BUDGET_SEEDS:
             for name, ref in found.items():
                 for form in ("soft", "hard") if name.startswith("zoo") else ("soft",):
                     key = f"robustness/{name}/5/{form}/{seed}"
-                    yield measure(key, ref, seed, budget=5, hard=form == "hard")
+                    yield trained(key, ref, seed, budget=5, hard=form == "hard")
     for name, ref in found.items():
         if name.startswith("zoo"):
-            yield f"profile/{name}", lambda ref=ref: profiled(ref, arguments)  # type: ignore[misc]
-
-
-def profiled(ref: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """The highest regret of 1 to 10 perturbations, exactly, over the first starts of the test."""
-    seeds = draw_seeds(TEST, min(PROFILE_STARTS, arguments.episodes))
-    found = profile(adv.load_victim(ref), seeds)
-    return {
-        "budgets": list(found["budgets"]),
-        "regret": found["regret"],
-        "finished": found["finished"],
-        "seconds": round(found["seconds"], 1),
-    }
+            yield f"profile/{name}", profile, ref, draw_seeds(TEST, min(PROFILE_STARTS, arguments.episodes))
 
 
 def by_opinion(ref: str, by: str, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -276,65 +302,580 @@ def by_opinion(ref: str, by: str, arguments: argparse.Namespace) -> dict[str, An
     return row_of(adv.resilience(ref, ENV, how=how, **given))
 
 
-def exact(arguments: argparse.Namespace, data: dict[str, Any], keep: Callable[[], None]) -> None:
-    """The exact optimum over the very starts of the test, of the CartPole agents in ``--victims`` too."""
-    seeds = draw_seeds(TEST, arguments.episodes)
-    shared = {f"shared {kind}": f"card:{arguments.victims / f'zoo-cartpole-{kind}'}" for kind in ("dqn", "a2c", "ppo")}
-    for name, ref in (victims_of(arguments) | shared).items():
-        if f"exact/{name}" not in data["results"]:
-            found = optimum(adv.load_victim(ref), seeds)
-            data["results"][f"exact/{name}"] = {
-                "totals": found["objective"],
-                "perturbations": found["perturbations"],
-                "finished": all(found["finished"]),
-                "seconds": round(found["seconds"], 1),
-            }
-            keep()
+def two(value: float) -> str:
+    """Two decimals."""
+    return f"{value:.2f}"
 
 
-def main() -> None:
-    """Measure what is missing, and write the page."""
-    parser = options(__doc__, episodes=100)
-    parser.add_argument("--targets", type=Path, help="folder of the agents of Tables 2 to 4")
-    parser.add_argument("--work", type=Path, help="folder of trainings")
-    parser.add_argument("--surrogates", type=Path, help="folder of trainings of imitation.py")
-    parser.add_argument("--only", choices=PARTS, help="one part of it")
-    parser.add_argument("--exact", action="store_true", help="the exact optimum, and nothing else")
-    parser.add_argument("--page", action="store_true", help="the page alone, from what was measured")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", module="gymnasium")
-    path = arguments.out / "resilience.json"
-    data = {} if arguments.again else load(path)
-    data = {
-        "command": command(sys.argv[1:]),
-        "machine": machine(),
-        "episodes": arguments.episodes,
-        "results": {},
-    } | data
+def kind_of(name: str) -> str:
+    """The algorithm of a victim."""
+    return name.rsplit(" ", 1)[1]
 
-    def keep() -> None:
-        save(path, data)
-        write(arguments.out / "resilience.md", markdown(data))
-        draw(data["results"], arguments.out)
 
-    if arguments.page:
-        keep()
+def seeds_of(results: Data, start: str) -> dict[str, list[dict[str, Any]]]:
+    """Rows by victim, a list over seeds, of the keys ``start/VICTIM/.../SEED``."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for key, row in results.items():
+        first, *rest = key.split("/")
+        if first == start:
+            found.setdefault("/".join(rest[:-1]), []).append(row)
+    return found
+
+
+def mean(rows: list[dict[str, Any]], name: str) -> float:
+    """The mean over seeds of the mean over episodes."""
+    return float(np.mean([np.mean(row[name]) for row in rows]))
+
+
+def least_total(results: Data, name: str) -> float | None:
+    """The exact optimum of return plus perturbations over the test's starts, or None."""
+    row = results.get(f"exact/{name}")
+    return None if row is None else float(np.mean(row["totals"]))
+
+
+def victims_drawn() -> list[str]:
+    """The victims of the pictures, in the order of the paper's."""
+    return [f"{DRAWN} {kind}" for kind in PAPER]
+
+
+def drawn() -> set[str]:
+    """Keys of the rows whose training is drawn."""
+    return {key.format(name) for _, _, key, _ in TRAININGS for name in victims_drawn()}
+
+
+def curves(results: Data, key: str) -> dict[str, TrainingCurve] | None:
+    """Training curves by victim of the rows ``key``; None while one is missing."""
+    rows = {name: results.get(key.format(name), {}).get("curve") for name in victims_drawn()}
+    if not all(rows.values()):
+        return None
+    return {name: TrainingCurve(*(np.array(row[part]) for part in TrainingCurve._fields)) for name, row in rows.items()}
+
+
+def tests(results: Data) -> dict[str, dict[str, Any]] | None:
+    """The rows of the tests that the histograms are of, by victim; None while one is missing."""
+    rows = {name: results.get(f"resilience/{name}/0") for name in victims_drawn()}
+    return {name: row for name, row in rows.items() if row} if all(rows.values()) else None
+
+
+def draw(results: Data, folder: Path) -> None:
+    """The pictures of those rows that are there."""
+    for file, _, key, title in TRAININGS:
+        found = curves(results, key)
+        if found is not None:
+            plot_trainings(found, folder / file, f"Training of the adversary: {title}", LAST, TOGETHER)
+    rows = tests(results)
+    if rows is not None:
+        counts = {name: np.array(row["histogram"]) for name, row in rows.items()}
+        plot_histograms(
+            counts,
+            len(next(iter(rows.values()))["regrets"]),
+            folder / STEPS_PICTURE,
+            "Attacked time steps of the test episodes",
+        )
+
+
+def pictures(results: Data, which: slice) -> Iterator[str]:
+    """The training curves of some of the paper's figures, with what the page says of them."""
+    for file, figures, key, title in TRAININGS[which]:
+        if curves(results, key) is not None:
+            yield (
+                f"{figures}: the training of the adversary with seed 0. Its regret axis does not begin at zero. The "
+                f"paper's adversary is a DQN, this one PPO.\n\n![training of the adversary: {title}]({file})"
+            )
+
+
+def table_6(results: Data) -> Iterator[str]:
+    """Table 6, with the exact optimum."""
+    found = seeds_of(results, "resilience")
+    if not found:
         return
-    if arguments.work is None and not arguments.exact:
-        parser.error("--work FOLDER is needed for what is trained")
-    if not arguments.exact:
-        for key, run in jobs(arguments, data):
-            row = data["results"].get(key)
-            missing = row is None or (key in drawn() and "curve" not in row)
-            if missing and (arguments.only is None or key.startswith(arguments.only)):
-                data["results"][key] = run()
-                keep()
-                print(key, {k: v for k, v in data["results"][key].items() if isinstance(v, (int, float))}, flush=True)
-    if arguments.exact or arguments.only in (None, "exact"):
-        exact(arguments, data, keep)
-    keep()
+    lines: list[list[str]] = []
+    for name, rows in found.items():
+        totals, best = [row["total"] for row in rows], least_total(results, name)
+        gap = (
+            ["-", "-", "-"]
+            if best is None
+            else [
+                two(best),
+                f"{100 * (min(totals) / best - 1):.1f}%",
+                f"{100 * (np.mean(totals) / best - 1):.1f}%",
+            ]
+        )
+        lines.append(
+            [
+                name,
+                str(len(rows)),
+                number(max(row["max_regret"] for row in rows)),
+                two(mean(rows, "training_regret")),
+                two(mean(rows, "training_perturbations")),
+                two(mean(rows, "regrets")),
+                two(mean(rows, "perturbations")),
+                two(float(np.mean(totals))),
+                *gap,
+                f"{np.mean([row['seconds'] for row in rows]):.0f}",
+            ]
+        )
+    for kind, row in PAPER.items():
+        lines.append(
+            [
+                f"the paper's {kind}",
+                "1",
+                number(row[0]),
+                *map(two, row[1:]),
+                two(500 - row[3] + row[4]),
+                "-",
+                "-",
+                "-",
+                "-",
+            ]
+        )
+    header = [
+        "victim",
+        "seeds",
+        "max. regret",
+        "regret (training)",
+        "perturbations (training)",
+        "regret",
+        "perturbations",
+        "return + perturbations",
+        "optimum",
+        "best seed above it",
+        "mean above it",
+        "seconds",
+    ]
+    yield (
+        "## Resilience (Table 6)\n\nMeans over the seeds of the adversary's training, 100 test episodes each, the "
+        "same for all, with a cost of 1. `regret (training)` and `perturbations (training)` are of the last 100 "
+        "episodes, in which the adversary samples its actions. `return + perturbations` is what the adversary "
+        "minimises, `optimum` the least that is possible, on the same starts. `seconds` are of the processor, the "
+        "ten checkpoints included.\n\n" + table(header, lines)
+    )
+    goals = []
+    for name, rows in found.items():
+        best, totals, paper = least_total(results, name), [row["total"] for row in rows], PAPER[kind_of(name)]
+        regret, spent = mean(rows, "regrets"), mean(rows, "perturbations")
+        parts = [
+            f"regret {two(regret)}, {'met' if regret >= 488 else 'missed'}",
+            f"{two(spent)} perturbations against {paper[4]}, {'met' if spent < paper[4] else 'missed'}",
+        ]
+        if best is not None:
+            near, far = min(totals) / best - 1, float(np.mean(totals)) / best - 1
+            parts.append(f"best seed {100 * near:.1f}% above the optimum, {'met' if near <= 0.03 else 'missed'}")
+            parts.append(f"{100 * far:.1f}% on average, {'met' if far <= 0.1 else 'missed'}")
+        slow = max(row["seconds"] for row in rows)
+        parts.append(f"slowest training {slow:.0f} s, {'met' if slow <= 30 else 'missed'}")
+        goals.append(f"- **{name}**: {'; '.join(parts)}.")
+    yield (
+        "Goals: a regret of at least 488; fewer perturbations than the paper's; return plus perturbations within 3% "
+        "of "
+        "the optimum for the best seed, and 10% on average; at most 30 seconds a training.\n\n" + "\n".join(goals)
+    )
+    lines = [
+        [
+            name,
+            str(seed),
+            two(float(np.mean(row["regrets"]))),
+            two(float(np.mean(row["perturbations"]))),
+            two(row["total"]),
+            two(row["training_perturbations"]),
+            str(row["seconds"]),
+        ]
+        for name, rows in found.items()
+        for seed, row in enumerate(rows)
+    ]
+    header = [
+        "victim",
+        "seed",
+        "regret",
+        "perturbations",
+        "return + perturbations",
+        "perturbations (training)",
+        "seconds",
+    ]
+    yield "Every seed:\n\n" + table(header, lines)
+    yield from pictures(results, slice(0, 1))
+
+
+def ranked(found: dict[str, list[Any]], least_first: bool) -> list[list[str]]:
+    """Victims from the least resilient to the most, with intervals of 95%.
+
+    Args:
+        found: by victim, for every seed of the adversary's training the figure of each of the test's episodes.
+        least_first: whether the least resilient victim is that of the least mean.
+    """
+    starts = {name: np.mean(seeds, 0) for name, seeds in found.items()}
+    order = sorted(starts, key=lambda name: float(starts[name].mean()) * (1 if least_first else -1))
+    lines = []
+    for name, after in zip(order, [*order[1:], None], strict=True):
+        means = [float(np.mean(values)) for values in found[name]]
+        low, high = interval(means)
+        own = two(float(np.mean(means))) + (f" [{two(low)}, {two(high)}]" if len(means) > 1 else "")
+        more = "-"
+        if after is not None:
+            gap = starts[after] - starts[name]
+            low, high = interval(gap)
+            more = f"{gap.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
+        lines.append([name, str(len(means)) if len(means) > 1 else "-", own, more])
+    return lines
+
+
+def ranking(results: Data) -> Iterator[str]:
+    """How sure the order of the victims is, which the paper reads from its Table 6 and section 6.3."""
+    measures = (
+        ("perturbations", "resilience", "perturbations", True),
+        ("regret at a budget of 5, soft", "robustness", "regrets", False),
+        ("exact optimum of return + perturbations", "exact", "totals", True),
+    )
+    parts = []
+    for title, start, what, least_first in measures:
+        known = (
+            {
+                name.removesuffix("/5/soft"): [row[what] for row in rows]
+                for name, rows in seeds_of(results, start).items()
+            }
+            if start != "exact"
+            else {key.split("/")[1]: [row[what]] for key, row in results.items() if key.startswith("exact/")}
+        )
+        lines = []
+        for family in ("zoo", "Tables 2-4"):
+            names = [f"{family} {kind}" for kind in PAPER]
+            if all(name in known for name in names):
+                lines += ranked({name: known[name] for name in names}, least_first)
+        if lines:
+            header = ["victim", "seeds", title, "the next victim's minus this one's"]
+            parts.append(table(header, lines))
+    if parts:
+        spent = sorted((row[4], kind) for kind, row in PAPER.items())
+        lost = sorted(((regret, kind) for kind, regret in PAPER_AT_5.items()), reverse=True)
+        theirs, at_5 = (", ".join(f"{kind} ({value:g})" for value, kind in order) for order in (spent, lost))
+        yield (
+            "## Ranking of the victims\n\nFrom the least resilient, or least robust, victim of a family to the most. "
+            f"The paper's order is {theirs} by perturbations, and {at_5} by the regret at a budget of 5. Its figures "
+            "are of one training of the adversary each and have no deviations, so its ranking has no interval. Ours "
+            "have intervals of 95% (Student's t, corrected for skewness): of the mean, over the seeds of the "
+            "adversary's training; of the difference to the next victim, over the test's starts, which are the same "
+            "for all victims (of every start the mean over the seeds). A difference whose interval holds zero leaves "
+            "the order of the two open. A family has one agent of every algorithm, so no interval here says what "
+            "another training of the victim would change: these are rankings of agents, not of algorithms.\n\n"
+            + "\n\n".join(parts)
+        )
+
+
+def optimum_section(results: Data) -> Iterator[str]:
+    """The exact optimum of every agent."""
+    lines = []
+    for key, row in results.items():
+        if key.startswith("exact/"):
+            totals, spent = np.array(row["totals"]), np.array(row["perturbations"])
+            cells = []
+            for values in (totals, 500 - (totals - spent), spent):
+                low, high = interval(values)
+                cells.append(f"{two(float(values.mean()))} [{two(low)}, {two(high)}]")
+            lines.append(
+                [key.split("/")[1], str(len(totals)), *cells, "yes" if row["finished"] else "no", str(row["seconds"])]
+            )
+    if lines:
+        whole = sum(float(line[-1]) for line in lines)
+        header = ["agent", "starts", "return + perturbations", "regret", "perturbations", "all timings", "seconds"]
+        yield (
+            "## The exact optimum\n\nThe least return plus perturbations of every start, by following all timings "
+            "that can still be better (`fewest_perturbations`), with 95% intervals; "
+            f"{whole:.0f} seconds of the processor in all.\n\n" + table(header, lines)
+        )
+
+
+def beaten(results: Data) -> Iterator[str]:
+    """Whether a trained adversary is better than the optimum anywhere, which cannot be."""
+    lines = []
+    for name, rows in seeds_of(results, "resilience").items():
+        row = results.get(f"exact/{name}")
+        if row is None:
+            continue
+        best = np.array(row["totals"])
+        totals = [np.array(run["lengths"]) + np.array(run["perturbations"]) for run in rows]
+        below = sum(int((total < best - 1e-9).sum()) for total in totals)
+        equal = float(np.mean([(total <= best + 1e-9).mean() for total in totals]))
+        lines.append([name, str(below), f"{100 * equal:.0f}%"])
+    if lines:
+        header = ["victim", "episodes below the optimum", "episodes at the optimum"]
+        yield "Start by start against the exact optimum:\n\n" + table(header, lines)
+
+
+def timing_section(results: Data) -> Iterator[str]:
+    """Always attacking, and timings that are not learned, with as many perturbations."""
+    lines: list[list[str]] = []
+    for key, row in results.items():
+        if not key.startswith("baselines/"):
+            continue
+        name = key.split("/")[1]
+        learned = seeds_of(results, "resilience")[name]
+        left = 500 - np.mean([run["regrets"] for run in learned], 0)  # of every start
+        low, high = interval(left)
+        text = f"{two(float(left.mean()))} [{two(low)}, {two(high)}]"
+        lines.append([name, "learned", two(mean(learned, "perturbations")), text, "-"])
+        for timing in ("random", "strategic", "always"):
+            kept = row[timing]["returns"]
+            low, high = interval(kept)
+            text = f"{two(float(np.mean(kept)))} [{two(low)}, {two(high)}]"
+            spent = two(float(np.mean(row[timing]["perturbations"])))
+            parameter = re.sub(r"\d+\.\d{7,}", lambda found: f"{float(found[0]):.4g}", row.get(f"{timing} timing", "-"))
+            lines.append([name, timing, spent, text, parameter])
+    if lines:
+        yield (
+            "## When, and only when\n\nThe same worst action at as many steps of an episode, chosen without "
+            "learning: at random (`Bernoulli`), and by the gap between the victim's most and least preferred action "
+            "(`Strategic`, Lin et al. 2017). Their parameters were chosen on other episodes. The return that is "
+            "left, with its 95% interval over the starts (of the learned timing, of their means over the seeds):\n\n"
+            + table(["victim", "timing", "perturbations", "return left", "parameter"], lines)
+        )
+
+
+def robustness_section(results: Data) -> Iterator[str]:
+    """Budgets of 10 and 5, soft and hard."""
+    lines = []
+    for name, rows in seeds_of(results, "robustness").items():
+        victim, budget, form = name.split("/")
+        paper = number(PAPER_AT_5[kind_of(victim)]) if budget == "5" else "-"
+        spent = mean(rows, "perturbations")
+        within = float(np.mean([np.mean(np.array(row["perturbations"]) <= int(budget)) for row in rows]))
+        lines.append(
+            [
+                victim,
+                budget,
+                form,
+                str(len(rows)),
+                number(max(row["max_regret"] for row in rows)),
+                two(mean(rows, "regrets")),
+                two(spent),
+                f"{100 * within:.0f}%",
+                paper,
+            ]
+        )
+    if lines:
+        header = [
+            "victim",
+            "budget",
+            "form",
+            "seeds",
+            "max. regret",
+            "regret",
+            "perturbations",
+            "episodes within",
+            "paper",
+        ]
+        yield (
+            "## Robustness (section 6.3)\n\n`soft` is Algorithm 2, in which a perturbation beyond the budget costs "
+            "the budget; `hard` makes no more possible. The paper gives a regret for a budget of 5 only.\n\n"
+            + table(header, sorted(lines, key=lambda line: (line[0], int(line[1]), line[2])))
+        )
+        yield from pictures(results, slice(1, None))
+
+
+def budget_section(results: Data) -> Iterator[str]:
+    """The exact regret by budget."""
+    rows = {key.split("/", 1)[1]: row for key, row in results.items() if key.startswith("profile/")}
+    if not rows:
+        return
+    lines = []
+    for name, row in rows.items():
+        means, whole = np.mean(row["regret"], 0), np.all(row["finished"], 0)
+        cells = [f"{value:.0f}{'' if every else '*'}" for value, every in zip(means, whole, strict=True)]
+        lines.append([name, str(len(row["regret"])), *cells, f"{row['seconds']:.0f}"])
+    budgets = [str(budget) for budget in next(iter(rows.values()))["budgets"]]
+    yield (
+        "## What each budget can cost\n\nThe mean of the highest regret that so many perturbations can cause within 60 "
+        "steps, by following all timings (`resilience_profile`); an episode that is not over by then counts as going "
+        "on without more of them. An asterisk marks a lower bound, where not all timings were followed.\n\n"
+        + table(["victim", "starts", *budgets, "seconds"], lines)
+    )
+
+
+def steps_section(results: Data) -> Iterator[str]:
+    """At which time steps the adversaries perturb (Figures 4-6, section 6.2)."""
+    lines, centres = [], []
+    for name, rows in seeds_of(results, "resilience").items():
+        width = max(len(row["histogram"]) for row in rows)
+        counts = np.array([[*row["histogram"], *[0] * (width - len(row["histogram"]))] for row in rows], float)
+        episodes = len(rows[0]["regrets"])
+        shares = counts.mean(0) / episodes
+        length = float(np.mean([np.mean(row["lengths"]) for row in rows]))
+        half = float(shares[: int(np.ceil(length / 2))].sum() / shares.sum())
+        centre = float((shares * np.arange(width)).sum() / shares.sum())
+        centres.append([name, two(length), two(centre), f"{100 * half:.0f}%"])
+        padded = np.concatenate([shares, np.zeros(max(SHOWN_STEPS - width, 0))])[:SHOWN_STEPS]
+        lines.append([name, *(f"{100 * share:.0f}%" for share in padded)])
+    if lines:
+        early = min(int(line[-1][:-1]) for line in centres)
+        yield (
+            "## At which steps (Figures 4-6, section 6.2)\n\nThe share of the test's episodes that were attacked at "
+            'step t, over all seeds. The paper finds that "the initial timesteps have been the subject of most '
+            'perturbations", against attacks that wait for the end.\n\n'
+            + (f"Of seed 0:\n\n![time steps that were attacked]({STEPS_PICTURE})\n\n" if tests(results) else "")
+            + table(["victim", *(f"t={t}" for t in range(SHOWN_STEPS))], lines)
+            + "\n\nThe perturbed episodes are so short that early and late are a few steps apart. Of every agent at "
+            + f"least {early}% of the perturbations are in the first half, hardly any at the end, where the pole falls "
+            "by itself; but the first two steps are perturbed less often than the next "
+            "four:\n\n" + table(["victim", "mean length", "mean step of a perturbation", "in the first half"], centres)
+        )
+
+
+def algorithm_section(results: Data) -> Iterator[str]:
+    """The paper's DQN beside PPO."""
+    lines = []
+    for key, row in results.items():
+        if key.startswith("dqn/"):
+            name = key.split("/")[1]
+            ppo = seeds_of(results, "resilience")[name]
+            for algorithm, rows in (("ppo", ppo), ("dqn", [row])):
+                lines.append(
+                    [
+                        name,
+                        algorithm,
+                        str(len(rows)),
+                        str(rows[0]["steps"]),
+                        two(mean(rows, "regrets")),
+                        two(mean(rows, "perturbations")),
+                        two(mean(rows, "total")),
+                        f"{mean(rows, 'seconds'):.0f}",
+                    ]
+                )
+    if lines:
+        header = [
+            "victim",
+            "algorithm",
+            "seeds",
+            "steps",
+            "regret",
+            "perturbations",
+            "return + perturbations",
+            "seconds",
+        ]
+        yield (
+            "## The paper's algorithm\n\nThe DQN of Table 5 (prioritised replay, noise on the parameters) beside PPO, "
+            "on the same game with the dense reward; Table 5 allows 100,000 steps, with an end where training is "
+            "stable.\n\n" + table(header, lines)
+        )
+
+
+def opinion_section(results: Data) -> Iterator[str]:
+    """Three ways to find the worst action."""
+    lines = []
+    for key, row in results.items():
+        if key.startswith("opinions/"):
+            name = key.split("/")[1]
+            clean = two(float(np.mean(row["clean"])))
+            for way in row["always"]:
+                cells = []
+                for how in ("always", "quarter"):
+                    kept = row[how][way]["returns"]
+                    low, high = interval(kept)
+                    cells.append(f"{two(float(np.mean(kept)))} [{two(low)}, {two(high)}]")
+                changed = row["always"][way].get("changed")
+                lines.append([name, clean, way, *cells, "-" if changed is None else f"{100 * changed:.0f}%"])
+    if lines:
+        header = ["victim", "no attack", "worst by", "every step", "a quarter of the steps", "changed"]
+        yield (
+            "## How the worst action is found\n\nBy the policy's own probabilities (white box), by `r + gamma V(s')` "
+            "through the environment's snapshots (equation 3), and by a Q imitated from 20,000 queries; each the "
+            "worst of the actions that are not played, but for the last line of a victim, the paper's argmin, which "
+            "may name the action that is played. What is left of the return, with its 95% interval, if every step is "
+            "perturbed and if a random quarter is; `changed` is the share of the perturbations that changed the "
+            "action. With two actions there is one other, so that the ways agree; Acrobot has three.\n\n"
+            + table(header, lines)
+        )
+    lines = []
+    for name, rows in seeds_of(results, "opinions resilience").items():
+        for key, row in results.items():
+            if key.startswith(f"opinions resilience/{name}/"):
+                lines.append(
+                    [
+                        name,
+                        key.split("/")[-1],
+                        two(float(np.mean(row["regrets"]))),
+                        two(float(np.mean(row["perturbations"]))),
+                        two(row["total"]),
+                    ]
+                )
+        successor = results.get(f"resilience/{name}/0")
+        if successor is not None and rows:
+            lines.append(
+                [
+                    name,
+                    "successor",
+                    two(float(np.mean(successor["regrets"]))),
+                    two(float(np.mean(successor["perturbations"]))),
+                    two(successor["total"]),
+                ]
+            )
+    if lines:
+        header = ["victim", "worst by", "regret", "perturbations", "return + perturbations"]
+        yield "Resilience with each of them, seed 0:\n\n" + table(header, lines)
+
+
+SECTIONS = (
+    table_6,
+    optimum_section,
+    beaten,
+    ranking,
+    timing_section,
+    steps_section,
+    robustness_section,
+    budget_section,
+    algorithm_section,
+    opinion_section,
+)
+
+
+def body(data: Data) -> Iterator[str]:
+    """The page after its head, of what there is."""
+    for section in SECTIONS:
+        yield from section(data["results"])
+
+
+def shared(victims: Path) -> dict[str, str]:
+    """References of the CartPole agents of a folder of cards, by name."""
+    folders = {f"shared {kind}": victims / f"zoo-cartpole-{kind}" for kind in PAPER}
+    return {name: f"card:{folder}" for name, folder in folders.items() if folder.exists()}
+
+
+def measure(results: Results) -> None:
+    """Measure what is missing."""
+    given, rows = results.given, results.part("results")
+    results.data["episodes"] = given.episodes
+    if not given.exact:
+        results.need("--work", "for what is trained")
+        for key, make, *arguments in jobs(given, results.data):
+            if given.only is None or key.startswith(given.only):
+                if key in drawn() and "curve" not in rows.get(key, {}):
+                    rows.pop(key, None)
+                results.once(rows, key, make, *arguments)
+    if given.exact or given.only in (None, "exact"):
+        seeds = draw_seeds(TEST, given.episodes)
+        for name, ref in (victims_of(given) | shared(given.victims)).items():
+            results.once(rows, f"exact/{name}", exact, ref, seeds)
+
+
+PAGE = Page(
+    "resilience",
+    "Resilience and robustness on CartPole",
+    __doc__,
+    measure,
+    body,
+    lambda data, folder: draw(data["results"], folder),
+    options={
+        **VICTIMS,
+        **episode_options(100),
+        **AGAIN,
+        "--targets": {"type": Path, "help": "folder of the agents of Tables 2 to 4"},
+        **WORK,
+        "--surrogates": {"type": Path, "help": "folder of trainings of imitation.py"},
+        "--only": {"choices": PARTS, "help": "one part of it"},
+        "--exact": {"action": "store_true", "help": "the exact optimum, and nothing else"},
+    },
+    needs=["--victims"],
+    partly=["--only", "--exact"],
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

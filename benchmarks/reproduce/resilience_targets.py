@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from figures import command, load, machine, save
+from page import command, load, machine, save
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback

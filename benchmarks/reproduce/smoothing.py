@@ -5,14 +5,11 @@
 For CartPole's DQN agent and Pong's PPO agent (both of the zoo), each with Gaussian noise of several sizes: the
 certified return over the total Euclidean length of an attack (Kumar, Levine and Feizi 2022), from episodes without an
 attack; attacks of the same total length on other episodes, all at once or over many steps, on the average over noise
-and on the network without it; and the radii of single actions (CROP, Wu et al. 2022, and votes). Writes
-``smoothing.json`` as results come (a killed run goes on where it stopped), ``smoothing.md`` and ``smoothing.png``;
-``--page`` writes these two alone.
+and on the network without it; and the radii of single actions (CROP, Wu et al. 2022, and votes).
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 import warnings
@@ -24,7 +21,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from figures import command, filled, load, machine, releases, save, table, write
+from figures import filled, table
+from page import Data, Page, Results
 
 import adv_wrappers as adv
 from adv_wrappers.certification.smoothing import SmoothedCertificate, action_radius
@@ -36,6 +34,7 @@ from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 
 COLOURS = ("#2563eb", "#0f766e", "#d97706", "#b91c1c", "#7c3aed")
+PARTS = ("certificates", "attacks", "radii")
 REACH = 4.0  # lengths up to so many times the second largest sigma are drawn
 
 
@@ -143,7 +142,7 @@ def key_of(sigma: float, vote: int) -> str:
     return f"sigma={sigma:g}" + (f", {vote} votes" if vote > 1 else "")
 
 
-def measure(case: Case, found: dict[str, Any], seed: int, parts: set[str], keep: Callable[[], None]) -> None:
+def measure_case(case: Case, found: dict[str, Any], seed: int, parts: set[str], keep: Callable[[], None]) -> None:
     """All of one agent that is not there yet."""
     for sigma, vote in case.settings():
         victim, row = case.smoothed(sigma, vote), found.setdefault(key_of(sigma, vote), {"sigma": sigma, "vote": vote})
@@ -260,11 +259,9 @@ def mean_of(returns: list[float]) -> str:
     return f"{told(float(np.mean(returns)))}{spread} (n={len(returns)})"
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     parts = [
-        "# Randomized smoothing",
-        f"Made by `{data['command']}`\n\non {data['machine']}; {data['releases']}.",
         "An agent acts on its observation with noise `N(0, sigma^2)` at every step. `certified` is a lower bound on "
         "its expected return under every attack whose perturbations have a total Euclidean length of at most `eps` "
         "over the episode (policy smoothing, Kumar, Levine and Feizi 2022), at confidence 0.95; at `eps` 0 it is what "
@@ -279,7 +276,7 @@ def markdown(data: dict[str, Any]) -> str:
         "![certified return over the length of an attack](smoothing.png)",
     ]
     parts += [section(case, data["cases"][case.ref]) for case in CASES if data["cases"].get(case.ref)]
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
 def limit(case: Case, played: dict[str, Any]) -> str:
@@ -366,36 +363,33 @@ def draw(data: dict[str, Any], path: Path) -> None:
     save_png(figure, path)
 
 
-def main() -> None:
-    """Measure what is not there yet, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=[case.ref for case in CASES], help="one agent; what is there of others stays")
-    parser.add_argument("--parts", nargs="+", choices=("certificates", "attacks", "radii"), help="some of it")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--page", action="store_true", help="the page alone, from what was measured")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+def measure(results: Results) -> None:
+    """Measure what is not there yet."""
+    given = results.given
     warnings.filterwarnings("ignore")
-    path = arguments.out / "smoothing.json"
-    known = load(path)
-    made = {"command": command([]), "machine": machine(), "releases": releases("ale-py")}
-    data = known if arguments.page else {**made, "cases": known.get("cases", {})}
-
-    def keep() -> None:
-        save(path, data)
-        if any(row["returns"] for rows in data["cases"].values() for row in rows.values()):
-            write(arguments.out / "smoothing.md", markdown(data))
-            draw(data, arguments.out / "smoothing.png")
-
     for case in CASES:
-        if not arguments.page and arguments.only in (None, case.ref):
-            parts = set(arguments.parts or ("certificates", "attacks", "radii"))
-            measure(case, data["cases"].setdefault(case.ref, {}), arguments.seed, parts, keep)
-    keep()
-    for line in [line for case in CASES for line in broken(case, data["cases"].get(case.ref, {}))]:
+        if given.only in (None, case.ref):
+            measure_case(case, results.part("cases", case.ref), given.seed, set(given.parts), results.keep)
+    for line in [line for case in CASES for line in broken(case, results.part("cases", case.ref))]:
         print(f"BELOW ITS CERTIFICATE: {line}")
 
 
+PAGE = Page(
+    "smoothing",
+    "Randomized smoothing",
+    __doc__,
+    measure,
+    body,
+    lambda data, folder: draw(data, folder / "smoothing.png"),
+    options={
+        "--only": {"choices": [case.ref for case in CASES], "help": "one agent; what is there of others stays"},
+        "--parts": {"nargs": "+", "choices": PARTS, "default": PARTS, "help": "some of it"},
+        "--seed": {"type": int, "default": 0},
+    },
+    partly=["--only", "--parts"],
+    releases=["ale-py"],
+)
+
+
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -2,23 +2,20 @@
 
     python benchmarks/reproduce/victims.py --victims FOLDER
 
-writes ``victims.json`` as results come (a killed run goes on where it stopped) and ``victims.md``. Environments, eps
-and its unit are those of the card (``Linf(eps, scale="victim")``). The card's figures are turned into 95% intervals of
-Student's t from their own standard deviation and number of episodes; ours are corrected for skewness besides.
-``--only NAME ... --again`` evaluates some cards again and leaves the others as they are.
+Environments, eps and its unit are those of the card (``Linf(eps, scale="victim")``). The card's figures are turned into
+95% intervals of Student's t from their own standard deviation and number of episodes; ours are corrected for skewness
+besides. ``--only NAME ... --again`` evaluates some cards again and leaves the others as they are.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
-from figures import Figure, command, done, kept, load, machine, measured, number, of_row, options, save, table, write
+from figures import Figure, kept, measured, number, of_row, table
+from page import AGAIN, VICTIMS, Data, Page, Results, episode_options
 
 import adv_wrappers as adv
 
@@ -59,8 +56,8 @@ def threats_of(card: dict[str, Any], victim: adv.Victim) -> dict[str, str]:
     return threats
 
 
-def evaluate(folder: Path, episodes: int, seed: int, num_envs: int) -> dict[str, Any]:
-    """One card: rows of the report by the name of the threat, without the returns' lengths and layers."""
+def evaluate(folder: Path, made: Data, num_envs: int, episodes: int, seed: int) -> dict[str, Any]:
+    """One card: rows of the report by the name of the threat, and what the card and the authors say of it."""
     victim = adv.load_victim(f"card:{folder}")
     card = victim.card or {}
     threats = threats_of(card, victim)
@@ -70,8 +67,8 @@ def evaluate(folder: Path, episodes: int, seed: int, num_envs: int) -> dict[str,
     ).to_dict()
     rows = {name: kept(row) for name, row in zip(["none", *threats], report["threats"], strict=True)}
     return {
-        "episodes": episodes,
-        "seed": seed,
+        **made,
+        "card": {name: card[name] for name in ("measured", "published") if name in card},
         "fingerprint": victim.fingerprint(),
         "env": report["env"],
         "versions": report["versions"],
@@ -105,10 +102,10 @@ def verdict(ours: Figure, theirs: list[Figure]) -> str:
     return "; ".join(answer for answer in answers if answer)
 
 
-def made_by(results: dict[str, Any]) -> str:
+def head(data: Data) -> str:
     """Which cards were evaluated by which command, on which machine."""
     groups: dict[str, list[str]] = {}
-    for name, result in results.items():
+    for name, result in data["cards"].items():
         how = f"`{result['command']}` on {result['machine']}; mujoco {result['versions'].get('mujoco', '?')}"
         groups.setdefault(how, []).append(name)
     if len(groups) == 1:
@@ -116,19 +113,20 @@ def made_by(results: dict[str, Any]) -> str:
     return "\n\n".join(f"{', '.join(names)}: made by {how}." for how, names in groups.items())
 
 
-def markdown(results: dict[str, Any], cards: dict[str, Any]) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
+    results = data["cards"]
     rows = []
     for name, result in results.items():
         for threat, row in result["rows"].items():
-            ours, theirs = of_row(row), card_figures(cards[name], threat)
+            ours, theirs = of_row(row), card_figures(result["card"], threat)
             rows.append(
                 [
                     name,
                     row["threat"],
                     ours,
                     "; ".join(map(str, theirs)),
-                    published(cards[name], threat),
+                    published(result["card"], threat),
                     verdict(ours, theirs),
                     "" if row["linf"] is None else f"{row['action_change']:.0%}",
                 ]
@@ -139,15 +137,13 @@ def markdown(results: dict[str, Any], cards: dict[str, Any]) -> str:
             continue
         target = measured(mean, std, n) if std else Figure(mean, low=mean, high=mean)
         ours = of_row(results[name]["rows"][threat])
-        others = [f for f in card_figures(cards[name], threat) if ours.overlaps(f)]
+        others = [f for f in card_figures(results[name]["card"], threat) if ours.overlaps(f)]
         answer = "yes" if ours.overlaps(target) else ("another run of the card" if others else "**no**")
         checks.append([name, threat, target, ours, answer])
     met, other = (sum(row[-1] == answer for row in checks) for answer in ("yes", "another run of the card"))
     count = f"{met} of {len(checks)} overlap" + (f", {other} more with another run of the card." if other else ".")
     warned = [f"- {name}: {text}" for name, result in results.items() for text in result["warnings"]]
     parts = [
-        "# Victims: our figures beside those of their cards",
-        made_by(results),
         "Mean return +- standard deviation over n episodes, with a 95% interval of the mean: Student's t, corrected "
         "for skewness for ours, computed from the returns whenever they were measured, and for those of the cards from "
         "their own n and standard deviation. Clean and attacked runs of a card share their episodes' seeds. eps is the "
@@ -164,45 +160,38 @@ def markdown(results: dict[str, Any], cards: dict[str, Any]) -> str:
     ]
     if warned:
         parts.append("## Warnings of the evaluations\n\n" + "\n".join(warned))
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
-def main() -> None:
-    """Evaluate what is missing, then write the page."""
-    parser = options(__doc__, episodes=30)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="names of cards")
-    parser.add_argument("--num-envs", type=int, default=30)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", module="gymnasium")
-    line = command(sys.argv[1:])
-    print(line, flush=True)
-    folders = sorted(path.parent for path in arguments.victims.glob("*/card.json"))
-    cards = {folder.name: json.loads((folder / "card.json").read_text(encoding="utf-8")) for folder in folders}
-    folders = [f for f in folders if cards[f.name]["network"]["kind"] != "categorical-cnn"]
-    path = arguments.out / "victims.json"
-    data = load(path)
-    about = {key: data[key] for key in ("command", "machine") if key in data}  # files of before have one for all cards
-    results: dict[str, Any] = {name: {**about, **result} for name, result in data.get("cards", {}).items()}
-    for folder in folders:
-        if (arguments.only and folder.name not in arguments.only) or done(results.get(folder.name), arguments):
+def measure(results: Results) -> None:
+    """Evaluate the cards that are missing."""
+    given = results.given
+    results.made, made = {}, results.made
+    for path in sorted(given.victims.glob("*/card.json")):
+        card = json.loads(path.read_text(encoding="utf-8"))
+        if card["network"]["kind"] == "categorical-cnn" or (given.only and path.parent.name not in given.only):
             continue
-        result = evaluate(folder, arguments.episodes, arguments.seed, arguments.num_envs)
-        results[folder.name] = {"command": line, "machine": machine(), **result}
-        results = {f.name: results[f.name] for f in folders if f.name in results}
-        save(path, {"cards": results})
-        write(arguments.out / "victims.md", markdown(results, cards))
-        for threat, row in result["rows"].items():
-            ours, theirs = of_row(row), card_figures(cards[folder.name], threat)
-            print(
-                f"{folder.name:32} {threat:13} {ours!s:45} {'; '.join(map(str, theirs))} {verdict(ours, theirs)}",
-                flush=True,
-            )
-        print(f"{folder.name}: {result['seconds']:.0f} s", flush=True)
-    if results:
-        write(arguments.out / "victims.md", markdown(results, cards))
-        print(f"wrote {arguments.out / 'victims.md'}")
+        played = {"episodes": given.episodes, "seed": given.seed}
+        results.once(results.part("cards"), path.parent.name, evaluate, path.parent, made, given.num_envs, **played)
+
+
+PAGE = Page(
+    "victims",
+    "Victims: our figures beside those of their cards",
+    __doc__,
+    measure,
+    body,
+    options={
+        **VICTIMS,
+        **episode_options(30),
+        **AGAIN,
+        "--only": {"nargs": "+", "metavar": "NAME", "help": "names of cards"},
+        "--num-envs": {"type": int, "default": 30},
+    },
+    needs=["--victims"],
+    head=head,
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -4,27 +4,23 @@
 
 On Pong an episode is its second point, as in the paper (appendix B): the agent plays the first one unattacked. AWC is
 Algorithm 1, depth-first, which stops at 5000 sequences; searches that did not finish are counted, where the paper
-leaves them out. On CartPole, cut to a few steps, every search finishes. Writes ``worst_case.json`` as results come (a
-killed run goes on where it stopped), ``worst_case.md`` and ``worst_case.png``; ``--page`` writes these two alone.
+leaves them out. On CartPole, cut to a few steps, every search finishes.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
-import sys
 import time
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import matplotlib.pyplot as plt
 import numpy as np
-import torch
-from figures import command, load, machine, releases, save, table, write
+from figures import table
 from learning import STYLE
+from page import Data, Page, Results, episode_options
 from radial_paper import POINTS, POINTS_EPISODES
 
 import adv_wrappers as adv
@@ -75,7 +71,7 @@ def short_cartpole() -> gym.Env[Any, Any]:
     return gym.make("CartPole-v1", max_episode_steps=CARTPOLE_STEPS)
 
 
-def measure(
+def certified(
     victim: adv.Victim, env: Callable[[], gym.Env[Any, Any]], eps: float, episodes: int, seed: int, **limits: Any
 ) -> dict[str, Any]:
     """One row: every figure of every episode."""
@@ -158,8 +154,8 @@ def paper_rows() -> list[list[str]]:
     return lines
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     pong = data["pong"]["rows"]
     lines = []
     for row in pong:
@@ -211,8 +207,6 @@ def markdown(data: dict[str, Any]) -> str:
                 ]
             )
     parts = [
-        "# The greedy worst case and the true one",
-        f"Made by `{data['command']}`\n\non {data['machine']}; {data['releases']}.",
         "GWC (Algorithm 2 of Oikarinen et al. 2020) follows the worst of the possible actions at every step, AWC "
         "(Algorithm 1) every sequence of possible actions. GWC is cheap, and an estimate: it may be above what an "
         "attack reaches. AWC is a bound where its search finishes. ACR is the share of steps of the clean path with "
@@ -235,77 +229,55 @@ def markdown(data: dict[str, Any]) -> str:
             short,
         ),
     ]
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
-def main() -> None:
-    """Measure what is missing, then write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--agent", default="zoo:pong-radial-ppo", help="a hardened agent of Pong")
-    parser.add_argument("--eps", type=float, nargs="+", default=[0.5, 1.0, 1.25, 1.5], help="in grey levels")
-    parser.add_argument("--method", default="interval", help="of the bounds on Pong")
-    parser.add_argument("--episodes", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--page", action="store_true", help="the page alone, from what was measured")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", module="gymnasium")
-    path = arguments.out / "worst_case.json"
-    data = load(path)
-    if arguments.page:
-        draw(data["pong"]["rows"], arguments.out / "worst_case.png")
-        write(arguments.out / "worst_case.md", markdown(data))
-        return
-    made = {"command": command(sys.argv[1:]), "machine": machine(), "releases": releases("ale-py")}
-    victim = adv.load_victim(arguments.agent)
-    about = {"agent": arguments.agent if arguments.agent.startswith("zoo:") else str((victim.card or {}).get("name"))}
-    about |= {"fingerprint": victim.fingerprint(), "episodes": arguments.episodes, "seed": arguments.seed}
+def measure(results: Results) -> None:
+    """Measure what is missing."""
+    given, data = results.given, results.data
+    victim = adv.load_victim(given.agent)
+    about = {"agent": given.agent if given.agent.startswith("zoo:") else str((victim.card or {}).get("name"))}
+    about |= {"fingerprint": victim.fingerprint(), "episodes": given.episodes, "seed": given.seed}
     old = data.get("pong", {})
-    same = {key: old.get(key) for key in about} == about
-    data = {**made, "pong": {**about, "rows": old["rows"] if same else []}, "cartpole": data.get("cartpole", {})}
+    if {name: old.get(name) for name in about} != about:  # rows of another agent, or of other episodes
+        data["pong"] = {**about, "rows": []}
+    whole = {"budget_s": None, "max_sequences": None, "max_nodes": 20_000}
     for name in CARTPOLE_AGENTS:
-        rows = data["cartpole"].setdefault(name, [])
-        for eps in CARTPOLE_EPS:
-            if eps not in [row["eps"] for row in rows]:
-                rows.append(
-                    measure(
-                        adv.load_victim(name),
-                        short_cartpole,
-                        eps,
-                        arguments.episodes,
-                        arguments.seed,
-                        budget_s=None,
-                        max_sequences=None,
-                        max_nodes=20_000,
-                    )
-                )
-                save(path, data)
-                print(name, eps, compared(rows[-1]), f"{rows[-1]['seconds']:.0f} s", flush=True)
+        rows = results.part("cartpole").setdefault(name, [])
+        for eps in missing(rows, CARTPOLE_EPS):
+            agent = adv.load_victim(name)
+            rows.append(certified(agent, short_cartpole, eps, given.episodes, given.seed, **whole))
+            results.keep()
+    limits = {"budget_s": SECONDS, "max_sequences": SEQUENCES, "max_nodes": None, "least_return": -1.0}
     rows = data["pong"]["rows"]
-    for eps in arguments.eps:
-        if eps not in [row["eps"] for row in rows]:
-            env = functools.partial(one_point, victim)
-            rows.append(
-                measure(
-                    victim,
-                    env,
-                    eps,
-                    arguments.episodes,
-                    arguments.seed,
-                    method=arguments.method,
-                    budget_s=SECONDS,
-                    max_sequences=SEQUENCES,
-                    max_nodes=None,
-                    least_return=-1.0,
-                )
-            )
-            rows.sort(key=lambda row: float(row["eps"]))
-            save(path, data)
-            print("pong", eps, compared(rows[-1]), f"{rows[-1]['seconds']:.0f} s", flush=True)
-    draw(rows, arguments.out / "worst_case.png")
-    write(arguments.out / "worst_case.md", markdown(data))
+    for eps in missing(rows, given.eps):
+        env = functools.partial(one_point, victim)
+        rows.append(certified(victim, env, eps, given.episodes, given.seed, method=given.method, **limits))
+        rows.sort(key=lambda row: float(row["eps"]))
+        results.keep()
+
+
+def missing(rows: list[dict[str, Any]], wanted: Sequence[float]) -> list[float]:
+    """The eps that no row is of."""
+    return [eps for eps in wanted if eps not in [row["eps"] for row in rows]]
+
+
+PAGE = Page(
+    "worst_case",
+    "The greedy worst case and the true one",
+    __doc__,
+    measure,
+    body,
+    lambda data, folder: draw(data["pong"]["rows"], folder / "worst_case.png"),
+    options={
+        "--agent": {"default": "zoo:pong-radial-ppo", "help": "a hardened agent of Pong"},
+        "--eps": {"type": float, "nargs": "+", "default": [0.5, 1.0, 1.25, 1.5], "help": "in grey levels"},
+        "--method": {"default": "interval", "help": "of the bounds on Pong"},
+        **episode_options(20),
+    },
+    releases=["ale-py"],
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()
