@@ -28,8 +28,8 @@ from page import AGAIN, VICTIMS, WORK, Data, Page, Results, episode_options
 from stable_baselines3 import PPO
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.optimal_timing import fewest_perturbations, resilience_profile
 from adv_wrappers.evaluation.episodes import draw_seeds
+from adv_wrappers.evaluation.optimal_timing import fewest_perturbations, resilience_profile
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.rendering.resilience_plots import TrainingCurve, plot_histograms, plot_trainings
 from adv_wrappers.training.resilience_result import LAST, AttackedEpisodes, Resilience
