@@ -146,7 +146,8 @@ def train_adversary_(
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
     _check_tensorboard(tensorboard)
     from adv_wrappers.campaign.trained_entries import import_train_adversary
-    from adv_wrappers.training.training_folder import read_record, score
+    from adv_wrappers.training.adversary_checkpoints import adversary_score
+    from adv_wrappers.training.training_folder import read_record
     from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
     train, agent = import_train_adversary(), load_agent(victim, trust, stats, select)
@@ -183,7 +184,7 @@ def train_adversary_(
         rows = [{"form": one, **row} for one in FORMS for row in read_record(out / one)]
     else:
         rows = read_record(out)
-    best = min(rows, key=score)
+    best = min(rows, key=adversary_score)
     shown = {"victim's return": "mean_return", "std": "std", "median": "median", "in training": "in_training"}
     shown |= {} if cost is None else {"attacks": "attacks", "return + cost": "score"}
     shown |= {"seconds": "seconds"}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import json
-import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +25,8 @@ from adv_wrappers.errors import CardError
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.training.checkpoints import restore_model, save_model
 from adv_wrappers.training.director_networks import director_of
-from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, log_point
-from adv_wrappers.training.training_folder import (
-    as_json,
-    check_no_other_card,
-    check_same,
-    make_part,
-    remove_parts,
-    score,
-)
-from adv_wrappers.utils.files import make_folder, move, write
+from adv_wrappers.training.scoring import CheckpointScore, Scoring, log_point
+from adv_wrappers.training.training_folder import TrainingFolder
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.adversary_rewards import Reward
 
@@ -79,13 +69,16 @@ class AdversaryTask:
         score: what a checkpoint is compared by.
         scoring: plays the episodes that checkpoints are compared on.
         reward: what the adversary earns.
-        about: the description that distinguishes this training from others.
     """
 
     score: AdversaryScore
     scoring: Scoring[Director, RunMeasurements]
     reward: Reward
-    about: dict[str, Any] = field(default_factory=dict)
+
+
+def adversary_score(row: Info) -> float:
+    """What checkpoints of adversaries are compared by, lower is better: return of the victim, and cost of attacks."""
+    return float(row["score"] if "score" in row else row["mean_return"])
 
 
 @dataclass(frozen=True)
@@ -106,16 +99,14 @@ class TakenCheckpoint:
 
 
 class AdversaryCheckpoints(BaseCallback):
-    """Evaluates the deterministic director every ``every`` steps, keeps the best one, and writes the checkpoint.
+    """Evaluates the deterministic director every ``every`` steps, and keeps the best one and the last.
 
-    A checkpoint may be scored while the training goes on. Its model is written to a folder under another name, which is
-    moved into its place at once when the score is known; then ``state.json`` names it, and the one before is removed.
-    So a training that is killed at any moment resumes from a complete checkpoint.
+    A checkpoint may be scored while the training goes on.
 
     Args:
         task: what the adversary is trained for.
         every: steps between two checkpoints.
-        out: a folder, or None.
+        folder: what is kept.
         progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``.
         on_episode: called at the end of every training episode; it stops the training by returning False.
     """
@@ -124,56 +115,34 @@ class AdversaryCheckpoints(BaseCallback):
         self,
         task: AdversaryTask,
         every: int,
-        out: str | Path | None,
+        folder: TrainingFolder,
         progress: AdversaryProgress | None,
         on_episode: OnEpisode | None = None,
     ) -> None:
         super().__init__()
         self.on_episode = on_episode
-        self.task, self.every, self.progress = task, every, progress
-        self.out = None if out is None else Path(out)
-        self.next, self.best, self.found = every, np.inf, None  # type: tuple[int, float, Learned | None]
-        self.record: list[Info] = []
-        self.taken = 0  # steps of the last checkpoint, whose score may not be known yet
-        self.seconds, self.since = 0.0, time.process_time()  # of the processor, without the evaluations
-        if self.out is not None:
-            make_folder(self.out)
-            task.about = as_json(task.about)
-            if not (self.out / "state.json").exists():
-                check_no_other_card(self.out, task.about)
+        self.task, self.every, self.folder, self.progress = task, every, folder, progress
+        self.found: Learned | None = None  # the best so far
+        last = folder.record[-1] if folder.record else {"steps": 0, "seconds": 0.0}
+        try:
+            self.taken = int(last["steps"])  # of the last checkpoint, whose score may not be known yet
+            self.next = int(folder.result.get("next", every))  # follows from steps, which may be more by now
+            self.seconds = float(last["seconds"])  # of the processor, without the evaluations
+        except (KeyError, TypeError, ValueError) as error:
+            raise CardError(f"{folder.out} holds no training of an adversary: {error!r}") from error
+        self.since = time.process_time()
 
     def resume(self, model: BaseAlgorithm) -> bool:
-        """Load the state of this training from its folder into a new model; False if the folder holds none.
-
-        The files are read as data: no code in them runs.
+        """Load the last checkpoint of the folder into a new model; False if there is none.
 
         Raises:
-            ValueRangeError: for the folder of another training.
-            CardError: for a folder that cannot be read.
+            CardError: for files that cannot be read.
         """
-        if self.out is None or not (self.out / "state.json").exists():
+        checkpoint = self.folder.checkpoint
+        if checkpoint is None:
             return False
-        try:
-            state = json.loads((self.out / "state.json").read_text(encoding="utf-8"))
-            found = state["about"]
-            self.next, self.record = int(state["next"]), list(state["record"])
-            known = json.loads((self.out / "card.json").read_text(encoding="utf-8"))["training"]["checkpoints"]
-            self.best = score(known[-1])  # the card may be newer: it is written first
-        except (KeyError, TypeError) as error:
-            raise CardError(f"{self.out} holds no training of an adversary (no {error}): give another out=") from error
-        except (OSError, ValueError) as error:
-            raise CardError(f"cannot read {self.out / 'state.json'}: {error}") from error
-        check_same(self.out, found, self.task.about)
-        if self.record:
-            self.seconds, self.taken = float(self.record[-1]["seconds"]), int(self.record[-1]["steps"])
-        self.found = Learned(card=str(self.out), victim=self.task.score.actor.victim)
-        folder = self._folder_at(self.taken)
-        restore_model(model, folder / MODEL, folder / NORMALISER)
+        restore_model(model, checkpoint / MODEL, checkpoint / NORMALISER)
         return True
-
-    def _folder_at(self, steps: int) -> Path:
-        assert self.out is not None
-        return self.out / f"checkpoint-{steps}"
 
     def finish(self) -> Learned:
         """The strongest checkpoint, after evaluating the last steps too."""
@@ -181,13 +150,10 @@ class AdversaryCheckpoints(BaseCallback):
             self._count_seconds()
             self._checkpoint()
         self.task.scoring.deliver(0)
+        if self.folder.out is not None:
+            return Learned(card=str(self.folder.out), victim=self.task.score.actor.victim)
         assert self.found is not None
         return self.found
-
-    def remove_unscored(self) -> None:
-        """Remove what is kept of checkpoints without a score."""
-        if self.out is not None:
-            remove_parts(self.out)
 
     def _count_seconds(self) -> None:
         self.seconds += time.process_time() - self.since
@@ -223,9 +189,8 @@ class AdversaryCheckpoints(BaseCallback):
             "in_training": float(np.mean(recent)) if recent else None,
             "seconds": round(self.seconds, 3),
         }
-        part = None
-        if self.out is not None:
-            part = make_part(self.out, self.taken)
+        part = self.folder.begin_checkpoint(self.taken)
+        if part is not None:
             save_model(model, part / MODEL, part / NORMALISER)
         director = director_of(model)
         taken = TakenCheckpoint(self.task.score.adversary(director), row, self.next, part)
@@ -245,22 +210,14 @@ class AdversaryCheckpoints(BaseCallback):
         if total is not None:
             row["attacks"] = float(run.attacked_steps.mean())
             row["score"] = float(total(returns, run.attacked_steps).mean())
-        self.record.append(row)
         log_point(self.model, steps, {"adversary/victim_return": mean})
-        if score(row) < self.best:
-            self.best, self.found = score(row), taken.learned
-            taken.learned.director.record = {**self.task.about, "checkpoints": [*self.record]}
-            if self.out is not None:
-                self.found = taken.learned.save(self.out, self.task.score.budget, dict(taken.learned.director.record))
-        if self.out is not None and taken.part is not None:
-            folder = self._folder_at(steps)
-            shutil.rmtree(folder, ignore_errors=True)  # of a training that was killed before state.json named it
-            move(taken.part, folder)
-            state = {"next": taken.next, "about": self.task.about, "record": self.record}
-            write(self.out / "state.json", (json.dumps(state, indent=1) + "\n").encode())
-            for old in {*self.out.glob("checkpoint-*")} - {folder}:
-                shutil.rmtree(old, ignore_errors=True)
-            for name in (MODEL, NORMALISER):
-                (self.out / name).unlink(missing_ok=True)
+        best = self.folder.best_row
+        is_best = best is None or adversary_score(row) < adversary_score(best)
+        if is_best:
+            self.found = taken.learned
+            taken.learned.director.record = {**self.folder.about, "checkpoints": [*self.folder.record, row]}
+            if taken.part is not None:
+                taken.learned.save(taken.part, self.task.score.budget, dict(taken.learned.director.record))
+        self.folder.add(row, taken.part, is_best, next=taken.next)
         if self.progress is not None:
             self.progress(steps, mean)

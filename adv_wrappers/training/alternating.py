@@ -294,7 +294,7 @@ class AlternatingTraining(BaseCallback):
         self.bounds = bounds
         self.agent, self.adversary, self.threat, self.scoring = agent, adversary, threat, scoring
         self.schedule, self.checkpoints, self.select, self.progress = schedule, checkpoints, select, progress
-        record = checkpoints.record
+        record = checkpoints.folder.record
         last = record[-1]["seconds"] if record else {"agent": 0.0, "adversary": 0.0}
         self.taken = int(record[-1]["steps"]) if record else 0  # steps of the last checkpoint, with a score or without
         self.seconds, self.since = dict(last), time.process_time()
@@ -379,7 +379,7 @@ class AlternatingTraining(BaseCallback):
             "seconds": {side: round(seconds, 1) for side, seconds in self.seconds.items()},
             "late": 2 * self.steps >= self.schedule.steps,  # the adversary has had half of its training
         }
-        part = self.checkpoints.keep(self.steps, model, adversary)
+        part = self.checkpoints.begin(self.steps, model, adversary)
         snapshot = AgentSnapshot(from_sb3(model, select=self.select), threat, worst)
         self.scoring.submit(snapshot, functools.partial(self._add, row, snapshot, part))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -24,9 +23,10 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import Action, Info, Observation
 from adv_wrappers.errors import CardError
 from adv_wrappers.training.sb3_agents import save_agent
-from adv_wrappers.training.training_folder import as_json, check_no_other_card, check_same, make_part, remove_parts
+from adv_wrappers.training.training_folder import TrainingFolder
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.victims import Victim, load_card
@@ -121,118 +121,45 @@ AgentAndThreat = tuple[Victim, "ThreatModel | None"]
 
 
 class AgentCheckpoints:
-    """The record of a training, and its folder where it has one.
-
-    A checkpoint is a folder that is written under another name and moved into its place at once, when its score is
-    known; then ``state.json`` names it, and folders that it no longer names are removed. So a training that is killed
-    at any moment resumes from a complete checkpoint.
+    """The checkpoints of an agent's training: which is the best.
 
     Args:
-        out: the folder, or None.
-        about: the description that distinguishes this training from others.
-
-    Attributes:
-        record: one dictionary a checkpoint.
-        best: index of the best checkpoint; -1 before the first.
-        resume_from: the folder of the checkpoint to resume from, or None.
-
-    Raises:
-        CardError: for a state that cannot be read.
-        ValueRangeError: for the folder of another training.
+        folder: what is kept.
     """
 
-    def __init__(self, out: Path | None, about: dict[str, Any]) -> None:
-        self.out, self.about = out, about if out is None else as_json(about)
-        self.record: list[dict[str, Any]] = []
-        self.best = -1
-        self.found: AgentAndThreat | None = None
-        self.resume_from: Path | None = None
-        if out is None:
-            return
-        if not (out / "state.json").exists():
-            check_no_other_card(out, self.about)
-            return
-        try:
-            state = json.loads((out / "state.json").read_text(encoding="utf-8"))
-            theirs, self.record, self.best = dict(state["about"]), list(state["record"]), int(state["best"])
-            steps = int(self.record[-1]["steps"])
-        except (KeyError, TypeError, IndexError) as error:
-            raise CardError(f"{out} holds no training of an agent (no {error}): give another out=") from error
-        except (OSError, ValueError) as error:
-            raise CardError(f"cannot read {out / 'state.json'}: {error}") from error
-        check_same(out, theirs, self.about)
-        self.resume_from = self._folder_at(steps)
-        if not (self.resume_from / "agent.zip").exists():
-            raise CardError(f"{out / 'state.json'} names {self.resume_from.name}, which is not there")
-        self._publish()
+    def __init__(self, folder: TrainingFolder) -> None:
+        self.folder = folder
+        self.found: AgentAndThreat | None = None  # the best so far
 
-    def _folder_at(self, steps: int) -> Path:
-        assert self.out is not None
-        return self.out / f"checkpoint-{steps}"
-
-    def keep(self, steps: int, model: BaseAlgorithm, adversary: BaseAlgorithm | None) -> Path | None:
+    def begin(self, steps: int, model: BaseAlgorithm, adversary: BaseAlgorithm | None) -> Path | None:
         """Write the models of the two sides as they are now, for :meth:`add`; the folder, or None without one."""
-        if self.out is None:
-            return None
-        part = make_part(self.out, steps)
-        for name, side in (("", model), ("adversary", adversary)):
-            if side is not None:
-                save_model(side, part / f"{name or 'agent'}.zip", part / f"{name}{name and '-'}normaliser.json")
+        part = self.folder.begin_checkpoint(steps)
+        if part is not None:
+            for name, side in (("", model), ("adversary", adversary)):
+                if side is not None:
+                    save_model(side, part / f"{name or 'agent'}.zip", part / f"{name}{name and '-'}normaliser.json")
         return part
 
-    def add(self, row: dict[str, Any], found: AgentAndThreat, part: Path | None) -> None:
+    def add(self, row: Info, found: AgentAndThreat, part: Path | None) -> None:
         """Add a checkpoint; it is the best if it is ``late`` and no other has a higher score.
 
         Args:
             row: its figures.
             found: the agent, and the threat that it was evaluated under.
-            part: what :meth:`keep` returned.
+            part: what :meth:`begin` returned.
         """
-        self.record.append(row)
-        if row["late"] and (self.best < 0 or row["score"] >= self.record[self.best]["score"]):
-            self.best, self.found = len(self.record) - 1, found
-        if part is not None:
-            self._write(row["steps"], part, found if self.best == len(self.record) - 1 else None)
-
-    def _write(self, steps: int, part: Path, best: AgentAndThreat | None) -> None:
-        assert self.out is not None
-        if best is not None:
-            agent, threat = best
-            environment = self.about["environment"]
-            save_agent(
-                part,
-                agent,
-                (environment["id"], environment["kwargs"]),
-                training={**self.about, "checkpoints": self.record},
-            )
-            learns = (part / "adversary.zip").exists()
-            if learns and threat is not None and isinstance(threat.how, Learned):
-                threat.how.save(part / "adversary", threat.budget, {**self.about, "steps": steps})
-        shutil.rmtree(self._folder_at(steps), ignore_errors=True)
-        os.replace(part, self._folder_at(steps))
-        state = {"about": self.about, "best": self.best, "record": self.record}
-        write(self.out / "state.json", (json.dumps(state, indent=1) + "\n").encode())
-        named = {steps} | ({self.record[self.best]["steps"]} if self.best >= 0 else set())
-        for old in self.out.glob("checkpoint-*"):
-            if old not in [self._folder_at(number) for number in named]:
-                shutil.rmtree(old, ignore_errors=True)
-        if best is not None:
-            self._publish()
-
-    def _publish(self) -> None:
-        """Copy the cards of the best agent and of its adversary from their checkpoint to the folder itself."""
-        if self.best < 0 or self.out is None:
-            return
-        checkpoint = self._folder_at(self.record[self.best]["steps"])
-        for folder in ("", "adversary"):
-            for name in ("weights.safetensors", "card.json"):
-                if (checkpoint / folder / name).exists():
-                    write(self.out / folder / name, (checkpoint / folder / name).read_bytes())
-
-    def remove_unscored(self) -> None:
-        """Remove what is kept of checkpoints without a score."""
-        if self.out is not None:
-            remove_parts(self.out)
+        best, about = self.folder.best_row, self.folder.about
+        is_best = row["late"] and (best is None or row["score"] >= best["score"])
+        if is_best:
+            self.found = found
+            if part is not None:
+                agent, threat = found
+                environment = about["environment"]["id"], about["environment"]["kwargs"]
+                save_agent(part, agent, environment, training={**about, "checkpoints": [*self.folder.record, row]})
+                learns = (part / "adversary.zip").exists()
+                if learns and threat is not None and isinstance(threat.how, Learned):
+                    threat.how.save(part / "adversary", threat.budget, {**about, "steps": row["steps"]})
+        self.folder.add(row, part, is_best)
 
     def finish(self, threat: ThreatModel | None) -> AgentAndThreat:
         """The best agent and the threat that it was evaluated under, loaded from their cards where there is a folder.
@@ -240,10 +167,11 @@ class AgentCheckpoints:
         Args:
             threat: the threat of the last checkpoint; an adversary that learned is replaced by that of the best one.
         """
-        if self.out is None:
+        out = self.folder.out
+        if out is None:
             assert self.found is not None
             return self.found
-        learned = self.out / "adversary"
+        learned = out / "adversary"
         if threat is not None and isinstance(threat.how, Learned) and (learned / "card.json").exists():
             threat = replace(threat, how=Learned(card=str(learned)))
-        return load_card(self.out), threat
+        return load_card(out), threat

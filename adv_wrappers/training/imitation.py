@@ -14,9 +14,8 @@ and ``by="successor"`` needs another victim's value.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TypedDict
 
@@ -36,25 +35,23 @@ from adv_wrappers.training.queries import ATTACKED, NEARBY, SOURCES, SURROGATE, 
 from adv_wrappers.training.surrogate import Labels, agreement, fit
 from adv_wrappers.training.training_folder import (
     MOST_TRAINING_STEPS,
-    as_json,
+    STATE,
+    TrainingFolder,
     check_counts,
-    check_no_other_card,
-    check_same,
     described,
     described_victim,
     warn_of_unknown,
 )
-from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_card, load_victim, save_card
 from adv_wrappers.victims.victim import Victim
 
 LEAST = 50  # queries of a round
-QUERIES = "queries.safetensors"  # the labels so far, and the record of the rounds
+QUERIES = "queries.safetensors"  # the labels so far
 # of what the victim's own unit is, if it has one, else the observations' standard deviations
 RADII = (0.05, 0.1, 0.2)
-_OTHERS = ("state.json", "training.safetensors", "report.json")  # of trainings, critics and evaluations
 Round = dict[str, JSON]
 
 
@@ -253,51 +250,51 @@ class _Imitating:
         out: a folder, or None.
 
     Raises:
-        CardError, ValueRangeError: as :func:`imitate` does for its folder.
+        CardError, ValueRangeError: as :class:`TrainingFolder`, and for labels that cannot be read.
     """
 
     def __init__(
         self, victim: Victim, environment: Environment, how: ImitationSettings, attacks: _Attacks, out: Path | None
     ) -> None:
-        self.victim, self.environment, self.how, self.attacks, self.out = victim, environment, how, attacks, out
-        self.about: Mapping[str, object] = {
+        self.victim, self.environment, self.how, self.attacks = victim, environment, how, attacks
+        about = {
             "environment": environment.described,
             "victim": described_victim(victim),
             "imitation": {**vars(how), "threats": list(attacks.names), "threats_in_full": attacks.described},
         }
+        self.folder = TrainingFolder(out, "imitation", about)
         self.labels: Labels | None = None
-        self.record: list[Round] = []
-        self.result: Agreements | None = None
-        if out is not None:
-            self.about = as_json(self.about)
-            self._resume(out)
+        if out is not None and self.folder.record and not self.folder.finished:
+            self.labels = self._kept_labels(out)
 
     def run(self, progress: Callable[[int, int], None] | None) -> Imitation:
         """Ask what is left to ask, and return the result."""
-        if self.result is not None and self.out is not None:
-            return Imitation(load_card(self.out), **self.result, rounds=tuple(self.record))
-        queries, rounds = self.how.queries, self.how.rounds
+        folder, queries, rounds = self.folder, self.how.queries, self.how.rounds
+        if folder.finished and folder.out is not None:
+            return Imitation(load_card(folder.out), **folder.result, rounds=tuple(folder.record))
         test = ask(self.victim, self.environment, episode_seeds((self.how.seed, 1), True), episodes=self.how.episodes)
         surrogate = None if self.labels is None else self._fit(self.labels)
-        for done in range(len(self.record), rounds + 1):
+        for done in range(len(folder.record), rounds + 1):
             count = queries * (done + 1) // (rounds + 1) - queries * done // (rounds + 1)
             self.labels = self._round(done, count, surrogate)
             surrogate = self._fit(self.labels)
-            self.record.append(self._row(done, self._agreement(surrogate, test)))
-            self._write(surrogate)
+            row = self._row(done, self._agreement(surrogate, test))
+            self._write(surrogate, [*folder.record, row], None)
+            folder.add(row)
             if progress is not None:
                 progress(len(self.labels), queries)
         assert surrogate is not None and self.labels is not None
         attacked = self._ask_attacked(surrogate)
-        self.result = {
+        result: Agreements = {
             "agreement": self._agreement(surrogate, test),
             "attacked_agreement": None if attacked is None else self._agreement(surrogate, attacked),
             "queries": len(self.labels),
             "test_queries": len(test) + (0 if attacked is None else len(attacked)),
         }
-        self._write(surrogate)
-        surrogate = surrogate if self.out is None else load_card(self.out)
-        return Imitation(surrogate, **self.result, rounds=tuple(self.record))
+        self._write(surrogate, folder.record, result)
+        folder.finish(**result)
+        surrogate = surrogate if folder.out is None else load_card(folder.out)
+        return Imitation(surrogate, **result, rounds=tuple(folder.record))
 
     def _fit(self, labels: Labels) -> Victim:
         attacks, how = self.attacks, self.how
@@ -351,49 +348,37 @@ class _Imitating:
             "agreement": agreed,
         }
 
-    def _write(self, surrogate: Victim) -> None:
-        """Write the labels with the record, and then the card, which is made of them."""
-        if self.out is None or self.labels is None:
+    def _write(self, surrogate: Victim, rounds: Sequence[Round], result: Agreements | None) -> None:
+        """Write the labels, and the card that is made of them."""
+        out = self.folder.out
+        if out is None or self.labels is None:
             return
         tensors = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in vars(self.labels).items()}
-        about = {"about": self.about, "rounds": self.record, "result": self.result}
-        if self.result is None:
-            write(self.out / QUERIES, save(tensors, {"imitation": json.dumps(about)}))
-        who = self.victim.ref or type(self.victim).__name__
+        self.folder.keep(QUERIES, save(tensors))
         described = self.environment.described
         save_card(
-            self.out,
+            out,
             surrogate,
             environment=(described["id"], described["kwargs"]),
-            name=f"imitation of {who}",
-            training=self.about,
-            rounds=self.record,
-            result=self.result,
+            name=f"imitation of {self.victim.ref or type(self.victim).__name__}",
+            training=self.folder.about,
+            rounds=[*rounds],
+            result=result,
             versions=versions(),
         )
-        if self.result is not None:  # finished: the card is there before this says so
-            write(self.out / QUERIES, save(tensors, {"imitation": json.dumps(about)}))
 
-    def _resume(self, out: Path) -> None:
-        """Take over what the folder holds of this imitation.
+    def _kept_labels(self, out: Path) -> Labels:
+        """The labels of the rounds that are done: the file may hold more, of one that was not scored.
 
         Raises:
-            CardError: for a file that cannot be read.
-            ValueRangeError: for a folder of another imitation, or of something else.
+            CardError: for a file that cannot be read, or holds less.
         """
-        path = out / QUERIES
-        other = next((name for name in _OTHERS if (out / name).exists()), None)
-        if other is not None:
-            raise ValueRangeError(f"{out / other} belongs to something else: give another out= for the surrogate")
-        if not path.exists():
-            check_no_other_card(out, self.about)
-            return
         try:
-            with safe_open(path, "pt") as file:
-                found = json.loads(file.metadata()["imitation"])
-                parts = [file.get_tensor(name).clone().numpy() for name in ("observations", "actions", "sources")]
-            theirs, record, result = found["about"], list(found["rounds"]), found["result"]
+            with safe_open(out / QUERIES, "pt") as file:
+                found = Labels(*(file.get_tensor(each.name).clone().numpy() for each in fields(Labels)))
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise CardError(f"cannot read {path}: {error}") from error
-        check_same(out, theirs, self.about, "imitation")
-        self.labels, self.record, self.result = Labels(*parts), record, result
+            raise CardError(f"cannot read {out / QUERIES}: {error}") from error
+        count = self.folder.record[-1]["queries"]
+        if len(found) < count:
+            raise CardError(f"{out / QUERIES} holds {len(found)} labels, and {out / STATE} speaks of {count}")
+        return Labels(*(getattr(found, each.name)[:count] for each in fields(Labels)))

@@ -13,7 +13,7 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.option_values import BOTH, FORMS
-from adv_wrappers.training.training_folder import score
+from adv_wrappers.training.adversary_checkpoints import adversary_score
 from adv_wrappers.utils.files import write
 
 
@@ -55,7 +55,7 @@ def check_forms_folder(out: Path | None) -> None:
 
 
 def strongest_form(found: Mapping[str, Learned], out: Path | None) -> Learned:
-    """The adversary whose best checkpoint has the lowest score (:func:`.training_folder.score`).
+    """The adversary whose best checkpoint has the lowest score (:func:`.adversary_checkpoints.adversary_score`).
 
     Its card is copied into ``out`` itself, with the scores of all forms.
 
@@ -76,4 +76,4 @@ def strongest_form(found: Mapping[str, Learned], out: Path | None) -> Learned:
 
 def _best_score(training: Mapping[str, JSON]) -> float:
     """The score of the best checkpoint of a training, which is the last of its record at that time."""
-    return score(training["checkpoints"][-1])
+    return adversary_score(training["checkpoints"][-1])

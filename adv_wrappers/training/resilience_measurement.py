@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import Value
-from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
+from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.measurements import RunMeasurements
@@ -42,14 +42,13 @@ from adv_wrappers.training.stop_rule import StopRule
 from adv_wrappers.training.timed_actors import How, actors_of
 from adv_wrappers.training.train_adversary import check_algorithm, train_adversary
 from adv_wrappers.training.training_folder import (
-    as_json,
+    STATE,
+    TrainingFolder,
     check_counts,
-    check_same,
     describe_settings,
     read_record,
     warn_of_unknown,
 )
-from adv_wrappers.utils.files import write
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
@@ -78,8 +77,9 @@ class Measurement:
         budget, hard: as for :func:`robustness`; None and False for resilience.
         others: the victims of ``transfer=``.
         settings: of the algorithm.
-        out, progress: as for :func:`resilience`.
-        about: the description that distinguishes this measurement from others.
+        progress: as for :func:`resilience`.
+        about: the arguments, as the result has them.
+        folder: what is kept.
     """
 
     victim: Victim
@@ -93,9 +93,9 @@ class Measurement:
     hard: bool
     others: list[Victim]
     settings: dict[str, object]
-    out: Path | None
     progress: MeasurementProgress | None
-    about: dict[str, JSON] = field(default_factory=dict)
+    about: dict[str, JSON]
+    folder: TrainingFolder
 
     @staticmethod
     def create(
@@ -177,22 +177,7 @@ class Measurement:
             raise ThreatError(f"{', '.join(refused)} cannot be set here: how= is a threat with its budget and timing")
         check_settings(algorithm, {name: value for name, value in found.items() if name not in _BESIDE})
         warn_of_unknown(out, victim, environment)
-        out = None if out is None else Path(out)
-        made = Measurement(
-            victim,
-            environment,
-            actor,
-            within if threat is None else threat.within,
-            when,
-            aim,
-            options,
-            budget,
-            hard,
-            others,
-            found,
-            out,
-            progress,
-        )
+        within = within if threat is None else threat.within
         compared = {key: value for key, value in options.items() if key != "steps"}
         about = {
             **compared,
@@ -200,11 +185,27 @@ class Measurement:
             "hard": hard,
             "actor": _description(actor),
             "when": _description(when),
-            "within": _description(made.within),
+            "within": _description(within),
             "settings": describe_settings(found),
         }
-        made.about = about if out is None else as_json(about)
-        return made
+        asked = {"victim": victim.described(), "environment": environment.described, **about}
+        folder = TrainingFolder(out, "resilience" if budget is None else "robustness", asked)
+        return Measurement(
+            victim,
+            environment,
+            actor,
+            within,
+            when,
+            aim,
+            options,
+            budget,
+            hard,
+            others,
+            found,
+            progress,
+            about,
+            folder,
+        )
 
     @property
     def kind(self) -> type[Resilience]:
@@ -215,32 +216,43 @@ class Measurement:
         """Measure what the folder does not hold yet.
 
         Raises:
-            ValueRangeError: for the folder of another measurement, and an ``r_max`` below the clean return.
-            CardError: for a folder that cannot be read.
+            ValueRangeError: for an ``r_max`` below the clean return.
         """
-        data = self._stored()
-        if "clean_returns" not in data:
-            data["clean_returns"] = self._play("clean episodes", self.victim, None)[0].returns.tolist()
-        data["r_max"] = r_max = self._r_max(data["clean_returns"])
-        self._write(data)
+        done, save = self.folder.result, self.folder.save_result
+        if "clean_returns" not in done:
+            clean = self._play("clean episodes", self.victim, None)[0].returns.tolist()
+            save(versions=versions(), clean_returns=clean, transfer=[])
+        r_max = self._r_max(done["clean_returns"])
         reward = self._reward(r_max)
-        if data.get("asked") == self.options["steps"]:
+        if done.get("asked") == self.options["steps"]:
             adversary = self._trained()
         else:
             adversary, trained = self._train(reward, r_max)
-            data |= {**trained, "asked": self.options["steps"], "test": None, "transfer": []}
-            self._write(data)
-        if data["test"] is None:
+            save(**trained, asked=self.options["steps"], test=None, transfer=[])
+        if done["test"] is None:
             test, histogram = self._test("test", self.victim, adversary, reward, r_max)
-            data |= {"test": test.to_dict(), "histogram": histogram}
-            self._write(data)
+            save(test=test.to_dict(), histogram=histogram)
         rows = []
         for other in self.others:
-            known = [row for row in data["transfer"] if row["victim"] == _named(other)]
+            known = [row for row in done["transfer"] if row["victim"] == other.described()]
             rows += known or [self._transfer(other, adversary, reward).to_dict()]
-            data["transfer"] += [] if known else rows[-1:]
-            self._write(data)
-        return self.kind.from_dict({**data, "transfer": rows}, adversary)
+            if not known:
+                save(transfer=[*done["transfer"], rows[-1]])
+        data = {
+            **done,
+            "kind": self.kind.kind,
+            "victim": self.victim.described(),
+            "env": self.environment.described,
+            "about": self.about,
+            "episode_seeds": self.seeds,
+            "r_max": r_max,
+            "transfer": rows,
+            **({} if self.budget is None else {"budget": self.budget, "hard": self.hard}),
+        }
+        found = self.kind.from_dict(data, adversary)
+        if self.folder.out is not None:
+            found.to_json(self.folder.out / f"{self.kind.kind}.json")
+        return found
 
     def _reward(self, r_max: float) -> PerturbationCost:
         """The adversary's reward in training.
@@ -270,11 +282,12 @@ class Measurement:
     def _train(self, reward: PerturbationCost, r_max: float) -> tuple[Learned, dict[str, JSON]]:
         """The trained adversary, and what the result says of its training."""
         options, started = self.options, time.process_time()
-        folder = None if self.out is None else self.out / "adversary"
+        out = self.folder.out
+        folder = None if out is None else out / "adversary"
         before: dict[str, JSON] = {"steps": 0, "seconds": 0.0}
-        if folder is not None and (folder / "state.json").exists():
+        if folder is not None and (folder / STATE).exists():
             before = (read_record(folder) or [before])[-1]
-        log = EpisodeLog(None if self.out is None else self.out / "training.csv", before["steps"])
+        log = EpisodeLog(None if out is None else out / "training.csv", before["steps"])
         rule = StopRule(r_max)
         for row in log.rows:
             rule.add(row.victim_return, row.perturbations)
@@ -345,7 +358,7 @@ class Measurement:
             adversary.director, self.aim(other), observe=adversary.observe, within=self.within, when=self.timing
         )
         test, _ = self._test(name, other, aimed, reward, float(clean.max()))
-        return TransferRow(_named(other), test, clean)
+        return TransferRow(other.described(), test, clean)
 
     def _play(self, what: str, victim: Victim, threat: ThreatModel | None) -> tuple[RunMeasurements, Counter[int]]:
         """The test's episodes, as :func:`adv_wrappers.evaluate` plays them, and how many were attacked at step t."""
@@ -378,42 +391,8 @@ class Measurement:
 
     def _trained(self) -> Learned:
         """The adversary of the folder."""
-        assert self.out is not None
-        return Learned(card=str(self.out / "adversary"), victim=self.actor.victim)
-
-    @property
-    def _path(self) -> Path | None:
-        return None if self.out is None else self.out / f"{self.kind.kind}.json"
-
-    def _stored(self) -> dict[str, JSON]:
-        """What the folder holds of this measurement."""
-        about = {
-            "kind": self.kind.kind,
-            "victim": _named(self.victim),
-            "env": self.environment.described,
-            "about": self.about,
-            "versions": versions(),
-            "episode_seeds": self.seeds,
-            **({} if self.budget is None else {"budget": self.budget, "hard": self.hard}),
-        }
-        if self._path is None or not self._path.exists():
-            return about
-        try:
-            data = dict(json.loads(self._path.read_text(encoding="utf-8")))
-            theirs = {name: data[name] for name in ("kind", "victim", "env", "about")}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CardError(f"cannot read {self._path} as a measurement: {error!r}") from error
-        check_same(self._path.parent, theirs, {name: about[name] for name in theirs}, "measurement")
-        return data
-
-    def _write(self, data: Mapping[str, JSON]) -> None:
-        if self._path is not None:
-            write(self._path, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
-
-
-def _named(victim: Victim) -> dict[str, JSON]:
-    """What a result says of a victim."""
-    return dict(victim.described())
+        assert self.folder.out is not None
+        return Learned(card=str(self.folder.out / "adversary"), victim=self.actor.victim)
 
 
 def _description(part: object) -> JSON:

@@ -17,8 +17,9 @@ Departures from the released code, and choices between it and the paper:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -37,8 +38,6 @@ from adv_wrappers.victims.distributions import DeterministicFamily
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
-
-Array = Array
 
 
 class _Noisy(DeterministicFamily):
@@ -324,14 +323,11 @@ class SarsaLearner:
         low, high = interval(self.net, x - self.around, x + self.around)
         return float((high - low).mean())
 
-    def state(self) -> dict[str, Tensor]:
-        """The weights and the optimiser's moments, by name."""
-        moments = {f"adam.{i}.{k}": v for i, p in enumerate(self.params) for k, v in self.adam.state[p].items()}
-        return {**{f"net.{name}": value for name, value in self.net.state_dict().items()}, **moments}
+    def state_dict(self) -> dict[str, object]:
+        """The states of the network and of its optimizer."""
+        return {"network": self.net.state_dict(), "optimizer": self.adam.state_dict()}
 
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Load what :meth:`state` returned."""
-        self.net.load_state_dict({k.removeprefix("net."): v for k, v in state.items() if k.startswith("net.")})
-        for i, param in enumerate(self.params):
-            known = {k.split(".", 2)[2]: v for k, v in state.items() if k.startswith(f"adam.{i}.")}
-            self.adam.state[param] = {k: v.clone().to(v if k == "step" else param) for k, v in known.items()}
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what :meth:`state_dict` returned."""
+        self.net.load_state_dict(state["network"])
+        self.adam.load_state_dict(state["optimizer"])

@@ -52,6 +52,7 @@ from adv_wrappers.training.pa_ad_forms import actors_by_form, check_forms_folder
 from adv_wrappers.training.sb3_adapter import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
 from adv_wrappers.training.training_folder import (
+    TrainingFolder,
     check_counts,
     check_seed,
     describe_settings,
@@ -221,8 +222,7 @@ def train_adversary(
         chosen = {**_defaults(algorithm, flat, rows, settings), **settings}
         own = policy_kwargs(game.observation_space, q=algorithm == "dqn")
         chosen["policy_kwargs"] = {**own, **settings.get("policy_kwargs", {})}
-        task = AdversaryTask(by_victim, scoring, earned)
-        task.about = {
+        about = {
             "algorithm": algorithm,
             "environment": environment.described,
             "num_envs": rows,
@@ -238,7 +238,8 @@ def train_adversary(
             "settings": describe_settings(chosen),
             **({"reward": reward.to_dict()} if isinstance(reward, Value) else {}),
         }
-        checkpoints = AdversaryCheckpoints(task, max(steps // checks, 1), out, progress, on_episode)
+        kept, task = TrainingFolder(out, "adversary", about), AdversaryTask(by_victim, scoring, earned)
+        checkpoints = AdversaryCheckpoints(task, max(steps // checks, 1), kept, progress, on_episode)
         place, logs = device or ("cpu" if flat else "auto"), None if tensorboard is None else str(tensorboard)
         normaliser = EpisodicNormalize if chosen["gamma"] == 1 else VecNormalize
         scaled = algorithm != "dqn"
@@ -266,7 +267,7 @@ def train_adversary(
                 model.logger.close()
             return found
         finally:
-            checkpoints.remove_unscored()
+            kept.remove_parts()
 
 
 def check_algorithm(algorithm: str) -> None:

@@ -58,6 +58,7 @@ from adv_wrappers.training.robust_algorithms import make_robust
 from adv_wrappers.training.sb3_agents import live_victim, networks_of_agent
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
 from adv_wrappers.training.training_folder import (
+    TrainingFolder,
     check_seed,
     describe_settings,
     functions_of,
@@ -237,7 +238,7 @@ def train_agent(
     }
     if method is not None and budget is not None:
         about["robust"] = {**method.to_dict(), "within": budget.to_dict()}
-    checkpoints = AgentCheckpoints(None if out is None else Path(out), about)
+    folder = TrainingFolder(out, "agent", about)
     opened = ExitStack()  # closes the environments at the end
 
     def make_rows() -> Vector:
@@ -245,7 +246,7 @@ def train_agent(
 
     with opened, one_thread():
         logs = None if tensorboard is None else str(tensorboard)
-        checkpoint = checkpoints.resume_from
+        checkpoint = folder.checkpoint
         model = make_agent(
             make_rows(),
             algorithm,
@@ -268,13 +269,13 @@ def train_agent(
         setup = ScoringSetup(environment, episodes, seed, True, AgentScore())
         scoring = opened.enter_context(Scoring(setup, workers))
         training = AlternatingTraining(
-            agent, opponent, spec.threat, scoring, schedule, checkpoints, select, progress, bounds
+            agent, opponent, spec.threat, scoring, schedule, AgentCheckpoints(folder), select, progress, bounds
         )
         if model.num_timesteps:  # other draws and episodes than at the beginning
             later = later_seed(seed, model.num_timesteps)
             set_random_seed(later)
             agent.normal.seed(later)
-        opened.callback(checkpoints.remove_unscored)
+        opened.callback(folder.remove_parts)
         training.init_callback(model)
         if model.num_timesteps < steps:
             left = steps - model.num_timesteps
@@ -283,4 +284,4 @@ def train_agent(
         for side in [model] if opponent is None else [model, opponent.model]:
             if hasattr(side, "_logger"):  # else it has not learned in this call
                 side.logger.close()
-        return Hardened(found, threat, tuple(checkpoints.record), checkpoints.best)
+        return Hardened(found, threat, tuple(folder.record), folder.best)

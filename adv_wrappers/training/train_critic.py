@@ -30,7 +30,8 @@ from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report, bounds, number
 from adv_wrappers.evaluation.statistics import footnotes
 from adv_wrappers.training.sarsa import exploring_victim
-from adv_wrappers.training.train_one_critic import UNFINISHED, CriticTraining, check_setting
+from adv_wrappers.training.train_one_critic import CriticTraining, check_setting
+from adv_wrappers.training.training_folder import STATE
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import load_victim
@@ -328,7 +329,7 @@ def check_scan_folder(folder: str | Path) -> None:
         ValueRangeError: for a folder with one critic's training, or with something else.
     """
     path = Path(folder) / "card.json"
-    if not path.exists() and not (Path(folder) / UNFINISHED).exists():
+    if not path.exists() and not (Path(folder) / STATE).exists():
         return
     try:
         card = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

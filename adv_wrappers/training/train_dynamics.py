@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +19,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from gymnasium import spaces
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
+from adv_wrappers.core.types import Info
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.provenance import revision, versions
@@ -32,15 +30,15 @@ from adv_wrappers.networks.card import Section
 from adv_wrappers.option_values import MOST_HIDDEN
 from adv_wrappers.training.training_folder import (
     MOST_TRAINING_STEPS,
-    as_json,
+    TrainingFolder,
     check_counts,
-    check_no_other_card,
-    check_same,
     described_victim,
+    read_tensors,
     warn_of_unknown,
+    write_tensors,
 )
 from adv_wrappers.training.trajectories import Trajectories, collect
-from adv_wrappers.utils.files import holding, make_folder, write
+from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import check_integer, check_number
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
@@ -53,7 +51,7 @@ MOST_WIDTH = 2**16  # units of a layer
 LEAST_STEPS = 5  # of a row, so that one is held out
 HORIZONS = (1, 5, 10, 20, 50, 100)  # of the errors in the card
 STARTS = 256  # of predictions without correction, on each side
-UNFINISHED, PLAYED = "training.safetensors", "trajectories-{}.safetensors"
+PLAYED = "trajectories-{}.safetensors"
 SOURCES = ("victim", "random")
 
 
@@ -155,7 +153,7 @@ def train_dynamics(
             "num_envs": num_envs,
         },
     }
-    training = _Training(victim, environment, about, None if out is None else Path(out), progress)
+    training = _Training(victim, environment, TrainingFolder(out, "dynamics", about), progress)
     with one_thread():
         return training.run()
 
@@ -199,8 +197,7 @@ class _Training:
     Args:
         victim: the victim.
         environment: how one is made.
-        about: what tells this training from others: environment, victim, and settings.
-        folder: for everything that is computed, or None.
+        folder: what is kept, and what was asked: environment, victim, and settings.
         progress: as for :func:`train_dynamics`.
     """
 
@@ -208,24 +205,16 @@ class _Training:
         self,
         victim: Victim,
         environment: Environment,
-        about: Section,
-        folder: Path | None,
+        folder: TrainingFolder,
         progress: Callable[[str, int, int], None] | None,
     ) -> None:
-        self.victim, self.environment, self.about, self.folder = victim, environment, about, folder
-        self.progress = progress
-        self.how: dict[str, int] = about["training"]  # type: ignore[assignment]
+        self.victim, self.environment, self.folder, self.progress = victim, environment, folder, progress
+        self.how: Info = folder.about["training"]
 
     def run(self) -> Dynamics:
         """What the folder lacks is played and trained."""
-        if self.folder is not None:
-            about = as_json(self.about)
-            if (self.folder / "card.json").exists():
-                check_no_other_card(self.folder, about["training"])
-                found = Dynamics(str(self.folder))
-                check_same(self.folder, {key: found.card.get(key) for key in about}, about, "model")
-                return found
-            make_folder(self.folder)
+        if self.folder.finished:
+            return Dynamics(str(self.folder.out))
         self.environment.spaces_for(self.victim)  # which checks them
         parts = [part for source in SOURCES if (part := self.play(source)) is not None]
         kept = [part.split(round(len(part.over) * (1 - HELD_OUT))) for part in parts]
@@ -243,7 +232,7 @@ class _Training:
         }
         card: Section = {
             "name": "dynamics",
-            **self.about,
+            **self.folder.about,
             "network": network,
             "feature_names": self.names(),
             "errors": errors,
@@ -251,27 +240,27 @@ class _Training:
             "git": revision(),
         }
         made = Dynamics.of(net, card)
-        if self.folder is None:
+        if self.folder.out is None:
             return made
-        made = made.save(self.folder)
-        (self.folder / UNFINISHED).unlink(missing_ok=True)
+        made = made.save(self.folder.out)
+        self.folder.finish()
         return made
 
     def count(self, source: str) -> int:
         """Steps a row that a source plays."""
         drawn = round(self.how["transitions"] * self.how["random"])
-        return math.ceil((drawn if source == "random" else self.how["transitions"] - drawn) / self.how["num_envs"])
+        own: int = drawn if source == "random" else self.how["transitions"] - drawn
+        rows: int = self.how["num_envs"]
+        return math.ceil(own / rows)
 
     def play(self, source: str) -> Trajectories | None:
         """The transitions of a source, from the folder where they are there."""
         steps, rows = self.count(source), self.how["num_envs"]
         if not steps:
             return None
-        path = None if self.folder is None else self.folder / PLAYED.format(source)
-        if path is not None and path.exists():
-            saved, about = Trajectories.read(path)
-            check_same(path, json.loads(about), as_json(self.about))
-            return saved
+        name, out = PLAYED.format(source), self.folder.out
+        if out is not None and (out / name).exists():
+            return Trajectories.read(out / name)
 
         def tell(done: int) -> None:
             if self.progress is not None:
@@ -282,8 +271,7 @@ class _Training:
         found = collect(
             functools.partial(side_by_side, self.environment), victim, steps, rows, entropy, self.how["noise"], tell
         )
-        if path is not None:
-            write(path, found.to_bytes(json.dumps(as_json(self.about))))
+        self.folder.keep(name, found.to_bytes())
         return found
 
     def names(self) -> list[str] | None:
@@ -297,7 +285,7 @@ class _Training:
     def fit(self, data: _Data) -> TransitionModel:
         """The model with the least squared error of normalised changes."""
         statistics = data.statistics()
-        sizes = data.obs.shape[1] + data.act.shape[1], *self.how["hidden"], data.change.shape[1]  # type: ignore[misc]
+        sizes = data.obs.shape[1] + data.act.shape[1], *self.how["hidden"], data.change.shape[1]
         if len(sizes) == 2:
             layer = nn.Linear(*sizes)
             model = TransitionModel([nn.Sequential(layer)], **statistics)
@@ -323,12 +311,10 @@ class _Training:
         """Train all networks of a model, from the saved state where there is one."""
         x, y = model.inputs(data.obs, data.act), _normalised(data.change, (model.change_mean, model.change_std))
         epochs, batch = self.how["epochs"], min(self.how["batch"], len(x))
-        whole, done = epochs * len(model.nets), 0
+        whole, each = epochs * len(model.nets), len(x) // batch
         optimizers = [torch.optim.Adam(net.parameters(), lr=self.how["lr"]) for net in model.nets]
-        if self.folder is not None and (self.folder / UNFINISHED).exists():
-            done = self.restore(model, optimizers)
-        each = len(x) // batch
-        for epoch in range(done, whole):
+        self.restore(model, optimizers)
+        for epoch in range(len(self.folder.record), whole):
             number, own = divmod(epoch, epochs)
             draw = np.random.default_rng((self.how["seed"], 3, epoch))
             order = torch.from_numpy(draw.permutation(len(x)))
@@ -342,43 +328,26 @@ class _Training:
                 optimizers[number].step()
             if not math.isfinite(float(loss.detach())):
                 raise ValueRangeError(f"the training of the model left the finite numbers: choose lr below {rate:g}")
-            if self.folder is not None and epoch + 1 < whole:
-                self.save(model, optimizers, epoch + 1)
+            checkpoint = self.folder.begin_checkpoint(epoch + 1)
+            if checkpoint is not None:
+                state = [optimizer.state_dict() for optimizer in optimizers]
+                write_tensors(checkpoint, {"networks": model.nets.state_dict(), "optimizers": state})
+            self.folder.add({"steps": epoch + 1, "loss": float(loss.detach())}, checkpoint)
             if self.progress is not None:
                 self.progress("training", epoch + 1, whole)
 
-    def save(self, model: TransitionModel, optimizers: list[torch.optim.Adam], done: int) -> None:
-        """Write everything that the training goes on from."""
-        assert self.folder is not None
-        state = dict(model.nets.state_dict())
-        for i, optimizer in enumerate(optimizers):
-            for j, moments in optimizer.state_dict()["state"].items():
-                state |= {f"adam.{i}.{j}.{name}": torch.as_tensor(value) for name, value in moments.items()}
-        whole = {name: value.detach().contiguous().clone() for name, value in state.items()}
-        about = json.dumps({"about": as_json(self.about), "done": done})
-        write(self.folder / UNFINISHED, save(whole, {"about": about}))
-
-    def restore(self, model: TransitionModel, optimizers: list[torch.optim.Adam]) -> int:
-        """Read what :meth:`save` wrote; the number of epochs that are done."""
-        assert self.folder is not None
-        path = self.folder / UNFINISHED
+    def restore(self, model: TransitionModel, optimizers: list[torch.optim.Adam]) -> None:
+        """Load the last checkpoint, where there is one."""
+        checkpoint = self.folder.checkpoint
+        if checkpoint is None:
+            return
+        state = read_tensors(checkpoint)
         try:
-            with safe_open(path, "pt") as file:
-                stated = json.loads(file.metadata()["about"])
-                # copies: what is read is memory of the file itself, which the next epoch replaces
-                state = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no dictionary
-            check_same(self.folder, stated["about"], self.about)
-            model.nets.load_state_dict({name: value for name, value in state.items() if not name.startswith("adam.")})
-            for i, optimizer in enumerate(optimizers):
-                own = optimizer.state_dict()
-                for name, value in state.items():
-                    if name.startswith(f"adam.{i}."):
-                        j, key = name.split(".")[2:]
-                        own["state"].setdefault(int(j), {})[key] = value
+            model.nets.load_state_dict(state["networks"])
+            for optimizer, own in zip(optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(own)
-            return int(stated["done"])
-        except (OSError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-            raise CardError(f"cannot read {path}: {error}") from error
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            raise CardError(f"{checkpoint} holds the state of another model: {error}") from error
 
 
 def _relu_mlp(sizes: Sequence[int]) -> nn.Sequential:

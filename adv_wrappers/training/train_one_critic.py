@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,17 +18,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.core.types import Action, Observation
+from adv_wrappers.core.types import Action, Info, Observation
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_ENVS
 from adv_wrappers.evaluation.provenance import revision, versions
-from adv_wrappers.networks.card import card_kind
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.training.sarsa import (
     ReturnStatistics,
@@ -40,15 +36,21 @@ from adv_wrappers.training.sarsa import (
     critic_network,
     exploring_victim,
 )
-from adv_wrappers.training.training_folder import MOST_TRAINING_STEPS, check_same, described_victim, warn_of_unknown
-from adv_wrappers.utils.files import holding, make_folder, write
+from adv_wrappers.training.training_folder import (
+    MOST_TRAINING_STEPS,
+    TrainingFolder,
+    described_victim,
+    read_tensors,
+    warn_of_unknown,
+    write_tensors,
+)
+from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
 ROUND, EPOCHS, MINIBATCHES, CLIP = 2048, 10, 32, 10.0
-UNFINISHED = "training.safetensors"
 
 
 class CriticTrainingState:
@@ -60,7 +62,10 @@ class CriticTrainingState:
         make_env: makes one environment.
         card: the card that the critic will have.
         settings: the loss and the optimiser's settings.
-        saved: ``losses`` and ``state`` of an interrupted training; None to begin.
+        folder: what is kept, and what an interrupted training goes on from.
+
+    Raises:
+        CardError: for the state of another critic.
     """
 
     def __init__(
@@ -70,11 +75,11 @@ class CriticTrainingState:
         make_env: Callable[[], gym.Env[Observation, Action]],
         card: dict[str, Any],
         settings: SarsaSettings,
-        saved: dict[str, Any] | None,
+        folder: TrainingFolder,
     ) -> None:
         self.victim, self.card, self.settings, self.how = victim, card, settings, card["training"]
-        self.losses: list[dict[str, Any]] = [] if saved is None else saved["losses"]
-        self.steps = self.losses[-1]["steps"] if self.losses else 0
+        self.folder, self.losses = folder, folder.record
+        self.steps: int = self.losses[-1]["steps"] if self.losses else 0
         seed, rows = self.how["seed"], self.how["num_envs"]
         self.collector = TransitionCollector(make_env, player, rows, (seed, len(self.losses)))
         features, actions = (int((s.shape or ())[0]) for s in (victim.observation_space, victim.action_space))
@@ -83,12 +88,16 @@ class CriticTrainingState:
         net = critic_network(features + actions, hidden, seed, victim.device, victim.dtype)
         self.learner, self.returns = SarsaLearner(net, settings, features), ReturnStatistics(settings.gamma)
         self.normalise = _normaliser(victim)
-        if saved is not None:
-            state = saved["state"]
-            self.learner.restore(state)
-            self.returns = ReturnStatistics(settings.gamma, state["moments"])
-            if self.normalise is None:
-                self.normalise = Normalize(state["mean"].to(victim.device), state["std"].to(victim.device), CLIP)
+        if folder.checkpoint is not None:
+            state = read_tensors(folder.checkpoint)
+            try:
+                self.learner.load_state_dict(state["learner"])
+                self.returns = ReturnStatistics(settings.gamma, state["moments"])
+                if self.normalise is None:
+                    self.normalise = Normalize(state["mean"].to(victim.device), state["std"].to(victim.device), CLIP)
+            except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+                self.collector.venv.close()
+                raise CardError(f"{folder.checkpoint} holds the state of another critic: {error}") from error
 
     def _tensor(self, array: Any) -> Tensor:
         return torch.as_tensor(array, dtype=self.victim.dtype, device=self.victim.device).flatten(0, 1)
@@ -116,26 +125,28 @@ class CriticTrainingState:
             done = self.steps / whole + epoch * part
             found.append(self.learner.epoch(x, reward, after, ended, over, MINIBATCHES, draws, done, part))
         self.steps += reward.numel()
-        self._record(taken, x, found[-1])
+        self._add(self._row(taken, x, found[-1]))
 
-    def _record(self, taken: Transitions, x: Tensor, last: tuple[float, float]) -> None:
+    def _row(self, taken: Transitions, x: Tensor, last: tuple[float, float]) -> Info:
         with torch.no_grad():
             q = float(self.learner.net(x).mean()) * self.returns.std
-        self.losses.append(
-            {
-                "steps": self.steps,
-                "loss": last[0],
-                "robustness": last[1],
-                "width": self.learner.width(x),
-                "q": q,
-                "return_std": self.returns.std,
-                "episodes": len(taken.returns),
-                "mean_return": float(np.mean(taken.returns)) if taken.returns else None,
-            }
-        )
+        return {
+            "steps": self.steps,
+            "loss": last[0],
+            "robustness": last[1],
+            "width": self.learner.width(x),
+            "q": q,
+            "return_std": self.returns.std,
+            "episodes": len(taken.returns),
+            "mean_return": float(np.mean(taken.returns)) if taken.returns else None,
+        }
 
-    def critic(self) -> Critic:
-        """The critic as it is now, its last layer scaled back to the units of the environment's rewards."""
+    def critic(self, losses: Sequence[Info]) -> Critic:
+        """The critic as it is now, its last layer scaled back to the units of the environment's rewards.
+
+        Args:
+            losses: the rows of its rounds.
+        """
         assert self.normalise is not None
         net = critic_network(
             sum(self.sizes.values()), tuple(self.how["hidden"]), 0, self.victim.device, self.victim.dtype
@@ -147,23 +158,19 @@ class CriticTrainingState:
         about = {
             "network": {"kind": "critic-mlp", "hidden": self.how["hidden"], "activation": "tanh", **self.sizes},
             "observation": {"rule": "clip((o - mean) / std, -clip, clip)", "clip": self.normalise.clip},
-            "losses": self.losses,
+            "losses": [*losses],
         }
         return Critic.of(ActionValue(self.normalise, net), {**self.card, **about})
 
-    def write(self, folder: Path, finished: bool) -> None:
-        """Write the critic so far and, until it is finished, the state that an interrupted training resumes from."""
-        unfinished = folder / UNFINISHED
-        if not finished:
+    def _add(self, row: Info) -> None:
+        """Keep the critic so far, and the state that an interrupted training goes on from."""
+        checkpoint = self.folder.begin_checkpoint(self.steps)
+        if checkpoint is not None:
             assert self.normalise is not None
-            about = {"card": self.card, "losses": self.losses}
-            state = {**self.learner.state(), "moments": self.returns.moments}
-            state |= {"mean": self.normalise.mean, "std": self.normalise.std}
-            whole = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
-            write(unfinished, save(whole, {"about": json.dumps(about)}))
-        self.critic().save(folder)
-        if finished:
-            unfinished.unlink(missing_ok=True)
+            state = {"mean": self.normalise.mean, "std": self.normalise.std, "moments": self.returns.moments}
+            write_tensors(checkpoint, {"learner": self.learner.state_dict(), **state})
+            self.critic([*self.losses, row]).save(checkpoint)
+        self.folder.add(row, checkpoint, best=True)
 
 
 def _normaliser(victim: Victim) -> Normalize | None:
@@ -174,70 +181,6 @@ def _normaliser(victim: Victim) -> Normalize | None:
             mean, std = (t.expand(shape).clone() for t in (module.mean, module.std))  # type: ignore[arg-type]
             return Normalize(mean, std, module.clip)
     return None
-
-
-def resume(folder: Path, card: dict[str, Any]) -> Critic | dict[str, Any] | None:
-    """What a folder holds of the training that ``card`` describes: the finished critic, the saved state, or None.
-
-    Raises:
-        CardError: for a folder that holds something else, or files that cannot be read.
-        ValueRangeError: for a folder of another training, and for a card that has no JSON form.
-    """
-    for name, value in card["environment"]["kwargs"].items():
-        try:
-            json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ValueRangeError(
-                f"env_kwargs must be finite numbers, texts, lists and dictionaries for card.json in {folder} to hold "
-                f"them, got {name}={value!r:.60}: {error}"
-            ) from error
-    other = _other_content(folder)
-    if other is not None:
-        raise CardError(f"expected a folder for a critic, {folder} holds {other}: give another out=")
-    unfinished = folder / UNFINISHED
-    if unfinished.exists():
-        try:
-            with safe_open(unfinished, "pt") as file:
-                about = json.loads(file.metadata()["about"])
-                # copies: what is read is memory of the file itself, which the next round replaces
-                state = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no dictionary
-            found, saved = about["card"], {"losses": about["losses"], "state": state}
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise CardError(f"cannot read {unfinished}: {error}") from error
-        check_same(folder, _identity(found), _identity(card))
-        return saved
-    if (folder / "card.json").exists():
-        critic = Critic(str(folder))
-        check_same(folder, _identity(critic.card), _identity(card))
-        return critic
-    return None
-
-
-def _other_content(folder: Path) -> str | None:
-    """What a folder holds that is not a critic, in words; None for a critic's folder and an empty one."""
-    about: dict[str, Any] = {}
-    for name in ("state.json", "card.json"):
-        try:
-            about[name] = json.loads((folder / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, RecursionError) as error:
-            raise CardError(f"cannot read {folder / name}: {error}") from error
-    if "state.json" in about:
-        adversary = isinstance(about["state.json"], dict) and "next" in about["state.json"]
-        return f"the training of an {'adversary' if adversary else 'agent'}"
-    if "card.json" not in about:
-        return None
-    card = about["card.json"] if isinstance(about["card.json"], dict) else {}
-    kind, network = card_kind(card), card.get("network")
-    if kind == "victim" and isinstance(network, dict):
-        return f"a victim, {network.get('kind')}"
-    return None if kind == "critic" else "an adversary" if kind == "director" else "a card.json of something else"
-
-
-def _identity(card: Mapping[str, object]) -> dict[str, Any]:
-    """The parts of a card that distinguish one training from another."""
-    return {part: card.get(part) for part in ("environment", "victim", "training")}
 
 
 _NOT_SETTINGS = ("victim", "env", "env_kwargs", "make", "out", "progress")
@@ -354,29 +297,28 @@ class CriticTraining:
             "git": revision(),
         }
         self.steps: int = how["steps"]
-        self.folder = None if out is None else Path(out)
-        self.saved = None if self.folder is None else resume(self.folder, self.card)
+        about = {part: self.card[part] for part in ("environment", "victim", "training")}
+        self.folder = TrainingFolder(out, "critic", about)
+        self.finished = Critic(str(out)) if self.folder.finished else None
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Critic:
         """Train what is left to train, and return the critic."""
-        if isinstance(self.saved, Critic):
-            return self.saved
+        if self.finished is not None:
+            return self.finished
         with one_thread():
             rounds = CriticTrainingState(
-                self.victim, self.player, self.environment, self.card, self.settings, self.saved
+                self.victim, self.player, self.environment, self.card, self.settings, self.folder
             )
             try:
-                if self.folder is not None:
-                    make_folder(self.folder)
                 while rounds.steps < self.steps:
                     rounds.play_round()
-                    if self.folder is not None:
-                        rounds.write(self.folder, rounds.steps >= self.steps)
                     if progress is not None:
                         progress(min(rounds.steps, self.steps), self.steps)
             finally:
                 rounds.collector.venv.close()
-        return rounds.critic() if self.folder is None else Critic(str(self.folder))
+                self.folder.remove_parts()
+        self.folder.finish()
+        return rounds.critic(rounds.losses) if self.folder.out is None else Critic(str(self.folder.out))
 
 
 def check_setting(setting: Mapping[str, object]) -> dict[str, Any]:

@@ -1,17 +1,24 @@
-"""The folder of a training: whether it holds the same training, another one, or something else; what identifies one."""
+"""The folder of a training: its identity, record, checkpoints, the best so far, and the result; what an identity says.
+
+All trainings (of adversaries, agents, critics, models of the dynamics, surrogates) and measurements of resilience keep
+what they have in a :class:`TrainingFolder`, and resume from it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from torch import nn
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
 
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON, Info
@@ -19,8 +26,8 @@ from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import Environment, is_named, text_of_function
 from adv_wrappers.evaluation.episodes import MOST_ENVS, MOST_EPISODES
-from adv_wrappers.networks.card import digest
-from adv_wrappers.utils.files import make_folder
+from adv_wrappers.networks.card import card_kind, digest
+from adv_wrappers.utils.files import make_folder, move, write
 from adv_wrappers.utils.numbers import check_integer, integer
 from adv_wrappers.victims.dynamics import MOST_NETWORKS
 from adv_wrappers.victims.victim import Victim
@@ -36,7 +43,20 @@ _MOST = {
     "ensemble": MOST_NETWORKS,
 }
 SHOWN = 4  # differences that an error names
-_PART = ".part."  # begins the names of folders of checkpoints that are not complete
+FORMAT = 1  # of state.json
+STATE, TENSORS = "state.json", "state.safetensors"
+_CARD = ("weights.safetensors", "card.json")  # the card last: it has the hash of the weights
+_PART, _CHECKPOINT = ".part.", "checkpoint-"  # begin the names of folders of checkpoints: incomplete, and complete
+TrainingKind = Literal["adversary", "agent", "critic", "dynamics", "imitation", "resilience", "robustness"]
+_WORDS: dict[TrainingKind, str] = {
+    "adversary": "training of an adversary",
+    "agent": "training of an agent",
+    "critic": "training of a critic",
+    "dynamics": "training of a model of the dynamics",
+    "imitation": "imitation",
+    "resilience": "measurement of resilience",
+    "robustness": "measurement of robustness",
+}
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -127,26 +147,6 @@ def warn_of_unknown(
         )
 
 
-def check_no_other_card(folder: Path, expected: Mapping[str, object]) -> None:
-    """Raise :class:`ValueRangeError` for a folder with a card that this training did not write.
-
-    Args:
-        folder: the folder, with or without a card.
-        expected: the description of the training.
-    """
-    path = folder / "card.json"
-    if not path.exists():
-        return
-    try:
-        card = json.loads(path.read_text(encoding="utf-8"))
-        training = card["training"]
-        known = {name: None if "forms" in card else training.get(name) for name in expected}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        known = {}
-    if known != json.loads(json.dumps(expected)):
-        raise ValueRangeError(f"{path} belongs to something else, which a training would write over: give another out=")
-
-
 def as_json(about: Mapping[str, object]) -> dict[str, Any]:
     """The description of a training as a JSON file returns it.
 
@@ -180,41 +180,276 @@ def describe_settings(value: Any) -> Any:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def read_record(folder: Path) -> list[dict[str, Any]]:
-    """The checkpoints in the folder of a training: each with ``steps`` and the figures of its evaluation.
+def read_record(folder: Path) -> list[Info]:
+    """The record of the training in a folder: a row a checkpoint, each with ``steps`` and its figures.
 
     Raises:
         CardError: for a folder without a training.
     """
-    try:
-        record = json.loads((folder / "state.json").read_text(encoding="utf-8"))["record"]
-        return [dict(row) for row in record]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CardError(f"cannot read the training in {folder}: {error}") from error
-
-
-def make_part(folder: Path, steps: int) -> Path:
-    """A new folder in that of a training, for what a checkpoint consists of until it is complete."""
-    part = folder / f"{_PART}{steps}"
-    shutil.rmtree(part, ignore_errors=True)
-    make_folder(part)
-    return part
-
-
-def remove_parts(folder: Path) -> None:
-    """Remove what trainings that ended early left of checkpoints that were not complete."""
-    for part in folder.glob(f"{_PART}*"):
-        shutil.rmtree(part, ignore_errors=True)
+    return _State.read(folder / STATE).record
 
 
 def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(tree, dict):
+    if isinstance(tree, dict) and all(isinstance(key, _PLAIN) for key in tree):
         for key, value in tree.items():
             yield from _leaves(f"{name}.{key}".lstrip("."), value)
     else:
         yield name, tree
 
 
-def score(row: Info) -> float:
-    """What checkpoints of adversaries are compared by, lower is better: return of the victim, and cost of attacks."""
-    return float(row["score"] if "score" in row else row["mean_return"])
+@dataclasses.dataclass
+class _State:
+    """What ``state.json`` says."""
+
+    kind: TrainingKind
+    about: Info
+    record: list[Info] = dataclasses.field(default_factory=list)
+    best: int = -1
+    checkpoint: str | None = None
+    result: Info = dataclasses.field(default_factory=dict)
+    finished: bool = False
+    format: int = FORMAT
+
+    @classmethod
+    def read(cls, path: Path) -> _State:
+        """The state in a file; raises :class:`CardError` for one that is missing, damaged or of something else."""
+        try:
+            found = cls(**json.loads(path.read_text(encoding="utf-8")))
+            if found.format != FORMAT:
+                raise CardError(f"{path} must have format {FORMAT}, got {found.format!r:.80}")
+            found.about, found.record, found.result = dict(found.about), [*map(dict, found.record)], dict(found.result)
+            if found.kind not in _WORDS:
+                raise ValueError(f"its kind is {found.kind!r:.80}")
+            if found.checkpoint is not None:
+                found.checkpoint = f"{_CHECKPOINT}{int(found.record[-1]['steps'])}"
+            if found.best != -1:
+                int(found.record[found.best]["steps"])
+        except (OSError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+            raise CardError(f"cannot read {path} as the state of a training: {error}") from error
+        return found
+
+    def write(self, path: Path) -> None:
+        write(path, (json.dumps(vars(self), indent=1, allow_nan=False) + "\n").encode())
+
+
+class TrainingFolder:
+    """What a training keeps, in a folder, from which the same call goes on; or, without one, in memory alone.
+
+    A folder has the same layout for every kind of training:
+
+    - ``state.json``: what was asked (``about``), a row a checkpoint (``record``), which one is the ``best`` so far, the
+      name of the last (``checkpoint``), and what was found beside checkpoints (``result``);
+    - ``checkpoint-STEPS``: the last checkpoint, and the best one;
+    - ``card.json`` and ``weights.safetensors``, maybe in folders of their own: copies of those of the best checkpoint;
+    - whatever else the training has made (:meth:`keep`).
+
+    A checkpoint is written to a folder under another name, which is moved into its place at once when its row is known.
+    Then ``state.json`` names it, and only then are the cards copied and the checkpoints before it removed: a training
+    that is killed at any moment goes on from a complete checkpoint. Everything is read as data, no code in it runs. One
+    process has a folder at a time: functions with ``out=`` are :func:`adv_wrappers.utils.files.holding` it.
+
+    Args:
+        out: the folder, which need not be there yet; or None.
+        kind: what is trained, or measured.
+        about: what was asked, whatever distinguishes one training from another: values that JSON knows.
+
+    Raises:
+        ValueRangeError: for a folder of another training, naming what differs, and of something else; for values that
+            JSON cannot hold.
+        CardError: for a folder that cannot be read.
+    """
+
+    def __init__(self, out: str | Path | None, kind: TrainingKind, about: Mapping[str, object]) -> None:
+        self.out = None if out is None else Path(out)
+        self._state = _State(kind, dict(about))
+        if self.out is None:
+            return
+        self._state.about = as_json(about)
+        if not (self.out / STATE).exists():
+            _check_nothing_else(self.out)
+            return
+        found = _State.read(self.out / STATE)
+        if found.kind != kind:
+            raise ValueRangeError(
+                f"{self.out} holds the {_WORDS[found.kind]}, and not the {_WORDS[kind]}: give another out="
+            )
+        check_same(self.out, found.about, self.about, _WORDS[kind].split()[0])
+        self._state = found
+        if self.checkpoint is not None and not self.checkpoint.is_dir():
+            raise CardError(f"{self.out / STATE} names {found.checkpoint}, which is not there")
+        self._remove_old()
+        self._copy_cards()
+
+    @property
+    def about(self) -> Info:
+        """What was asked."""
+        return self._state.about
+
+    @property
+    def record(self) -> list[Info]:
+        """A row a checkpoint, oldest first: its ``steps`` (of a model of the dynamics: epochs), and its figures."""
+        return self._state.record
+
+    @property
+    def best(self) -> int:
+        """The index of the best row of the record; -1 where none is."""
+        return self._state.best
+
+    @property
+    def best_row(self) -> Info | None:
+        """The best row of the record, or None."""
+        return None if self.best < 0 else self.record[self.best]
+
+    @property
+    def result(self) -> Info:
+        """What was found, beside the checkpoints."""
+        return self._state.result
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self._state.finished
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The folder of the last checkpoint, from which the training goes on; None where there is none."""
+        name = self._state.checkpoint
+        return None if self.out is None or name is None else self.out / name
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Write a file of the training's own, which is known by its name; nothing without a folder."""
+        if self.out is None:
+            return
+        if not (self.out / STATE).exists():
+            self._write()  # first: what is in the folder belongs to this training
+        write(self.out / name, data)
+
+    def begin_checkpoint(self, steps: int) -> Path | None:
+        """A new folder for what a checkpoint consists of until :meth:`add`; None without a folder."""
+        if self.out is None:
+            return None
+        part = self.out / f"{_PART}{steps}"
+        shutil.rmtree(part, ignore_errors=True)
+        make_folder(part)
+        return part
+
+    def add(self, row: Info, checkpoint: Path | None = None, best: bool = False, **result: JSON) -> None:
+        """Add a row to the record, and its checkpoint.
+
+        Args:
+            row: its figures, with ``steps``.
+            checkpoint: what :meth:`begin_checkpoint` returned, or None.
+            best: whether it is the best so far.
+            **result: what is found by then, beside the checkpoints.
+        """
+        self.record.append(row)
+        self._state.result |= result
+        if best:
+            self._state.best = len(self.record) - 1
+        if self.out is None:
+            return
+        if checkpoint is not None:
+            self._state.checkpoint = f"{_CHECKPOINT}{row['steps']}"
+            place = self.out / self._state.checkpoint
+            shutil.rmtree(place, ignore_errors=True)  # of a training that was killed before state.json named it
+            move(checkpoint, place)
+        self._write()
+        if checkpoint is not None:
+            self._remove_old()
+        if best:
+            self._copy_cards()
+
+    def save_result(self, **result: JSON) -> None:
+        """Keep what was found, beside what is there of it."""
+        self._state.result |= result
+        if self.out is not None:
+            self._write()
+
+    def finish(self, **result: JSON) -> None:
+        """Keep the result of a training with nothing left to do, and remove what it would go on from."""
+        self._state.finished, self._state.checkpoint = True, None
+        self.save_result(**result)
+        self._remove_old()
+
+    def remove_parts(self) -> None:
+        """Remove what trainings that ended early left of checkpoints that were not complete."""
+        for part in [] if self.out is None else self.out.glob(f"{_PART}*"):
+            shutil.rmtree(part, ignore_errors=True)
+
+    def _write(self) -> None:
+        assert self.out is not None
+        self._state.write(self.out / STATE)
+
+    def _place_of_best(self) -> Path | None:
+        row = self.best_row
+        return None if self.out is None or row is None or self.finished else self.out / f"{_CHECKPOINT}{row['steps']}"
+
+    def _remove_old(self) -> None:
+        """Remove all checkpoints but the last and the best one."""
+        for old in [] if self.out is None else [*self.out.glob(f"{_CHECKPOINT}*")]:
+            if old not in (self.checkpoint, self._place_of_best()):
+                shutil.rmtree(old, ignore_errors=True)
+
+    def _copy_cards(self) -> None:
+        """Copy the cards of the best checkpoint to the folder itself."""
+        place = self._place_of_best()
+        for name in _CARD if place is not None else ():
+            assert place is not None and self.out is not None
+            for path in sorted(place.rglob(name)):
+                write(self.out / path.relative_to(place), path.read_bytes())
+
+
+def _check_nothing_else(folder: Path) -> None:
+    """Raise :class:`ValueRangeError` for a folder with a card or a report that a training would write over."""
+    path = next((path for path in (folder / "card.json", folder / "report.json") if path.exists()), None)
+    if path is None:
+        return
+    kind = None
+    with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
+        kind = card_kind(json.loads(path.read_text(encoding="utf-8")))
+    what = "" if kind is None else f" (the card of a {kind})"
+    raise ValueRangeError(
+        f"{path}{what} belongs to something else, which a training would write over: give another out="
+    )
+
+
+def write_tensors(folder: Path, state: Mapping[str, object]) -> None:
+    """Write a state to the folder of a checkpoint: a tree of tensors, numbers and texts, as PyTorch's state_dict."""
+    tensors: dict[str, Tensor] = {}
+    about = json.dumps(_packed(state, tensors))
+    write(folder / TENSORS, save(tensors, {"state": about}))
+
+
+def read_tensors(folder: Path) -> dict[str, Any]:
+    """The state that :func:`write_tensors` wrote, in which tuples have become lists.
+
+    Raises:
+        CardError: for a file that is missing or cannot be read.
+    """
+    path = folder / TENSORS
+    try:
+        with safe_open(path, "pt") as file:
+            # copies: what is read is memory of the file itself
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no dictionary
+            return dict(_unpacked(json.loads(file.metadata()["state"]), tensors))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError, RecursionError) as error:
+        raise CardError(f"cannot read {path}: {error}") from error
+
+
+def _packed(tree: Any, tensors: dict[str, Tensor]) -> JSON:
+    """A tree as JSON, whose tensors are named there; keys of dictionaries stay integers, as optimizers have them."""
+    if isinstance(tree, Tensor):
+        name = str(len(tensors))
+        tensors[name] = tree.detach().cpu().contiguous().clone()
+        return {"tensor": name}
+    if isinstance(tree, Mapping):
+        return {"items": [[key, _packed(value, tensors)] for key, value in tree.items()]}
+    return [_packed(part, tensors) for part in tree] if isinstance(tree, (list, tuple)) else tree
+
+
+def _unpacked(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(tree, list):
+        return [_unpacked(part, tensors) for part in tree]
+    if not isinstance(tree, dict):
+        return tree
+    return tensors[tree["tensor"]] if "tensor" in tree else {k: _unpacked(v, tensors) for k, v in tree["items"]}

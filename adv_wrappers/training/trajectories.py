@@ -54,17 +54,16 @@ class Trajectories:
         first, second = parts
         return first, second
 
-    def to_bytes(self, about: str) -> bytes:
-        """As a file of safetensors, with a text that says what they are of."""
-        return save({each.name: np.ascontiguousarray(getattr(self, each.name)) for each in fields(self)}, {"of": about})
+    def to_bytes(self) -> bytes:
+        """As a file of safetensors."""
+        return save({each.name: np.ascontiguousarray(getattr(self, each.name)) for each in fields(self)})
 
     @classmethod
-    def read(cls, path: Path) -> tuple[Trajectories, str]:
-        """The trajectories of a file and its text; :class:`CardError` for a file of something else."""
+    def read(cls, path: Path) -> Trajectories:
+        """The trajectories of a file; :class:`CardError` for a file of something else."""
         try:
             with safe_open(path, "np") as file:
-                arrays = {each.name: file.get_tensor(each.name) for each in fields(cls)}
-                return cls(**arrays), str(file.metadata()["of"])
+                return cls(**{each.name: file.get_tensor(each.name) for each in fields(cls)})
         except (OSError, SafetensorError, KeyError, TypeError) as error:
             raise CardError(f"{path} holds no trajectories: {error}") from error
 

@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from adv_wrappers.evaluation.threat_comparison import ConstantEnv
+from adv_wrappers.evaluation.compare_threats import ConstantEnv
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyBboxPatch, Polygon, Rectangle

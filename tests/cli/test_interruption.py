@@ -182,7 +182,7 @@ def test_train_dynamics_and_train_critic(tmp_path: Path) -> None:
     words = ["train-dynamics", *leg, "--transitions", "200", "--layers", "0"]
     assert said(invoke(*words, at=3)).endswith("keeps nothing yet; the same command begins anew")
     line = said(invoke(*words, at=190))
-    assert line.startswith(f"{tmp_path / 'o'} keeps trajectories-") and line.endswith("goes on from there")
+    assert line.startswith(f"{tmp_path / 'o'} keeps state.json, trajectories-") and line.endswith("goes on from there")
     assert invoke(*words).exit_code == 0
     words = ["train-critic", *leg[:-1], str(tmp_path / "critic"), "--one", "--steps", "64"]
     assert said(invoke(*words, at=3)).endswith("keeps nothing yet; the same command begins anew")

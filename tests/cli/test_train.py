@@ -37,7 +37,7 @@ def test_a_model_is_learned_and_the_command_that_attacks_through_it_works(tmp_pa
 def test_other_settings_are_refused(tmp_path: Path) -> None:
     assert CliRunner().invoke(main, [*WORDS, "--out", str(tmp_path)]).exit_code == 0
     done = CliRunner().invoke(main, [*WORDS, "--noise", "0.1", "--out", str(tmp_path)])
-    assert done.exit_code == 2 and "belongs to something else" in done.output
+    assert done.exit_code == 2 and "another training, with training.noise 0.3 and not 0.1" in done.output
     done = CliRunner().invoke(main, ["train-dynamics", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--out", "x"])
     assert done.exit_code == 2 and "continuous actions" in done.output
 

@@ -100,7 +100,7 @@ def test_going_on_runs_no_code_of_the_folder(what, tmp_path):
     again(what, out)
     bomb = pickle.dumps(Bomb(mark))
     zips = [*out.rglob("*.zip")]
-    assert len(zips) == (1 if what == "adversary" else 2 * len([*out.glob("checkpoint-*")]))
+    assert len(zips) == (1 if what == "adversary" else 2) * len([*out.glob("checkpoint-*")])
     for path in zips:
         poison(path, bomb)
     whole = io.BytesIO(zips[0].read_bytes())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -11,12 +10,14 @@ import pytest
 import torch
 from gymnasium import spaces
 from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 import adv_wrappers as adv
 from adv_wrappers import imitate
 from adv_wrappers.errors import AdvWrappersError, BudgetError, CardError, ValueRangeError, VictimError
 from adv_wrappers.training.imitation import QUERIES
 from adv_wrappers.training.queries import SOURCES
+from adv_wrappers.training.training_folder import TrainingFolder
 
 # its environments and agents are functions, which folders cannot tell apart
 pytestmark = pytest.mark.filterwarnings("ignore:.*cannot tell a victim that is a function:RuntimeWarning")
@@ -146,6 +147,43 @@ def test_a_card_is_left_and_the_finished_result_is_read(tmp_path, rule, victim):
     assert (again.agreement, again.rounds) == (found.agreement, found.rounds)
 
 
+@pytest.mark.parametrize("written", ["labels", "card"])
+def test_an_imitation_that_is_killed_within_a_round_goes_on_to_the_same_result(tmp_path, victim, monkeypatch, written):
+    """Of the labels that are there already, those of the round that was not done are asked for again."""
+    name = "keep" if written == "labels" else "add"
+    function, left = getattr(TrainingFolder, name), [2]
+
+    def killed(folder, *given):
+        left[0] -= 1
+        if left[0] or written == "labels":
+            function(folder, *given)
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainingFolder, name, killed)
+        with pytest.raises(KeyboardInterrupt):
+            imitate(victim, Plane, **TINY, out=tmp_path)
+    assert len(load_file(tmp_path / QUERIES)["sources"]) == 200
+    found, whole = imitate(victim, Plane, **TINY, out=tmp_path), imitate(victim, Plane, **TINY)
+    assert torch.equal(found.victim.params(GRID), whole.victim.params(GRID)) and found.rounds == whole.rounds
+
+
+def test_labels_that_cannot_be_read_are_named(tmp_path, victim):
+    def stop(spent, _):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        imitate(victim, Plane, **TINY, out=tmp_path, progress=stop)
+    labels = load_file(tmp_path / QUERIES)
+    save_file({name: part[:99] for name, part in labels.items()}, tmp_path / QUERIES)
+    with pytest.raises(CardError, match=r"holds 99 labels, and .*state\.json speaks of 100"):
+        imitate(victim, Plane, **TINY, out=tmp_path)
+    (tmp_path / QUERIES).write_bytes(b"no labels")
+    with pytest.raises(CardError, match=r"cannot read .*queries"):
+        imitate(victim, Plane, **TINY, out=tmp_path)
+
+
 def test_an_interrupted_imitation_goes_on_to_the_same_result(tmp_path, rule, victim):
     def stop(spent, _):
         if spent == 200:
@@ -245,16 +283,11 @@ def test_folders_of_something_else(tmp_path, victim):
     adv.save_card(tmp_path / "card", adv.load_victim("zoo:cartpole-dqn"), environment="CartPole-v1")
     with pytest.raises(ValueRangeError, match="belongs to something else, which a training would write over"):
         imitate(victim, Plane, **TINY, out=tmp_path / "card")
-    for name in ("state.json", "report.json"):
-        (tmp_path / name).write_text("{}")
-        with pytest.raises(ValueRangeError, match=f"{name} belongs to something else: give another out="):
-            imitate(victim, Plane, **TINY, out=tmp_path)
-        (tmp_path / name).unlink()
+    (tmp_path / "report.json").write_text("{}")
+    with pytest.raises(ValueRangeError, match=r"report\.json belongs to something else, which .*: give another out="):
+        imitate(victim, Plane, **TINY, out=tmp_path)
     imitate(victim, Plane, **TINY, out=tmp_path / "done")
     with pytest.raises(ValueRangeError, match=r"another imitation, with imitation\.seed 0 and not 1"):
         imitate(victim, Plane, **TINY, seed=1, out=tmp_path / "done")
-    Path(tmp_path / "done" / QUERIES).write_bytes(b"no labels")
-    with pytest.raises(CardError, match=r"cannot read .*queries"):
-        imitate(victim, Plane, **TINY, out=tmp_path / "done")
     with pytest.raises(ValueRangeError, match="a folder keeps what JSON can hold"):
         imitate(victim, lambda x: Plane(), **TINY, env_kwargs={"x": np.inf}, out=tmp_path / "kwargs")

@@ -20,7 +20,6 @@ pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training import resilience_measurement, stop_rule
 from adv_wrappers.training.resilience import resilience, robustness
-from adv_wrappers.training.resilience_result import Resilience
 from adv_wrappers.training.timed_actors import worst_action_of
 
 # its environments and agents are functions, which folders cannot tell apart
@@ -116,10 +115,10 @@ def test_what_is_finished_is_not_measured_again(finished: Any, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cost": 1.0}, r"holds another measurement, with about\.cost 2\.0 and not 1\.0"),
-        ({"seed": 1}, r"about\.seed 0 and not 1"),
-        ({"episodes": 6}, r"about\.episodes 5 and not 6"),
-        ({"by": None}, r"about\.actor\.how\.by 'policy' and not 'q'"),
+        ({"cost": 1.0}, r"holds another measurement, with cost 2\.0 and not 1\.0"),
+        ({"seed": 1}, r"with seed 0 and not 1"),
+        ({"episodes": 6}, r"with episodes 5 and not 6"),
+        ({"by": None}, r"with actor\.how\.by 'policy' and not 'q'"),
     ],
 )
 def test_the_folder_of_another_measurement_is_refused(finished: Any, change: Any, message: str) -> None:
@@ -149,10 +148,9 @@ def test_an_interrupted_measurement_goes_on(tmp_path: Any, at: tuple[str, int]) 
 
     with pytest.raises(Interrupted):
         resilience(DQN, SHORT, out=tmp_path, progress=interrupt, **QUICK)
-    stored = json.loads((tmp_path / "resilience.json").read_text())
+    stored = json.loads((tmp_path / "state.json").read_text())["result"]
     assert len(stored["clean_returns"]) == 5 and ("training" in stored) == (at[0] == "test")
-    with pytest.raises(ValueRangeError, match="expected the result of resilience with its attributes"):
-        Resilience.from_dict(stored)
+    assert not (tmp_path / "resilience.json").exists()
     seen: list[Any] = []
     found = resilience(DQN, SHORT, out=tmp_path, progress=lambda *at: seen.append(at), **QUICK)
     assert ("clean episodes", 0, 5) not in seen and (("training", 256, 256) in seen) == (at[0] == "training")
@@ -161,8 +159,8 @@ def test_an_interrupted_measurement_goes_on(tmp_path: Any, at: tuple[str, int]) 
 
 
 def test_a_damaged_folder_is_named(tmp_path: Any) -> None:
-    (tmp_path / "resilience.json").write_text("{")
-    with pytest.raises(CardError, match=r"cannot read .*resilience\.json as a measurement"):
+    (tmp_path / "state.json").write_text("{")
+    with pytest.raises(CardError, match=r"cannot read .*state\.json as the state of a training"):
         resilience(DQN, SHORT, out=tmp_path, **QUICK)
 
 
@@ -174,8 +172,9 @@ def test_the_stop_rule_ends_a_training_and_a_second_call_keeps_it(
     given = {**QUICK, "steps": 2048, "checks": 1, "stop": True, "out": tmp_path}
     found = resilience(DQN, SHORT, **given)
     assert found.stopped and found.steps < 2048 and len(found.training) >= 4
-    stored = json.loads((tmp_path / "resilience.json").read_text())
-    (tmp_path / "resilience.json").write_text(json.dumps({k: v for k, v in stored.items() if k != "asked"}))
+    stored = json.loads((tmp_path / "state.json").read_text())
+    del stored["result"]["asked"]
+    (tmp_path / "state.json").write_text(json.dumps(stored))
     again = resilience(DQN, SHORT, **given)
     assert again.stopped and again.steps == found.steps and len(again.training) == len(found.training)
     alone = resilience(DQN, SHORT, **{**given, "out": None})  # the same training

@@ -102,7 +102,7 @@ def test_an_adversary_is_the_same_with_two_workers(tmp_path):
         train_adversary("pa-ad", short, VICTIM, 0.2, 1024, out=tmp_path / name, workers=workers, **QUICK).sha256
         for name, workers in (("killed", 2), ("clean", 1))
     ]
-    assert again[0] == again[1] and files(tmp_path / "killed") == files(tmp_path / "1")
+    assert again[0] == again[1] and files(tmp_path / "killed") == files(tmp_path / "clean")
     resumed = untimed(record_of(tmp_path / "killed"))
     assert resumed == untimed(record_of(tmp_path / "clean")) and resumed[: len(before)] == before
 
@@ -176,8 +176,9 @@ def test_an_error_of_a_worker_comes_back_and_what_was_scored_stays(how, error, m
     more = {"env_kwargs": {"how": how}, "out": tmp_path, **QUICK}
     with pytest.raises(error, match=match):
         train_adversary(*given, workers=2, **more)
-    checkpoint = ["checkpoint-256", "checkpoint-256/model.zip", "checkpoint-256/normaliser.json"]
-    assert files(tmp_path) == ["card.json", *checkpoint, "state.json", "weights.safetensors"]
+    card, model = ["card.json", "weights.safetensors"], ["model.zip", "normaliser.json"]
+    checkpoint = ["checkpoint-256", *(f"checkpoint-256/{name}" for name in (*card, *model))]
+    assert files(tmp_path) == sorted([*checkpoint, *card, "state.json"])
     before = record_of(tmp_path)
     assert [row["steps"] for row in before] == [256]
     train_adversary(*given, **more)

@@ -37,6 +37,7 @@ from adv_wrappers.training.sb3_adapter import AgentVecEnv
 from adv_wrappers.training.sb3_agents import live_victim, save_agent, update_normaliser
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_agent import train_agent
+from adv_wrappers.training.training_folder import TrainingFolder
 
 SMALL: dict[str, Any] = {
     "num_envs": 4, "phase": 128, "checks": 2, "episodes": 2,
@@ -186,10 +187,10 @@ def test_only_the_second_half_is_chosen_from():
         (512, True),
     ]
     assert hardened.protocol.startswith("the best of 3 checkpoints by the clean return")
-    checkpoints = AgentCheckpoints(None, {})
+    checkpoints = AgentCheckpoints(TrainingFolder(None, "agent", {}))
     for number, (score, late) in enumerate([(9.0, False), (3.0, True), (5.0, True), (5.0, True), (4.0, True)]):
         checkpoints.add({"steps": number, "score": score, "late": late}, (f"agent {number}", None), None)
-    assert checkpoints.best == 3 and checkpoints.found[0] == "agent 3"  # of equals, the longest trained
+    assert checkpoints.folder.best == 3 and checkpoints.found[0] == "agent 3"  # of equals, the longest trained
 
 
 @pytest.mark.parametrize("sampled", [True, False])

@@ -1,8 +1,10 @@
-"""What tells one training from another in a folder: victims, threats, and functions that nothing is known of."""
+"""The folder of a training: what it keeps, what it resumes from, and what tells one training from another."""
 
 from __future__ import annotations
 
+import functools
 import json
+import shutil
 import warnings
 
 import numpy as np
@@ -13,16 +15,20 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.values import decode
-from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.errors import CardError, ValueRangeError
 from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.training import training_folder
 from adv_wrappers.training.agent_setup import AdversarySpec
 from adv_wrappers.training.training_folder import (
+    TrainingFolder,
     check_counts,
     check_same,
     described,
     described_victim,
     functions_of,
+    read_tensors,
     warn_of_unknown,
+    write_tensors,
 )
 from tests.evaluation.agents import balancing, short
 
@@ -107,3 +113,170 @@ def test_counts_have_limits_of_their_own():
         for wrong in (0, value + 1, 10**400, 1.5, True, "1", np.int64(3)):
             with pytest.raises(ValueRangeError, match=f"{name} must be an integer from 1 to {value}, got"):
                 check_counts(**{name: wrong})
+
+
+# what is kept
+
+
+def parts_of(folder, name):
+    """What a checkpoint consists of here: its card is its name."""
+    part = folder.begin_checkpoint(int(name))
+    for file in ("card.json", "weights.safetensors", "model"):
+        (part / file).write_text(name)
+    return part
+
+
+def names_in(place):
+    return sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
+
+
+def test_the_last_checkpoint_and_the_best_are_kept(tmp_path):
+    folder = TrainingFolder(tmp_path, "agent", {"seed": 3})
+    for steps, best in ((10, True), (20, False), (30, True), (40, False), (50, False)):
+        folder.add({"steps": steps, "score": 1.5}, parts_of(folder, str(steps)), best)
+    again = TrainingFolder(tmp_path, "agent", {"seed": 3})
+    for one in (folder, again):
+        assert [row["steps"] for row in one.record] == [10, 20, 30, 40, 50] and one.best == 2
+        assert one.best_row == {"steps": 30, "score": 1.5} and not one.finished and one.result == {}
+        assert one.checkpoint == tmp_path / "checkpoint-50" and one.about == {"seed": 3}
+    assert {path.name for path in tmp_path.glob("[!.]*")} == {
+        "card.json", "checkpoint-30", "checkpoint-50", "state.json", "weights.safetensors",
+    }  # fmt: skip
+    assert (tmp_path / "card.json").read_text() == (tmp_path / "weights.safetensors").read_text() == "30"
+    again.finish(agreement=0.5)
+    assert names_in(tmp_path) == ["card.json", "state.json", "weights.safetensors"]
+    last = TrainingFolder(tmp_path, "agent", {"seed": 3})
+    assert last.finished and last.checkpoint is None and last.result == {"agreement": 0.5} and last.best == 2
+
+
+def test_without_a_folder_everything_is_kept_in_memory():
+    folder = TrainingFolder(None, "critic", {"env": object()})
+    assert folder.begin_checkpoint(3) is None
+    folder.add({"steps": 3}, None, best=True)
+    folder.keep("played", b"")
+    folder.finish(found=1)
+    assert folder.best_row == {"steps": 3} and folder.result == {"found": 1} and folder.finished
+
+
+class Killed(BaseException):
+    """What ends a process between two files."""
+
+
+@pytest.mark.parametrize("finishing", [False, True])
+def test_a_training_that_is_killed_between_any_two_files_goes_on_from_a_whole_checkpoint(
+    tmp_path, monkeypatch, finishing
+):
+    left = [0]  # calls until the kill
+
+    def stopping(function, *given, **more):
+        left[0] -= 1
+        if left[0] == 0:
+            raise Killed
+        return function(*given, **more)
+
+    for at in range(1, 100):
+        place = tmp_path / str(at)
+        folder = TrainingFolder(place, "agent", {})
+        folder.add({"steps": 1}, parts_of(folder, "1"), True)
+        folder.add({"steps": 2}, parts_of(folder, "2"))
+        part = parts_of(folder, "3")
+        left[0] = at
+        with monkeypatch.context() as patched:
+            for module, name in ((training_folder, "move"), (training_folder, "write"), (shutil, "rmtree")):
+                patched.setattr(module, name, functools.partial(stopping, getattr(module, name)))
+            try:
+                if finishing:
+                    folder.finish()
+                else:
+                    folder.add({"steps": 3}, part, True)
+                break
+            except Killed:
+                pass
+        again = TrainingFolder(place, "agent", {})
+        again.remove_parts()
+        assert len(again.record) in (2, 3) and again.best in (0, 2)
+        if again.finished:
+            assert names_in(place) == ["card.json", "state.json", "weights.safetensors"]
+            continue
+        steps = again.record[-1]["steps"]
+        assert (again.checkpoint / "model").read_text() == str(steps)
+        assert (place / "card.json").read_text() == (place / "weights.safetensors").read_text()
+        assert (place / "card.json").read_text() == str(again.best_row["steps"])
+        kept = {path.name for path in place.glob("checkpoint-*")}
+        assert kept == {f"checkpoint-{steps}", f"checkpoint-{again.best_row['steps']}"}
+    assert at > 3
+
+
+def test_files_of_a_trainings_own_come_after_what_says_whose_they_are(tmp_path, monkeypatch):
+    folder, written = TrainingFolder(tmp_path / "new", "dynamics", {"seed": 0}), []
+    write = training_folder.write
+    monkeypatch.setattr(training_folder, "write", lambda path, data: (written.append(path.name), write(path, data)))
+    folder.keep("played", b"one")
+    folder.keep("played", b"other")
+    assert written == ["state.json", "played", "played"]
+    assert (tmp_path / "new" / "played").read_bytes() == b"other"
+    with pytest.raises(ValueRangeError, match="holds another training, with seed 0 and not 1"):
+        TrainingFolder(tmp_path / "new", "dynamics", {"seed": 1})
+    with pytest.raises(ValueRangeError, match="holds the training of a model of the dynamics, and not the imitation"):
+        TrainingFolder(tmp_path / "new", "imitation", {"seed": 0})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": 2}, "must have format 1, got 2"), ({"kind": "dance"}, "its kind is 'dance'"),
+        ({"record": 3}, "as the state of a training"), ({"best": 1}, "as the state of a training"),
+        ({"record": [{}]}, "as the state of a training"), ({"more": 1}, "as the state of a training"),
+        ({"record": [{"steps": 4}]}, "names checkpoint-4, which is not there"),
+    ],
+)  # fmt: skip
+def test_a_state_that_cannot_be_read_is_named(tmp_path, change, words):
+    folder = TrainingFolder(tmp_path, "agent", {})
+    folder.add({"steps": 1}, parts_of(folder, "1"), True)
+    state = json.loads((tmp_path / "state.json").read_text())
+    (tmp_path / "state.json").write_text(json.dumps(state | change))
+    with pytest.raises(CardError, match=words):
+        TrainingFolder(tmp_path, "agent", {})
+    (tmp_path / "state.json").write_text("[" * 100_000)
+    with pytest.raises(CardError, match="as the state of a training"):
+        TrainingFolder(tmp_path, "agent", {})
+
+
+@pytest.mark.parametrize("value", [object(), np.int64(3), np.inf, {(1, 2): 3}])
+def test_what_json_cannot_hold_is_named(tmp_path, value):
+    with pytest.raises(ValueRangeError, match=r"a folder keeps what JSON can hold, not environment\.kwargs\.x"):
+        TrainingFolder(tmp_path / "a", "agent", {"environment": {"kwargs": {"x": value}}})
+    assert not (tmp_path / "a").exists()
+
+
+def optimizer_and_network():
+    torch.manual_seed(1)
+    network = nn.Linear(3, 2)
+    return torch.optim.Adam(network.parameters(), lr=0.1, betas=(0.8, 0.99)), network
+
+
+def descend(optimizer, network):
+    optimizer.zero_grad()
+    network(torch.ones(1, 3)).square().sum().backward()
+    optimizer.step()
+
+
+def test_the_state_of_an_optimizer_comes_back_to_the_bit(tmp_path):
+    optimizer, network = optimizer_and_network()
+    for _ in range(3):
+        descend(optimizer, network)
+    write_tensors(tmp_path, {"network": network.state_dict(), "optimizers": [optimizer.state_dict()], "text": ("a", 1)})
+    state = read_tensors(tmp_path)
+    path = tmp_path / "state.safetensors"
+    with path.open("r+b") as file:  # what was read is no memory of the file
+        file.write(bytes(path.stat().st_size))
+    other, own = optimizer_and_network()
+    own.load_state_dict(state["network"])
+    other.load_state_dict(state["optimizers"][0])
+    assert state["text"] == ["a", 1] and other.param_groups[0]["lr"] == 0.1
+    for _ in range(2):
+        descend(optimizer, network)
+        descend(other, own)
+    assert torch.equal(network.weight, own.weight) and torch.equal(network.bias, own.bias)
+    with pytest.raises(CardError, match=r"cannot read .*state\.safetensors"):
+        read_tensors(tmp_path)
