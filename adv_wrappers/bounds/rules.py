@@ -14,10 +14,8 @@ from torch import Tensor, nn
 
 from adv_wrappers.bounds.affine import runs
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.graph import GraphNetwork, Layer, Node, chain, does_nothing
-from adv_wrappers.networks.graph_builder import UnknownCall
-from adv_wrappers.networks.graph_tracing import close, trace
-from adv_wrappers.networks.spec import hooked
+from adv_wrappers.networks.graph import GraphNetwork, Layer, Node, chain, does_nothing, hooked
+from adv_wrappers.networks.tracing import Answer, UnknownCall, close, trace
 
 Box = tuple[Tensor, Tensor]
 Ends = Tensor | tuple[Tensor, ...]  # of a box, for a layer of one input or of several
@@ -101,10 +99,10 @@ def nodes_in(module: nn.Module, x: Tensor | tuple[Tensor, ...]) -> list[Node]:
     Raises:
         VictimError: for a layer without a rule, and a ``forward`` that is not known.
     """
-    return _nodes(module, x, "tensor", torch.is_grad_enabled())
+    return _nodes(module, x, "pair", torch.is_grad_enabled())
 
 
-def graph_network(module: nn.Module, x: Tensor, answer: str = "tensor") -> GraphNetwork:
+def graph_network(module: nn.Module, x: Tensor, answer: Answer = "pair") -> GraphNetwork:
     """A module as a graph that has bounds.
 
     To look for it takes longer than bounds on a small network: where they are asked for often, it is made once. Weights
@@ -113,7 +111,7 @@ def graph_network(module: nn.Module, x: Tensor, answer: str = "tensor") -> Graph
     Args:
         module: takes one tensor.
         x: what it takes, ``[B, *S]``, at which the graph is compared with it.
-        answer: what it returns, see :meth:`adv_wrappers.networks.graph_builder.GraphBuilder.build`.
+        answer: what it returns, see :func:`adv_wrappers.networks.tracing.trace`.
 
     Raises:
         VictimError: for a layer without a rule, and a ``forward`` that is not known.
@@ -121,7 +119,7 @@ def graph_network(module: nn.Module, x: Tensor, answer: str = "tensor") -> Graph
     return GraphNetwork(_nodes(module, x, answer, True))
 
 
-def _nodes(module: nn.Module, x: Tensor | tuple[Tensor, ...], answer: str, follows: bool) -> list[Node]:
+def _nodes(module: nn.Module, x: Tensor | tuple[Tensor, ...], answer: Answer, follows: bool) -> list[Node]:
     if type(module) is GraphNetwork:
         return module.nodes
     placed = list(_in_sequence(module, ""))
@@ -142,7 +140,7 @@ def _nodes(module: nn.Module, x: Tensor | tuple[Tensor, ...], answer: str, follo
 
 
 @torch.no_grad()
-def _check_agreement(module: nn.Module, nodes: list[Node], x: Tensor, answer: str) -> None:
+def _check_agreement(module: nn.Module, nodes: list[Node], x: Tensor, answer: Answer) -> None:
     """A trace says nothing of what runs outside torch, and takes for granted what reshapes do."""
     expected = module(x.clone())
     if isinstance(expected, (tuple, list)):

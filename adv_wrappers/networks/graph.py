@@ -7,7 +7,7 @@ A ``Sequential`` is a chain. Residual sums, heads side by side and what else a `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import Literal
@@ -16,8 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
-from adv_wrappers.networks.spec import hooked
-from adv_wrappers.networks.tracing import flattened
 
 ROWS = -2  # among the sizes of a Reshape: as many as the input has
 
@@ -168,6 +166,11 @@ def known(layer: nn.Module) -> bool:
     return True
 
 
+def hooked(layer: nn.Module) -> bool:
+    """Whether a hook may change what a layer takes or answers."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks)
+
+
 def changed(layer: nn.Module) -> bool:
     """Whether a layer does something else than its type says: by hooks, or by a forward of its own."""
     return hooked(layer) or bool(layer._backward_hooks or layer._backward_pre_hooks) or "forward" in vars(layer)
@@ -198,6 +201,16 @@ def does_nothing(layer: nn.Module) -> bool:
     """Whether a layer leaves its input as it is: dropout does, once a network is trained."""
     plain = type(layer) in (nn.Identity, nn.Dropout, nn.Dropout2d) and not changed(layer)
     return plain and (isinstance(layer, nn.Identity) or not layer.training)
+
+
+def flattened(module: nn.Module) -> Iterator[nn.Module]:
+    """The modules in a ``Sequential``, nested as one likes, in order; any other module is one itself."""
+    # iterating a Sequential and not its children(), which leave out the second use of one shared activation
+    if type(module) is nn.Sequential and not hooked(module):
+        for child in module:
+            yield from flattened(child)
+    else:
+        yield module
 
 
 def chain_of(module: nn.Module) -> list[nn.Module] | None:

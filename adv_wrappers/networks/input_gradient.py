@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from adv_wrappers.networks.graph import Node, chain, chain_of
 from adv_wrappers.networks.graph_passes import Passes
-from adv_wrappers.networks.graph_tracing import agrees, traced
 from adv_wrappers.networks.space_to_depth import SpaceToDepth, layout_of
+from adv_wrappers.networks.tracing import Answer, agrees, traced
 
 OutputGradient = Callable[[Tensor], Tensor]  # of a loss: the network's output [B, K] to the gradient there, [B, K]
 MOST_HELD = 2**20  # bytes of the memory that a victim holds between two attacks, for each of two at a time
@@ -102,7 +102,7 @@ def graph_of(module: nn.Module, frozen: bool = False) -> LayerGraph | None:
 
 
 def traced_graph(
-    module: nn.Module, answer: str, params: Callable[[Tensor], Tensor], inputs: Callable[[int], Tensor]
+    module: nn.Module, answer: Answer, params: Callable[[Tensor], Tensor], inputs: Callable[[int], Tensor]
 ) -> LayerGraph | None:
     """The graph of a frozen class, or None where it holds what is not written out, or does not agree with the class.
 

@@ -17,6 +17,7 @@ from torch.func import functional_call
 
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card import Weights
+from adv_wrappers.networks.graph import hooked
 from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize, OneHot, QuantileMean, TwoLogits
 from adv_wrappers.utils.numbers import finite, integer, number
 
@@ -252,11 +253,6 @@ _KINDS = {form.type: kind for kind, form in _FORMS.items()}
 def kinds() -> tuple[str, ...]:
     """The kinds of layers that can be written down."""
     return tuple(_FORMS)
-
-
-def hooked(layer: nn.Module) -> bool:
-    """Whether a hook may change what a layer takes or answers."""
-    return bool(layer._forward_hooks or layer._forward_pre_hooks)
 
 
 def kind_of(layer: nn.Module) -> str | None:

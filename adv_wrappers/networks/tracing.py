@@ -1,73 +1,234 @@
-"""The layers that a module consists of, in the order in which they are applied.
+"""The graph of layers that a module computes, found by running its ``forward`` with a stand-in for the input.
 
-A ``Sequential`` says so itself. A class is traced by ``torch.fx``, which calls its ``forward`` with a stand-in for the
-input and records what is done to it: ``F.relu(self.fc1(x))`` becomes a layer and ``nn.ReLU()``. What is found are the
-module's own layers, so that their weights are those of the module.
+``torch.fx`` records the calls; every function that is known here has its layer or operation, and what has none ends
+with :class:`UnknownCall`. What is found are the module's own layers, so that their weights are those of the module.
+
+A trace is of one run, so it holds only for a ``forward`` that does the same at every input. What depends on values, on
+Python state that it changes itself, or on anything that is not known has no graph: its gradient is left to autograd.
+What was found is compared with the module itself (:func:`agrees`), since a trace says nothing of ``no_grad``, of
+``autocast``, or of what runs outside torch.
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from adv_wrappers.networks.graph import (
+    ROWS,
+    Arithmetic,
+    Join,
+    Layer,
+    Mean,
+    Node,
+    Part,
+    Permute,
+    Reshape,
+    changed,
+    does_nothing,
+    flattened,
+    known,
+    needed,
+)
 from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize
-from adv_wrappers.networks.spec import hooked, kind_of
+from adv_wrappers.networks.spec import kind_of
+
+Answer = Literal["tensor", "pair", "first"]
+Arguments = Sequence[object]
+_FLOATS = {torch.float32, torch.float64}
+
+
+class UnknownCall(Exception):
+    """What was recorded is not written out."""
 
 
 def layers_of(module: nn.Module, pairs: bool = False) -> list[nn.Module] | None:
     """The layers of a module one after the other, each of a kind that can be written down (see :mod:`.spec`).
 
-    The module is not changed. Its ``forward`` runs once if it is no ``Sequential``, with a copy of the module around
-    the same weights.
+    The module is not changed. Its ``forward`` runs if it is no ``Sequential``, with a copy of the module around the
+    same weights. Nobody has compared what the layers compute with what the module does.
 
     Args:
-        module: one that takes one tensor.
+        module: one that takes one tensor; further arguments are left at their defaults.
         pairs: take a pair ``(mean, log_std)`` as the two side by side, as a victim's parameters are.
 
     Returns:
-        None for what is no sequence of such layers: branches, residual connections, several inputs, layers of other
-        kinds, hooks, Python that depends on values.
+        None for what is no sequence of such layers: branches, residual connections, layers of other kinds, hooks,
+        Python that depends on values.
     """
     layers = list(flattened(module))
-    if all(kind_of(layer) or isinstance(layer, nn.Identity) for layer in layers):
-        return [layer for layer in layers if not isinstance(layer, nn.Identity)]
-    found: list[nn.Module] = []
-    for layer in layers:
-        inner = [layer] if kind_of(layer) else _traced(layer, pairs and layer is layers[-1])
-        if inner is None:
-            return None
-        found += inner
-    return found
+    if all(kind_of(layer) or does_nothing(layer) for layer in layers):
+        return [layer for layer in layers if not does_nothing(layer)]
+    try:
+        nodes = trace(module, "pair" if pairs else "tensor", _is_written, for_card=True)
+    except UnknownCall:
+        return None
+    found = [_as_layer(node.layer) for i, node in enumerate(nodes) if node.inputs == (i,)]
+    written = [layer for layer in found if layer is not None]
+    return written if len(written) == len(nodes) else None
 
 
-def flattened(module: nn.Module) -> Iterator[nn.Module]:
-    """The modules in a ``Sequential``, nested as one likes, in order; any other module is one itself."""
-    # iterating a Sequential and not its children(), which leave out the second use of one shared activation
-    if type(module) is nn.Sequential and not hooked(module):
-        for child in module:
-            yield from flattened(child)
-    else:
-        yield module
+def _is_written(layer: nn.Module) -> bool:
+    return kind_of(layer) is not None
 
 
-def copy_around(module: nn.Module, is_layer: Callable[[nn.Module], bool]) -> nn.Module:
-    """A copy of a module around the same layers and weights, to be traced: a forward may write to its module."""
-    shared = [*filter(is_layer, module.modules()), *module.parameters(), *module.buffers()]
-    return copy.deepcopy(module, {id(part): part for part in shared})  # what is in the memo is not copied
+def _as_layer(layer: Layer) -> nn.Module | None:
+    """A layer that can be written down and does what this one does to its input; None where there is none."""
+    if isinstance(layer, nn.Module):
+        return layer
+    if isinstance(layer, Arithmetic) and layer.how == "divide" and isinstance(layer.by, float) and layer.by > 0:
+        # of no dimensions, and so of no dtype that would be taken on
+        return Normalize(torch.tensor(0.0, dtype=torch.float64), torch.tensor(layer.by, dtype=torch.float64))
+    if isinstance(layer, Join) and layer.how == "concatenate" and layer.axis in (-1, 1):
+        (at, log_std), *others = layer.constants or [(0, None)]
+        return AppendLogStd(log_std) if at == 1 and log_std is not None and not others else None
+    return None
 
 
-class OneThreadTracer(fx.Tracer):
-    """Records what the thread does that traces; torch's own one breaks modules that other threads run meanwhile."""
+def traced(module: nn.Module, answer: Answer = "pair") -> list[Node] | None:
+    """The graph of a module that never changes, or None where it holds what is not written out.
 
-    def __init__(self) -> None:
+    Args:
+        module, answer: as of :func:`trace`.
+    """
+    try:
+        return trace(module, answer)
+    except UnknownCall:
+        return None
+
+
+def trace(
+    module: nn.Module,
+    answer: Answer = "pair",
+    is_layer: Callable[[nn.Module], bool] = known,
+    follows: bool = False,
+    for_card: bool = False,
+) -> list[Node]:
+    """The graph of a module.
+
+    Args:
+        module: takes one tensor; further arguments are left at their defaults. It is not changed.
+        answer: what it returns: a ``"tensor"``; that, or a ``"pair"`` of a mean and a log-std, which are put side by
+            side; or a tensor ``"first"``, and beside it what is ignored.
+        is_layer, follows: as of :class:`GraphBuilder`.
+        for_card: whether layers are written down, and not computed with. Weights may then be of any dtype, and a
+            forward may keep things in its module that it does not read again, such as its last output.
+
+    Raises:
+        UnknownCall: for a module that has none, naming what is not known.
+    """
+    if any(changed(each) for each in module.modules()):
+        raise UnknownCall("a hook, or a forward that was replaced")
+    if not for_card and (other := {p.dtype for p in module.parameters()} - _FLOATS):
+        raise UnknownCall(f"weights of {', '.join(map(str, other))}")
+    try:
+        own = _copy_around(module, is_layer)
+        before = _state(own)
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            graphs = [_GraphTracer(is_layer).trace(own, _defaults(own)) for _ in range(2)]
+        if (_state(own) != before and not for_card) or _listing(graphs[0]) != _listing(graphs[1]):
+            raise UnknownCall("a forward that depends on what it did before")
+        return GraphBuilder(own, graphs[0], is_layer, follows).build(answer)
+    except UnknownCall:
+        raise
+    except Exception as error:  # a forward may raise anything when its input is no tensor
+        raise UnknownCall(f"a forward that does not run with a stand-in for its input ({error!s:.200})") from error
+
+
+class HasInputGradient(Protocol):
+    """What :func:`agrees` asks of a graph."""
+
+    def input_gradient(self, output_gradient: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """From the gradient of a loss at the output to that at the input."""
+
+
+def agrees(graph: HasInputGradient, params: Callable[[Tensor], Tensor], inputs: Callable[[int], Tensor]) -> bool:
+    """Whether a graph computes what a module does, and its gradient what autograd does, at random inputs.
+
+    Rounding may move an element to the other side of a kink, where its gradient is another one. So gradients must be
+    equal at one of three batches, and outputs at all.
+
+    Args:
+        graph: the graph of the module.
+        params: the module's parameters ``[B, K]`` at inputs.
+        inputs: a number of rows to as many inputs.
+    """
+    try:
+        found = [_outputs_and_gradients_agree(graph, params, inputs(rows)) for rows in (2, 3)]
+        if not any(gradients for _, gradients in found):
+            found.append(_outputs_and_gradients_agree(graph, params, inputs(4)))
+    except Exception:  # of a graph that is not that of the module
+        return False
+    return all(outputs for outputs, _ in found) and any(gradients for _, gradients in found)
+
+
+def _outputs_and_gradients_agree(
+    graph: HasInputGradient, params: Callable[[Tensor], Tensor], x: Tensor
+) -> tuple[bool, bool]:
+    with torch.enable_grad():
+        leaf = x.clone().requires_grad_()
+        expected = params(leaf)
+        slope = torch.linspace(0, expected.numel(), expected.numel()).cos().to(expected).view_as(expected)
+        (gradient,) = torch.autograd.grad(expected, leaf, slope)
+    seen: list[Tensor] = []
+    found = graph.input_gradient(lambda output: seen.append(output.clone()) or slope)(x.clone())  # type: ignore[func-returns-value]
+    # gradients that are zero everywhere say nothing
+    return close(seen[0], expected.detach()), bool(gradient.any()) and close(found, gradient)
+
+
+def close(found: Tensor, expected: Tensor) -> bool:
+    """Whether two computations of the same finite numbers differ by their rounding alone."""
+    if found.shape != expected.shape or found.dtype != expected.dtype or not expected.isfinite().all():
+        return False
+    most = 1e-5 if expected.dtype == torch.float32 else 1e-10  # ten times what rounding was seen to do
+    return bool((found - expected).abs().max() <= most * expected.abs().max())
+
+
+class _GraphProxy(fx.Proxy):
+    """A stand-in that records ``x += y`` as what it is, where that of torch records ``x = x + y``."""
+
+    def _written(self, how: Callable[[object, object], object], other: object) -> fx.Proxy:
+        return self.tracer.create_proxy("call_function", how, (self, other), {})
+
+    def __iadd__(self, other: object) -> fx.Proxy:
+        return self._written(operator.iadd, other)
+
+    def __isub__(self, other: object) -> fx.Proxy:
+        return self._written(operator.isub, other)
+
+    def __imul__(self, other: object) -> fx.Proxy:
+        return self._written(operator.imul, other)
+
+    def __itruediv__(self, other: object) -> fx.Proxy:
+        return self._written(operator.itruediv, other)
+
+
+class _GraphTracer(fx.Tracer):
+    """Looks into every module but those that may be nodes, and those of torch.
+
+    It records what the thread does that traces; torch's own one breaks modules that other threads run meanwhile.
+    """
+
+    proxy_buffer_attributes = True
+
+    def __init__(self, is_layer: Callable[[nn.Module], bool]) -> None:
         super().__init__()
+        self._is_layer = is_layer
         self._thread = threading.get_ident()
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _GraphProxy(node, self)
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return changed(m) or self._is_layer(m) or does_nothing(m) or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(
         self, m: nn.Module, forward: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
@@ -82,124 +243,390 @@ class OneThreadTracer(fx.Tracer):
         return super().getattr(attr, attr_val, parameter_proxy_cache)
 
 
-class _Tracer(OneThreadTracer):
-    """Looks into every module but those that can be written down, and those of torch."""
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return hooked(m) or kind_of(m) is not None or super().is_leaf_module(m, module_qualified_name)
-
-
-def _traced(module: nn.Module, pairs: bool) -> list[nn.Module] | None:
-    if isinstance(module, nn.Identity) and not hooked(module):
-        return []
-    if hooked(module):
-        return None
-    try:
-        own = copy_around(module, lambda layer: kind_of(layer) is not None)
-        graph = _Tracer().trace(own)
-    except Exception:  # a forward may raise anything when its input is no tensor
-        return None
-    return _Sequence(own, graph).layers(pairs)
+def _defaults(module: nn.Module) -> dict[str, object] | None:
+    """The arguments of a forward beside the first, which are left at their defaults."""
+    parameters = list(inspect.signature(module.forward).parameters.values())[1:]
+    if any(p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
+        raise UnknownCall("several inputs")
+    found = {p.name: p.default for p in parameters if p.default is not p.empty}
+    return found or None
 
 
-class _Sequence:
-    """A traced graph as layers in a row, if that is what it is."""
+def _state(module: nn.Module) -> list[object]:
+    """What the modules in a module hold at this moment, told by identity, and how many elements lists have."""
+    found: list[object] = []
+    for each in module.modules():
+        for name, value in vars(each).items():
+            inner = value.items() if isinstance(value, dict) else [("", value)]
+            found += [(name, key, id(item)) for key, item in inner]
+            if isinstance(value, (list, set)):
+                found.append((name, len(value)))
+    return found
 
-    def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
-        self.module, self.nodes, self.used = module, list(graph.nodes), set[fx.Node]()
 
-    def layers(self, pairs: bool) -> list[nn.Module] | None:
-        """The layers; None where a node takes anything but the answer of the one before, and constants."""
-        inputs = [node for node in self.nodes if node.op == "placeholder"]
-        (output,) = (node for node in self.nodes if node.op == "output")
-        if len(inputs) != 1:
-            return None
-        end, log_std, used = self._end(output.args[0], pairs)
-        used |= {inputs[0], output}
-        self.used = used
-        found, last = list[nn.Module](), inputs[0]
-        while last is not end:
-            node = next((n for n in self.nodes if n.args[:1] == (last,) and n not in used and not is_shape(n)), None)
-            layers = None if node is None else self._layers(node)
-            if node is None or layers is None:
-                return None
-            found += layers
-            used.add(node)
-            last = node
-        # what is left over is a branch, whose result went into a layer or is thrown away
-        if any(node not in used and node.op != "get_attr" and not is_shape(node) for node in self.nodes):
-            return None
-        return found if log_std is None else [*found, AppendLogStd(log_std.detach())]
+def _listing(graph: fx.Graph) -> list[str]:
+    return [str((node.op, str(node.target), node.args, node.kwargs)) for node in graph.nodes]
 
-    def _end(self, answer: object, pairs: bool) -> tuple[object, Tensor | None, set[fx.Node]]:
-        """The last layer's node; of ``cat([mean, log_std.expand_as(mean)], -1)``, or such a pair, the mean's.
 
-        Beside it the log standard deviation, and the nodes that put it there.
+def _copy_around(module: nn.Module, is_layer: Callable[[nn.Module], bool]) -> nn.Module:
+    """A copy of a module around the same layers and weights, to be traced: a forward may write to its module."""
+    shared = [*filter(is_layer, module.modules()), *module.parameters(), *module.buffers()]
+    return copy.deepcopy(module, {id(part): part for part in shared})  # what is in the memo is not copied
+
+
+class GraphBuilder:
+    """Nodes from a traced graph.
+
+    Args:
+        module: what was traced.
+        graph: its calls.
+        is_layer: whether a layer may be a node.
+        follows: whether weights may be trained while the graph is used: nodes hold the parameters themselves, and what
+            is computed from those that are trained is not known.
+
+    Attributes:
+        nodes: the nodes so far.
+        values: the number of the value that a call gives.
+        constants: tensors that do not depend on the input.
+        expanded: the same, with as many rows as the input.
+        owned: calls whose value is memory of its own, which has no other name.
+    """
+
+    def __init__(
+        self, module: nn.Module, graph: fx.Graph, is_layer: Callable[[nn.Module], bool] = known, follows: bool = False
+    ) -> None:
+        self.module, self.graph, self.is_layer, self.follows = module, graph, is_layer, follows
+        self.nodes: list[Node] = []
+        self.values: dict[fx.Node, int] = {}
+        self.constants: dict[fx.Node, Tensor] = {}
+        self.expanded: dict[fx.Node, Tensor] = {}
+        self.owned: set[fx.Node] = set()
+
+    def build(self, answer: Answer) -> list[Node]:
+        """The nodes that the answer depends on.
+
+        Args:
+            answer: what the module returns, see :func:`trace`.
+
+        Raises:
+            UnknownCall: for a call that is not known, and for one that writes over what is used elsewhere.
         """
-        used, parts = set[fx.Node](), answer if pairs else None
-        if isinstance(answer, fx.Node) and answer.target is torch.cat:
-            axis = answer.kwargs.get("dim", answer.args[1] if len(answer.args) > 1 else 0)
-            used, parts = {answer}, answer.args[0] if axis in (-1, 1) else None
-        if isinstance(parts, (list, tuple)) and len(parts) == 2:
-            mean, beside = parts
-            if isinstance(beside, fx.Node) and beside.target == "expand_as" and beside.args[1] is mean:
-                used.add(beside)
-                beside = beside.args[0]
-            log_std = self._constant(beside)
-            if log_std is not None and log_std.dim() in (1, 2) and log_std.numel() == log_std.shape[-1]:
-                return mean, log_std, used
-        return answer, None, set()
+        unused = set[fx.Node]()  # arguments beside the observation, and the checks of their defaults
+        for node in self.graph.nodes:
+            if node.op == "placeholder" and not self.values:
+                self.values[node] = 0
+            elif node.op == "placeholder" or (node.all_input_nodes and set(node.all_input_nodes) <= unused):
+                unused.add(node)
+            elif node.op == "get_attr":
+                self.constants[node] = self._attribute(str(node.target))
+            elif node.op == "output":
+                return needed(self.nodes, self._result(node.args[0], answer))
+            elif node.op == "call_module":
+                if node.kwargs or len(node.args) != 1:
+                    raise UnknownCall(str(node.target))
+                self._layer(node, self.module.get_submodule(str(node.target)))
+            elif not _is_shape(node):
+                self._call(node)
+        raise UnknownCall("no answer")
 
-    def _constant(self, value: object) -> Tensor | None:
-        """The tensor of the module that a node is, or None."""
-        if not isinstance(value, fx.Node) or value.op != "get_attr":
-            return None
+    def _attribute(self, target: str) -> Tensor:
+        if target.startswith("_tensor_constant"):  # it may be another one next time
+            raise UnknownCall("a tensor that was made while tracing")
         found: object = self.module
-        for name in str(value.target).split("."):
+        for name in target.split("."):
             found = getattr(found, name)
-        return found if isinstance(found, Tensor) else None
+        if not isinstance(found, Tensor):
+            raise UnknownCall(target)
+        return found if self.follows else found.detach()
 
-    def _layers(self, node: fx.Node) -> list[nn.Module] | None:
-        """What a node does to the answer before it: a layer, or none where it leaves it as it is."""
-        arguments = node.args[1:]
-        if node.op == "call_module":
-            layer = self.module.get_submodule(str(node.target))
-            if isinstance(layer, nn.Identity) and not hooked(layer):
-                return []
-            return [layer] if kind_of(layer) and not arguments and not node.kwargs else None
-        if node.target in ("view", "reshape", torch.reshape):
-            rows = arguments[0] if len(arguments) == 2 and arguments[1] == -1 else None
-            return [nn.Flatten()] if isinstance(rows, fx.Node) and self._is_row_count(rows) else None
-        if node.target == "float" and not arguments:
-            # elsewhere it casts what the layers would leave
-            return [] if {p.dtype for p in self.module.parameters()} == {torch.float32} else None
-        call = CALLS.get(node.target)
-        if call is None or any(isinstance(value, fx.Node) for value in (*arguments, *node.kwargs.values())):
-            return None
-        try:
-            made = call(*arguments, **node.kwargs)
-        except TypeError:  # arguments that the layer does not have
-            return None
-        return None if made is None else [made]
+    def _result(self, answer: object, form: Answer) -> int:
+        if not isinstance(answer, (tuple, list)):
+            return self._value(answer)
+        if form == "first":
+            return self._value(answer[0])
+        if form != "pair" or len(answer) != 2:
+            raise UnknownCall(f"the answer {answer}")
+        mean, beside = answer
+        if beside in self.constants:  # the victim expands it
+            self._expand(beside, self.constants[beside])
+        return self._concatenated([mean, beside], -1)
 
-    def _is_row_count(self, node: fx.Node) -> bool:
-        """Whether a node is ``x.size(0)``, ``x.size()[0]`` or ``x.shape[0]``, of any x: no layer changes it."""
-        index = node.args[1:] if node.target in ("size", operator.getitem) else ()
-        whole = node.args[0] if node.target is operator.getitem else node
-        if index != (0,) or not isinstance(whole, fx.Node) or not is_shape(whole):
-            return False
-        return whole.args[0] in self.used and (whole is node or whole.args[1:] != (0,))
+    def _value(self, argument: object) -> int:
+        """The number of the value that an argument is."""
+        if not isinstance(argument, fx.Node) or argument not in self.values:
+            raise UnknownCall(f"{argument} is no value")
+        return self.values[argument]
+
+    def _is_value(self, argument: object) -> TypeGuard[fx.Node]:
+        return isinstance(argument, fx.Node) and argument in self.values
+
+    def _add(self, node: fx.Node, layer: Layer, *inputs: int, owned: bool = True) -> None:
+        self.nodes.append(Node(layer, inputs))
+        self.values[node] = len(self.nodes)
+        if owned:
+            self.owned.add(node)
+
+    def _same(self, node: fx.Node, before: object) -> None:
+        """A call that leaves its input as it is."""
+        self.values[node] = self._value(before)
+        if before in self.owned and _only_user(node, before):
+            self.owned.add(node)
+        self.owned -= {each for each in self.owned if each is before}
+
+    def _check_in_place(self, node: fx.Node) -> None:
+        """What is written over must be of no further use to anybody."""
+        before = node.args[0]
+        if not isinstance(before, fx.Node) or before not in self.owned or not _only_user(node, before):
+            raise UnknownCall(f"{node} writes over what may be used elsewhere")
+
+    def _layer(self, node: fx.Node, layer: nn.Module) -> None:
+        x = node.args[0]
+        if does_nothing(layer):
+            self._same(node, x)
+        elif self.is_layer(layer):
+            if getattr(layer, "inplace", False):
+                self._check_in_place(node)
+            self._add(node, layer, self._value(x), owned=not isinstance(layer, nn.Flatten))
+        else:
+            raise UnknownCall(f"layer {node.target} ({layer})" if node.op == "call_module" else str(layer))
+
+    def _call(self, node: fx.Node) -> None:
+        """A function or a method."""
+        if node.all_input_nodes and all(each in self.constants for each in node.all_input_nodes):
+            self.constants[node] = self._folded(node)
+            return
+        arguments = list(node.args)
+        target: object = node.target
+        flagged = target in _LAYERS and any(each is True for each in arguments[1:])
+        if target in _IN_PLACE or node.kwargs.get("inplace") or flagged:
+            self._check_in_place(node)
+        target = _IN_PLACE.get(target, target)
+        kwargs: dict[str, object] = {name: value for name, value in node.kwargs.items() if name != "inplace"}
+        if target in _ARITHMETIC:
+            _expect(kwargs)
+            self._arithmetic(node, _ARITHMETIC[target], *arguments)
+        elif target in _NEGATIVE:
+            self._add(node, Arithmetic("multiply", -1.0), self._value(arguments[0]))
+        elif target in _CONCATENATE:
+            values, axis = _given(("tensors", "dim"), arguments, kwargs, dim=0)
+            self.values[node] = self._concatenated(values, axis)
+            self.owned.add(node)
+        elif target in _WEIGHTED:
+            given = dict(zip(_WEIGHTED[target], arguments, strict=False)) | kwargs
+            self._add(node, self._weighted(target, given), self._value(given["input"]))
+        elif target in _MEAN:
+            x, axes, keep = _given(("input", "dim", "keepdim"), arguments, kwargs, keepdim=False)
+            found = _integers(axes if isinstance(axes, (tuple, list)) else [axes])
+            self._add(node, Mean(found, bool(keep)), self._value(x))
+        elif target in _VIEWS:
+            self._view(node, _VIEWS[target], arguments[0], arguments[1:], kwargs)
+        elif target in _LAYERS:
+            tensors = any(isinstance(each, fx.Node) for each in (*arguments[1:], *kwargs.values()))
+            layer = None if tensors else _LAYERS[target](*arguments[1:], **kwargs)
+            if layer is None:
+                raise UnknownCall(str(node))
+            self._layer(node, layer)
+        else:
+            raise UnknownCall(str(node))
+
+    def _folded(self, node: fx.Node) -> Tensor:
+        """What a call makes of constants."""
+        if node.target not in _FOLDED:
+            raise UnknownCall(str(node))
+        if self.follows and any(self.constants[each].requires_grad for each in node.all_input_nodes):
+            raise UnknownCall(f"{node}, which is computed from weights that are trained")
+        arguments, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: self.constants[each])
+        with torch.no_grad():
+            if isinstance(node.target, str):
+                found = getattr(arguments[0], node.target)(*arguments[1:], **kwargs)
+            else:
+                found = node.target(*arguments, **kwargs)
+        if not isinstance(found, Tensor):
+            raise UnknownCall(str(node))
+        return found
+
+    def _arithmetic(self, node: fx.Node, how: str, x: object, y: object) -> None:
+        if self._is_value(x) and self._is_value(y):
+            joins: dict[str, Literal["sum", "difference", "product"]] = {
+                "add": "sum",
+                "subtract": "difference",
+                "multiply": "product",
+            }
+            if how not in joins:
+                raise UnknownCall(str(node))
+            self._add(node, Join(joins[how]), self._value(x), self._value(y))
+        elif how == "divide":
+            self._add(node, Arithmetic("divide", self._number(y)), self._value(x))
+        elif how == "add" or how == "multiply":
+            x, y = (x, y) if self._is_value(x) else (y, x)
+            self._add(node, Arithmetic(how, self._number(y)), self._value(x))
+        elif self._is_value(x):
+            self._add(node, Arithmetic("add", -self._number(y)), self._value(x))
+        else:
+            self._add(node, Arithmetic("multiply", -1.0), self._value(y))
+            self._add(node, Arithmetic("add", self._number(x)), self.values[node])
+
+    def _number(self, argument: object) -> Tensor | float:
+        if isinstance(argument, fx.Node) and argument in self.constants:
+            return self.constants[argument]
+        if isinstance(argument, bool) or not isinstance(argument, (int, float)):
+            raise UnknownCall(str(argument))
+        return float(argument)
+
+    def _concatenated(self, parts: object, axis: object) -> int:
+        if not isinstance(parts, (tuple, list)) or not isinstance(axis, int) or axis == 0:
+            raise UnknownCall("values below one another")
+        constants = tuple((i, self.expanded[part]) for i, part in enumerate(parts) if part in self.expanded)
+        values = tuple(self._value(part) for part in parts if part not in self.expanded)
+        self.nodes.append(Node(Join("concatenate", axis, constants), values))
+        return len(self.nodes)
+
+    def _weighted(self, target: object, given: dict[str, object]) -> nn.Module:
+        """A layer whose weights are arguments of a function."""
+        weights = {
+            name: self.constants[value]
+            for name in ("weight", "bias")
+            if isinstance(value := given.get(name), fx.Node) and value in self.constants
+        }
+        settings: dict[str, Any] = {k: v for k, v in given.items() if k not in ("input", "weight", "bias")}
+        if any(given.get(name) is not None and name not in weights for name in ("weight", "bias")):
+            raise UnknownCall("weights that depend on the input")
+        settings |= {"bias": "bias" in weights, "device": "meta"}
+        if target is functional.layer_norm:
+            layer: nn.Module = nn.LayerNorm(elementwise_affine="weight" in weights, **settings)
+        else:
+            outputs, inputs, *kernel = weights["weight"].shape
+            if target is functional.linear:
+                layer = nn.Linear(inputs, outputs, **settings)
+            else:
+                layer = nn.Conv2d(inputs * settings.get("groups", 1), outputs, (kernel[0], kernel[1]), **settings)
+        for name, weight in weights.items():
+            shared = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=False)
+            setattr(layer, name, shared)
+        if not self.is_layer(layer):
+            raise UnknownCall(str(layer))
+        return layer
+
+    def _view(self, node: fx.Node, name: str, x: object, sizes: Arguments, kwargs: Mapping[str, object]) -> None:
+        """A call whose result is a view of its input."""
+        if name in ("expand_as", "expand"):
+            self._expand_as(node, x, sizes, kwargs)
+        elif name == "getitem":
+            self._item(node, x, sizes[0])
+        elif name == "chunk" or name == "split":
+            count, axis = _given(("count", "dim"), sizes, kwargs, dim=0)
+            self._parts(node, Part(name, _integers([count, axis]), 0), self._value(x))
+        elif name in ("contiguous", "float"):
+            _expect(kwargs)
+            # elsewhere a cast is of what the layers would leave
+            if sizes or (name == "float" and {p.dtype for p in self.module.parameters()} != {torch.float32}):
+                raise UnknownCall(str(node))
+            self._same(node, x)
+        elif name == "permute":
+            _expect(kwargs)
+            self._add(node, Permute(_integers(_one_by_one(sizes))), self._value(x), owned=False)
+        elif name == "flatten":
+            ends = _integers(_given(("start_dim", "end_dim"), sizes, kwargs, start_dim=0, end_dim=-1))
+            layer = nn.Flatten() if ends == (1, -1) else Reshape("flatten", ends)
+            self._add(node, layer, self._value(x), owned=False)
+        elif name == "unsqueeze" or name == "squeeze":
+            self._add(node, Reshape(name, _integers(_given(("dim",), sizes, kwargs))), self._value(x), owned=False)
+        else:
+            _expect(kwargs)
+            self._add(node, self._reshaped(name, _one_by_one(sizes)), self._value(x), owned=False)
+        if x in self.owned and name not in ("chunk", "split", "getitem") and _only_user(node, x):
+            self.owned.add(node)
+        self.owned -= {each for each in self.owned if each is x}
+
+    def _reshaped(self, name: str, sizes: Arguments) -> Layer:
+        found = _integers(ROWS if isinstance(size, fx.Node) and _is_row_count(size) else size for size in sizes)
+        if len(found) == 2 and found[0] in (ROWS, -1) and found != (-1, -1):
+            return nn.Flatten()  # whether a row has as many numbers is checked with all the rest, by `agrees`
+        return Reshape("view" if name == "view" else "reshape", found)
+
+    def _expand_as(self, node: fx.Node, x: object, sizes: Arguments, kwargs: Mapping[str, object]) -> None:
+        """A constant with the shape of a value."""
+        like = sizes[0] if len(sizes) == 1 and not kwargs else None
+        if isinstance(like, fx.Node) and _is_shape(like) and like.target is not operator.getitem:
+            like = like.args[0] if len(like.args) == 1 or like.target is getattr else None
+        if not self._is_value(like) or not isinstance(x, fx.Node) or x not in self.constants:
+            raise UnknownCall(str(node))
+        self._expand(node, self.constants[x])
+
+    def _expand(self, node: fx.Node, constant: Tensor) -> None:
+        if constant.dim() not in (1, 2) or constant.numel() != constant.shape[-1]:
+            raise UnknownCall("a constant of several rows")
+        self.expanded[node] = constant.detach().reshape(1, -1)  # the same memory
+
+    def _parts(self, node: fx.Node, part: Part, number: int) -> None:
+        """A chunk or a split: every part that is used becomes a value."""
+        for user in node.users:
+            index = user.args[1] if user.target is operator.getitem else None
+            if not isinstance(index, int) or part.arguments[1] == 0:
+                raise UnknownCall(str(node))
+            self._add(user, Part(part.method, part.arguments, index), number, owned=False)
+
+    def _item(self, node: fx.Node, x: object, index: object) -> None:
+        if node in self.values:  # part of a chunk
+            return
+        found = index if isinstance(index, tuple) else (index,)
+        if found[0] not in (Ellipsis, slice(None)):
+            raise UnknownCall("some of the rows")
+        for each in found:
+            ends = (each.start, each.stop, each.step) if isinstance(each, slice) else (each,)
+            if not all(end is None or end is Ellipsis or type(end) is int for end in ends) or each is None:
+                raise UnknownCall(f"the index {index}")
+        self._add(node, Part("", (), found), self._value(x), owned=False)
 
 
-def is_shape(node: fx.Node) -> bool:
+def _is_shape(node: fx.Node) -> bool:
     """Whether a node is a tensor's shape, or one number of it."""
     if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
-        return is_shape(node.args[0])
+        return _is_shape(node.args[0])
     return node.target == "size" or (node.target is getattr and node.args[1] == "shape")
 
 
-def _flatten(start_dim: int = 0, end_dim: int = -1) -> nn.Module | None:
-    return nn.Flatten() if (start_dim, end_dim) == (1, -1) else None
+def _only_user(node: fx.Node, value: object) -> bool:
+    """Whether nothing but a node uses a value; its shape may be asked for."""
+    return isinstance(value, fx.Node) and all(user is node or _is_shape(user) for user in value.users)
+
+
+def _is_row_count(node: fx.Node) -> bool:
+    """Whether a call is ``x.size(0)``, ``x.size()[0]`` or ``x.shape[0]``."""
+    return _is_shape(node) and node.target in ("size", operator.getitem) and node.args[1:] == (0,)
+
+
+def _integers(values: Iterable[object]) -> tuple[int, ...]:
+    given = list(values)
+    found = tuple(each for each in given if isinstance(each, int) and not isinstance(each, bool))
+    if not found or len(found) < len(given):
+        raise UnknownCall(f"{given} are no integers")
+    return found
+
+
+def _one_by_one(sizes: Arguments) -> Arguments:
+    """Sizes that are given one by one, or as one tuple."""
+    first = sizes[0] if len(sizes) == 1 else None
+    return first if isinstance(first, (tuple, list)) else sizes
+
+
+def _given(
+    names: Sequence[str], arguments: Arguments, kwargs: Mapping[str, object], **defaults: object
+) -> list[object]:
+    """Arguments in the order of their names, however they were given."""
+    found = {**defaults, **dict(zip(names, arguments, strict=False)), **kwargs}
+    if set(found) != set(names) or len(arguments) > len(names):
+        raise UnknownCall(f"expected {names}, got {arguments} and {kwargs}")
+    return [found[name] for name in names]
+
+
+def _expect(kwargs: Mapping[str, object]) -> None:
+    if kwargs:
+        raise UnknownCall(f"the arguments {kwargs}")
+
+
+def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> nn.Module | None:
+    return None if training else nn.Dropout(p).eval()
 
 
 def _relu(inplace: bool = False) -> nn.Module:
@@ -211,21 +638,47 @@ def _clip(min: float | None = None, max: float | None = None) -> nn.Module | Non
     return Clip(min, max) if numbers else None
 
 
-def _divide(by: object) -> nn.Module | None:
-    if isinstance(by, bool) or not isinstance(by, (int, float)) or by <= 0:
-        return None
-    # of no dimensions, and so of no dtype that would be taken on
-    return Normalize(torch.tensor(0.0, dtype=torch.float64), torch.tensor(float(by), dtype=torch.float64))
-
-
-_Call = Callable[..., nn.Module | None]
-CALLS: dict[object, _Call] = {
+_ARITHMETIC: dict[object, str] = {
+    **dict.fromkeys((operator.add, torch.add, "add"), "add"),
+    **dict.fromkeys((operator.sub, torch.sub, "sub"), "subtract"),
+    **dict.fromkeys((operator.mul, torch.mul, "mul"), "multiply"),
+    **dict.fromkeys((operator.truediv, torch.div, "div"), "divide"),
+}
+_LAYERS: dict[object, Callable[..., nn.Module | None]] = {
     **dict.fromkeys((functional.relu, torch.relu, "relu"), _relu),
     **dict.fromkeys((functional.tanh, torch.tanh, "tanh"), nn.Tanh),
     **dict.fromkeys((functional.sigmoid, torch.sigmoid, "sigmoid"), nn.Sigmoid),
-    **dict.fromkeys((torch.flatten, "flatten"), _flatten),
     **dict.fromkeys((torch.clamp, "clamp", torch.clip, "clip"), _clip),
-    **dict.fromkeys((operator.truediv, torch.div, "div"), _divide),
     functional.elu: nn.ELU, functional.leaky_relu: nn.LeakyReLU, functional.softplus: nn.Softplus,
     functional.gelu: nn.GELU, functional.silu: nn.SiLU,
+    functional.max_pool2d: nn.MaxPool2d, functional.dropout: _dropout, functional.hardtanh: nn.Hardtanh,
+}  # fmt: skip
+_IN_PLACE: dict[object, object] = {  # what does the same in new memory
+    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
+    operator.itruediv: operator.truediv, functional.relu_: functional.relu, torch.relu_: torch.relu,
+    torch.tanh_: torch.tanh, torch.sigmoid_: torch.sigmoid, functional.elu_: functional.elu,
+    functional.leaky_relu_: functional.leaky_relu,
+    **{f"{name}_": name for name in ("add", "sub", "mul", "div", "relu", "tanh", "sigmoid", "clamp", "clip")},
+}  # fmt: skip
+_WEIGHTED: dict[object, tuple[str, ...]] = {
+    functional.linear: ("input", "weight", "bias"),
+    functional.layer_norm: ("input", "normalized_shape", "weight", "bias", "eps"),
+    functional.conv2d: ("input", "weight", "bias", "stride", "padding", "dilation", "groups"),
+}
+_VIEWS: dict[object, str] = {
+    operator.getitem: "getitem", torch.flatten: "flatten", torch.reshape: "reshape", torch.permute: "permute",
+    torch.unsqueeze: "unsqueeze", torch.squeeze: "squeeze", torch.chunk: "chunk", torch.split: "split",
+    **{name: name for name in (
+        "view", "reshape", "flatten", "unsqueeze", "squeeze", "permute", "chunk", "split", "expand_as", "expand",
+        "contiguous", "float",
+    )},
+}  # fmt: skip
+_MEAN = (torch.mean, "mean")
+_NEGATIVE = (operator.neg, torch.neg, "neg")
+_CONCATENATE = (torch.cat, torch.concat, torch.concatenate)
+# what may be made of weights before they are used: nothing random, and nothing that writes
+_FOLDED = {
+    *_ARITHMETIC, *_NEGATIVE, torch.exp, "exp", torch.sqrt, "sqrt", torch.rsqrt, "rsqrt",
+    torch.clamp, "clamp", torch.tanh, "tanh", torch.sigmoid, "sigmoid", functional.softplus, "view", "reshape",
+    "unsqueeze", torch.unsqueeze, "squeeze", "t", torch.abs, "abs",
 }  # fmt: skip

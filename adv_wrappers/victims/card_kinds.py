@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card import Weights
+from adv_wrappers.networks.graph import flattened
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Normalize, mean_over_quantiles
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, LSTMValue, zero_state
 from adv_wrappers.networks.spec import build, output_shape
-from adv_wrappers.networks.tracing import flattened
 from adv_wrappers.utils.numbers import is_integer
 from adv_wrappers.victims.victim import Kind
 

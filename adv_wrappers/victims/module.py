@@ -17,7 +17,7 @@ from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of,
 from adv_wrappers.utils.trees import clone
 from adv_wrappers.victims.chosen_actions import ChosenActions
 from adv_wrappers.victims.distributions import params_of
-from adv_wrappers.victims.module_output import Net, action_width, check_forward, input_form, inspect_output
+from adv_wrappers.victims.module_output import Form, Net, action_width, check_forward, input_form, inspect_output
 from adv_wrappers.victims.numpy_functions import ArrayFunction, ArrayStart
 from adv_wrappers.victims.victim import Observation, Select, State, Victim, device_of
 
@@ -236,12 +236,12 @@ class ModuleVictim(Victim):
         nets = [_inner(net) for net in (self.net, self.value_net, self.critic, self.robust_sarsa) if net is not None]
         return all(isinstance(net, nn.Module) for net in nets)
 
-    def find_graph(self, net: nn.Module, form: str = "tensor") -> None:
+    def find_graph(self, net: nn.Module, form: Form = "pair") -> None:
         """Look for the layers of a network, whose gradient is then written out.
 
         Args:
             net: the victim's network, which takes observations alone.
-            form: of its output, see :class:`ModuleOutput`.
+            form: of its output, see :class:`ModuleOutput`; ``"pair"`` stands for a tensor as well.
         """
         self.layered, self.graph = True, graph_of(net, frozen=not self.live)
         if self.graph is None and not self.live and not self.writes and form != "distribution":

@@ -115,6 +115,9 @@ def _differentiable(out: object) -> bool:
     return not isinstance(out, Tensor) or out.requires_grad
 
 
+Form = Literal["tensor", "pair", "first", "distribution"]
+
+
 @dataclass(frozen=True)
 class ModuleOutput:
     """What a module was found to return.
@@ -127,7 +130,7 @@ class ModuleOutput:
         writes: whether the module writes to its input.
     """
 
-    form: str
+    form: Form
     kind: Literal["logits", "gaussian"] | None
     width: int
     writes: bool

@@ -128,7 +128,7 @@ def params_network(victim: Victim) -> GraphNetwork:
     if not isinstance(net, nn.Module) or not isinstance(victim.observation_space, spaces.Box):
         raise VictimError(f"expected a victim around a torch module with Box observations, got {victim!r}")
     assert isinstance(victim, ModuleVictim)
-    return graph_network(net, victim.some_observations(3), "first" if victim.first else "tensor")
+    return graph_network(net, victim.some_observations(3), "first" if victim.first else "pair")
 
 
 def _exactly(victim: Victim, low: Tensor, high: Tensor, method: str) -> tuple[nn.Module, Tensor, Tensor]:

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from adv_wrappers.networks.layers import Normalize
 from tests.core.helpers import randn
-from tests.networks.test_graph_tracing import FORWARDS, PICTURES, Net
+from tests.networks.test_tracing import FORWARDS, PICTURES, Net
 
 
 class Residual(nn.Module):

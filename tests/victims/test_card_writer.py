@@ -169,7 +169,7 @@ class Odd(nn.Linear):
 def unlike():
     """Each case: a victim or module with its spaces, more arguments, and what the error says."""
     three = spaces.Box(0, 1, (1, 5), np.float32)
-    yield (nn.Sequential(nn.Linear(5, 3), nn.Dropout(), nn.Linear(3, 3)), OBS, DISCRETE, "q"), {}, "layers in a row"
+    yield (nn.Sequential(nn.Linear(5, 3), nn.Softmax(-1), nn.Linear(3, 3)), OBS, DISCRETE, "q"), {}, "layers in a row"
     yield (Odd(5, 3), OBS, DISCRETE, "q"), {}, "layers in a row"
     yield (mlp(3, 8), OBS, spaces.Discrete(3, start=1), "q"), {}, "starts at 0"
     yield (mlp(5, 8), OBS, spaces.MultiDiscrete([2, 3]), "logits"), {}, "starts at 0"
@@ -215,6 +215,7 @@ def anything():
     two = nn.Sequential(nn.Linear(5, 4), tanh, nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
     yield (nn.Sequential(nn.Linear(5, 3), nn.ELU(), nn.Linear(3, 3)), OBS, DISCRETE, "q"), {}, "layers"
     yield (nn.Sequential(nn.Linear(5, 3, bias=False)), OBS, DISCRETE, "q"), {}, "layers"
+    yield (nn.Sequential(nn.Linear(5, 3), nn.ReLU(), nn.Dropout(), nn.Linear(3, 3)), OBS, DISCRETE, "q"), {}, "q-mlp"
     yield (two, OBS, DISCRETE, "q"), {}, "layers"
     yield (mlp(3, 8), OBS, DISCRETE, "logits"), {"value": mlp(1, 8, activation=nn.ReLU)}, "layers"
     yield (mlp(3, 8), OBS, DISCRETE, "logits"), {"observation": RULE, "value": mlp(1, activation=nn.ELU)}, "logits"
@@ -231,7 +232,7 @@ def anything():
     yield (Pixels(), IMAGE, DISCRETE, "logits"), {"value": nn.Sequential(nn.Flatten(), nn.LazyLinear(1))}, "layers"
 
 
-@pytest.mark.parametrize("case", range(16))
+@pytest.mark.parametrize("case", range(17))
 def test_layers_in_a_row(case, tmp_path):
     given, more, kind = list(anything())[case]
     if isinstance(more.get("value"), nn.Module):
