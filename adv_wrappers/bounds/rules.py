@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from adv_wrappers.bounds.affine import runs
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Layer, Node, chain, does_nothing, hooked
-from adv_wrappers.networks.tracing import Answer, UnknownCall, close, trace
+from adv_wrappers.networks.tracing import Answer, UnknownCall, nearly_equal, trace
 
 Box = tuple[Tensor, Tensor]
 Ends = Tensor | tuple[Tensor, ...]  # of a box, for a layer of one input or of several
@@ -131,7 +131,7 @@ def _nodes(module: nn.Module, x: Tensor | tuple[Tensor, ...], answer: Answer, fo
         raise VictimError(f"bounds have no rule for {what:.300}: a hook may change what it answers")
     try:
         if isinstance(x, Tensor):
-            nodes = trace(module, answer, has_rule, follows)
+            nodes = trace(module, has_rule, answer, follows)
             _check_agreement(module, nodes, x, answer)
             return nodes
     except UnknownCall as error:
@@ -147,7 +147,7 @@ def _check_agreement(module: nn.Module, nodes: list[Node], x: Tensor, answer: An
         first = expected[0]
         expected = first if answer == "first" else torch.cat([first, expected[1].expand_as(first)], -1)
     try:
-        agrees = not expected.isfinite().all() or close(GraphNetwork(nodes)(x.clone()), expected)
+        agrees = not expected.isfinite().all() or nearly_equal(GraphNetwork(nodes)(x.clone()), expected)
     except RuntimeError:  # of shapes that do not fit
         agrees = False
     if not agrees:

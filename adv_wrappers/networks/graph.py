@@ -15,8 +15,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
-
 ROWS = -2  # among the sizes of a Reshape: as many as the input has
 
 
@@ -131,13 +129,6 @@ class Permute(Operation):
 
 Layer = nn.Module | Operation
 
-FROM_OUTPUT = (nn.Tanh, nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Hardtanh)  # slopes that follow from the output
-FROM_INPUT = (nn.SiLU, nn.GELU, nn.Softplus, Clip)  # and those that take the input
-KNOWN = (
-    nn.Linear, nn.Conv2d, nn.LayerNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.MaxPool2d, nn.Flatten, *FROM_OUTPUT,
-    *FROM_INPUT, Normalize, AppendLogStd, QuantileMean, TwoLogits,
-)  # fmt: skip
-
 
 @dataclass(frozen=True, eq=False)
 class Node:
@@ -145,25 +136,6 @@ class Node:
 
     layer: Layer
     inputs: tuple[int, ...]
-
-
-def known(layer: nn.Module) -> bool:
-    """Whether the gradient of a layer is written out, in :mod:`.layer_passes`."""
-    if type(layer) not in KNOWN or changed(layer):
-        return False
-    if isinstance(layer, nn.Conv2d):
-        return layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-    if isinstance(layer, nn.Flatten):
-        return (layer.start_dim, layer.end_dim) == (1, -1)
-    if isinstance(layer, nn.MaxPool2d):
-        return not layer.return_indices
-    if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
-        return has_statistics(layer)
-    if isinstance(layer, nn.ELU):
-        return layer.alpha >= 0  # else the slope does not follow from the output
-    if isinstance(layer, nn.LeakyReLU):
-        return layer.negative_slope >= 0
-    return True
 
 
 def hooked(layer: nn.Module) -> bool:
@@ -211,14 +183,6 @@ def flattened(module: nn.Module) -> Iterator[nn.Module]:
             yield from flattened(child)
     else:
         yield module
-
-
-def chain_of(module: nn.Module) -> list[nn.Module] | None:
-    """The layers of a ``Sequential`` whose gradients are all written out, without those that do nothing; or None."""
-    if any(changed(each) for each in module.modules()):
-        return None
-    layers = [layer for layer in flattened(module) if not does_nothing(layer)]
-    return layers if all(map(known, layers)) else None
 
 
 def chain(layers: Sequence[Layer]) -> list[Node]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from adv_wrappers.networks.graph import FROM_INPUT, FROM_OUTPUT, Arithmetic, Layer, Node
+from adv_wrappers.networks.graph import Arithmetic, Layer, Node
+from adv_wrappers.networks.layer_gradients import FROM_INPUT, FROM_OUTPUT
 from adv_wrappers.networks.layers import Normalize
 
 

@@ -5,7 +5,7 @@ with :class:`UnknownCall`. What is found are the module's own layers, so that th
 
 A trace is of one run, so it holds only for a ``forward`` that does the same at every input. What depends on values, on
 Python state that it changes itself, or on anything that is not known has no graph: its gradient is left to autograd.
-What was found is compared with the module itself (:func:`agrees`), since a trace says nothing of ``no_grad``, of
+Who computes with what was found compares it with the module itself, since a trace says nothing of ``no_grad``, of
 ``autocast``, or of what runs outside torch.
 """
 
@@ -16,7 +16,7 @@ import inspect
 import operator
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 import torch
 from torch import Tensor, fx, nn
@@ -35,7 +35,6 @@ from adv_wrappers.networks.graph import (
     changed,
     does_nothing,
     flattened,
-    known,
     needed,
 )
 from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize
@@ -68,7 +67,7 @@ def layers_of(module: nn.Module, pairs: bool = False) -> list[nn.Module] | None:
     if all(kind_of(layer) or does_nothing(layer) for layer in layers):
         return [layer for layer in layers if not does_nothing(layer)]
     try:
-        nodes = trace(module, "pair" if pairs else "tensor", _is_written, for_card=True)
+        nodes = trace(module, _is_written, "pair" if pairs else "tensor", for_card=True)
     except UnknownCall:
         return None
     found = [_as_layer(node.layer) for i, node in enumerate(nodes) if node.inputs == (i,)]
@@ -93,22 +92,10 @@ def _as_layer(layer: Layer) -> nn.Module | None:
     return None
 
 
-def traced(module: nn.Module, answer: Answer = "pair") -> list[Node] | None:
-    """The graph of a module that never changes, or None where it holds what is not written out.
-
-    Args:
-        module, answer: as of :func:`trace`.
-    """
-    try:
-        return trace(module, answer)
-    except UnknownCall:
-        return None
-
-
 def trace(
     module: nn.Module,
+    is_layer: Callable[[nn.Module], bool],
     answer: Answer = "pair",
-    is_layer: Callable[[nn.Module], bool] = known,
     follows: bool = False,
     for_card: bool = False,
 ) -> list[Node]:
@@ -116,9 +103,11 @@ def trace(
 
     Args:
         module: takes one tensor; further arguments are left at their defaults. It is not changed.
+        is_layer: whether a layer may be a node, and is not looked into.
         answer: what it returns: a ``"tensor"``; that, or a ``"pair"`` of a mean and a log-std, which are put side by
             side; or a tensor ``"first"``, and beside it what is ignored.
-        is_layer, follows: as of :class:`GraphBuilder`.
+        follows: whether weights may be trained while the graph is used: nodes hold the parameters themselves, and what
+            is computed from those that are trained is not known.
         for_card: whether layers are written down, and not computed with. Weights may then be of any dtype, and a
             forward may keep things in its module that it does not read again, such as its last output.
 
@@ -143,48 +132,7 @@ def trace(
         raise UnknownCall(f"a forward that does not run with a stand-in for its input ({error!s:.200})") from error
 
 
-class HasInputGradient(Protocol):
-    """What :func:`agrees` asks of a graph."""
-
-    def input_gradient(self, output_gradient: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        """From the gradient of a loss at the output to that at the input."""
-
-
-def agrees(graph: HasInputGradient, params: Callable[[Tensor], Tensor], inputs: Callable[[int], Tensor]) -> bool:
-    """Whether a graph computes what a module does, and its gradient what autograd does, at random inputs.
-
-    Rounding may move an element to the other side of a kink, where its gradient is another one. So gradients must be
-    equal at one of three batches, and outputs at all.
-
-    Args:
-        graph: the graph of the module.
-        params: the module's parameters ``[B, K]`` at inputs.
-        inputs: a number of rows to as many inputs.
-    """
-    try:
-        found = [_outputs_and_gradients_agree(graph, params, inputs(rows)) for rows in (2, 3)]
-        if not any(gradients for _, gradients in found):
-            found.append(_outputs_and_gradients_agree(graph, params, inputs(4)))
-    except Exception:  # of a graph that is not that of the module
-        return False
-    return all(outputs for outputs, _ in found) and any(gradients for _, gradients in found)
-
-
-def _outputs_and_gradients_agree(
-    graph: HasInputGradient, params: Callable[[Tensor], Tensor], x: Tensor
-) -> tuple[bool, bool]:
-    with torch.enable_grad():
-        leaf = x.clone().requires_grad_()
-        expected = params(leaf)
-        slope = torch.linspace(0, expected.numel(), expected.numel()).cos().to(expected).view_as(expected)
-        (gradient,) = torch.autograd.grad(expected, leaf, slope)
-    seen: list[Tensor] = []
-    found = graph.input_gradient(lambda output: seen.append(output.clone()) or slope)(x.clone())  # type: ignore[func-returns-value]
-    # gradients that are zero everywhere say nothing
-    return close(seen[0], expected.detach()), bool(gradient.any()) and close(found, gradient)
-
-
-def close(found: Tensor, expected: Tensor) -> bool:
+def nearly_equal(found: Tensor, expected: Tensor) -> bool:
     """Whether two computations of the same finite numbers differ by their rounding alone."""
     if found.shape != expected.shape or found.dtype != expected.dtype or not expected.isfinite().all():
         return False
@@ -280,9 +228,7 @@ class GraphBuilder:
     Args:
         module: what was traced.
         graph: its calls.
-        is_layer: whether a layer may be a node.
-        follows: whether weights may be trained while the graph is used: nodes hold the parameters themselves, and what
-            is computed from those that are trained is not known.
+        is_layer, follows: as of :func:`trace`.
 
     Attributes:
         nodes: the nodes so far.
@@ -293,7 +239,7 @@ class GraphBuilder:
     """
 
     def __init__(
-        self, module: nn.Module, graph: fx.Graph, is_layer: Callable[[nn.Module], bool] = known, follows: bool = False
+        self, module: nn.Module, graph: fx.Graph, is_layer: Callable[[nn.Module], bool], follows: bool
     ) -> None:
         self.module, self.graph, self.is_layer, self.follows = module, graph, is_layer, follows
         self.nodes: list[Node] = []
@@ -541,7 +487,7 @@ class GraphBuilder:
     def _reshaped(self, name: str, sizes: Arguments) -> Layer:
         found = _integers(ROWS if isinstance(size, fx.Node) and _is_row_count(size) else size for size in sizes)
         if len(found) == 2 and found[0] in (ROWS, -1) and found != (-1, -1):
-            return nn.Flatten()  # whether a row has as many numbers is checked with all the rest, by `agrees`
+            return nn.Flatten()  # whether a row has as many numbers shows where graph and module are compared
         return Reshape("view" if name == "view" else "reshape", found)
 
     def _expand_as(self, node: fx.Node, x: object, sizes: Arguments, kwargs: Mapping[str, object]) -> None:

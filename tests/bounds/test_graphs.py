@@ -16,7 +16,7 @@ from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Join
 from tests.bounds.networks import NETS, TD3Actor, boxes_of, net_of, points_of
 from tests.core.helpers import randn
-from tests.networks.test_graph_passes import WIDTH, random_graph
+from tests.networks.test_input_gradient import WIDTH, random_graph
 
 SLACK = 1e-9  # bounds are not rounded outwards
 HOW = [("interval", 0), ("crown", 0), ("crown", 2)]

@@ -1,8 +1,8 @@
-"""Layers forward and back: what a layer gives, and the gradient with respect to what it took.
+"""Layers and operations forward and back: what one gives, and the gradient with respect to what it took.
 
-A pass works for one :class:`~adv_wrappers.networks.input_gradient.InputGradient` at a time, and keeps what the way back
-needs from the call before. Kernels are those of autograd, on memory that every step uses again where there is a kernel
-that takes it.
+Which of them have a gradient that is written out is said by :func:`has_gradient`. A pass works for one
+:class:`~adv_wrappers.networks.input_gradient.InputGradient` at a time, and keeps what the way back needs from the call
+before. Kernels are those of autograd, on memory that every step uses again where there is a kernel that takes it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,27 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import lru_cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.networks.graph import Arithmetic, factor_and_offset
-from adv_wrappers.networks.layers import Clip, Normalize
+from adv_wrappers.networks.graph import (
+    Arithmetic,
+    Join,
+    Mean,
+    Part,
+    Permute,
+    Reshape,
+    changed,
+    factor_and_offset,
+    has_statistics,
+)
+from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
+
+FROM_OUTPUT = (nn.Tanh, nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Hardtanh)  # slopes that follow from the output
+FROM_INPUT = (nn.SiLU, nn.GELU, nn.Softplus, Clip)  # and those that take the input
 
 Kernel = Callable[..., Tensor]
 Make = Callable[[Hashable, Callable[[], Tensor]], Tensor]
@@ -342,8 +356,10 @@ class LayerNormPass(Pass):
 
     gives = True
 
-    def __init__(self, layer: nn.LayerNorm, dtype: torch.dtype) -> None:
+    def __init__(self, layer: nn.LayerNorm, dtype: torch.dtype | None) -> None:
         self.shape, self.eps = list(layer.normalized_shape), layer.eps
+        if dtype is None:
+            dtype = torch.float32 if layer.weight is None else layer.weight.dtype
         self.weight, self.bias = (
             None if each is None else each.detach().to(dtype) for each in (layer.weight, layer.bias)
         )
@@ -423,3 +439,268 @@ class NormalizePass(Pass):
         if self.clip is None:
             return g / self.std
         return _aten.hardtanh_backward.default(g, *self.kept, -self.clip, self.clip) / self.std  # type: ignore[no-any-return]
+
+
+class FlattenPass(Pass):
+    """All but the first axis become one."""
+
+    writes, forwards = False, True
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.shape = x.shape
+        return x.flatten(1)
+
+    def backward(self, g: Tensor) -> Tensor:
+        return g.reshape(self.shape)
+
+
+class ChannelsLastFlattenPass(Pass):
+    """Flattens a picture whose channels are last in memory as it lies there; the next layer's weight follows suit."""
+
+    writes, forwards = False, True
+
+    def __init__(self, linear: LinearPass) -> None:
+        self.linear: LinearPass | None = linear
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.shape = x.shape
+        if x.dim() != 4:
+            return x.flatten(1)
+        n, c, h, w = x.shape
+        if self.linear is not None:
+            weight = self.linear.weight
+            self.linear.use(
+                self.linear.cached(
+                    (self.linear.layer, weight.dtype, x.shape[1:]),
+                    lambda: weight.view(-1, c, h, w).permute(0, 2, 3, 1).reshape(-1, c * h * w),
+                )
+            )
+            self.linear = None
+        return x.permute(0, 2, 3, 1).reshape(n, -1)
+
+    def backward(self, g: Tensor) -> Tensor:
+        if len(self.shape) != 4:
+            return g.reshape(self.shape)
+        n, c, h, w = self.shape
+        return g.view(n, h, w, c).permute(0, 3, 1, 2)
+
+
+class ViewPass(Pass):
+    """The same elements in the same order, or axes in another one."""
+
+    writes, forwards = False, True
+
+    def __init__(self, layer: Reshape | Permute) -> None:
+        self.layer = layer
+        if isinstance(layer, Permute):
+            axes = [axis % len(layer.axes) for axis in layer.axes]
+            self.inverse = [axes.index(i) for i in range(len(axes))]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.shape = x.shape
+        return self.layer(x)
+
+    def backward(self, g: Tensor) -> Tensor:
+        return g.permute(self.inverse) if isinstance(self.layer, Permute) else g.reshape(self.shape)
+
+
+class PartPass(Pass):
+    """Some elements of a value; the gradient of the others is zero."""
+
+    def __init__(self, layer: Part) -> None:
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.shape = x.shape
+        return self.layer(x)
+
+    def backward(self, g: Tensor) -> Tensor:
+        whole = g.new_zeros(self.shape)
+        self.layer(whole).copy_(g)
+        return whole
+
+
+class MeanPass(Pass):
+    """The mean over axes."""
+
+    writes, gives = False, True
+
+    def __init__(self, layer: Mean) -> None:
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.shape = x.shape
+        return self.layer(x)
+
+    def backward(self, g: Tensor) -> Tensor:
+        axes = sorted(axis % len(self.shape) for axis in self.layer.axes)
+        if not self.layer.keep:
+            for axis in axes:
+                g = g.unsqueeze(axis)
+        return (g / math.prod(self.shape[axis] for axis in axes)).expand(self.shape)
+
+
+class QuantileMeanPass(Pass):
+    """The means of quantiles."""
+
+    gives = True
+
+    def __init__(self, layer: QuantileMean) -> None:
+        self.quantiles = layer.quantiles
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(len(x), self.quantiles, -1).mean(1)
+
+    def backward(self, g: Tensor) -> Tensor:
+        return (g / self.quantiles).repeat(1, self.quantiles)
+
+
+class TwoLogitsPass(Pass):
+    """A logit of a bit beside that of its opposite, which is zero."""
+
+    writes, forwards = False, True
+
+    def __init__(self, layer: TwoLogits) -> None:
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)  # type: ignore[no-any-return]
+
+    def backward(self, g: Tensor) -> Tensor:
+        return g.reshape(len(g), -1, 2)[..., 1]
+
+
+class AppendLogStdPass(Pass):
+    """A log standard deviation beside the mean."""
+
+    writes, forwards = False, True
+
+    def __init__(self, layer: AppendLogStd) -> None:
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.width = x.shape[-1]
+        return self.layer(x).detach()  # type: ignore[no-any-return]
+
+    def backward(self, g: Tensor) -> Tensor:
+        return g[..., : self.width]
+
+
+class JoinPass:
+    """What is made of several values; the gradients with respect to them may be views of one another.
+
+    Attributes:
+        kept: tensors that the way back needs and that are not the pass's own.
+    """
+
+    kept: tuple[Tensor, ...] = ()
+
+    def __init__(self, join: Join) -> None:
+        self.how, self.axis = join.how, join.axis
+        self.kernel: Kernel = {"sum": torch.add, "difference": torch.sub}.get(join.how, torch.mul)
+        self.constants = [(at, each.detach()) for at, each in join.constants]
+        self.out: Tensor | None = None
+        self.expanded: list[tuple[int, Tensor]] | None = None
+
+    def forward(self, *values: Tensor) -> Tensor:
+        """What is made of the values."""
+        self.kept = values
+        if self.how == "concatenate":
+            return self._concatenated(values)
+        x, y = values
+        if self.out is None:
+            self.out = x.new_empty(torch.broadcast_shapes(x.shape, y.shape))
+            if x.shape == y.shape:
+                self.out = torch.empty_like(x)  # with the strides of a picture
+        return self.kernel(x, y, out=self.out)
+
+    def _concatenated(self, values: tuple[Tensor, ...]) -> Tensor:
+        parts = list(values)
+        if self.expanded is None:
+            self.expanded = [
+                (at, each.to(values[0].dtype).expand(len(values[0]), *each.shape[1:])) for at, each in self.constants
+            ]
+        for at, each in self.expanded:
+            parts.insert(at, each)
+        self.parts = [part.shape[self.axis] for part in parts]
+        return torch.cat(parts, self.axis)
+
+    def backward(self, g: Tensor) -> tuple[Tensor, ...]:
+        """Gradients with respect to all values."""
+        if self.how == "concatenate":
+            parts = list(g.split(self.parts, self.axis))
+            for at, _ in reversed(self.constants):
+                del parts[at]
+            return tuple(parts)
+        x, y = self.kept
+        pair = (g * y, g * x) if self.how == "product" else (g, g if self.how == "sum" else -g)
+        return tuple(
+            each if each.shape == value.shape else each.sum_to_size(value.shape)
+            for each, value in zip(pair, (x, y), strict=True)
+        )
+
+    def resize(self) -> None:
+        """Give up memory, since another number of rows comes next."""
+        self.out = self.expanded = None
+        self.kept = ()
+
+    def memory(self) -> int:
+        """Bytes that are held beside what is ``kept``."""
+        return bytes_of(self.out)
+
+
+def pass_of(layer: object, dtype: torch.dtype | None, in_place: bool) -> Pass:
+    """The pass of a layer that has no place of its own in a network.
+
+    Args:
+        layer: of one value, any but a linear layer and a convolution.
+        dtype: what the layers compute in, by default that of their weights.
+        in_place: whether the layer's input is memory that nobody else reads.
+    """
+    if isinstance(layer, FROM_OUTPUT):
+        return OutputActivationPass(layer, in_place)
+    return _PASSES[type(layer)](layer, dtype)
+
+
+_PASSES: dict[type, Callable[[Any, torch.dtype | None], Pass]] = {
+    **dict.fromkeys(FROM_INPUT, lambda layer, dtype: InputActivationPass(layer)),
+    nn.LayerNorm: LayerNormPass,
+    nn.BatchNorm1d: BatchNormPass,
+    nn.BatchNorm2d: BatchNormPass,
+    nn.MaxPool2d: lambda layer, dtype: MaxPoolPass(layer),
+    nn.Flatten: lambda layer, dtype: FlattenPass(),
+    Normalize: NormalizePass,
+    AppendLogStd: lambda layer, dtype: AppendLogStdPass(layer),
+    QuantileMean: lambda layer, dtype: QuantileMeanPass(layer),
+    TwoLogits: lambda layer, dtype: TwoLogitsPass(layer),
+    Arithmetic: ArithmeticPass,
+    Mean: lambda layer, dtype: MeanPass(layer),
+    Part: lambda layer, dtype: PartPass(layer),
+    Reshape: lambda layer, dtype: ViewPass(layer),
+    Permute: lambda layer, dtype: ViewPass(layer),
+}
+_KNOWN = {nn.Linear, nn.Conv2d, *FROM_OUTPUT, *_PASSES}
+
+
+def has_gradient(layer: nn.Module) -> bool:
+    """Whether the gradient of a layer is written out."""
+    if type(layer) not in _KNOWN or changed(layer):
+        return False
+    if isinstance(layer, nn.Conv2d):
+        return layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    if isinstance(layer, nn.Flatten):
+        return (layer.start_dim, layer.end_dim) == (1, -1)
+    if isinstance(layer, nn.MaxPool2d):
+        return not layer.return_indices
+    if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
+        return has_statistics(layer)
+    if isinstance(layer, nn.ELU):
+        return layer.alpha >= 0  # else the slope does not follow from the output
+    if isinstance(layer, nn.LeakyReLU):
+        return layer.negative_slope >= 0
+    return True
+
+
+def hooked(layer: nn.Module) -> bool:
+    """Whether a hook may change what a layer takes or answers."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks)
