@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from adv_wrappers.core.perturbation import ActionPerturbation, How, On, Perturba
 from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.values import construct, set_finder
-from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError
+from adv_wrappers.errors import AdvWrappersError, AttackName, BudgetError, Message, ThreatError, Words
 from adv_wrappers.parsing import norm_of, parse_budget, parse_when
 from adv_wrappers.preset_names import after_load, preset_entry_points
 from adv_wrappers.timing import And, Bernoulli
@@ -198,18 +197,21 @@ def threat(
         )
     preset = presets.get(name)
     if preset is None:
-        raise ThreatError(f"unknown preset {name!r:.80}{_hint(name)}; known: {', '.join(sorted(presets))}")
-    victim = load_victim(victim) if isinstance(victim, str) else victim
-    expect_victim(name, victim)
-    takes = {f.name for f in dataclasses.fields(preset.kind) if f.init}  # type: ignore[arg-type]
-    own = {**preset.arguments, **arguments} | ({"victim": victim} if "victim" in takes and victim is not None else {})
-    unknown = sorted(set(own) - takes)
-    if unknown:
-        known = sorted({*_COMMON, *takes})
-        raise ThreatError(f"{name} takes {', '.join(known)}, not {', '.join(unknown)}")
-    if newest not in (None, True, False):
-        raise BudgetError(f"newest must be true or false, got {newest!r}; within=Newest(..., axis=...) has the rest")
+        known = f"; known: {', '.join(sorted(presets))}"
+        raise ThreatError(Message(f"unknown preset {name!r:.80}", _hint(name), known))
     with preset_in_errors(name):
+        victim = load_victim(victim) if isinstance(victim, str) else victim
+        expect_victim(name, victim)
+        takes = {f.name for f in dataclasses.fields(preset.kind) if f.init}  # type: ignore[arg-type]
+        given = {"victim": victim} if "victim" in takes and victim is not None else {}
+        own = {**preset.arguments, **arguments, **given}
+        unknown = sorted(set(own) - takes)
+        if unknown:
+            raise ThreatError(f"{name} takes {', '.join(sorted({*_COMMON, *takes}))}, not {', '.join(unknown)}")
+        if newest not in (None, True, False):
+            raise BudgetError(
+                f"newest must be true or false, got {newest!r}; within=Newest(..., axis=...) has the rest"
+            )
         how = construct(preset.kind, **own)
         budget = within if within is not None else parse_budget(name, how, eps, norm, scale)
         budget = Newest(budget) if newest else budget
@@ -230,19 +232,19 @@ def preset_in_errors(text: object) -> Iterator[None]:
     try:
         yield
     except AdvWrappersError as error:
-        name = text.partition(":")[0].strip() if isinstance(text, str) else ""
-        own = presets[name].kind.name if name in presets else name
-        said = re.sub(rf"(?<![\w-]){re.escape(own)}(?![\w-])", name, str(error)) if own != name else str(error)
-        if said == str(error):
-            raise
-        raise type(error)(said) from error
+        if isinstance(text, str) and error.preset is None:
+            error.preset = name = text.partition(":")[0].strip()
+            own = AttackName(presets[name].kind.name if name in presets else name)
+            error.change(lambda part: AttackName(name) if part == own else part)
+        raise
 
 
 def _hint(name: str) -> str:
     if name.partition(":")[0] in presets:
         return " (that is a text: wrap, evaluate and presets.parse_threat read texts, threat takes a name)"
     if name.partition(":")[0] in ("pa-ad", "sa-rl", "pa-ad-action", "hybrid"):
-        return " (that is trained: train_adversary, or adv-wrappers train-adversary, and then learned:card=FOLDER)"
+        trainer = Words("train_adversary, or adv-wrappers train-adversary", "adv-wrappers train-adversary")
+        return Message(" (that is trained: ", trainer, ", and then learned:card=FOLDER)")
     words = name.strip().lower().replace("_", "-").split()
     close = difflib.get_close_matches(words[0], presets, n=1) if words else []
     colon = ":..." if len(words) > 1 else ""  # noise eps=0.1

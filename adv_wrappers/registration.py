@@ -149,7 +149,7 @@ def register(
     if id in gym.registry:
         raise ThreatError(f"the id {id!r} is registered already")
     if isinstance(threats, (str, Mapping)):
-        raise ThreatError(f"threats is a list, innermost first: threats=[{threats!r}]")
+        raise ThreatError(f"threats is a list, innermost first: [{threats!r}]")
     stored: list[JSON] = []
     for item in threats:
         if isinstance(item, str):

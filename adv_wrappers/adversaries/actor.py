@@ -21,7 +21,7 @@ from adv_wrappers.core.perturbation import DecliningPerturbation, On, Perturbati
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Space
 from adv_wrappers.core.values import Value
-from adv_wrappers.errors import ThreatError, ValueRangeError
+from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
 
 ActorSpace = spaces.Box | spaces.Discrete
 
@@ -117,13 +117,16 @@ class ActionActor(Actor):
 def check_form(form: Any) -> None:
     """Raise :class:`ValueRangeError` unless this is ``direction``, ``target``, or None for an actor's default."""
     if form not in (None, "direction", "target"):
-        raise ValueRangeError(f"form must be 'direction' or 'target', got {form!r}")
+        raise ValueRangeError(Message(Argument("form"), f" must be 'direction' or 'target', got {form!r}"))
 
 
 def check_bounded(name: str, space: Space) -> None:
     """Raise :class:`ValueRangeError` for a range of actions without bounds, in which no target can be named."""
     if isinstance(space, spaces.Box) and not space.is_bounded():
-        raise ValueRangeError(f"{name} with form='target' needs bounded actions, got {space}: take form='direction'")
+        needs = f" needs bounded actions, got {space}: take "
+        raise ValueRangeError(
+            Message(f"{name} with ", Argument("form", "target"), needs, Argument("form", "direction"))
+        )
 
 
 def scale_to_range(space: spaces.Box, action: Tensor, stretch: float = 1.0) -> Tensor:

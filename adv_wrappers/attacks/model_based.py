@@ -31,7 +31,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation, VictimAttack
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
+from adv_wrappers.errors import Message, ThreatError, ValueRangeError, VictimError, Words
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import check_integer, check_number
 from adv_wrappers.victims.dynamics import Dynamics, load_dynamics
@@ -94,7 +94,8 @@ class Planned(SimulatingPerturbation, VictimAttack):
         check_number("lr", self.lr, 0, 1e3, above=True)
         expect_victim(self.name, self.victim)
         if self.dynamics is None:
-            raise ThreatError(f"{self.name} needs a model: dynamics=card:FOLDER, which adv.train_dynamics makes")
+            maker = Words("adv.train_dynamics", "adv-wrappers train-dynamics")
+            raise ThreatError(Message(f"{self.name} needs a model: dynamics=card:FOLDER, which ", maker, " makes"))
         if self.in_simulator:
             if self.planner in GRADIENT_PLANNERS:
                 raise ThreatError(

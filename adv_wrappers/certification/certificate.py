@@ -32,7 +32,7 @@ from adv_wrappers.certification.state_boxes import MOST_BOXES, StateBoxSearch
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.types import JSON, Floats, Integers
-from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.errors import Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress
@@ -362,7 +362,8 @@ class SearchLimits:
 def check_budget_s(budget_s: float | None) -> None:
     """Raise :class:`ValueRangeError` unless this is None or seconds above 0."""
     if budget_s == 0:
-        raise ValueRangeError("budget_s must be above 0, since all takes time: max_nodes=0 searches nothing")
+        above = " must be above 0, since all takes time: "
+        raise ValueRangeError(Message(Argument("budget_s"), above, Argument("max_nodes", 0), " searches nothing"))
     if budget_s is not None:
         check_number("budget_s", budget_s, 0, above=True)
 

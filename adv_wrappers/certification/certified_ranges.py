@@ -27,7 +27,7 @@ from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON, Floats
-from adv_wrappers.errors import CertificateError, ThreatError, ValueRangeError
+from adv_wrappers.errors import Argument, CertificateError, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
@@ -352,12 +352,15 @@ def certified_ranges(
     """
     radii = [number("eps", value, 0) for value in eps]
     if not radii or len(set(radii)) < len(radii):
-        raise ValueRangeError(f"eps must be different radii, at least one, got {list(eps)!r:.80}")
+        raise ValueRangeError(
+            Message(Argument("eps"), f" must be different radii, at least one, got {list(eps)!r:.80}")
+        )
     episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
     width = integer("width", width, 1)
     check_budget_s(budget_s)
     if attacks is not None and (isinstance(attacks, str) or not attacks):
-        raise ThreatError(f"attacks must be a list of names or texts, at least one, got {attacks!r:.80}")
+        expected = f" must be a list of names or texts, at least one, got {attacks!r:.80}"
+        raise ThreatError(Message(Argument("attacks"), expected))
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     settings: dict[str, JSON] = json.loads(
@@ -478,9 +481,12 @@ def _check(
         write(path, (json.dumps(example, indent=1) + "\n").encode())
         where = f"; {path} holds the counterexample"
     error = CertificateError(
-        f"{attack} at eps={one.eps:g} leaves {returns[episode]:g} in the episode with seed {seeds[episode]}, below its "
-        f"certified return of {lower[episode]:g}: the certificate does not hold, or more was attacked than it is for"
-        f"{where}"
+        Message(
+            f"{attack} at ",
+            Argument("eps", one.eps),
+            f" leaves {returns[episode]:g} in the episode with seed {seeds[episode]}, below its certified return of "
+            f"{lower[episode]:g}: the certificate does not hold, or more was attacked than it is for{where}",
+        )
     )
     error.counterexample = example
     raise error

@@ -14,15 +14,15 @@ import errno
 import io
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from adv_wrappers import __version__
 from adv_wrappers.cli.interruption import Interrupted
-from adv_wrappers.cli.messages import in_own_words, option_names, translate
-from adv_wrappers.errors import AdvWrappersError, OutputError
+from adv_wrappers.errors import AdvWrappersError, Argument, Message, OutputError, Part, Words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,13 +41,12 @@ class _CommandGroup(click.Group):
     """Commands whose expected errors are one line and exit code 2, and whose interruptions one line and 130."""
 
     def invoke(self, ctx: click.Context) -> object:
-        words = [*ctx.args]
         try:
-            with _warnings_in_own_words(self, ctx), _any_name_printable():
+            with _warnings_by_option(self, ctx), _any_name_printable():
                 return super().invoke(ctx)
         except AdvWrappersError as error:
-            name = ctx.invoked_subcommand or ""
-            raise _OneLineError(in_own_words(error, self.commands[name], name, words)) from error
+            options = {} if error.preset is not None else option_names(self.commands.get(ctx.invoked_subcommand or ""))
+            raise _OneLineError(by_option(error.message, options)) from error
         except OSError as error:
             if error.errno in (None, errno.EPIPE):  # click handles a reader that has gone
                 raise
@@ -57,18 +56,60 @@ class _CommandGroup(click.Group):
             raise Interrupted("by the user") from None
 
 
+def option_names(command: click.Command | None) -> dict[str, str]:
+    """By the name of an argument in Python, the option of a command that sets it; none where there is no command."""
+    found: dict[str, str] = {}
+    for parameter in () if command is None else command.params:
+        if isinstance(parameter, click.Option):
+            option = max(parameter.opts, key=len)
+            found |= {name: option for name in (parameter.name, option.lstrip("-").replace("-", "_")) if name}
+    return found
+
+
+def by_option(message: Message, options: Mapping[str, str]) -> str:
+    """A message of the library on one line, with the options that set the arguments that it names.
+
+    Args:
+        message: in the words of Python.
+        options: by the names of arguments. An argument without an option stays as Python writes it: it is one of a
+            threat, whose text writes it so too, or one that no option sets.
+
+    >>> from adv_wrappers.cli.main import by_option
+    >>> from adv_wrappers.errors import Argument, Message
+    >>> message = Message(Argument("resume", True), " goes on with a folder: give ", Argument("out", ...))
+    >>> by_option(message, {"resume": "--resume", "out": "--out"})
+    '--resume goes on with a folder: give --out'
+    """
+
+    def word(part: Part) -> str:
+        if isinstance(part, Words):
+            return part.command
+        if not isinstance(part, Argument):
+            return str(part)
+        option, value = options.get(part.name), part.value
+        if value is False and f"no_{part.name}" in options:
+            return options[f"no_{part.name}"]
+        if option is None:
+            return str(part)
+        if value is None or value is False:
+            return f"no {option}"
+        return option if value is True or value is ... or value is Parameter.empty else f"{option} {part.value_text()}"
+
+    return " ".join(message.worded(word).split())
+
+
 @contextlib.contextmanager
-def _warnings_in_own_words(group: click.Group, ctx: click.Context) -> Iterator[None]:
-    """Print warnings as a command says them, each once: one line, not the line of Python that gave them."""
+def _warnings_by_option(group: click.Group, ctx: click.Context) -> Iterator[None]:
+    """Print warnings as :func:`by_option` writes them, each once: one line, not the line of Python that gave them."""
     said = set[str]()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        command = group.commands.get(ctx.invoked_subcommand or "")
-        known = {} if command is None else option_names(command)
-        text = translate(" ".join(str(message).split()), known)
-        if text not in said:
-            said.add(text)
-            click.echo(f"warning: {text}", err=True)
+        text = message.args[0] if isinstance(message, Warning) and message.args else message
+        text = text if isinstance(text, Message) else Message(str(text))
+        line = by_option(text, option_names(group.commands.get(ctx.invoked_subcommand or "")))
+        if line not in said:
+            said.add(line)
+            click.echo(f"warning: {line}", err=True)
 
     before, warnings.showwarning = warnings.showwarning, show
     try:

@@ -35,6 +35,7 @@ from adv_wrappers.cli.options import (
     victim_options,
 )
 from adv_wrappers.cli.progress import show_progress
+from adv_wrappers.errors import arguments_named
 from adv_wrappers.option_values import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards
 from adv_wrappers.utils.texts import parse_value, split_arguments
 
@@ -409,9 +410,10 @@ def train_critic_(
             )
             critic = found.save(out)
         else:
-            critic = train_one_critic(
-                agent, env, out=out, progress=lambda *at: move("robust-sarsa critic", *at), **setting, **common
-            )
+            with arguments_named(eps="robust_eps"):
+                critic = train_one_critic(
+                    agent, env, out=out, progress=lambda *at: move("robust-sarsa critic", *at), **setting, **common
+                )
     if many:
         make_console().print(found.table())
     else:

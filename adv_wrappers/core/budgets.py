@@ -38,7 +38,7 @@ from adv_wrappers.core.arithmetic import (
 )
 from adv_wrappers.core.types import Array, VictimLike
 from adv_wrappers.core.values import Value
-from adv_wrappers.errors import BudgetError
+from adv_wrappers.errors import Argument, BudgetError, Message, Words
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import number
 
@@ -173,9 +173,13 @@ def _size(name: str, value: object) -> float:
 def below_one_level(eps: float) -> BudgetError:
     """The error of a radius with which nothing on an integer grid can change."""
     return BudgetError(
-        f"eps={eps:g} is below one grey level on an integer space, so nothing could change: eps is in the units of the "
-        f"observation (1/255 of the range of uint8 is eps=1). Raise eps, or make the space float with quantize=False, "
-        f"where that can be given"
+        Message(
+            Argument("eps", eps),
+            " is below one grey level on an integer space, so nothing could change: eps is in the units of the "
+            "observation (1 is 1/255 of the range of uint8). Raise eps, or make the space float with ",
+            Argument("quantize", False),
+            ", where that can be given",
+        )
     )
 
 
@@ -278,12 +282,15 @@ class Linf(Budget):
         scale = self.scale
         if isinstance(scale, (str, bytes)):
             if scale != "victim":
-                raise BudgetError(f"scale must be None, a number, one number a feature or 'victim', got {scale!r}")
+                expected = "None, a number, one number a feature or 'victim'"
+                raise BudgetError(Message(Argument("scale"), f" must be {expected}, got {scale!r}"))
         elif isinstance(scale, (Sequence, np.ndarray, Tensor)):
             try:
                 flat = np.asarray(scale, dtype=np.float64).reshape(-1).tolist()
             except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-                raise BudgetError(f"scale must be one number a feature, got {scale!r}") from error
+                raise BudgetError(
+                    Message(Argument("scale"), f" must be one number a feature, got {scale!r}")
+                ) from error
             set_fields(self, scale=tuple(_size("scale", s) for s in flat))
         elif scale is not None:
             set_fields(self, scale=_size("scale", scale))
@@ -293,7 +300,8 @@ class Linf(Budget):
         if self.scale != "victim" or victim is None:
             return self
         if victim.scale is None:
-            raise BudgetError("scale='victim' needs a victim with a unit of its own (a normaliser); this one has none")
+            needs = " needs a victim with a unit of its own (a normaliser); this one has none"
+            raise BudgetError(Message(Argument("scale", "victim"), needs))
         scale = victim.scale.double().reshape(-1)
         if bool((scale == scale[0]).all()):  # one number for all: images would carry tens of thousands
             return replace(self, scale=float(scale[0]))
@@ -306,7 +314,8 @@ class Linf(Budget):
 
     def check(self, low: Array, high: Array, grid: bool) -> None:
         if self.scale == "victim":
-            raise BudgetError("scale='victim' needs a victim: give one to the attack, or call threat.against(victim)")
+            give = Words("give one to the attack, or call threat.against(victim)", "give one to the attack")
+            raise BudgetError(Message(Argument("scale", "victim"), " needs a victim: ", give))
         size = int(np.prod(low.shape))
         if isinstance(self.scale, tuple) and len(self.scale) != size:
             raise BudgetError(f"scale has {len(self.scale)} numbers for a space of {size} features {low.shape}")

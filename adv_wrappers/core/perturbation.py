@@ -15,7 +15,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Chance, Counter, Flags
 from adv_wrappers.core.values import Value
-from adv_wrappers.errors import BudgetError, ThreatError
+from adv_wrappers.errors import AttackName, BudgetError, Message, ThreatError
 
 On = Literal["observation", "action"]
 MOST_PASSES = 10**7  # of a network for one observation: minutes, for the smallest ones
@@ -202,8 +202,11 @@ def check_bounded_set(name: str, field: Field, within: Budget) -> None:
     """Raise :class:`BudgetError` where neither the budget nor the space has bounds; ``name`` searches between them."""
     if not within.bounded and not field.bounded:
         raise BudgetError(
-            f"{name} searches its budget, but {within.name} is unbounded on a space whose bounds are not "
-            f"finite: give it Linf(eps) or L2(eps)"
+            Message(
+                AttackName(name),
+                f" searches its budget, but {within.name} is unbounded on a space whose bounds are not finite: "
+                f"give it Linf(eps) or L2(eps)",
+            )
         )
 
 

@@ -18,7 +18,18 @@ from adv_wrappers.core.perturbation import MOST_PASSES, How, On, Perturbation, W
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import JSON, Space, VictimLike
 from adv_wrappers.core.values import Value, decode
-from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.errors import (
+    EPS_OR_WITHIN,
+    AttackName,
+    BudgetError,
+    Message,
+    Part,
+    SpaceError,
+    ThreatError,
+    ValueRangeError,
+    VictimError,
+    Words,
+)
 from adv_wrappers.utils.frozen import set_fields
 
 
@@ -74,9 +85,8 @@ def turned(own: Space, other: Space) -> str:
 def expect_victim(label: str, victim: object) -> None:
     """Raise :class:`VictimError` unless this is a victim, or None for one that is still open."""
     if victim is not None and not hasattr(victim, "fingerprint"):
-        raise VictimError(
-            f"{label} expects a victim, made by load_victim, from_module or from_sb3, got {type(victim).__name__}"
-        )
+        expected = "expects a victim, made by load_victim, from_module or from_sb3"
+        raise VictimError(Message(AttackName(label), f" {expected}, got {type(victim).__name__}"))
 
 
 def victims_in(value: object) -> list[VictimLike]:
@@ -94,7 +104,7 @@ def victims_in(value: object) -> list[VictimLike]:
     return found
 
 
-def needed_budget(who: str, eps: float | None, scale: Scale, within: Budget | None, zero: bool = False) -> Budget:
+def needed_budget(who: Part, eps: float | None, scale: Scale, within: Budget | None, zero: bool = False) -> Budget:
     """The budget that ``eps`` and ``scale``, or ``within`` name; ``zero`` is whether it may allow nothing.
 
     Raises:
@@ -102,12 +112,13 @@ def needed_budget(who: str, eps: float | None, scale: Scale, within: Budget | No
         BudgetError: for what is no budget, and for one that allows nothing: long work would come to nothing.
     """
     if (eps is None) == (within is None):
-        raise ThreatError(f"{who} needs a budget: eps=, or within=")
+        raise ThreatError(Message(who, " needs a budget: ", EPS_OR_WITHIN))
     budget = Linf(eps, scale) if within is None else within  # type: ignore[arg-type]  # Linf says what eps must be
     if not isinstance(budget, Budget):
         raise BudgetError(f"within must be a budget such as Linf(0.1), got {budget!r:.80}")
     if budget.is_zero and not zero:
-        raise BudgetError(f"{who} needs a budget that allows a change, and under {budget!r:.200} nothing can change")
+        why = f" needs a budget that allows a change, and under {budget!r:.200} nothing can change"
+        raise BudgetError(Message(who, why))
     return budget
 
 
@@ -155,16 +166,20 @@ class ThreatModel(Value):
             raise ThreatError(f"on must be 'observation' or 'action', got {self.on!r}")
         check_how(self.how)
         if isinstance(self.how, Perturbation) and self.how.on != self.on:
-            raise ThreatError(f"{self.how.name} perturbs the {self.how.on}, not the {self.on}")
+            raise ThreatError(Message(AttackName(self.how.name), f" perturbs the {self.how.on}, not the {self.on}"))
         if isinstance(self.how, Perturbation) and (passes := self.how.network_passes) > MOST_PASSES:
             raise ValueRangeError(
-                f"{self.how.name} would compute its network {passes:,} times for one observation, at most "
-                f"{MOST_PASSES:,} are allowed: fewer steps, restarts or queries"
+                Message(
+                    AttackName(self.how.name),
+                    f" would compute its network {passes:,} times for one observation, at most {MOST_PASSES:,} are "
+                    f"allowed: fewer steps, restarts or queries",
+                )
             )
         if self.within is None:
             default = getattr(self.how, "within", None)
             if default is None:
-                raise BudgetError(f"{self.label} needs a budget: within=Linf(eps), L2(eps), L0(k) or Valid()")
+                needs = " needs a budget: within=Linf(eps), L2(eps), L0(k) or Valid()"
+                raise BudgetError(Message(AttackName(self.label), needs))
             set_fields(self, within=default)
         if not isinstance(self.within, Budget):
             raise BudgetError(f"within must be a budget such as Linf(0.1), got {self.within!r}")
@@ -239,9 +254,16 @@ class ThreatModel(Value):
         budget.check(field.low, field.high, field.grid)
         if isinstance(self.how, Perturbation):
             if self.how.needs_victim and getattr(self.how, "victim", None) is None:
+                call = f"{type(self.how).__name__}(..., victim=victim)"
                 raise VictimError(
-                    f"{self.label} needs a victim: as in wrap(env, threat, victim=victim), "
-                    f"{type(self.how).__name__}(..., victim=victim) or the text '{self.how.name}:victim=zoo:NAME,...'"
+                    Message(
+                        AttackName(self.label),
+                        " needs a victim: as in ",
+                        Words(f"wrap(env, threat, victim=victim), {call} or the text", "the text"),
+                        " '",
+                        AttackName(self.how.name),
+                        ":victim=zoo:NAME,...'",
+                    )
                 )
             self.how.check(field, budget)
         for victim in self.victims:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from adv_wrappers.errors import ThreatError, VictimError
+from adv_wrappers.errors import AttackName, Message, ThreatError, VictimError
 
 Loader = Callable[[str], Any]
 _loader: list[Loader] = []
@@ -127,7 +127,8 @@ def construct(kind: Callable[..., T], /, **arguments: Any) -> T:
         known = {field.name for field in dataclasses.fields(kind) if field.init}
         unknown = sorted(set(arguments) - known)
         if unknown:
-            raise ThreatError(f"{label} takes {', '.join(sorted(known)) or 'no arguments'}, not {', '.join(unknown)}")
+            takes = f" takes {', '.join(sorted(known)) or 'no arguments'}, not {', '.join(unknown)}"
+            raise ThreatError(Message(AttackName(label), takes))
         missing = [
             field.name
             for field in dataclasses.fields(kind)
@@ -137,13 +138,12 @@ def construct(kind: Callable[..., T], /, **arguments: Any) -> T:
             and field.default_factory is dataclasses.MISSING
         ]
         if missing:
-            raise ThreatError(
-                f"{label} needs {', '.join(missing)}, got {', '.join(sorted(arguments)) or 'no arguments'}"
-            )
+            needs = f" needs {', '.join(missing)}, got {', '.join(sorted(arguments)) or 'no arguments'}"
+            raise ThreatError(Message(AttackName(label), needs))
     try:
         return kind(**arguments)
     except TypeError as error:
-        raise ThreatError(f"{label}: {error}") from error
+        raise ThreatError(Message(AttackName(label), f": {error}")) from error
 
 
 def _victim(data: Mapping[str, Any], victims: Mapping[str, Any]) -> Any:
@@ -154,7 +154,9 @@ def _victim(data: Mapping[str, Any], victims: Mapping[str, Any]) -> Any:
             _import_all()
         victim = _loader[0](ref)
     if victim is None:
-        raise VictimError(f"no victim for reference {ref!r} (sha256 {sha256[:12]}): give it in victims={{...}}")
+        raise VictimError(
+            f"no victim for reference {ref!r} (sha256 {sha256[:12]}): only from_dict(..., victims=) takes it"
+        )
     if sha256 and victim.fingerprint() != sha256:
         raise VictimError(
             f"the weights of victim {ref!r} changed: expected sha256 {sha256[:12]}, got {victim.fingerprint()[:12]}"

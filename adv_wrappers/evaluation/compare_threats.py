@@ -17,7 +17,7 @@ from gymnasium import spaces
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Action, Array, Info, Space
 from adv_wrappers.daylight import SETTINGS
-from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation import observation_distances
 from adv_wrappers.evaluation.environments import Environment, EnvKwargs, MakeEnv
 from adv_wrappers.formatting import caption, name_and_arguments
@@ -97,7 +97,8 @@ def compare_threats(
     actions: Space = spaces.Discrete(2) if agent is None else agent.action_space
     if isinstance(source, np.ndarray):
         if raw:
-            raise SpaceError("raw=True takes the screen of an Atari game, but an observation was given")
+            takes = " takes the screen of an Atari game, but an observation was given"
+            raise SpaceError(Message(Argument("raw", True), takes))
         high = 255 if source.dtype == np.uint8 else 1
         true, space = source, spaces.Box(0, high, source.shape, source.dtype.type)
     else:
@@ -175,7 +176,7 @@ def _played(env: AnyEnv, victim: Victim | None, step: int, seed: int, raw: bool)
     """The observation after some steps, or the emulator's screen; a new episode begins where one ends."""
     screen = getattr(getattr(env.unwrapped, "ale", None), "getScreenRGB", None)
     if raw and screen is None:
-        raise SpaceError(f"raw=True takes the screen of an Atari game, {env} has none")
+        raise SpaceError(Message(Argument("raw", True), f" takes the screen of an Atari game, {env} has none"))
     if not isinstance(env.observation_space, spaces.Box):
         raise SpaceError(f"only images can be looked at, these observations are {env.observation_space}")
     runner = None

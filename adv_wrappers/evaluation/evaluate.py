@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from adv_wrappers.errors import OutputError, ValueRangeError, VictimError
+from adv_wrappers.errors import Argument, Message, OutputError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import BestOf, Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
@@ -129,7 +129,8 @@ def evaluate(
     check_minimum(minimum)
     workers = check_workers(workers)
     if resume and out is None:
-        raise ValueRangeError("resume=True goes on with the rows of a folder: give out=")
+        goes_on = " goes on with the rows of a folder: give "
+        raise ValueRangeError(Message(Argument("resume", True), goes_on, Argument("out", ...)))
     how = Episodes.of(
         episodes,
         seed=seed,

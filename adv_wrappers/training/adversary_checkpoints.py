@@ -25,7 +25,7 @@ from adv_wrappers.errors import CardError
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.training.checkpoints import restore_model, save_model
 from adv_wrappers.training.director_networks import director_of
-from adv_wrappers.training.scoring import CheckpointScore, Scoring, log_point
+from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, log_point
 from adv_wrappers.training.training_folder import TrainingFolder
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.adversary_rewards import Reward

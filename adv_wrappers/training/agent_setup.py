@@ -25,7 +25,7 @@ from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Action, Observation
 from adv_wrappers.core.values import Value
-from adv_wrappers.errors import SpaceError, ThreatError, VictimError
+from adv_wrappers.errors import EPS_OR_WITHIN, Argument, Message, SpaceError, ThreatError, VictimError, Words
 from adv_wrappers.option_values import Rewards
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.presets import as_threat, presets
@@ -95,7 +95,7 @@ class AdversarySpec:
             AdvWrappersError: one of its kinds, for arguments that describe none.
         """
         if eps is not None and within is not None:
-            raise ThreatError("give eps= or within=, not both")
+            raise ThreatError(Message("give ", Argument("eps", ...), " or within=, not both"))
         budget = within if eps is None else Linf(eps, scale)
         when = parse_when(when) if isinstance(when, str) else when
         if adversary is None:
@@ -110,13 +110,12 @@ class AdversarySpec:
                     f"agents are trained against actors on observations, got one on actions: {adversary!r}"
                 )
             if budget is None:
-                raise ThreatError(f"{adversary!r:.40} needs a budget: eps=, or within=")
+                raise ThreatError(Message(f"{adversary!r:.40} needs a budget: ", EPS_OR_WITHIN))
             return AdversarySpec(adversary, budget, when)
         if isinstance(adversary, str) and adversary.partition(":")[0].strip() not in presets:
             known = ", ".join(presets)
-            raise ThreatError(
-                f"unknown adversary {adversary!r:.80}: expected 'pa-ad', 'sa-rl', an actor, a threat ({known}) or None"
-            )
+            expected = f"expected 'pa-ad', 'sa-rl', an actor, a threat ({known}) or "
+            raise ThreatError(Message(f"unknown adversary {adversary!r:.80}: {expected}", Words("None", "none")))
         threat = as_threat(adversary, within=budget, when=when)
         return AdversarySpec(within=threat.budget, when=threat.when, threat=threat)
 
@@ -144,11 +143,10 @@ def parse_robust(robust: object, budget: Budget | None, algorithm: str) -> Robus
     found = named[robust]() if isinstance(robust, str) and robust in named else robust
     if not isinstance(found, RobustQMethod if algorithm == "dqn" else RobustMethod):
         known, example = " or ".join(map(repr, named)), next(iter(named.values())).__name__
-        raise ThreatError(
-            f"robust must be {known}, or a value such as {example}(kappa=0.5) for {algorithm}, got {robust!r:.80}"
-        )
+        expected = f" must be {known}, or a value such as {example}(kappa=0.5) for {algorithm}, got {robust!r:.80}"
+        raise ThreatError(Message(Argument("robust"), expected))
     if budget is None:
-        raise ThreatError(f"robust={found.name!r} needs a budget: eps=, or within=")
+        raise ThreatError(Message(Argument("robust", found.name), " needs a budget: ", EPS_OR_WITHIN))
     return found
 
 
@@ -179,13 +177,12 @@ def check_spaces(make_env: Callable[[], gym.Env[Observation, Action]], initial: 
     env.close()
     one_dimension = isinstance(observations, spaces.Box) and len(observations.shape) == 1
     if not (one_dimension and np.dtype(observations.dtype).kind == "f") and not is_stack(observations):
-        raise SpaceError(
-            "train_agent takes observations of float [n], or images of uint8 [C, H, W] from 0 to 255, got "
-            f"{observations}"
-        )
+        expected = "observations of float [n], or images of uint8 [C, H, W] from 0 to 255"
+        raise SpaceError(Message(Words("train_agent", "train-agent"), f" takes {expected}, got {observations}"))
     from_zero = isinstance(actions, spaces.Discrete) and actions.start == 0
     if not from_zero and not (isinstance(actions, spaces.Box) and len(actions.shape) == 1):
-        raise SpaceError(f"train_agent takes actions Discrete(n) from 0, or Box [n], got {actions}")
+        expected = f" takes actions Discrete(n) from 0, or Box [n], got {actions}"
+        raise SpaceError(Message(Words("train_agent", "train-agent"), expected))
     if algorithm == "dqn" and not from_zero:
         raise SpaceError(f"dqn chooses among discrete actions, and this environment has {actions}: use ppo or a2c")
     if initial is not None:

@@ -23,8 +23,8 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Action, Info, Observation
-from adv_wrappers.errors import CardError
+from adv_wrappers.core.types import Info
+from adv_wrappers.errors import ANOTHER_OUT, CardError, Message
 from adv_wrappers.training.sb3_agents import save_agent
 from adv_wrappers.training.training_folder import TrainingFolder
 from adv_wrappers.utils.files import write
@@ -92,7 +92,7 @@ def _read_statistics(path: Path) -> dict[str, Any]:
     try:
         moments = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise CardError(f"cannot go on without {path}: give another out=") from error
+        raise CardError(Message(f"cannot go on without {path}: ", ANOTHER_OUT)) from error
     except (OSError, ValueError, RecursionError) as error:
         raise CardError(f"cannot read {path}: {error}") from error
     if not isinstance(moments, dict):

@@ -27,7 +27,7 @@ from safetensors.torch import save
 
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON, Space
-from adv_wrappers.errors import CardError, ValueRangeError, VictimError
+from adv_wrappers.errors import Argument, CardError, Message, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
@@ -175,9 +175,8 @@ def _checked(
         raise ValueRangeError(f"hidden must hold integers of at least 1, got {hidden!r:.80}")
     queries = integer("queries", queries, None, MOST_TRAINING_STEPS)
     if queries < LEAST * (rounds + 1):
-        raise ValueRangeError(
-            f"queries must be at least {LEAST} a round, so {LEAST * (rounds + 1)} with rounds={rounds}, got {queries}"
-        )
+        least = f" must be at least {LEAST} a round, so {LEAST * (rounds + 1)} with "
+        raise ValueRangeError(Message(Argument("queries"), least, Argument("rounds", rounds), f", got {queries}"))
     epochs, episodes = integer("epochs", epochs), integer("episodes", episodes)
     check_counts(epochs=epochs, episodes=episodes)
     return ImitationSettings(
@@ -201,7 +200,8 @@ def check_imitable(observed: Space, acted: Space, out: object = None) -> None:
     if not isinstance(acted, spaces.Discrete) and not (isinstance(acted, spaces.Box) and len(acted.shape) == 1):
         raise VictimError(f"imitate takes Discrete actions or a Box of one dimension, got {acted}")
     if out is not None and isinstance(acted, spaces.Discrete) and acted.start != 0:
-        raise VictimError(f"a card holds actions of a Discrete that starts at 0, got {acted}: imitate without out=")
+        holds = f"a card holds actions of a Discrete that starts at 0, got {acted}: imitate without "
+        raise VictimError(Message(holds, Argument("out", ...)))
 
 
 class _Attacks:

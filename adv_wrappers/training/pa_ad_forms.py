@@ -11,7 +11,7 @@ from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.types import JSON
-from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
+from adv_wrappers.errors import ANOTHER_OUT, Argument, CardError, Message, ThreatError, ValueRangeError
 from adv_wrappers.option_values import BOTH, FORMS
 from adv_wrappers.training.adversary_checkpoints import adversary_score
 from adv_wrappers.utils.files import write
@@ -25,11 +25,13 @@ def actors_by_form(actor: Actor | Hybrid, form: object) -> dict[str, Actor]:
         ValueRangeError: for an unknown form, or one that the victim's actions do not allow.
     """
     if form not in (*FORMS, BOTH):
-        raise ValueRangeError(f"form must be 'direction', 'target' or 'both', got {form!r}")
+        raise ValueRangeError(Message(Argument("form"), f" must be 'direction', 'target' or 'both', got {form!r}"))
     if not hasattr(actor, "form"):
-        raise ThreatError(f"form= goes with pa-ad and pa-ad-action, {actor.name} has none")
+        goes = f" goes with pa-ad and pa-ad-action, {actor.name} has none"
+        raise ThreatError(Message(Argument("form", ...), goes))
     if actor.form not in (None, form):
-        raise ThreatError(f"form={form!r} is given beside an actor with form={actor.form!r}")
+        beside = f" is given beside an actor with form={actor.form!r}"
+        raise ThreatError(Message(Argument("form", form), beside))
     chosen = FORMS if form == BOTH else (str(form),)
     return {name: replace(actor, form=name) for name in chosen}  # type: ignore[misc, type-var]
 
@@ -51,7 +53,7 @@ def check_forms_folder(out: Path | None) -> None:
             raise CardError(f"cannot read {path}: {error}") from error
     other = path.exists() and not (isinstance(card, dict) and "forms" in card)
     if other or (out / "state.json").exists():
-        raise ValueRangeError(f"{out} holds something else than a training of both forms: give another out=")
+        raise ValueRangeError(Message(f"{out} holds something else than a training of both forms: ", ANOTHER_OUT))
 
 
 def strongest_form(found: Mapping[str, Learned], out: Path | None) -> Learned:

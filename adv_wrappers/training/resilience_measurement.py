@@ -26,7 +26,7 @@ from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import Value
-from adv_wrappers.errors import ThreatError, ValueRangeError
+from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.measurements import RunMeasurements
@@ -151,7 +151,8 @@ class Measurement:
         actor, *_ = [aim(each) for each in (victim, *others)]  # raises before anything is played
         when = None if threat is None else threat.when
         if not (when is None or isinstance(when, When)):
-            raise ThreatError(f"the timing of how= must be one such as Bernoulli(0.5), not the function {when!r:.60}")
+            expected = f" must be one such as Bernoulli(0.5), not the function {when!r:.60}"
+            raise ThreatError(Message("the timing of ", Argument("how", ...), expected))
         flat = isinstance(seen, spaces.Box) and len(seen.shape) == 1 and seen.dtype.kind == "f"
         if observe is None:
             observe = "state" if not flat else "state+action" if budget is None else "state+action+spent"
@@ -171,10 +172,12 @@ class Measurement:
         if num_envs is not None:
             check_counts(num_envs=integer("num_envs", num_envs))
         if observe not in OBSERVE:
-            raise ValueRangeError(f"observe must be one of {', '.join(map(repr, OBSERVE))}, got {observe!r:.80}")
+            known = ", ".join(map(repr, OBSERVE))
+            raise ValueRangeError(Message(Argument("observe"), f" must be one of {known}, got {observe!r:.80}"))
         refused = sorted({*found} & _TAKEN)
         if refused:
-            raise ThreatError(f"{', '.join(refused)} cannot be set here: how= is a threat with its budget and timing")
+            refusal = f"{', '.join(refused)} cannot be set here: "
+            raise ThreatError(Message(refusal, Argument("how", ...), " is a threat with its budget and timing"))
         check_settings(algorithm, {name: value for name, value in found.items() if name not in _BESIDE})
         warn_of_unknown(out, victim, environment)
         within = within if threat is None else threat.within
@@ -276,7 +279,8 @@ class Measurement:
     def _r_max(self, clean: list[float]) -> float:
         given, highest = self.options["r_max"], max(clean)
         if given is not None and given < highest:
-            raise ValueRangeError(f"r_max must be at least the highest clean return, {highest:g}, got {given:g}")
+            least = f" must be at least the highest clean return, {highest:g}, got {given:g}"
+            raise ValueRangeError(Message(Argument("r_max"), least))
         return float(highest if given is None else given)
 
     def _train(self, reward: PerturbationCost, r_max: float) -> tuple[Learned, dict[str, JSON]]:

@@ -12,9 +12,9 @@ from adv_wrappers.adversaries.timed import Induce, Timed
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
+from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError, VictimError, Words
 from adv_wrappers.evaluation.environments import EnvFactory
-from adv_wrappers.presets import as_threat
+from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.snapshots import check_repeats, record_for_replay
 from adv_wrappers.victims import Victim
 
@@ -42,9 +42,15 @@ def worst_action_of(victim: Victim, make_env: EnvFactory, by: str | None = None)
         by = "successor"
     if by is None:
         raise VictimError(
-            "the worst action needs Q-values, or the state value of a victim with discrete actions, and this victim "
-            "has neither: approximate them with imitate(victim, env), take the least likely action with by='policy', "
-            "or give how="
+            Message(
+                "the worst action needs Q-values, or the state value of a victim with discrete actions, and this "
+                "victim has neither: approximate them with ",
+                Words("imitate(victim, env)", "adv-wrappers imitate"),
+                ", take the least likely action with ",
+                Argument("by", "policy"),
+                ", or give ",
+                Argument("how", ...),
+            )
         )
     if by == "successor":
         with closing(record_for_replay(make_env())) as env:
@@ -70,14 +76,23 @@ def actors_of(
         raise ValueRangeError(f"induce must be {' or '.join(map(repr, INDUCE))}, got {induce!r:.80}")
     for name, value in (("by", by), *((("induce", induce),) if induce != "worst" else ())):
         if how is not None and value is not None:
-            raise ThreatError(f"{name}= chooses what is induced, and so does how=: give one of them")
+            given = Words("induce=", "--any-action") if name == "induce" else Argument(name, ...)
+            also = " chooses what is induced, and so does "
+            raise ThreatError(Message(given, also, Argument("how", ...), ": give one of them"))
     if induce == "any":
         if by is not None:
-            raise ThreatError("by= finds the worst action, induce='any' leaves it to the adversary: give one of them")
+            any_action = Words("induce='any'", "--any-action")
+            finds, leaves = " finds the worst action, ", " leaves it to the adversary: give one of them"
+            raise ThreatError(Message(Argument("by", ...), finds, any_action, leaves))
         return Induce, None
     if how is None:
         return lambda each: Timed(worst_action_of(each, make_env, by), each), None
     threat = as_threat(how, within=within)
     if threat.at is not None:
         raise ThreatError(f"an adversary perturbs whole observations, got a threat at {threat.at!r}")
-    return lambda each: Timed(threat.how, each), threat
+
+    def timed(victim: Victim) -> Actor:
+        with preset_in_errors(how):
+            return Timed(threat.how, victim)
+
+    return timed, threat

@@ -33,7 +33,7 @@ from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.values import Value
-from adv_wrappers.errors import SpaceError, ThreatError
+from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, Words
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.option_values import BOTH
 from adv_wrappers.parsing import parse_when
@@ -199,7 +199,7 @@ def train_adversary(
         within = getattr(actor, "within", None)
         if within is None and getattr(actor, "on", None) == "action" and victim.discrete:
             within = Valid()
-    budget = needed_budget("train_adversary", eps, scale, within)
+    budget = needed_budget(Words("train_adversary", "train-adversary"), eps, scale, within)
     budget = budget.resolve(None if getattr(actor, "on", None) == "action" else victim)
     when = parse_when(when) if isinstance(when, str) else when
     if out is not None and when is not None and not isinstance(when, When):
@@ -274,9 +274,8 @@ def check_algorithm(algorithm: str) -> None:
     """Raise :class:`ThreatError` unless an adversary can be trained by an algorithm of this name."""
     if algorithm not in ALGORITHMS:
         known = ", ".join(map(repr, ALGORITHMS))
-        raise ThreatError(
-            f"algorithm must be one of {known}, got {algorithm!r}; AdversaryEnv is for every other library"
-        )
+        others = f"must be one of {known}, got {algorithm!r}; AdversaryEnv is for every other library"
+        raise ThreatError(Message(Argument("algorithm"), f" {others}"))
 
 
 def _train_forms(

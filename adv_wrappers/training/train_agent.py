@@ -37,7 +37,7 @@ from stable_baselines3.common.utils import set_random_seed
 
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import ThreatError, ValueRangeError
+from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.option_values import REWARDS, Rewards
 from adv_wrappers.training.agent_setup import (
@@ -196,15 +196,18 @@ def train_agent(
     seed = check_seed(seed)
     workers, env_workers = check_processes(workers, env_workers, 2)
     if algorithm not in ALGORITHMS:
-        raise ThreatError(f"algorithm must be {' or '.join(map(repr, ALGORITHMS))}, got {algorithm!r}")
+        known = " or ".join(map(repr, ALGORITHMS))
+        raise ThreatError(Message(Argument("algorithm"), f" must be {known}, got {algorithm!r}"))
     check_settings(algorithm, {} if settings is None else settings)
     check_settings("ppo", {} if adversary_settings is None else adversary_settings)
     if select not in ("mode", "sample"):
-        raise ValueRangeError(f"select must be 'mode' or 'sample', got {select!r}")
+        raise ValueRangeError(Message(Argument("select"), f" must be 'mode' or 'sample', got {select!r}"))
     if rewards not in REWARDS:
-        raise ValueRangeError(f"rewards must be {' or '.join(map(repr, REWARDS))}, got {rewards!r:.80}")
+        known = " or ".join(map(repr, REWARDS))
+        raise ValueRangeError(Message(Argument("rewards"), f" must be {known}, got {rewards!r:.80}"))
     if observations not in ("normalized", "raw"):
-        raise ValueRangeError(f"observations must be 'normalized' or 'raw', got {observations!r:.80}")
+        expected = f" must be 'normalized' or 'raw', got {observations!r:.80}"
+        raise ValueRangeError(Message(Argument("observations"), expected))
     schedule = Schedule(steps, phase, ratio, checks, episodes, num_envs)
     if adversary == "auto":
         adversary = "pa-ad" if robust is None else None

@@ -23,7 +23,7 @@ from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel, needed_budget
-from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
+from adv_wrappers.errors import ANOTHER_OUT, CardError, Message, ThreatError, ValueRangeError, Words
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_EPISODES
 from adv_wrappers.evaluation.evaluate import evaluate
@@ -239,8 +239,11 @@ def default_budget(victim: Victim) -> Linf:
     exploring_victim(victim, 1.0)
     if victim.scale is None:
         raise ThreatError(
-            "the strongest of several critics is found by attacks, and this victim has no unit of its own to count "
-            "their budget in: give within= (--eps), or settings=[{}] (--one) for one critic"
+            Message(
+                "the strongest of several critics is found by attacks, and this victim has no unit of its own to count "
+                "their budget in: give ",
+                Words("within=, or settings=[{}] for one critic", "--eps, or --one for one critic"),
+            )
         )
     return Linf(EPS, scale="victim")
 
@@ -336,7 +339,9 @@ def check_scan_folder(folder: str | Path) -> None:
     except (OSError, ValueError, RecursionError) as error:
         raise CardError(f"cannot read {path}: {error}") from error
     if not isinstance(card, dict) or "scan" not in card:
-        raise ValueRangeError(f"{folder} holds something else than the strongest of several critics: give another out=")
+        raise ValueRangeError(
+            Message(f"{folder} holds something else than the strongest of several critics: ", ANOTHER_OUT)
+        )
 
 
 def check_settings(settings: Sequence[Setting], training: Setting | None = None) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON, Info
 from adv_wrappers.core.values import Value
-from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
+from adv_wrappers.errors import ANOTHER_OUT, CardError, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import Environment, is_named, text_of_function
 from adv_wrappers.evaluation.episodes import MOST_ENVS, MOST_EPISODES
 from adv_wrappers.networks.card import card_kind, digest
@@ -271,7 +271,7 @@ class TrainingFolder:
         found = _State.read(self.out / STATE)
         if found.kind != kind:
             raise ValueRangeError(
-                f"{self.out} holds the {_WORDS[found.kind]}, and not the {_WORDS[kind]}: give another out="
+                Message(f"{self.out} holds the {_WORDS[found.kind]}, and not the {_WORDS[kind]}: ", ANOTHER_OUT)
             )
         check_same(self.out, found.about, self.about, _WORDS[kind].split()[0])
         self._state = found
@@ -409,7 +409,7 @@ def _check_nothing_else(folder: Path) -> None:
         kind = card_kind(json.loads(path.read_text(encoding="utf-8")))
     what = "" if kind is None else f" (the card of a {kind})"
     raise ValueRangeError(
-        f"{path}{what} belongs to something else, which a training would write over: give another out="
+        Message(f"{path}{what} belongs to something else, which a training would write over: ", ANOTHER_OUT)
     )
 
 

@@ -23,7 +23,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-from adv_wrappers.errors import ValueRangeError, WorkerError
+from adv_wrappers.errors import Argument, Message, ValueRangeError, WorkerError
 from adv_wrappers.utils.numbers import integer
 
 P = ParamSpec("P")
@@ -48,9 +48,12 @@ def check_workers(workers: object, name: str = "workers") -> int:
     count = integer(name, workers, 1, MOST_WORKERS)
     free = _free_bytes()
     if count > 1 and free is not None and count * WORKER_BYTES > free:
+        needed, most = f"{count * WORKER_BYTES / 2**30:.1f}", max(free // WORKER_BYTES, 1)
         raise ValueRangeError(
-            f"{name}={count} need about {count * WORKER_BYTES / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB are "
-            f"free: at most {max(free // WORKER_BYTES, 1)}"
+            Message(
+                Argument(name, count),
+                f" need about {needed} GiB of memory, {free / 2**30:.1f} GiB are free: at most {most}",
+            )
         )
     return count
 
@@ -67,7 +70,8 @@ def check_processes(workers: object, env_workers: object, vectors: int = 1) -> t
     """
     scoring, stepping = check_workers(workers), check_workers(env_workers, "env_workers")
     if vectors * (stepping - 1) > ON_DEMAND:
-        raise ValueRangeError(f"env_workers={stepping}: at most {ON_DEMAND // vectors + 1} step environments at once")
+        most = f": at most {ON_DEMAND // vectors + 1} step environments at once"
+        raise ValueRangeError(Message(Argument("env_workers", stepping), most))
     if scoring + stepping > 2:
         check_workers(scoring + vectors * (stepping - 1), "processes")
     return scoring, stepping

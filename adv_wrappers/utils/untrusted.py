@@ -180,5 +180,5 @@ def _check(infos: list[zipfile.ZipInfo], max_bytes: int | None) -> None:
         if max_bytes is None and info.file_size > max(_RATIO * info.compress_size, _SMALL):
             raise CardError(
                 f"{info.filename!r:.80} unpacks from {info.compress_size} to {info.file_size} bytes, "
-                f"at most {_RATIO}-fold is read (max_bytes= allows more)"
+                f"at most {_RATIO}-fold is read (max_bytes= of load_victim allows more)"
             )

@@ -204,7 +204,7 @@ def _stated_shape(card: Section, where: str, most: int) -> tuple[int, ...]:
     if not isinstance(shape, list) or len(found) != len(shape) or math.prod(found) > most:
         raise CardError(
             f"{where}: spaces.observation.shape must be a list of positive integers whose product is at most {most} "
-            f"(max_bytes= raises that), got {shape!r:.80}"
+            f"(max_bytes= of load_victim raises that), got {shape!r:.80}"
         )
     return found
 

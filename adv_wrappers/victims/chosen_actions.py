@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from adv_wrappers.errors import VictimError
+from adv_wrappers.errors import Argument, Message, VictimError
 
 
 class ChosenActions:
@@ -47,9 +47,15 @@ class ChosenActions:
         whole = wide.shape[1] == len(self.sizes)
         if not whole or not bool(((index >= 0) & (index < ends) & (index == index.floor())).all()):
             shown = chosen.flatten()[:3].tolist()
+            got = f"{chosen.dtype} of shape {tuple(chosen.shape)}, such as {shown}"
             raise VictimError(
-                f"kind='action' takes a module that returns actions of {self.space}, got {chosen.dtype} of shape "
-                f"{tuple(chosen.shape)}, such as {shown}: Q-values are kind='q', and logits kind='logits'"
+                Message(
+                    Argument("kind", "action"),
+                    f" takes a module that returns actions of {self.space}, got {got}: Q-values are ",
+                    Argument("kind", "q"),
+                    ", and logits ",
+                    Argument("kind", "logits"),
+                )
             )
         columns = zip(index.long().unbind(1), self.sizes, strict=True)
         logits = torch.cat([one_hot(column, size) for column, size in columns], 1).float()

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import Value
-from adv_wrappers.errors import CardError, ThreatError, VictimError
+from adv_wrappers.errors import Argument, CardError, Message, ThreatError, VictimError
 from adv_wrappers.networks.card import Section, Weights, digest, read_card, section, write_card
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import is_integer
@@ -108,7 +108,7 @@ class Dynamics(Value):
                 raise CardError(f"{where}: network.{name} must be an integer of at least 1, got {size!r:.80}")
         features, actions, ensemble = (cast(int, network[name]) for name in ("features", "actions", "ensemble"))
         if ensemble > MOST_NETWORKS:
-            raise CardError(f"{where}: a model has at most {MOST_NETWORKS} networks, got ensemble={ensemble}")
+            raise CardError(f"{where}: a model has at most {MOST_NETWORKS} networks, got {ensemble}")
         weights = Weights(card.tensors, where)
         sizes = {"obs": features, "act": actions, "change": features + 1}
         found = {
@@ -145,7 +145,8 @@ class Dynamics(Value):
 
     def to_dict(self) -> dict[str, JSON]:
         if self.folder is None:
-            raise ThreatError("this model is in no folder and has no JSON form: train it with out=, or save(folder)")
+            has_none = "this model is in no folder and has no JSON form: train it with "
+            raise ThreatError(Message(has_none, Argument("out", ...), ", or save(folder)"))
         return {"type": self.name, "folder": self.folder, "sha256": self.sha256}
 
     @property

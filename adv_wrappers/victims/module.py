@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.errors import VictimError
+from adv_wrappers.errors import Argument, Message, VictimError
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of, traced_graph
 from adv_wrappers.utils.trees import clone
 from adv_wrappers.victims.chosen_actions import ChosenActions
@@ -93,7 +93,8 @@ def from_module(
     if kind == "action":
         chooses = not isinstance(action_space, spaces.Box)
         if chooses and initial_state is not None:
-            raise VictimError("kind='action' is for modules without a hidden state: return logits from a recurrent one")
+            takes = " is for modules without a hidden state: return logits from a recurrent one"
+            raise VictimError(Message(Argument("kind", "action"), takes))
         module = ChosenActions(module, action_space) if chooses else module
         kind = "logits" if chooses else "mean"
     accepts = input_form(module, observation_space, initial_state, device, dtype)
@@ -108,13 +109,15 @@ def from_module(
     output = inspect_output(module, observation_space, initial_state, device, dtype, kind)
     if kind is None:
         if output.form not in ("pair", "distribution"):
-            raise VictimError("say what the module returns: kind='q', 'logits', 'mean', 'gaussian' or 'distribution'")
+            others = ", 'logits', 'mean', 'gaussian' or 'distribution'"
+            raise VictimError(Message("say what the module returns: ", Argument("kind", "q"), others))
         kind = "gaussian" if output.form == "pair" else "distribution"
     if output.form == "distribution" and kind != "distribution":
         raise VictimError(f"the module returns a Distribution, so kind must be 'distribution', got {kind!r}")
     final = output.kind if kind == "distribution" else kind
     if final is None:
-        raise VictimError("kind='distribution' takes a module that returns a torch Distribution")
+        takes = " takes a module that returns a torch Distribution"
+        raise VictimError(Message(Argument("kind", "distribution"), takes))
     victim = ModuleVictim(
         observation_space, action_space, final, select=select, device=device, dtype=dtype, ref=ref, scale=scale
     )

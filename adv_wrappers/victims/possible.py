@@ -23,7 +23,7 @@ from adv_wrappers.bounds.interval import interval
 from adv_wrappers.bounds.linear import Intermediate, crown
 from adv_wrappers.bounds.rounding import rounding
 from adv_wrappers.bounds.rules import graph_network
-from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork
 from adv_wrappers.option_values import Method as Method
 from adv_wrappers.victims.module import ModuleVictim
@@ -134,7 +134,8 @@ def params_network(victim: Victim) -> GraphNetwork:
 def _exactly(victim: Victim, low: Tensor, high: Tensor, method: str) -> tuple[nn.Module, Tensor, Tensor]:
     """The victim's network and a box in float64, after checking them."""
     if method not in get_args(Method):
-        raise ValueRangeError(f"method must be one of {', '.join(get_args(Method))}, got {method!r}")
+        known = ", ".join(get_args(Method))
+        raise ValueRangeError(Message(Argument("method"), f" must be one of {known}, got {method!r}"))
     net = _FROZEN.get(victim)
     if net is None:
         net = copy.deepcopy(params_network(victim)).double().requires_grad_(False)

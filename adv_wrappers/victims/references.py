@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.errors import VictimError
+from adv_wrappers.errors import Argument, Message, VictimError, Words
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.utils.untrusted import check_max_bytes
 from adv_wrappers.victims.card_reader import load_card
@@ -97,7 +97,8 @@ def load_victim(
         return LowerBound(agent, within, **options)  # type: ignore[arg-type]
     names = zoo_names()
     if stats is not None and kind != "sb3":
-        raise VictimError(f"stats= goes with sb3:FILE.zip: a card holds its own statistics, got {ref!r:.80}")
+        goes = f" goes with sb3:FILE.zip: a card holds its own statistics, got {ref!r:.80}"
+        raise VictimError(Message(Argument("stats", ...), goes))
     if kind == "zoo":
         if rest not in names:  # compared with the names and never joined to a path: no .. can leave the zoo
             raise VictimError(f"no agent {rest!r} in the zoo; known: {', '.join(names) or 'none'}")
@@ -123,12 +124,16 @@ def load_victim(
             ref=f"sb3:{path}{named}",
         )
     if kind in ("onnx", "torchscript"):
-        raise VictimError(
-            f"{ref!r:.80} is a file that knows no spaces: from_{kind}(FILE, observation_space, action_space, kind) "
-            f"makes a victim of it, and imitate(victim, env, out=FOLDER) a card that imitates it"
+        makes = Words(
+            f"from_{kind}(FILE, observation_space, action_space, kind) makes a victim of it, and imitate(victim, env, "
+            f"out=FOLDER) a card",
+            f"adv-wrappers imitate ENV --victim {kind}:FILE --kind KIND --out FOLDER makes a card",
         )
+        raise VictimError(Message(f"{ref!r:.80} is a file that knows no spaces: ", makes, " that imitates it"))
     raise VictimError(
-        f"a victim is a Victim (from_sb3(model) and from_module(net, ...) make one), 'zoo:NAME', 'card:FOLDER' or "
-        f"'sb3:FILE.zip', got {ref!r:.80}; "
-        f"in the zoo: {', '.join(names) or 'none'}"
+        Message(
+            "a victim is ",
+            Words("a Victim (from_sb3(model) and from_module(net, ...) make one), ", ""),
+            f"'zoo:NAME', 'card:FOLDER' or 'sb3:FILE.zip', got {ref!r:.80}; in the zoo: {', '.join(names) or 'none'}",
+        )
     )

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from adv_wrappers.core.threat import fits, turned
-from adv_wrappers.errors import CardError, VictimError
+from adv_wrappers.errors import Argument, CardError, Message, VictimError, Words
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.victims.card_kinds import VictimNetworks
 from adv_wrappers.victims.distributions import unscale
@@ -162,19 +162,22 @@ def load_sb3(
 def _normalizer(given: Any, stats: Stats, trust: bool = False, max_bytes: int | None = None) -> Any:
     """The normaliser from either argument: None where neither is given, False for none at all."""
     if given is not None and stats is not None:
-        raise VictimError("give vec_normalize= or stats=, not both")
+        raise VictimError(Message("give vec_normalize= or ", Argument("stats", ...), ", not both"))
     if isinstance(stats, (str, Path)):
         return read_statistics(stats, trust=trust, max_bytes=max_bytes)
     if stats is not None and stats is not False:
-        raise VictimError(f"stats must be the path of a file, False or None, got {stats!r:.80}")
+        raise VictimError(Message(Argument("stats"), f" must be the path of a file, False or None, got {stats!r:.80}"))
     return stats if given is None else given
 
 
 def _warn_of_missing(what: str, level: int, looked: str = "") -> None:
     warnings.warn(
-        f"{what} was trained behind a VecNormalize, and its statistics are not there{looked}: if it normalised "
-        "observations, the victim plays on other observations than it learned from. Give stats=FILE, or stats=False "
-        "where it did not",
+        Message(
+            f"{what} was trained behind a VecNormalize, and its statistics are not there{looked}: if it normalised "
+            "observations, the victim plays on other observations than it learned from. Give ",
+            Words("stats=FILE, or stats=False", "--stats FILE, or sb3:FILE.zip?stats=none"),
+            " where it did not",
+        ),
         UserWarning,
         stacklevel=level,
     )

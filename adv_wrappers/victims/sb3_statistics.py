@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, VictimError
+from adv_wrappers.errors import AdvWrappersError, Argument, CardError, Message, TrustError, VictimError, Words
 from adv_wrappers.utils.untrusted import members, read_bytes, read_json
 
 _MODULES = ("stable_baselines3", "gymnasium", "gym", "numpy", "collections", "copyreg")
@@ -168,8 +168,13 @@ def _of_pickle(data: bytes, path: Path) -> Normalizer:
         return Normalizer(rms, float(_number(state["epsilon"])), float(_number(state["clip_obs"])), bool(on))
     except TrustError as error:
         raise TrustError(
-            f"{path}: {error}, which is none of SB3's, Gymnasium's and NumPy's: only running code from it could read "
-            "it. trust=True does so; or give the statistics as .npz or .json (mean, var, clip, epsilon), or stats=False"
+            Message(
+                f"{path}: {error}, which is none of SB3's, Gymnasium's and NumPy's: only running code from it could "
+                "read it. ",
+                Argument("trust", True),
+                " does so; or give the statistics as .npz or .json (mean, var, clip, epsilon), or ",
+                Words("stats=False", "sb3:FILE.zip?stats=none"),
+            )
         ) from error
     except Exception as error:  # a damaged pickle raises errors of any kind
         what = error if isinstance(error, AdvWrappersError) else f"{type(error).__name__}: {error!s:.200}"

@@ -21,7 +21,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.errors import CardError, TrustError, VictimError
+from adv_wrappers.errors import Argument, CardError, Message, TrustError, VictimError
 from adv_wrappers.utils.numbers import is_integer
 from adv_wrappers.utils.untrusted import MAX_BYTES, check_zip, members, most_numbers, parse_json, read_bytes
 from adv_wrappers.victims.sb3_nets import by_function
@@ -167,7 +167,8 @@ def algorithm_of(weights: dict[str, Tensor], data: dict[str, Any]) -> str | None
 
 
 def _needs_trust(path: Path, what: str) -> TrustError:
-    return TrustError(f"{path}: {what} can only be read from a pickle. trust=True does so, and runs code from the file")
+    only = f"{path}: {what} can only be read from a pickle. "
+    return TrustError(Message(only, Argument("trust", True), " does so, and runs code from the file"))
 
 
 def _kwargs(data: dict[str, Any]) -> dict[str, Any]:
@@ -232,7 +233,7 @@ def _text(value: Any) -> str:
 
 def _few(count: int, most: int) -> int:
     if count > most:
-        raise CardError(f"{count} elements, at most {most} are read (max_bytes= raises that)")
+        raise CardError(f"{count} elements, at most {most} are read (max_bytes= of load_victim raises that)")
     return count
 
 

@@ -17,7 +17,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.errors import CardError, TrustError
+from adv_wrappers.errors import Argument, CardError, Message, TrustError
 from adv_wrappers.utils.untrusted import check_max_bytes, check_zip, read_bytes
 from adv_wrappers.victims.module import ModuleVictim, from_module
 from adv_wrappers.victims.victim import Select
@@ -60,8 +60,11 @@ def from_torchscript(
     """
     if trust is not True:
         raise TrustError(
-            f"{path} is a TorchScript program, which can read and write files when it runs: give trust=True for a file "
-            "of your own, or of somebody whose programs you run"
+            Message(
+                f"{path} is a TorchScript program, which can read and write files when it runs: give ",
+                Argument("trust", True),
+                " for a file of your own, or of somebody whose programs you run",
+            )
         )
     max_bytes = check_max_bytes(max_bytes)
     data = read_bytes(path, max_bytes)

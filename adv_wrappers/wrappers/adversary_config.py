@@ -21,7 +21,7 @@ from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Action, Array, Counter, Flags, Leaves, Observation, Space
 from adv_wrappers.core.values import Value, construct, decode
-from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.option_values import OBSERVE
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.presets import parse_perturbation
@@ -107,7 +107,8 @@ class AdversaryConfig:
         fits(victim, observation_space, action_space)
         actor = as_actor(actor, victim)
         if observe not in OBSERVE:
-            raise ThreatError(f"observe must be {' or '.join(map(repr, OBSERVE))}, got {observe!r}")
+            known = " or ".join(map(repr, OBSERVE))
+            raise ThreatError(Message(Argument("observe"), f" must be {known}, got {observe!r}"))
         if not callable(reward):
             raise ThreatError(f"reward must be a function, got {reward!r:.80}")
         takes_induced_action(reward)
@@ -180,14 +181,15 @@ class AdversaryConfig:
 def _extended(space: Space, victim: Victim, observe: str) -> spaces.Box:
     """The space of observations with the victim's action appended, and the number of attacks."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 1 or space.dtype.kind != "f":
-        raise SpaceError(f"observe={observe!r} is for flat observations of floats, got {space}")
+        raise SpaceError(Message(Argument("observe", observe), f" is for flat observations of floats, got {space}"))
     acts = victim.action_space
     if isinstance(acts, spaces.Discrete):
         low, high = np.zeros(int(acts.n)), np.ones(int(acts.n))
     elif isinstance(acts, spaces.Box):  # unclipped: a victim's own action may lie outside its space
         low, high = np.full(acts.shape, -np.inf).ravel(), np.full(acts.shape, np.inf).ravel()
     else:
-        raise SpaceError(f"observe={observe!r} takes one discrete action or continuous ones, got {acts}")
+        takes = f" takes one discrete action or continuous ones, got {acts}"
+        raise SpaceError(Message(Argument("observe", observe), takes))
     if observe == OBSERVE[2]:
         low, high = np.append(low, 0), np.append(high, np.inf)
     low, high = np.concatenate([space.low, low]), np.concatenate([space.high, high])
