@@ -19,7 +19,7 @@ pytest.importorskip("stable_baselines3")
 SHORT = {"id": "CartPole-v1", "kwargs": {"max_episode_steps": 30}}
 TRAINED = {
     "victims": [DQN], "environments": [SHORT], "suite": ["noise", "beam", "pa-ad"], "budgets": ["eps=0.1"],
-    "train": True, "steps": 512, "training": {"checks": 2, "episodes": 2, "n_steps": 16}, "num_envs": 4, "episodes": 2,
+    "train": True, "steps": 128, "training": {"checks": 2, "episodes": 2, "n_steps": 16}, "num_envs": 4, "episodes": 2,
     "seeds": [0, 1],
 }  # fmt: skip
 
@@ -155,7 +155,7 @@ def test_who_comes_second_waits(tmp_path):
 
 
 def test_the_cost_of_a_training(tmp_path):
-    plan = Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 2000}))
+    plan = Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 500}))
     with Store(tmp_path / "rows.db") as store:
         cost = estimate(plan, store)
         kinds = {kind.name.partition(", ")[2]: kind for kind in cost.kinds}
@@ -166,7 +166,7 @@ def test_the_cost_of_a_training(tmp_path):
         }
         assert kinds["pa-ad: training"].seconds > kinds["pa-ad"].seconds > 0
         assert len(store) == 1 and not (tmp_path / "rows.db.trainings").exists()
-        run(Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 2000, "seeds": [0]})), store)
+        run(Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 500, "seeds": [0]})), store)
         kinds = {kind.name.partition(", ")[2]: kind for kind in estimate(plan, store).kinds}
         assert kinds["pa-ad: training"].cells == 0 and kinds["pa-ad"].cells == 1
 

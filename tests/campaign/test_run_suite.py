@@ -724,8 +724,9 @@ def victim():
 
 def test_a_model_of_the_environment_is_planned_through(tmp_path):
     """In the suite where it is given, and said to be missing where not."""
-    hopper, how = "zoo:hopper-ppo", {"episodes": 2, "attacks": ["noise", "model-based"], "out": tmp_path / "suite"}
-    model = adv.train_dynamics(hopper, "Hopper-v5", 400, hidden=(), num_envs=2, out=tmp_path / "model")
+    hopper, env_kwargs = "zoo:hopper-ppo", {"max_episode_steps": 2}
+    how = {"episodes": 2, "attacks": ["noise", "model-based"], "out": tmp_path / "suite", "env_kwargs": env_kwargs}
+    model = adv.train_dynamics(hopper, "Hopper-v5", 100, hidden=(), num_envs=2, out=tmp_path / "model")
     without = standard(hopper, "Hopper-v5", 0.05, **how)
     assert without.attacks == ("noise",) and "dynamics=" in without.left_out["model-based"]
     report = standard(hopper, "Hopper-v5", 0.05, dynamics=f"card:{tmp_path / 'model'}", **how)
