@@ -1,13 +1,18 @@
-"""One thread for every test, and the rigs as fixtures."""
+"""One thread for every test, worker processes that take no time to start, and the rigs as fixtures."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from adv_wrappers.utils import processes as workers
+from tests.processes import context
 from tests.rigs import RIGS
 
 torch.set_num_threads(1)
+# Importing torch takes seconds: workers are forked from the process that has done so. tests/utils/test_processes.py
+# has workers that are spawned, as they are outside of the tests.
+workers.START_METHOD = context.get_start_method()
 
 
 @pytest.fixture(params=list(RIGS))

@@ -1,9 +1,9 @@
 """Warm worker processes: spawned once, kept for the calls that follow, each with one thread of torch.
 
-Importing torch and Gymnasium costs a new process seconds, and forking copies torch's thread pool without its threads,
-so workers are spawned and stay. They ignore an interruption, which their parent deals with, and end when it does,
-whatever ends it. As everywhere with spawned processes, a script that uses them has its calls under
-``if __name__ == "__main__":``, and the functions that it hands over are defined at the top of a module.
+Importing torch and Gymnasium costs a new process seconds, so workers stay. They ignore an interruption, which their
+parent deals with, and end when it does, whatever ends it. As everywhere with spawned processes, a script that uses them
+has its calls under ``if __name__ == "__main__":``, and the functions that it hands over are defined at the top of a
+module.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 WORKER_BYTES = 320 << 20  # of a worker with one victim and its environments, beside what processes share
 MOST_WORKERS = 1024
+START_METHOD = "spawn"  # of multiprocessing; "fork" would copy torch's thread pool without its threads
 ON_DEMAND = 61  # workers of a pool that begin one by one, as they are needed; Windows takes no more
 DEAD_WORKER = (
     "one of {} worker processes died: out of memory, killed, or, where none ever began, a script whose calls are not "
@@ -101,7 +102,7 @@ def pool_of(workers: int) -> ProcessPoolExecutor:
     with _lock:
         if workers not in _pools:
             _pools[workers] = ProcessPoolExecutor(
-                workers, multiprocessing.get_context("spawn"), _begin, (torch.get_default_dtype(),)
+                workers, multiprocessing.get_context(START_METHOD), _begin, (torch.get_default_dtype(),)
             )
             # a process that multiprocessing started waits at its end for its children: these are told to end before
             # that, and before their queue closes, which has priority 10

@@ -154,8 +154,7 @@ def test_workers_are_a_number(workers):
 def test_a_process_that_dies_is_replaced(tmp_path):
     plan = failing("dies") + Plan.of(victims=[DQN], environments=[SHORT], seeds=range(5), episodes=1)
     with Store(tmp_path / "rows.db") as store:
-        with closing(Processes(1)) as processes:
-            found = run(plan, store, processes)
+        found = run(plan, store, workers=2)
         assert found.played == 5
         assert [*found.failed.values()] == ["WorkerError: the process that plays it died 3 times"]
 

@@ -23,7 +23,9 @@ def die(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_workers_stay_and_have_one_thread():
+def test_workers_stay_and_have_one_thread(monkeypatch):
+    monkeypatch.setattr(processes, "START_METHOD", "spawn")
+    processes.discard(1, processes.pool_of(1))  # one that another test has left
     with warm_pool(1) as pool:
         first = pool.submit(about_worker, 0).result()
     with warm_pool(1) as pool:
