@@ -31,7 +31,7 @@ def invoke(*words: str):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([*EVALUATE, "--resume"], "--resume goes on with the report of a folder: give --out"),
+        ([*EVALUATE, "--resume"], "--resume goes on with the rows of a folder: give --out"),
         ([*EVALUATE, "--by", "loss"], "--by loss needs the loss of states: give --measure"),
         ([*EVALUATE, "--measure", "own"], "as in --measure 0=1.5"),
         ([*EVALUATE, "--best-of", "9" * 9], "--best-of must be an integer from 1 to 1000000"),
