@@ -20,7 +20,6 @@ sync is a call of ``_local_scalar_dense`` or ``nonzero``.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import functools
 import re
@@ -36,7 +35,21 @@ import torch
 from gymnasium import spaces
 from networks import CASES, Case
 from peers import EPS, PACKAGES, PEERS, STEP, Call
-from timing import command, interleave, load, machine, medians, releases, save, table, write
+from timing import (
+    INTERLEAVED,
+    Data,
+    Page,
+    Results,
+    interleave,
+    machine,
+    machines,
+    made_by,
+    medians,
+    prose,
+    releases,
+    table,
+    write,
+)
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -230,8 +243,14 @@ def goals(rows: list[dict[str, Any]]) -> list[tuple[str, str, bool]]:
     return found
 
 
-def markdown(rows: list[dict[str, Any]], missing: list[str], line: str) -> str:
-    """The whole page."""
+def head(data: Data) -> str:
+    """Which command made the page, on which machines, beside which releases of other libraries."""
+    made = {**data, "machine": machines(data["rows"], "network"), "releases": data["peers"]}
+    return f"{made_by(made)} {INTERLEAVED}, ratios within a round."
+
+
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     header = [
         "network",
         "batch",
@@ -243,7 +262,8 @@ def markdown(rows: list[dict[str, Any]], missing: list[str], line: str) -> str:
         "weights with gradients",
         "elements equal to ours",
     ]
-    body = [
+    rows = data["rows"]
+    lines = [
         [
             r["network"],
             r["batch"],
@@ -257,30 +277,17 @@ def markdown(rows: list[dict[str, Any]], missing: list[str], line: str) -> str:
         ]
         for r in rows
     ]
-    machines = list(dict.fromkeys(row["machine"] for row in rows))
-    where = (
-        machines[0]
-        if len(machines) == 1
-        else "; ".join(
-            f"{each} ({', '.join(dict.fromkeys(row['network'] for row in rows if row['machine'] == each))})"
-            for each in machines
-        )
-    )
-    text = [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
     networks = [[name, (case.make.__doc__ or "").split("\n")[0], case.attack] for name, case in CASES.items()]
     wanted = [(goal, measured, "yes" if met else "**no**") for goal, measured, met in goals(rows)]
     parts = [
-        "# Attacks beside their floor and other libraries",
-        f"Made by `{line}`\n\non {where}; {releases(*PACKAGES)}. Processor time, medians over the rounds of one "
-        "interleaved run, ratios within a round.",
-        *text,
+        *prose(__doc__),
         table(["network", "what it is", "attack"], networks),
         "## Goals\n\n" + table(["goal", "measured", "met"], wanted),
-        "## All contestants\n\n" + table(header, body),
+        "## All contestants\n\n" + table(header, lines),
     ]
-    if missing:
-        parts.append("Not installed, so not measured: " + "; ".join(missing))
-    return "\n\n".join(parts) + "\n"
+    if data.get("missing"):
+        parts.append("Not installed, so not measured: " + "; ".join(data["missing"]))
+    return parts
 
 
 @functools.cache
@@ -320,39 +327,29 @@ def summary(rows: list[dict[str, Any]]) -> str:
     return table(["victim", "attack", "input gradient", "batch", "times the floor", "best other library"], body)
 
 
-def publish(out: Path, rows: list[dict[str, Any]], missing: list[str], line: str) -> None:
-    """Write the results, their page, and the table in ``performance.md`` beside the folder, where there is one."""
-    save(out / "attacks.json", {"command": line, "peers": releases(*PACKAGES), "rows": rows})
-    write(out / "attacks.md", markdown(rows, missing, line))
-    page = out.parent / "performance.md"
+def fill_performance(data: Data, folder: Path) -> None:
+    """Write the table in ``performance.md`` beside the folder, where there is one."""
+    page = folder.parent / "performance.md"
     if page.exists():
         marked = re.compile(r"(<!-- attacks: begin -->\n).*?(<!-- attacks: end -->)", re.DOTALL)
-        new = marked.sub(lambda found: f"{found[1]}{summary(rows)}\n{found[2]}", page.read_text(encoding="utf-8"))
+        new = marked.sub(
+            lambda found: f"{found[1]}{summary(data['rows'])}\n{found[2]}", page.read_text(encoding="utf-8")
+        )
         write(page, new)
 
 
-def main() -> None:
-    """Measure and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--least", type=float, default=0.05, help="seconds a timing lasts at least")
-    parser.add_argument("--only", choices=list(CASES), nargs="+", metavar="NETWORK", help=f"of {', '.join(CASES)}")
-    parser.add_argument("--batches", type=int, nargs="+", help="these batch sizes alone, of those that a network has")
-    parser.add_argument("--missing", action="store_true", help="only rows that the results do not have yet")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    line = command([])
+def measure_all(results: Results) -> None:
+    """Measure the rows that are asked for; the others of the page stay."""
+    given, data = results.given, results.data
     print(machine(), flush=True)
-    rows: list[dict[str, Any]] = [row for row in load(arguments.out / "attacks.json").get("rows", ()) if _known(row)]
-    missing: list[str] = []
-    measured: list[dict[str, Any]] = []
-    for network, batch in ((name, batch) for name in arguments.only or CASES for batch in CASES[name].batches):
+    rows: list[Data] = [row for row in data.get("rows", ()) if _known(row)]
+    measured: list[Data] = []
+    for network, batch in ((name, batch) for name in given.only for batch in CASES[name].batches):
         there = any((row["network"], row["batch"]) == (network, batch) for row in rows)
-        if (arguments.batches and batch not in arguments.batches) or (arguments.missing and there):
+        if (given.batches and batch not in given.batches) or (given.missing and there):
             continue
         try:
-            new, missing = measure(network, batch, arguments.rounds, arguments.least)
+            new, missing = measure(network, batch, given.rounds, given.least)
         except ImportError as error:
             print(f"{network} is not measured: {error}")
             continue
@@ -365,11 +362,10 @@ def main() -> None:
                 "gradients",
                 flush=True,
             )
-        publish(arguments.out, rows, missing, line)
+        data |= {"peers": releases(*PACKAGES), "missing": missing, "rows": rows}
+        results.keep()
     for goal, text, met in goals(measured):
         print(f"{'met   ' if met else 'MISSED'} {goal}: {text}")
-    if missing:
-        print("not installed:", "; ".join(missing))
 
 
 def _known(row: dict[str, Any]) -> bool:
@@ -381,5 +377,24 @@ def _place(row: dict[str, Any]) -> tuple[int, int]:
     return list(CASES).index(row["network"]), row["batch"]
 
 
+PAGE = Page(
+    "attacks",
+    "Attacks beside their floor and other libraries",
+    __doc__,
+    measure_all,
+    body,
+    fill_performance,
+    options={
+        "--rounds": {"type": int, "default": 21},
+        "--least": {"type": float, "default": 0.05, "help": "seconds a timing lasts at least"},
+        "--only": {"choices": [*CASES], "nargs": "+", "metavar": "NETWORK", "default": [*CASES]},
+        "--batches": {"type": int, "nargs": "+", "help": "these batch sizes alone, of those that a network has"},
+        "--missing": {"action": "store_true", "help": "only rows that the results do not have yet"},
+    },
+    partly=["--rounds", "--least", "--only", "--batches", "--missing"],
+    head=head,
+)
+
+
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -17,11 +17,8 @@ Writes ``docs/results/beam.json`` and ``beam.md``; what is there is not measured
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -29,7 +26,7 @@ import numpy as np
 import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from numpy.typing import NDArray
-from timing import command, load, machine, save, table, write
+from timing import Data, Page, Results, episode_options, table
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation.beam import beam_search
@@ -148,8 +145,8 @@ def reference(case: dict[str, Any], episodes: int, seed: int) -> dict[str, Any]:
     return {"returns": returns, "seconds": round(time.process_time() - began, 1)}
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     means, each = list[list[str]](), list[list[str]]()
     widths = sorted({row["width"] for case in data["cases"] for row in case["rows"]})
     for case in data["cases"]:
@@ -166,61 +163,57 @@ def markdown(data: dict[str, Any]) -> str:
         lines += [("second search", beside["returns"])] if beside else []
         each += [[ref, what, name, ", ".join(f"{value:g}" for value in returns)] for name, returns in lines]
     said = (__doc__ or "").split("\n\n")
-    return (
-        "\n\n".join(
-            [
-                "# Beam search over its width",
-                f"Made by `{data['command']}`\n\non {data['machine']}.",
-                *(part.replace("``", "`") for part in said[2:-1]),
-                f"Mean returns of {data['episodes']} episodes, and seconds of a processor; a width of 1 is the agent's "
-                "own way. A dash: not measured. None of these is known to be the lowest there is.",
-                table(["agent", "eps", *(f"width {width}" for width in widths), "second search"], means),
-                "## Every episode",
-                "Returns of the episodes; none rises with the width.",
-                table(["agent", "eps", "width", "returns"], each),
-            ]
-        )
-        + "\n"
-    )
+    return [
+        *(part.replace("``", "`") for part in said[2:-1]),
+        f"Mean returns of {data['episodes']} episodes, and seconds of a processor; a width of 1 is the agent's "
+        "own way. A dash: not measured. None of these is known to be the lowest there is.",
+        table(["agent", "eps", *(f"width {width}" for width in widths), "second search"], means),
+        "## Every episode",
+        "Returns of the episodes; none rises with the width.",
+        table(["agent", "eps", "width", "returns"], each),
+    ]
 
 
-def main() -> None:
-    """Measure what is missing, then write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--widths", type=int, nargs="+", help="[default: each agent's own]")
-    victims = sorted({case["victim"] for case in CASES})
-    parser.add_argument("--only", nargs="*", choices=victims, default=victims)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+def measure_all(results: Results) -> None:
+    """Measure what is missing; a width at which an episode earns more than at the one before ends the run."""
+    given, cases = results.given, results.data.setdefault("cases", [])
     warnings.filterwarnings("ignore")
-    path = arguments.out / "beam.json"
-    data: dict[str, Any] = {"cases": [], **load(path), "machine": machine(), "command": command(sys.argv[1:])}
-    data |= {"episodes": arguments.episodes}
-    for case in (one for one in CASES if one["victim"] in arguments.only):
+    results.data["episodes"] = given.episodes
+    for case in (one for one in CASES if one["victim"] in given.only):
         about = {"victim": case["victim"], "eps": case["eps"], "scale": case.get("scale")}
-        known = [one for one in data["cases"] if about.items() <= one.items()]
+        known = [one for one in cases if about.items() <= one.items()]
         if not known:
             known = [{**about, "rows": []}]
-            data["cases"] += known
+            cases += known
         found = known[0]
-        for width in sorted(arguments.widths or case["widths"]):
+        for width in sorted(given.widths or case["widths"]):
             if all(row["width"] != width for row in found["rows"]):
-                row = measure(case, width, arguments.episodes, arguments.seed)
+                row = measure(case, width, given.episodes, given.seed)
                 found["rows"] = sorted([*found["rows"], row], key=lambda one: one["width"])
                 print(about, row, flush=True)
-                save(path, data)
+                results.keep()
         higher = rises([row["returns"] for row in found["rows"]])
         if higher:
             raise SystemExit(f"{about}: episodes {higher} earn more at a larger width")
-        if case["env"] == "CartPole-v1" and "reference" not in found:
-            found["reference"] = reference(case, arguments.episodes, arguments.seed)
-            print(about, found["reference"], flush=True)
-            save(path, data)
-        write(arguments.out / "beam.md", markdown(data))
+        if case["env"] == "CartPole-v1":
+            results.once(found, "reference", reference, case, given.episodes, given.seed)
+
+
+VICTIM_REFS = sorted({case["victim"] for case in CASES})
+PAGE = Page(
+    "beam",
+    "Beam search over its width",
+    __doc__,
+    measure_all,
+    body,
+    options={
+        **episode_options(4),
+        "--widths": {"type": int, "nargs": "+", "help": "[default: each agent's own]"},
+        "--only": {"nargs": "*", "choices": VICTIM_REFS, "default": VICTIM_REFS},
+    },
+    partly=["--widths", "--only"],
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

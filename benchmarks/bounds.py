@@ -38,7 +38,6 @@ from __future__ import annotations
 import argparse
 import copy
 import functools
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,7 +49,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from networks import Dueling, Impala, SimBa, TD3Actor
-from timing import command, interleave, load, machine, medians, save, table, write
+from timing import AGAIN, Data, Page, Results, interleave, medians, prose, table
 from torch import Tensor, nn
 
 import adv_wrappers as adv
@@ -315,23 +314,21 @@ def make_float(make: Callable[[], nn.Module]) -> nn.Module:
     return make().eval().requires_grad_(False)
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
-    text = [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
+def body(data: Data) -> list[str]:
+    """The page after its head."""
+    text = prose(__doc__)
     parts = [
-        "# Bounds on networks: time and tightness",
-        f"Made by `{data['command']}`\n\non {data['machine']}.",
         "## Time",
         text[0],
     ]
     names = ["forward", "interval", "interval, differences", "crown", "full-crown"]
-    body = [
+    lines = [
         [row["network"], row["boxes"], *(f"{row['ms'][n]:.3g} ms ({row['ratio'][n]:.1f})" for n in names)]
         for row in data.get("speed", [])
     ]
     parts += [
         "In brackets, how many forward passes of as many points that is.",
-        table(["network", "boxes", *names], body),
+        table(["network", "boxes", *names], lines),
         "The goals were 3 forward passes for interval bounds; for 64 boxes of 256-256, 5 ms for CROWN with interval "
         "bounds on hidden neurons (`crown`), and 100 ms for full CROWN.",
         "## Tightness",
@@ -389,48 +386,44 @@ def markdown(data: dict[str, Any]) -> str:
         parts += ["## Networks that are no layers in a row", text[3], table(header, lines)]
         if reasons:
             parts.append("Empty cells, by what auto_LiRPA raised:\n\n" + "\n".join(f"- {each}" for each in reasons))
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
-def main() -> None:
-    """Measure, and write the page as rows come."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--victims", type=Path, help="the folder of the cards that are not in the zoo")
-    parser.add_argument("--only", choices=["speed", "tightness", "every", "graphs"])
-    parser.add_argument("--agents", nargs="*", default=[agent.name for agent in AGENTS])
-    parser.add_argument("--episodes", type=int, default=20)
-    parser.add_argument("--states", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--least", type=float, default=0.05, help="seconds a timing lasts at least")
-    parser.add_argument("--methods", nargs="*", default=["PGD", *METHODS])
-    parser.add_argument("--again", action="store_true", help="measure what is there too")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    path = arguments.out / "bounds.json"
-    data = load(path) if path.exists() else {}
-    data.update(command="python benchmarks/bounds.py --victims FOLDER", machine=machine())
-
-    def keep() -> None:
-        save(path, data)
-        write(arguments.out / "bounds.md", markdown(data))
-
+def measure(results: Results) -> None:
+    """Measure what is missing."""
+    given = results.given
     with torch.no_grad():
-        if arguments.only in (None, "speed") and ("speed" not in data or arguments.again):
-            data["speed"] = speed(arguments)
-            keep()
-        for name in GRAPHS if arguments.only in (None, "graphs") else ():
-            if name not in data.setdefault("graphs", {}) or arguments.again:
-                data["graphs"][name] = graphs(name)
-                keep()
-        if arguments.only in (None, "every") and ("every" not in data or arguments.again):
-            data["every"] = every(arguments)
-            keep()
-        for agent in AGENTS if arguments.only in (None, "tightness") else ():
-            if agent.name in arguments.agents:
-                tightness(agent, arguments, data.setdefault("tightness", {}).setdefault(agent.name, {}), keep)
-    print(f"wrote {arguments.out / 'bounds.md'}, by {command(sys.argv[1:])}")
+        if given.only in (None, "speed"):
+            results.once(results.data, "speed", speed, given)
+        for name in GRAPHS if given.only in (None, "graphs") else ():
+            results.once(results.part("graphs"), name, graphs, name)
+        if given.only in (None, "every"):
+            results.once(results.data, "every", every, given)
+        for agent in AGENTS if given.only in (None, "tightness") else ():
+            if agent.name in given.agents:
+                tightness(agent, given, results.part("tightness", agent.name), results.keep)
+
+
+PAGE = Page(
+    "bounds",
+    "Bounds on networks: time and tightness",
+    __doc__,
+    measure,
+    body,
+    options={
+        "--victims": {"type": Path, "help": "the folder of the cards that are not in the zoo"},
+        "--only": {"choices": ["speed", "tightness", "every", "graphs"]},
+        "--agents": {"nargs": "*", "default": [agent.name for agent in AGENTS]},
+        "--episodes": {"type": int, "default": 20},
+        "--states": {"type": int, "default": 2000},
+        "--rounds": {"type": int, "default": 15},
+        "--least": {"type": float, "default": 0.05, "help": "seconds a timing lasts at least"},
+        "--methods": {"nargs": "*", "default": ["PGD", *METHODS]},
+        **AGAIN,
+    },
+    partly=["--only", "--agents", "--methods", "--again"],
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -22,7 +22,6 @@ and the sample with the two together.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import os
@@ -37,7 +36,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from timing import command, machine, save, table, write
+from timing import Data, Page, Results, prose, table
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, Store, expand, run
@@ -264,20 +263,18 @@ def _ratios(seconds: dict[Any, list[float]]) -> dict[Any, float]:
     }
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The page of what was measured."""
-    lines = "\n\n".join(f"`{line}`" for line in dict.fromkeys(data["commands"].values()))
-    parts = ["# Campaigns", f"Made by\n\n{lines}\n\non {data['machine']}."]
-    parts += [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
+def body(data: Data) -> list[str]:
+    """The page after its head."""
+    parts = prose(__doc__)
     if found := data.get("equal"):
-        body = [
+        lines = [
             [name, f"{statistics.median(found['seconds'][name]):.1f}", f"{ratio:.2f}"]
             for name, ratio in _ratios(found["seconds"]).items()
         ]
-        parts.append(f"## {found['cells']} cells\n\n" + table(["played by", "seconds", "times as fast"], body))
+        parts.append(f"## {found['cells']} cells\n\n" + table(["played by", "seconds", "times as fast"], lines))
         parts.append("All rows were equal.")
     if found := data.get("workers"):
-        body = [
+        lines = [
             [
                 name,
                 str(of["episodes"]),
@@ -287,7 +284,7 @@ def markdown(data: dict[str, Any]) -> str:
             for name, of in found.items()
         ]
         head = ["evaluation", "episodes", "seconds of one process", "of two", "times as fast"]
-        parts.append("## One evaluation\n\n" + table(head, body))
+        parts.append("## One evaluation\n\n" + table(head, lines))
     if found := data.get("kills"):
         parts.append(
             f"## Kills\n\n{found['kills']} kills of two runs on one store of {found['cells']} cells; rows after each: "
@@ -304,7 +301,7 @@ def markdown(data: dict[str, Any]) -> str:
             f"that is played by {own}."
         )
     if found := data.get("cost"):
-        body = [
+        lines = [
             [
                 name,
                 str(of["cells"]),
@@ -322,25 +319,14 @@ def markdown(data: dict[str, Any]) -> str:
             for name, of in found.items()
         ]
         head = ["plan", "cells left", "seconds predicted", "taken", "predicted / taken", "the sample's", "of all"]
-        parts.append("## Cost\n\n" + table(head, body))
-    return "\n\n".join(parts) + "\n"
+        parts.append("## Cost\n\n" + table(head, lines))
+    return parts
 
 
-def main() -> None:
-    """Measure the parts that are asked for, and write the page of all that were measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--cells", type=int, default=500, help="of the plan that is run by each")
-    parser.add_argument("--tiny", type=int, default=10_000, help="cells of load")
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0, help="of the moments of kills")
-    parser.add_argument("--evaluations", nargs="+", choices=EVALUATIONS, default=list(EVALUATIONS))
-    parser.add_argument("--plans", nargs="+", choices=COSTS, default=list(COSTS), help="of cost")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    given = parser.parse_args()
-    known = given.out / "campaign.json"
-    data = json.loads(known.read_text(encoding="utf-8")) if known.exists() else {}
+def measure(results: Results) -> None:
+    """Measure the parts that are asked for."""
+    given, data = results.given, results.data
+    line = results.made.pop("command")  # of every part its own
     measures: dict[str, Callable[[], Any]] = {
         "equal": lambda: equal(given.cells, given.rounds),
         "load": lambda: load(given.tiny),
@@ -351,12 +337,36 @@ def main() -> None:
     for name in PARTS:
         if name in given.only:
             data[name] = measures[name]()
-            data["machine"] = machine()
-            data["commands"] = {**data.get("commands", {}), name: command(sys.argv[1:])}
-            save(known, data)
-            write(given.out / "campaign.md", markdown(data))
+            results.part("commands")[name] = line
+            results.keep()
             print(name, json.dumps(data[name]), flush=True)
 
 
+def head(data: Data) -> str:
+    """Which commands made the parts of the page."""
+    lines = "\n\n".join(f"`{line}`" for line in dict.fromkeys(data["commands"].values()))
+    return f"Made by\n\n{lines}\n\non {data['machine']}."
+
+
+PAGE = Page(
+    "campaign",
+    "Campaigns",
+    __doc__,
+    measure,
+    body,
+    options={
+        "--only": {"nargs": "+", "choices": PARTS, "default": PARTS},
+        "--cells": {"type": int, "default": 500, "help": "of the plan that is run by each"},
+        "--tiny": {"type": int, "default": 10_000, "help": "cells of load"},
+        "--kills": {"type": int, "default": 20},
+        "--rounds": {"type": int, "default": 3},
+        "--seed": {"type": int, "default": 0, "help": "of the moments of kills"},
+        "--evaluations": {"nargs": "+", "choices": EVALUATIONS, "default": [*EVALUATIONS]},
+        "--plans": {"nargs": "+", "choices": COSTS, "default": [*COSTS], "help": "of cost"},
+    },
+    head=head,
+)
+
+
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -21,17 +21,13 @@ The third table has the mean over three tasks of the mean over n seeds of each, 
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from timing import command, machine, save, table, write
+from timing import Data, Page, Results, made_by, prose, table
 
 from adv_wrappers.evaluation.statistics import LEAST, caveat, interval, stratified_interval, t_quantile
 
@@ -143,10 +139,17 @@ def seeds(count: int, repetitions: int, seed: int) -> dict[str, Any]:
     return line
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def head(data: Data) -> str:
+    """Which command made the page, on which machine, and how exactly coverages are known."""
+    count = data["repetitions"]
+    known = f"{count} repetitions a line, so a coverage of 95% is known to {1.96 * math.sqrt(0.95 * 0.05 / count):.1%}"
+    return made_by({**data, "releases": known})
+
+
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     header = ["returns", "n", *(f"{method}: {what}" for method in METHODS for what in ("covers", "width"))]
-    body = [
+    lines = [
         [
             row["returns"],
             row["n"],
@@ -179,62 +182,49 @@ def markdown(data: dict[str, Any]) -> str:
         ]
         for row in data["seeds"]
     ]
-    about = [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
-    about = [part.replace("``", "`") for part in about]
-    return (
-        "\n\n".join(
-            [
-                "# What 95% intervals cover",
-                f"Made by `{data['command']}`\n\non {data['machine']}; {data['repetitions']} repetitions a line, so a "
-                f"coverage of 95% is known to {1.96 * math.sqrt(0.95 * 0.05 / data['repetitions']):.1%}.",
-                *about,
-                "## Means of n episodes\n\n" + table([*header, "rows with a caveat", "ours misses, no caveat"], body),
-                f"No interval covers 95% of what it has not seen. Of an agent that falls once in twenty, the {LEAST} "
-                "episodes of most runs show no fall, so every interval has no width and misses; such rows have a "
-                f"caveat, and so do all with fewer than {LEAST} episodes. Against long tails 95% is not quite reached "
-                "either, but more than by the percentile bootstrap and by Student's t, at the price of a wider "
-                "interval.",
-                "## The worst case of a suite\n\n"
-                + table(["n", "shared", "before: bias", "before: covers", "now: bias", "now: covers"], worst),
-                "## Means over seeds\n\n"
-                + table(["seeds", "percentile: covers", "width", "ours: covers", "width"], strata),
-            ]
-        )
-        + "\n"
-    )
+    return [
+        *(part.replace("``", "`") for part in prose(__doc__)),
+        "## Means of n episodes\n\n" + table([*header, "rows with a caveat", "ours misses, no caveat"], lines),
+        f"No interval covers 95% of what it has not seen. Of an agent that falls once in twenty, the {LEAST} "
+        "episodes of most runs show no fall, so every interval has no width and misses; such rows have a "
+        f"caveat, and so do all with fewer than {LEAST} episodes. Against long tails 95% is not quite reached "
+        "either, but more than by the percentile bootstrap and by Student's t, at the price of a wider "
+        "interval.",
+        "## The worst case of a suite\n\n"
+        + table(["n", "shared", "before: bias", "before: covers", "now: bias", "now: covers"], worst),
+        "## Means over seeds\n\n" + table(["seeds", "percentile: covers", "width", "ours: covers", "width"], strata),
+    ]
 
 
-def main() -> None:
-    """Measure and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    started = time.perf_counter()
-    data: dict[str, Any] = {
-        "command": command(sys.argv[1:]),
-        "machine": machine(),
-        "repetitions": arguments.repetitions,
-        "rows": [],
-        "suite": [],
-        "seeds": [],
-    }
+def measure_all(results: Results) -> None:
+    """Every table, anew."""
+    given, data = results.given, results.data
+    drawn = given.repetitions, given.seed
+    data |= {"repetitions": given.repetitions, "rows": [], "suite": [], "seeds": []}
     for name in RETURNS:
         for count in SIZES:
-            data["rows"].append(measure(name, count, arguments.repetitions, arguments.seed))
+            data["rows"].append(measure(name, count, *drawn))
             print(data["rows"][-1], flush=True)
     for count in (10, 50):
         for shared in (0.0, 0.5):
-            data["suite"].append(suite(count, shared, arguments.repetitions, arguments.seed))
+            data["suite"].append(suite(count, shared, *drawn))
             print(data["suite"][-1], flush=True)
     for count in (3, 5, 10):
-        data["seeds"].append(seeds(count, arguments.repetitions, arguments.seed))
+        data["seeds"].append(seeds(count, *drawn))
         print(data["seeds"][-1], flush=True)
-    save(arguments.out / "coverage.json", data)
-    write(arguments.out / "coverage.md", markdown(data))
-    print(f"wrote {arguments.out / 'coverage.md'} in {time.perf_counter() - started:.0f} s")
+    results.keep()
+
+
+PAGE = Page(
+    "coverage",
+    "What 95% intervals cover",
+    __doc__,
+    measure_all,
+    body,
+    options={"--repetitions": {"type": int, "default": 10_000}, "--seed": {"type": int, "default": 0}},
+    head=head,
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -12,12 +12,9 @@ says at how many of its observations its action flips in bfloat16.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -27,7 +24,7 @@ from attacks import STEPS
 from gymnasium import spaces
 from networks import ACTIONS, Transformer, cnn, mlp
 from peers import EPS, STEP
-from timing import command, interleave, machine, medians, save, table, write
+from timing import INTERLEAVED, Data, Page, Results, interleave, made_by, medians, prose, table
 from torch import Tensor, nn
 
 import adv_wrappers as adv
@@ -121,10 +118,10 @@ def flips(steps: int) -> list[dict[str, Any]]:
     return rows
 
 
-def markdown(rows: list[dict[str, Any]], agents: list[dict[str, Any]], line: str) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     header = ["network", "batch", "option", "time, of that without", "ms without", "ms with", "first call, s", "same"]
-    body = [
+    lines = [
         [
             r["network"],
             r["batch"],
@@ -135,39 +132,41 @@ def markdown(rows: list[dict[str, Any]], agents: list[dict[str, Any]], line: str
             f"{r['first_s']:.1f}",
             f"{r['same']:.2%}",
         ]
-        for r in rows
+        for r in data["rows"]
     ]
-    text = [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
     parts = [
-        "# Options of attacks: compiled gradients and lower precision",
-        f"Made by `{line}`\n\non {machine()}. Processor time, medians over the rounds of one interleaved run.",
-        *text,
-        table(header, body),
+        *prose(__doc__),
+        table(header, lines),
         "## Actions that flip in bfloat16",
         table(
             ["agent", "kind", "observations", "flipped"],
-            [[r["agent"], r["kind"], r["observations"], f"{r['flipped']:.2%}"] for r in agents],
+            [[r["agent"], r["kind"], r["observations"], f"{r['flipped']:.2%}"] for r in data["agents"]],
         ),
     ]
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
-def main() -> None:
-    """Measure and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--least", type=float, default=0.05, help="seconds a timing lasts at least")
-    parser.add_argument("--steps", type=int, default=2000, help="observations of every agent")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    line = command(sys.argv[1:])
-    rows = compare(arguments.rounds, arguments.least)
-    agents = flips(arguments.steps)
-    save(arguments.out / "options.json", {"command": line, "machine": machine(), "rows": rows, "agents": agents})
-    write(arguments.out / "options.md", markdown(rows, agents, line))
-    print(f"wrote {arguments.out / 'options.md'}")
+def measure(results: Results) -> None:
+    """Both tables, anew."""
+    given = results.given
+    results.data |= {"rows": compare(given.rounds, given.least), "agents": flips(given.steps)}
+    results.keep()
+
+
+PAGE = Page(
+    "options",
+    "Options of attacks: compiled gradients and lower precision",
+    __doc__,
+    measure,
+    body,
+    options={
+        "--rounds": {"type": int, "default": 7},
+        "--least": {"type": float, "default": 0.05, "help": "seconds a timing lasts at least"},
+        "--steps": {"type": int, "default": 2000, "help": "observations of every agent"},
+    },
+    head=lambda data: f"{made_by(data)} {INTERLEAVED}.",
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

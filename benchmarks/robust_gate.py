@@ -16,18 +16,15 @@ number of episodes decides.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import statistics
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from timing import command, machine, save, table, write
+from timing import Data, Page, Results, prose, table
 
 import adv_wrappers as adv
 from adv_wrappers.errors import NotRobust
@@ -98,15 +95,30 @@ def call(
     return verdict, episodes, time.perf_counter() - began
 
 
-def main() -> None:
-    """Call, count, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=200, help="of every case")
-    parser.add_argument("--seconds", type=float, nargs="+", default=[1.0, 2.0, 4.0], help="of the calls with a time")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    victim, cases, times = agent(), {}, []
+def body(data: Data) -> list[str]:
+    """The page after its head."""
+    head = ["asked for", "return", "calls", "passes", "fails", "undecided", "wrong", "median of episodes"]
+    lines = [
+        [
+            name,
+            f"{c['asked']:g}",
+            c["calls"],
+            c["passes"],
+            c["fails"],
+            c["undecided"],
+            "" if c["wrong"] is None else f"{c['wrong'] / c['calls']:.1%}",
+            f"{c['episodes']:g}",
+        ]
+        for name, c in data["cases"].items()
+    ]
+    timed = [[f"{t['seconds']:g}", f"{t['spent']:.2f}", t["verdict"], t["episodes"]] for t in data["times"]]
+    tables = [table(head, lines), "## Time\n\n" + table(["seconds", "spent", "verdict", "episodes"], timed)]
+    return [*prose(__doc__), *tables]
+
+
+def measure(results: Results) -> None:
+    """Call and count."""
+    given, victim, cases, times = results.given, agent(), {}, []
     for name, (bets, asked, wrong, how) in CASES.items():
         found = [call(victim, bets, asked, seed, **how) for seed in range(given.calls)]
         verdicts = [verdict for verdict, _, _ in found]
@@ -122,28 +134,22 @@ def main() -> None:
         verdict, episodes, spent = call(victim, FIVE, WORST, 0, budget_s=seconds, most_episodes=10**6)
         times.append({"seconds": seconds, "verdict": verdict, "episodes": episodes, "spent": spent})
         print(times[-1], flush=True)
-    data = {"command": command(sys.argv[1:]), "machine": machine(), "cases": cases, "times": times}
-    save(given.out / "robust_gate.json", data)
-    head = ["asked for", "return", "calls", "passes", "fails", "undecided", "wrong", "median of episodes"]
-    lines = [
-        [
-            name,
-            f"{c['asked']:g}",
-            c["calls"],
-            c["passes"],
-            c["fails"],
-            c["undecided"],
-            "" if c["wrong"] is None else f"{c['wrong'] / c['calls']:.1%}",
-            f"{c['episodes']:g}",
-        ]
-        for name, c in cases.items()
-    ]
-    timed = [[f"{t['seconds']:g}", f"{t['spent']:.2f}", t["verdict"], t["episodes"]] for t in times]
-    parts = ["# A test of robustness", f"Made by `{data['command']}`\n\non {data['machine']}."]
-    parts += [part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]]
-    parts += [table(head, lines), "## Time\n\n" + table(["seconds", "spent", "verdict", "episodes"], timed)]
-    write(given.out / "robust_gate.md", "\n\n".join(parts) + "\n")
+    results.data |= {"cases": cases, "times": times}
+    results.keep()
+
+
+PAGE = Page(
+    "robust_gate",
+    "A test of robustness",
+    __doc__,
+    measure,
+    body,
+    options={
+        "--calls": {"type": int, "default": 200, "help": "of every case"},
+        "--seconds": {"type": float, "nargs": "+", "default": [1.0, 2.0, 4.0], "help": "of the calls with a time"},
+    },
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -24,10 +24,8 @@ busy with something else, and the steps a second are too low.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -36,9 +34,8 @@ from typing import Any
 from unittest import mock
 
 import gymnasium as gym
-import torch
 from gymnasium.vector import SyncVectorEnv
-from timing import command, machine, save, table, write
+from timing import Data, Page, Results, made_by, prose, table
 
 import adv_wrappers as adv
 from adv_wrappers.victims.runner import PolicyRunner
@@ -174,8 +171,15 @@ def victim_of(folder: Path | None) -> tuple[adv.Victim, str]:
     return adv.load_victim(f"card:{found[0].parent}"), "HalfCheetah-v5"
 
 
-def markdown(lines: list[dict[str, Any]], line: str) -> str:
-    """The whole page."""
+def head(data: Data) -> str:
+    """Which command made the page, on which machine, and who plays."""
+    played = {row["environment"]: row["agent"] for row in data["rows"]}
+    agents = ", ".join(f"{name} is played by {agent}" for name, agent in played.items())
+    return f"{made_by({**data, 'releases': agents})} Milliseconds are those of one step of the whole batch."
+
+
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     header = [
         "environment",
         "rows",
@@ -189,7 +193,7 @@ def markdown(lines: list[dict[str, Any]], line: str) -> str:
         "share of the attack",
         "accounted",
     ]
-    body = [
+    lines = [
         [
             r["environment"],
             r["num_envs"],
@@ -200,45 +204,26 @@ def markdown(lines: list[dict[str, Any]], line: str) -> str:
             f"{r['shares']['attack']:.0%}",
             f"{r['accounted']:.0%}",
         ]
-        for r in lines
+        for r in data["rows"]
     ]
-    played = {r["environment"]: r["agent"] for r in lines}
-    agents = ", ".join(f"{name} is played by {agent}" for name, agent in played.items())
-    return (
-        "\n\n".join(
-            [
-                "# Rollouts under attack, end to end",
-                f"Made by `{line}`\n\non {machine()}; {agents}. Milliseconds are those of one step of the whole batch.",
-                *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
-                "## Where the time goes\n\n" + table(header, body),
-            ]
-        )
-        + "\n"
-    )
+    return [
+        *prose(__doc__),
+        "## Where the time goes\n\n" + table(header, lines),
+    ]
 
 
-def main() -> None:
-    """Measure and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--victims", type=Path, help="folder of cards; None takes zoo:hopper-ppo")
-    parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--least", type=float, default=0.5, help="seconds a block lasts at least")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    line = command(sys.argv[1:])
-    print(line)
-    print(machine(), flush=True)
-    runs, env_id = victim_of(arguments.victims)
+def measure_all(results: Results) -> None:
+    """Every environment, anew."""
+    given, lines = results.given, []
+    runs, env_id = victim_of(given.victims)
     agent = (runs.card or {}).get("name", runs.ref)
     jobs: list[tuple[str, str, Callable[[], dict[str, Row]]]] = [
         *(("Pong", "zoo:pong-ppo", lambda count=count: pong(count)) for count in (8, 32, 128)),
         *((env_id, str(agent), lambda count=count: runner(runs, env_id, count)) for count in (8, 32)),
     ]
-    lines: list[dict[str, Any]] = []
     for name, who, make in jobs:
         rows = make()
-        for found in measure(rows, arguments.rounds, arguments.least):
+        for found in measure(rows, given.rounds, given.least):
             lines.append({"environment": name, "agent": who, **found})
             parts = "  ".join(f"{part} {found['milliseconds'][part]:8.2f}" for part in PARTS)
             print(
@@ -249,10 +234,24 @@ def main() -> None:
             )
         for row in rows.values():
             row.env.close()
-    save(arguments.out / "rollout.json", {"command": line, "machine": machine(), "rows": lines})
-    write(arguments.out / "rollout.md", markdown(lines, line))
-    print(f"wrote {arguments.out / 'rollout.md'}")
+    results.data["rows"] = lines
+    results.keep()
+
+
+PAGE = Page(
+    "rollout",
+    "Rollouts under attack, end to end",
+    __doc__,
+    measure_all,
+    body,
+    options={
+        "--victims": {"type": Path, "help": "folder of cards; None takes zoo:hopper-ppo"},
+        "--rounds": {"type": int, "default": 11},
+        "--least": {"type": float, "default": 0.5, "help": "seconds a block lasts at least"},
+    },
+    head=head,
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -17,9 +17,6 @@ wrappers use:
 5. The ``target`` actor of PA-AD on MountainCar, asked for each action in turn: the share that it reaches of those that
    the grid reaches.
 6. What large gaps between Q-values do: flips on CartPole's DQN, and with its Q-values multiplied by 1000.
-
-Results are written to ``docs/results/strength.json`` and ``strength.md`` as they come; a table that is there is taken
-over, unless ``--again`` or ``--only`` names it.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
-from timing import command, interleave, load, machine, medians, releases, save, table, write
+from timing import AGAIN, Data, Page, Results, interleave, medians, releases, table
 from torch import Tensor, nn
 
 import adv_wrappers as adv
@@ -417,12 +414,10 @@ def goals(data: dict[str, Any]) -> list[str]:
     return found
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     parts = [
-        "# Strength: how much of what a budget allows attacks find",
-        f"Made by `{data['command']}`\n\non {data['machine']}.",
-        "\n\n".join((__doc__ or "").split("\n\n")[2:-1]).replace("``", "`"),
+        "\n\n".join((__doc__ or "").rstrip().split("\n\n")[2:]).replace("``", "`"),
         "## Goals\n\n" + "\n".join(goals(data)),
     ]
     for key, (title, _) in TABLES.items():
@@ -432,31 +427,35 @@ def markdown(data: dict[str, Any]) -> str:
             parts.append(f"## {title}\n\n" + table(list(rows[0]), lines))
     if data.get("pong"):
         parts.append(f"Other libraries: {data['peers']}.")
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
-def main() -> None:
-    """Measure what is missing, then write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--victims", type=Path, required=True, help="folder of cards")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--only", choices=[*TABLES], action="append", help="measure this table (again)")
-    parser.add_argument("--again", action="store_true", help="measure also what an earlier run has left")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+def measure(results: Results) -> None:
+    """Measure the tables that are missing, or those that are asked for."""
+    given, data = results.given, results.data
     warnings.filterwarnings("ignore")
-    path = arguments.out / "strength.json"
-    data: dict[str, Any] = load(path)
-    data |= {"command": command(sys.argv[1:]), "machine": machine(), "peers": releases(*PEERS) or "none"}
-    for key, (title, measure) in TABLES.items():
-        if arguments.again or key in (arguments.only or ()) or (not arguments.only and key not in data):
+    for key, (title, make) in TABLES.items():
+        if given.again or key in (given.only or ()) or (not given.only and key not in data):
             print(title, flush=True)
-            data[key] = measure(arguments)
-            save(path, data)
-            write(arguments.out / "strength.md", markdown(data))
-    write(arguments.out / "strength.md", markdown(data))
-    print("\n".join(goals(data)))
+            data[key] = make(given)
+            data["peers"] = releases(*PEERS) or "none"
+            results.keep()
+
+
+PAGE = Page(
+    "strength",
+    "Strength: how much of what a budget allows attacks find",
+    __doc__,
+    measure,
+    body,
+    options={
+        "--victims": {"type": Path, "help": "folder of cards"},
+        "--only": {"choices": [*TABLES], "action": "append", "help": "measure this table (again)"},
+        **AGAIN,
+    },
+    needs=["--victims"],
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved timing, and the results on disk."""
+"""What the benchmarks share: interleaved timing, and the frame of their pages."""
 
 from __future__ import annotations
 
@@ -11,21 +11,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent / "reproduce"))
 
 from figures import table
-from page import Page, Results, command, load, machine, releases, save, write
+from page import AGAIN, Data, Page, Results, command, episode_options, machine, made_by, prose, releases, save, write
 
 __all__ = [
-    "Page",
-    "Results",
-    "command",
-    "interleave",
-    "load",
-    "machine",
-    "medians",
-    "releases",
-    "save",
-    "table",
-    "write",
-]
+    "AGAIN", "INTERLEAVED", "Data", "Page", "Results", "command", "episode_options", "interleave", "machine",
+    "machines", "made_by", "medians", "prose", "releases", "save", "table", "write",
+]  # fmt: skip
+INTERLEAVED = "Processor time, medians over the rounds of one interleaved run"
 
 
 def interleave(
@@ -66,3 +58,13 @@ def medians(seconds: dict[str, list[float]], base: str) -> dict[str, float]:
         name: statistics.median(own / floor for own, floor in zip(times, seconds[base], strict=True))
         for name, times in seconds.items()
     }
+
+
+def machines(rows: list[Data], name: str) -> str:
+    """The machines that rows were measured on; of several machines each with what was, by the entry ``name``."""
+    found: dict[str, dict[str, None]] = {}
+    for row in rows:
+        found.setdefault(row["machine"], {})[row[name]] = None
+    if len(found) == 1:
+        return next(iter(found))
+    return "; ".join(f"{machine} ({', '.join(names)})" for machine, names in found.items())

@@ -17,7 +17,6 @@ between two checkpoints, the smaller that share. ``env_workers=2`` can save half
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -26,8 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-from timing import command, machine, save, table, write
+from timing import Data, Page, Results, prose, table
 
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.utils.processes import warm_pool
@@ -77,8 +75,9 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return bool(one["sha256"] == other["sha256"] and records[0] == records[1])
 
 
-def markdown(rows: list[dict[str, Any]], steps: int, started: float, line: str) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
+    rows = data["rows"]
     one, _, last, *_ = rows
     base = {row["forms"]: row["wall"] for row in rows if row["workers"] == 1}
     share = 1 - one["training"] / one["processor"]
@@ -90,7 +89,7 @@ def markdown(rows: list[dict[str, Any]], steps: int, started: float, line: str) 
         "processor seconds of the process that trains",
         "of one process",
     ]
-    body = [
+    lines = [
         [
             *(row[name] for name in ("forms", "workers", "env_workers")),
             f"{row['wall']:.1f}",
@@ -101,43 +100,25 @@ def markdown(rows: list[dict[str, Any]], steps: int, started: float, line: str) 
     ]
     figures = [["steps", "mean return", "std"]]
     figures += [[row["steps"], f"{row['mean_return']:.1f}", f"{row['std']:.1f}"] for row in last["record"]]
-    return (
-        "\n\n".join(
-            [
-                "# Training in several processes",
-                f"Made by `{line}`\n\non {machine()}.",
-                *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[1:]),
-                "## Time\n\n" + table(header, body),
-                f"{steps} steps. Checkpoints were {share:.0%} of the processor time of one process. Starting a process "
-                f"took {started:.1f} seconds.",
-                "## The checkpoints of one form, the same of all\n\n" + table(figures[0], figures[1:]),
-            ]
-        )
-        + "\n"
-    )
+    return [
+        *prose(__doc__, 1),
+        "## Time\n\n" + table(header, lines),
+        f"{data['steps']} steps. Checkpoints were {share:.0%} of the processor time of one process. Starting a "
+        f"process took {data['start_seconds']:.1f} seconds.",
+        "## The checkpoints of one form, the same of all\n\n" + table(figures[0], figures[1:]),
+    ]
 
 
-def main() -> None:
-    """Train, compare, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=500_000, help="of each training")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--checks", type=int, default=10, help="checkpoints")
-    parser.add_argument("--episodes", type=int, default=30, help="of each checkpoint")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    line = command(sys.argv[1:])
-    print(line)
-    print(machine(), flush=True)
+def measure(results: Results) -> None:
+    """Train every way, anew; the trainings must be the same."""
+    given, rows = results.given, []
     began = time.perf_counter()
     with warm_pool(1) as pool:
         pool.submit(os.getpid).result()
-    started = time.perf_counter() - began
-    rows = []
-    train(1, arguments.seed, 2, 2, 2, 1, 1)  # torch's optimisers are imported, and processes begin
+    results.data |= {"steps": given.steps, "start_seconds": time.perf_counter() - began}
+    train(1, given.seed, 2, 2, 2, 1, 1)  # torch's optimisers are imported, and processes begin
     for how in ((1, 1, 1), (1, 2, 1), (1, 2, 2), (2, 1, 1), (2, 2, 1)):
-        row = train(arguments.steps, arguments.seed, *how, arguments.checks, arguments.episodes)
+        row = train(given.steps, given.seed, *how, given.checks, given.episodes)
         rows.append(row)
         first = next(one for one in rows if one["forms"] == row["forms"])
         if not same(first, row):
@@ -148,11 +129,24 @@ def main() -> None:
             flush=True,
         )
     print("the same adversary and record")
-    found = {"command": line, "machine": machine(), "steps": arguments.steps, "start_seconds": started, "rows": rows}
-    save(arguments.out / "training_workers.json", found)
-    write(arguments.out / "training_workers.md", markdown(rows, arguments.steps, started, line))
-    print(f"wrote {arguments.out / 'training_workers.md'}")
+    results.data["rows"] = rows
+    results.keep()
+
+
+PAGE = Page(
+    "training_workers",
+    "Training in several processes",
+    __doc__,
+    measure,
+    body,
+    options={
+        "--steps": {"type": int, "default": 500_000, "help": "of each training"},
+        "--seed": {"type": int, "default": 0},
+        "--checks": {"type": int, "default": 10, "help": "checkpoints"},
+        "--episodes": {"type": int, "default": 30, "help": "of each checkpoint"},
+    },
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -22,12 +22,9 @@ divergence in closed form, weights frozen, gradients by autograd, over the same 
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
-import sys
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +33,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorWrapper
-from timing import command, interleave, machine, medians, save, table, write
+from timing import INTERLEAVED, Data, Page, Results, interleave, made_by, medians, prose, table
 from torch import Tensor
 
 import adv_wrappers as adv
@@ -350,10 +347,9 @@ def goals(
     return found
 
 
-def markdown(
-    single: dict[str, Any], attacked: dict[str, dict[str, Any]], vector: dict[str, Any], victim: str, line: str
-) -> str:
-    """The whole page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
+    single, attacked, vector = data["cartpole"], data["attacked"], data["hopper"]
     wanted = [(a, b, "yes" if c else "**no**") for a, b, c in goals(single, attacked, vector)]
     steps_table = [[name, f"{row['microseconds']:.1f}", f"{row['added']:.2f}"] for name, row in single.items()]
     attacked_table = [
@@ -362,77 +358,63 @@ def markdown(
         for name, row in rows.items()
     ]
     speeds = [[name, f"{speed:.0f}"] for name, speed in vector["steps_per_second"].items()]
-    return (
-        "\n\n".join(
-            [
-                "# What wrapping costs",
-                f"Made by `{line}`\n\non {machine()}. Processor time, medians over the rounds of one interleaved run, "
-                f"ratios within a round; MaxDiff on {victim}.",
-                *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
-                "## Goals\n\n" + table(["goal", "measured", "met"], wanted),
-                "## CartPole, steps that are not attacked\n\n"
-                + table(["layer", "microseconds a step", "added, in bare steps"], steps_table),
-                "## Attacked steps\n\n"
-                + table(["environment", "layer", "microseconds a step", "added, in microseconds"], attacked_table),
-                "## MaxDiff-10 on 32 Hoppers\n\n"
-                + table(["loop", "environment steps a second"], speeds)
-                + f"\n\nwrapper to hand-written {vector['wrapper_to_hand']:.2f}, evaluate to wrapper "
-                f"{vector['evaluate_to_wrapper']:.2f}, evaluate to hand-written {vector['evaluate_to_hand']:.2f}.",
-            ]
-        )
-        + "\n"
-    )
+    return [
+        *prose(__doc__),
+        "## Goals\n\n" + table(["goal", "measured", "met"], wanted),
+        "## CartPole, steps that are not attacked\n\n"
+        + table(["layer", "microseconds a step", "added, in bare steps"], steps_table),
+        "## Attacked steps\n\n"
+        + table(["environment", "layer", "microseconds a step", "added, in microseconds"], attacked_table),
+        "## MaxDiff-10 on 32 Hoppers\n\n"
+        + table(["loop", "environment steps a second"], speeds)
+        + f"\n\nwrapper to hand-written {vector['wrapper_to_hand']:.2f}, evaluate to wrapper "
+        f"{vector['evaluate_to_wrapper']:.2f}, evaluate to hand-written {vector['evaluate_to_hand']:.2f}.",
+    ]
 
 
-def main() -> None:
-    """Measure and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--victims", type=Path, help="folder of cards; None takes zoo:hopper-ppo")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--steps-only", action="store_true", help="time single steps, print them and write nothing")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", module="gymnasium")
-    line = command(sys.argv[1:])
-    print(line)
-    print(machine(), flush=True)
-    if arguments.victims is not None and (arguments.victims / "wocar-hopper-ppo").exists():
+def measure(results: Results) -> None:
+    """Time everything, anew."""
+    given = results.given
+    if given.victims is not None and (given.victims / "wocar-hopper-ppo").exists():
         name = "wocar-hopper-ppo"
-        victim = adv.load_victim(f"card:{arguments.victims / name}")
+        victim = adv.load_victim(f"card:{given.victims / name}")
     else:
         name = "zoo:hopper-ppo"
         victim = adv.load_victim(name)
     card = victim.card or {}
     eps = float((card.get("attack") or {}).get("eps", 0.075))
-    single = steps(arguments.rounds * 2)
+    single = steps(given.rounds * 2)
     for label, row in single.items():
         print(f"{label:14} {row['microseconds']:7.2f} us a step, adds {row['added']:6.2f} bare steps", flush=True)
-    attacked = attacked_steps(arguments.rounds)
+    attacked = attacked_steps(given.rounds)
     for group, rows in attacked.items():
         for label, row in rows.items():
             print(f"{group:18} {label:26} {row['microseconds']:7.1f} us a step, adds {row['added']:7.1f}", flush=True)
-    if arguments.steps_only:
+    if given.steps_only:
         return
-    vector = loops(victim, card["environment"]["id"], eps, arguments.rounds)
+    vector = loops(victim, card["environment"]["id"], eps, given.rounds)
     for label, speed in vector["steps_per_second"].items():
         print(f"{label:18} {speed:8.0f} steps a second", flush=True)
     for goal, text, met in goals(single, attacked, vector):
         print(f"{'met   ' if met else 'MISSED'} {goal}: {text}")
-    save(
-        arguments.out / "wrappers.json",
-        {
-            "command": line,
-            "machine": machine(),
-            "victim": name,
-            "cartpole": single,
-            "attacked": attacked,
-            "hopper": vector,
-        },
-    )
-    write(arguments.out / "wrappers.md", markdown(single, attacked, vector, name, line))
-    print(f"wrote {arguments.out / 'wrappers.md'}")
+    results.data |= {"victim": name, "cartpole": single, "attacked": attacked, "hopper": vector}
+    results.keep()
+
+
+PAGE = Page(
+    "wrappers",
+    "What wrapping costs",
+    __doc__,
+    measure,
+    body,
+    options={
+        "--victims": {"type": Path, "help": "folder of cards; None takes zoo:hopper-ppo"},
+        "--rounds": {"type": int, "default": 15},
+        "--steps-only": {"action": "store_true", "help": "time single steps, and print them alone"},
+    },
+    head=lambda data: f"{made_by(data)} {INTERLEAVED}, ratios within a round; MaxDiff on {data['victim']}.",
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -49,17 +49,17 @@ def test_the_page(beam, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(beam, "STATES", 10)
     arguments = ["--only", "zoo:cartpole-ppo", "--episodes", "1", "--widths", "4", "8", "--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["beam.py", *arguments])
-    beam.main()
+    beam.PAGE.main()
     (case,) = json.loads((tmp_path / "beam.json").read_text())["cases"]
     page, (narrow, wide) = (tmp_path / "beam.md").read_text(), case["rows"]
     assert narrow["returns"] >= wide["returns"]
     assert f"| zoo:cartpole-ppo | 0.05 | 8 | {wide['returns'][0]:g} |" in page
     assert f"{case['reference']['returns'][0]:.1f} (" in page
     capsys.readouterr()
-    beam.main()
+    beam.PAGE.main()
     assert not capsys.readouterr().out  # nothing is measured again
     assert beam.rises([[5.0, 4.0], [5.0, 3.0], [4.0, 3.5]]) == [1]
     wide["returns"] = [600.0]
     (tmp_path / "beam.json").write_text(json.dumps({"cases": [case]}))
     with pytest.raises(SystemExit, match=r"zoo:cartpole-ppo.*: episodes \[0\] earn more at a larger width"):
-        beam.main()
+        beam.PAGE.main()

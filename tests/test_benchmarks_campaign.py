@@ -52,5 +52,5 @@ def test_a_prediction_is_compared_with_what_a_plan_took(script, monkeypatch):
     monkeypatch.setattr(script, "COSTS", {"tiny": plan})
     found = script.cost(["tiny"])
     assert found["tiny"]["cells"] == 4 and min(found["tiny"][name] for name in ("predicted", "taken", "sample")) > 0
-    page = script.markdown({"commands": {}, "machine": "here", "cost": found})
+    page = script.PAGE.markdown({"commands": {}, "machine": "here", "cost": found})
     assert f"| {found['tiny']['predicted'] / found['tiny']['taken']:.2f} |" in page

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.processes import python
 
-SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "daylight.py"
+SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "daylight_speed.py"
 GIVEN = ("--rounds", "1", "--least", "0", "--only")
 
 
@@ -25,7 +25,7 @@ def test_a_run_of_one_transform_leaves_the_rows_of_the_others(tmp_path):
     assert done.returncode == 0, done.stderr
     both = json.loads(file.read_text())
     assert both["rows"][9:] == first["rows"] and list(both["steps"]) == ["brightness", "shift"]
-    assert both["command"] == "python benchmarks/daylight.py"
+    assert both["command"] == "python benchmarks/daylight_speed.py"
 
     for _ in range(2):
         done = python(SCRIPT, *GIVEN, "shift", "--out", str(tmp_path))

@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.result_scripts import FOLDERS, result_script
+from tests.result_scripts import result_script
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
-REPRODUCE = FOLDERS[0]
+PAGES = sorted(path.stem for path in RESULTS.glob("*.json"))
 SCRIPTS = {"daylight_bankheist": "daylight"}  # a script has the name of its page, but for one that has two
-PAGES = sorted(
-    path.stem for path in RESULTS.glob("*.json") if (REPRODUCE / f"{SCRIPTS.get(path.stem, path.stem)}.py").exists()
-)
 
 
 @pytest.mark.parametrize("name", PAGES)

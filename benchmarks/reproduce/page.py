@@ -98,6 +98,11 @@ class Results:
         return rows[key]
 
 
+def prose(doc: str | None, first: int = 2) -> list[str]:
+    """The paragraphs of a script's docstring from the ``first`` on, each in one line, for a page to say."""
+    return [part.strip().replace("\n", " ") for part in (doc or "").split("\n\n")[first:]]
+
+
 def made_by(data: Data) -> str:
     """The command, the machine and the releases that a page is of."""
     more = f"; {data['releases']}" if "releases" in data else ""

@@ -1,7 +1,7 @@
 """Daylight transforms beside a loop over OpenCV's calls and other libraries, on one thread, interleaved in one run.
 
-    python benchmarks/daylight.py
-    python benchmarks/daylight.py --only rotation shift    # these rows alone; the others of the page stay
+    python benchmarks/daylight_speed.py
+    python benchmarks/daylight_speed.py --only rotation shift    # these rows alone; the others of the page stay
 
 Every contestant gets uint8 observations in host memory and returns a new uint8 batch: images a second, on noise, with
 the daylight paper's settings for Pong and JPEG quality 30. Layouts: stacks of four frames 84x84x4 as Stable-Baselines3
@@ -25,22 +25,31 @@ and under a ``gymnasium.ObservationWrapper`` that returns what OpenCV's call mak
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
-import torch
 from daylight_loops import CALL, LOOP, OURS, STRICT, TORCH, Call, Images, by_torch, opencv, ours
 from daylight_peers import PACKAGES, PEERS
 from daylight_steps import HAND, WRAPPED, measure_step
-from timing import command, interleave, machine, medians, releases, save, table, write
+from timing import (
+    INTERLEAVED,
+    Data,
+    Page,
+    Results,
+    interleave,
+    machine,
+    machines,
+    made_by,
+    medians,
+    prose,
+    releases,
+    table,
+)
 
 LAYOUTS = {"84x84x4": ("HWF", (84, 84, 4)), "4x84x84": ("FHW", (4, 84, 84)), "210x160x3": ("HWC", (210, 160, 3))}
 TRANSFORMS = ("brightness", "median 3", "median 5", "rotation", "shift", "perspective", "JPEG 30")
@@ -170,80 +179,83 @@ def stepped(steps: dict[str, dict[str, float]]) -> str:
     return table(["transform", HAND, WRAPPED, "difference"], body)
 
 
-def markdown(rows: list[dict[str, Any]], steps: dict[str, dict[str, float]], missing: list[str], line: str) -> str:
-    """The whole page."""
+def head(data: Data) -> str:
+    """Which command made the page, on which machines, beside which releases of other libraries."""
+    where = f"{machines(data['rows'], 'transform')}; {data['versions']}; one thread of OpenCV"
+    return f"{made_by({**data, 'machine': where})} {INTERLEAVED}, ratios within a round."
+
+
+def body(data: Data) -> list[str]:
+    """The page after its head."""
+    rows, steps = data["rows"], data["steps"]
     names = [
         name for name in (OURS, CALL, LOOP, STRICT, TORCH, *PEERS) if any(name in row["per_second"] for row in rows)
     ]
-    body = [[row["transform"], row["shape"], row["batch"], *(rate(row, name) for name in names)] for row in rows]
-    machines = list(dict.fromkeys(row["machine"] for row in rows))
-    where = (
-        machines[0]
-        if len(machines) == 1
-        else "; ".join(
-            f"{each} ({', '.join(dict.fromkeys(row['transform'] for row in rows if row['machine'] == each))})"
-            for each in machines
-        )
-    )
+    lines = [[row["transform"], row["shape"], row["batch"], *(rate(row, name) for name in names)] for row in rows]
     parts = [
-        "# Speed of the daylight transforms",
-        f"Made by `{line}`\n\non {where}; {releases(*PACKAGES)}; one thread of OpenCV. Processor time, medians over "
-        "the rounds of one interleaved run, ratios within a round.",
-        *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
+        *prose(__doc__),
         "## Images a second (as a share of the OpenCV loop)\n\n"
-        + table(["transform", "images", "batch", *names], body),
+        + table(["transform", "images", "batch", *names], lines),
         "## One observation, microseconds beyond OpenCV's call\n\n" + over(rows),
         "## A step of one environment, microseconds\n\n" + stepped(steps),
         "## Goals\n\n"
         + table(["goal", "measured", "met"], [(a, b, "yes" if c else "**no**") for a, b, c in goals(rows, steps)]),
     ]
-    if missing:
-        parts.append("Not installed, so not measured: " + ", ".join(missing))
-    return "\n\n".join(parts) + "\n"
+    if data.get("missing"):
+        parts.append("Not installed, so not measured: " + ", ".join(data["missing"]))
+    return parts
 
 
-def main() -> None:
-    """Measure and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--least", type=float, default=0.02, help="seconds a timing lasts at least")
-    parser.add_argument(
-        "--only", choices=TRANSFORMS, nargs="+", help="the rows of the others stay as they are recorded"
-    )
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+def measure_all(results: Results) -> None:
+    """Measure the transforms that are asked for; the rows of the others stay."""
+    given, data = results.given, results.data
     cv2.setNumThreads(1)
-    line = command([])
     print(f"{machine()}; {releases(*PACKAGES)}", flush=True)
-    file = arguments.out / "daylight_speed.json"
-    recorded: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    known = {place(row): {"machine": recorded.get("machine"), **row} for row in recorded.get("rows", ())}
-    steps: dict[str, dict[str, float]] = recorded.get("steps", {})
+    known = {place(row): row for row in data.get("rows", ())}
+    steps: dict[str, dict[str, float]] = data.get("steps", {})
     missing: set[str] = set()
-    for transform, shape_name, batch in itertools.product(arguments.only or TRANSFORMS, LAYOUTS, (1, 64, 256)):
-        row = measure(transform, shape_name, batch, arguments.rounds, arguments.least, missing)
+    for transform, shape_name, batch in itertools.product(given.only, LAYOUTS, (1, 64, 256)):
+        row = measure(transform, shape_name, batch, given.rounds, given.least, missing)
         if batch == 64 and (last := known.get(place(row))) is not None:
             row["first"] = last.get("first", last["ratio"][OURS])
         known[place(row)] = row
         rates = "  ".join(f"{name} {rate(row, name)}" for name in row["per_second"])
         more = f"{row['microseconds_over']:+9.1f} us" if batch == 1 else " " * 12
         print(f"{transform:11} {shape_name:9} {batch:3d}  {more}  {rates}", flush=True)
-    for transform in arguments.only or TRANSFORMS:
-        steps[transform] = measure_step(transform, SHORT * arguments.rounds, arguments.least / SHORT)
+    for transform in given.only:
+        steps[transform] = measure_step(transform, SHORT * given.rounds, given.least / SHORT)
     wanted = itertools.product(TRANSFORMS, LAYOUTS, (1, 64, 256))
-    rows, steps = (
-        [known[at] for at in wanted if at in known],
-        {name: steps[name] for name in TRANSFORMS if name in steps},
-    )
-    for goal, text, met in goals(rows, steps):
+    data |= {
+        "versions": releases(*PACKAGES),
+        "missing": sorted(missing),
+        "rows": [known[at] for at in wanted if at in known],
+        "steps": {name: steps[name] for name in TRANSFORMS if name in steps},
+    }
+    results.keep()
+    for goal, text, met in goals(data["rows"], data["steps"]):
         print(f"{'met   ' if met else 'MISSED'} {goal}: {text}")
-    if missing:
-        print("not installed:", ", ".join(sorted(missing)))
-    save(file, {"command": line, "versions": releases(*PACKAGES), "rows": rows, "steps": steps})
-    write(arguments.out / "daylight_speed.md", markdown(rows, steps, sorted(missing), line))
-    print(f"wrote {arguments.out / 'daylight_speed.md'}")
+
+
+PAGE = Page(
+    "daylight_speed",
+    "Speed of the daylight transforms",
+    __doc__,
+    measure_all,
+    body,
+    options={
+        "--rounds": {"type": int, "default": 9},
+        "--least": {"type": float, "default": 0.02, "help": "seconds a timing lasts at least"},
+        "--only": {
+            "choices": TRANSFORMS,
+            "nargs": "+",
+            "default": TRANSFORMS,
+            "help": "the rows of the others stay as they are recorded",
+        },
+    },
+    partly=["--rounds", "--least", "--only"],
+    head=head,
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -1,13 +1,13 @@
 """What model-based attacks and their baselines cost: milliseconds a step of planning, and control steps a second.
 
-    python benchmarks/model_based.py
+    python benchmarks/model_based_speed.py
 
 Planning is that of 16 episodes of walker-stand at once (zoo:walker-stand-sac), plans of 10 steps, 30 iterations,
 through models of four layers with weights as they are drawn: what they predict does not matter to the time. The floor
 of a call is what 30 times 10 steps of model and agent take alone, forwards and backwards; a ratio to it is taken within
 a round and given as the median over the rounds. Random baselines play whole episodes under noise of random signs, with
 MuJoCo stepped directly and by dm_control's own loop. Seconds are the process's own, of one thread. Memory is the peak
-of a process of its own. Writes ``model_based_speed.json`` and ``model_based_speed.md``.
+of a process of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import command, interleave, machine, medians, save, table, write
+from timing import Data, Page, Results, interleave, medians, table
 from torch import Tensor, nn
 
 import adv_wrappers as adv
@@ -138,8 +138,8 @@ def highest() -> int:
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The page."""
+def body(data: Data) -> list[str]:
+    """The page after its head."""
     goal = {width: f"{ms:g}" for width, ms in GOALS.items()}
     plans = [
         [
@@ -157,46 +157,46 @@ def markdown(data: dict[str, Any]) -> str:
         for row in data["baselines"]
     ]
     sizes = ", ".join(f"{value:.0f} MB for 4 x {width}" for width, value in data["memory"].items())
-    return f"""# What model-based attacks cost
-
-Made by `{data["command"]}` on {data["machine"]}.
-
-Milliseconds of one step of one episode where {ROWS} are planned for together, plans of {STEPS} steps. The floor is what
-the model and the agent alone take, forwards and backwards.
-
-{table(["planner", "model", "iterations", "ms", "goal", "times the floor"], plans)}
-
-Planning raises the peak of memory by {sizes}.
-
-Control steps a second under noise, the agent, the wrapper and the loss included; the goal on cartpole is {LEAST_STEPS}.
-
-{table(["task", "MuJoCo stepped directly", "dm_control's own loop", "ratio"], trials)}
-"""
+    parts = [
+        f"Milliseconds of one step of one episode where {ROWS} are planned for together, plans of {STEPS} steps. The "
+        "floor is what the model and the agent alone take, forwards and backwards.",
+        table(["planner", "model", "iterations", "ms", "goal", "times the floor"], plans),
+        f"Planning raises the peak of memory by {sizes}.",
+        "Control steps a second under noise, the agent, the wrapper and the loss included; the goal on cartpole is "
+        f"{LEAST_STEPS}.",
+        table(["task", "MuJoCo stepped directly", "dm_control's own loop", "ratio"], trials),
+    ]
+    return parts
 
 
-def main() -> None:
-    """Measure, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--least", type=float, default=2.0, help="seconds of a timing")
-    parser.add_argument("--draws", type=int, default=25, help="of the random baselines")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--peak", type=int, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    if arguments.peak is not None:
-        peak(arguments.peak)
-        return
-    data = {
-        "command": command(sys.argv[1:]),
-        "machine": machine(),
-        "plans": costs(arguments.rounds, arguments.least),
-        "baselines": baselines(arguments.draws),
-        "memory": {width: memory(width) for width in GOALS},
+def measure(results: Results) -> None:
+    """All of it, anew."""
+    given = results.given
+    if given.peak is not None:
+        peak(given.peak)
+        raise SystemExit
+    results.data |= {
+        "plans": costs(given.rounds, given.least),
+        "baselines": baselines(given.draws),
+        "memory": {str(width): memory(width) for width in GOALS},
     }
-    save(arguments.out / "model_based_speed.json", data)
-    write(arguments.out / "model_based_speed.md", markdown(data))
+    results.keep()
+
+
+PAGE = Page(
+    "model_based_speed",
+    "What model-based attacks cost",
+    __doc__,
+    measure,
+    body,
+    options={
+        "--rounds": {"type": int, "default": 5},
+        "--least": {"type": float, "default": 2.0, "help": "seconds of a timing"},
+        "--draws": {"type": int, "default": 25, "help": "of the random baselines"},
+        "--peak": {"type": int, "help": argparse.SUPPRESS},
+    },
+)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()
