@@ -17,7 +17,7 @@ import adv_wrappers as adv
 from adv_wrappers.atari import atari
 from adv_wrappers.atari.games import make_environment
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.snapshots import Snapshot, check_repeats, contents
+from adv_wrappers.snapshots import Snapshot, check_repeats, saved_contents
 from adv_wrappers.snapshots.repeats import difference
 
 
@@ -125,10 +125,10 @@ def test_a_snapshot_that_forgets_is_found(monkeypatch, forgotten, limit):
         env = gym.make("Acrobot-v1", max_episode_steps=limit)
     env.reset(seed=1)
     check_repeats(env)
-    kinds = dict(contents._KEEP)
+    kinds = dict(saved_contents._KEEP)
     for kind in kinds:
         if kind is forgotten or kind.__name__ == forgotten:
             kinds[kind] = (lambda walk, value: walk.visit(value.env)) if limit else None
-    monkeypatch.setattr(contents, "_KEEP", kinds)
+    monkeypatch.setattr(saved_contents, "_KEEP", kinds)
     with pytest.raises(SnapshotError, match=r"does not repeat: step [123] after a restore has another"):
         check_repeats(env)

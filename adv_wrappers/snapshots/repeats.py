@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from adv_wrappers.core.types import Action, Flags, Info, Observation
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.snapshots.contents import Part
 from adv_wrappers.snapshots.replay import recorders_of
 from adv_wrappers.snapshots.snapshot import Snapshot
 
@@ -28,7 +27,7 @@ class _Answer(NamedTuple):
     info: Info
 
 
-def check_repeats(env: Part, action: Action = None, steps: int = 3) -> None:
+def check_repeats(env: Any, action: Action = None, steps: int = 3) -> None:
     """Play a few steps twice from the present state, compare them to the bit, and return to it.
 
     What a wrapper measures by the clock on the wall, ``info["episode"]["t"]``, is not compared. Where a recorder is
@@ -62,7 +61,7 @@ def check_repeats(env: Part, action: Action = None, steps: int = 3) -> None:
         recorder.save_contents()
 
 
-def _difference(env: Part, before: Snapshot, action: Action, steps: int) -> str:
+def _difference(env: Any, before: Snapshot, action: Action, steps: int) -> str:
     """Where a few steps from a snapshot differ the second time, "" where they do not; the state is the same after."""
     try:
         first, actions = list[_Answer](), list[Action]()
@@ -83,7 +82,7 @@ def _difference(env: Part, before: Snapshot, action: Action, steps: int) -> str:
         before.restore(env)
 
 
-def _play(env: Part, action: Action, steps: int) -> Iterator[tuple[Action, _Answer]]:
+def _play(env: Any, action: Action, steps: int) -> Iterator[tuple[Action, _Answer]]:
     space: spaces.Space[Action] = copy.deepcopy(env.action_space)
     space.seed(0)
     action = space.sample() if action is None else action

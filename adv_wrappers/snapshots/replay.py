@@ -14,7 +14,7 @@ import copy
 import hashlib
 import struct
 import warnings
-from typing import NamedTuple, SupportsFloat
+from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -25,7 +25,14 @@ from torch import Tensor
 
 from adv_wrappers.core.types import Action, Info, Observation
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.snapshots.contents import KeepsItself, Kept, NotCopied, Part, Walk, can_be_saved, random_parts
+from adv_wrappers.snapshots.saved_contents import (
+    KeepsItself,
+    NotCopied,
+    SavedContents,
+    Walk,
+    can_be_saved,
+    random_parts,
+)
 from adv_wrappers.utils import trees
 
 
@@ -48,7 +55,7 @@ class ResetCall(NamedTuple):
 
     seed: int | None
     options: Info | None
-    random: Kept
+    random: SavedContents
 
 
 class Moment:
@@ -234,7 +241,7 @@ def is_of_box2d(part: object) -> bool:
     return str(getattr(type(part), "__module__", "")).startswith("Box2D.")
 
 
-def make_worlds_anew(env: Part) -> None:
+def make_worlds_anew(env: Any) -> None:
     """Give an environment of Box2D the world that its constructor makes, if that has taken its arguments down.
 
     A world from which all bodies were removed meets contacts in another order than a new one, and BipedalWalker resets
@@ -249,7 +256,7 @@ def make_worlds_anew(env: Part) -> None:
                 own[name] = made[name]
 
 
-def record_for_replay(env: Part) -> Part:
+def record_for_replay(env: Any) -> Any:
     """Put a :class:`ReplayRecorder` around the environment beneath all wrappers, unless there is one.
 
     Args:
@@ -270,7 +277,7 @@ def record_for_replay(env: Part) -> Part:
     return env
 
 
-def recorders_of(env: Part) -> list[ReplayRecorder]:
+def recorders_of(env: Any) -> list[ReplayRecorder]:
     """The recorders in an environment, and in the rows of a vector in this process."""
     while not isinstance(env, ReplayRecorder):
         if isinstance(env, (gym.Wrapper, VectorWrapper)):

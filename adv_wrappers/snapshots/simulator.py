@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -20,7 +21,6 @@ from torch import Tensor
 from adv_wrappers.core.simulating import SimulatorLike, Stepped
 from adv_wrappers.core.types import Action, Observation, Rows
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.snapshots.contents import Part
 from adv_wrappers.snapshots.repeats import check_repeats
 from adv_wrappers.snapshots.replay import record_for_replay
 from adv_wrappers.snapshots.snapshot import Snapshot
@@ -110,7 +110,7 @@ class Rollout:
         entered: how many rows have been stepped.
     """
 
-    def __init__(self, beneath: EnvironmentBeneath, rows: list[tuple[int, Part]], before: list[Snapshot]) -> None:
+    def __init__(self, beneath: EnvironmentBeneath, rows: list[tuple[int, Any]], before: list[Snapshot]) -> None:
         self._beneath, self.rows, self._before = beneath, rows, before
         self.entered = 0
         self._last: list[Observation] = [None] * len(rows)
@@ -141,9 +141,9 @@ class EnvironmentBeneath:
         env: the environment that the layer is wrapped around, single or a vector.
     """
 
-    def __init__(self, env: Part) -> None:
+    def __init__(self, env: Any) -> None:
         self.env, self.single = env, isinstance(env, gym.Env)
-        self._checked: dict[int, Part] = {}
+        self._checked: dict[int, Any] = {}
         self._saved: dict[int, Snapshot] = {}
 
     def __call__(self, rows: Rows) -> SimulatorLike:
@@ -160,7 +160,7 @@ class EnvironmentBeneath:
             return tuple(first.get_wrapper_attr("feature_names")) if first.has_wrapper_attr("feature_names") else ()
         return tuple(getattr(first, "feature_names", ()))
 
-    def environments(self) -> list[Part]:
+    def environments(self) -> list[Any]:
         """The environments of the rows, those of a single environment itself.
 
         Raises:
@@ -195,20 +195,20 @@ class EnvironmentBeneath:
         if not hasattr(vector, "simulator"):
             vector.envs = type(vector.envs)(record_for_replay(row) for row in rows)
 
-    def _vector(self) -> Part:
+    def _vector(self) -> Any:
         """The vector beneath the wrappers that hand on what it returns."""
         env = self.env
         while type(env).__name__ in _HAND_ON:
             env = env.__dict__.get("env") or env.__dict__.get("venv")
         return env
 
-    def check(self, number: int, env: Part, action: Action) -> None:
+    def check(self, number: int, env: Any, action: Action) -> None:
         """Replay a few steps at the first use of a row's environment, beginning with an action."""
         if self._checked.get(number) is not env:
             check_repeats(env, action)
             self._checked[number] = env
 
-    def save(self, number: int, env: Part) -> Snapshot:
+    def save(self, number: int, env: Any) -> Snapshot:
         """A snapshot of a row, in the memory of the one before."""
         old = self._saved.pop(number, None)
         self._saved[number] = saved = Snapshot.of(env, old)

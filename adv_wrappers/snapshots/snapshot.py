@@ -13,8 +13,10 @@ reset (:mod:`adv_wrappers.snapshots.replay`).
 
 from __future__ import annotations
 
+from typing import Any
+
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.snapshots.contents import Kept, NotCopied, Part, Walk, is_mujoco_data, random_parts
+from adv_wrappers.snapshots.saved_contents import NotCopied, SavedContents, Walk, is_mujoco_data, random_parts
 
 
 class Snapshot:
@@ -33,11 +35,11 @@ class Snapshot:
 
     __slots__ = ("_env", "_kept")
 
-    def __init__(self, env: Part, kept: Kept) -> None:
+    def __init__(self, env: Any, kept: SavedContents) -> None:
         self._env, self._kept = env, kept
 
     @classmethod
-    def of(cls, env: Part, reuse: Snapshot | None = None) -> Snapshot:
+    def of(cls, env: Any, reuse: Snapshot | None = None) -> Snapshot:
         """The present state of an environment.
 
         Args:
@@ -59,11 +61,11 @@ class Snapshot:
         return cls(env, walk.kept)
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> SavedContents:
         """How each content is put back, into which object, and the content; not to be written to."""
         return self._kept
 
-    def restore(self, env: Part) -> None:
+    def restore(self, env: Any) -> None:
         """Bring the environment back to the state of the snapshot, which can be used again.
 
         ALE draws its screen with the next frame: until then ``render`` shows the one before.
@@ -83,7 +85,7 @@ class Snapshot:
             put(target, kept)
 
 
-def random_states(env: Part) -> list[object]:
+def random_states(env: Any) -> list[object]:
     """The random states in an environment, saved or not, which are equal where nothing was drawn in between."""
     found = [kept for _, _, kept in random_parts(env)]
     return [kept.serialize() if type(kept).__name__ == "ALEState" else kept for kept in found]

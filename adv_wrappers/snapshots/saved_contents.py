@@ -18,7 +18,7 @@ import re
 import types
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,8 +32,8 @@ from adv_wrappers.core.types import Array
 from adv_wrappers.core.values import Value
 from adv_wrappers.victims.victim import Victim
 
-Part: TypeAlias = Any  # an environment, or any object that it holds, or what was kept of one
-Kept = list[tuple[Callable[[Part, Part], None], Part, Part]]  # how to put a content back, into what, and the content
+# how each content is put back, into which object, and the content
+SavedContents = list[tuple[Callable[[Any, Any], None], Any, Any]]
 
 _SHARED: tuple[type, ...] = (
     type(None), bool, int, float, complex, str, bytes, range, slice, type, enum.Enum, os.PathLike, re.Pattern,
@@ -93,9 +93,9 @@ class Walk:
 
     def __init__(self, partial: bool = False) -> None:
         self.partial = partial
-        self.kept: Kept = []
+        self.kept: SavedContents = []
         self.seen: set[int] = set()
-        self.spare: dict[int, Part] = {}
+        self.spare: dict[int, Any] = {}
 
     def visit(self, value: object) -> bool:
         """Keep the content of ``value``; False if it has to be copied as a whole, and its holder rebound."""
@@ -113,9 +113,9 @@ class Walk:
 
     def children(
         self,
-        holder: Part,
-        items: Iterable[tuple[Part, Part]],
-        name: Callable[[Part], str],
+        holder: Any,
+        items: Iterable[tuple[Any, Any]],
+        name: Callable[[Any], str],
         skipped: frozenset[str] = frozenset(),
     ) -> None:
         """Visit what a dictionary or list holds; what cannot be written into is copied, and put back as a copy."""
@@ -146,7 +146,7 @@ class Walk:
 # what is kept of a value, and how it is put back
 
 
-def _attributes(walk: Walk, value: Part) -> None:
+def _attributes(walk: Walk, value: Any) -> None:
     own = value.__dict__
     walk.kept.append((_put_attributes, value, dict(own)))
     walk.children(own, own.items(), _dotted, _CONSTANT)
@@ -160,7 +160,7 @@ def _indexed(key: object) -> str:
     return f"[{key!r}]"
 
 
-def _put_attributes(value: Part, kept: dict[str, object]) -> None:
+def _put_attributes(value: Any, kept: dict[str, object]) -> None:
     own = value.__dict__
     own.update(kept)
     if len(own) != len(kept):
@@ -168,7 +168,7 @@ def _put_attributes(value: Part, kept: dict[str, object]) -> None:
             del own[name]
 
 
-def _slots(walk: Walk, value: Part) -> None:
+def _slots(walk: Walk, value: Any) -> None:
     kept = {name: getattr(value, name) for name in _slot_names(type(value)) if hasattr(value, name)}
     walk.kept.append((_put_slots, value, kept))
     walk.elements(kept.values())
@@ -195,46 +195,46 @@ def _put_slots(value: object, kept: dict[str, object]) -> None:
             object.__delattr__(value, name)
 
 
-def _dictionary(walk: Walk, value: dict[Part, Part]) -> None:
+def _dictionary(walk: Walk, value: dict[Any, Any]) -> None:
     walk.kept.append((_put_dictionary, value, dict(value.items())))
     walk.children(value, value.items(), _indexed)
 
 
-def _put_dictionary(value: dict[Part, Part], kept: dict[Part, Part]) -> None:
+def _put_dictionary(value: dict[Any, Any], kept: dict[Any, Any]) -> None:
     value.clear()
     value.update(kept)
 
 
-def _list(walk: Walk, value: list[Part]) -> None:
+def _list(walk: Walk, value: list[Any]) -> None:
     walk.kept.append((_put_list, value, list(value)))
     walk.children(value, enumerate(value), _indexed)
 
 
-def _put_list(value: Part, kept: Part) -> None:
+def _put_list(value: Any, kept: Any) -> None:
     value[:] = kept
 
 
-def _queue(walk: Walk, value: collections.deque[Part]) -> None:
+def _queue(walk: Walk, value: collections.deque[Any]) -> None:
     walk.kept.append((_put_queue, value, list(value)))
     walk.elements(value)
 
 
-def _put_queue(value: collections.deque[Part], kept: list[Part]) -> None:
+def _put_queue(value: collections.deque[Any], kept: list[Any]) -> None:
     value.clear()
     value.extend(kept)
 
 
-def _set(walk: Walk, value: set[Part]) -> None:
+def _set(walk: Walk, value: set[Any]) -> None:
     walk.kept.append((_put_set, value, set(value)))
     walk.elements(value)
 
 
-def _put_set(value: set[Part], kept: set[Part]) -> None:
+def _put_set(value: set[Any], kept: set[Any]) -> None:
     value.clear()
     value.update(kept)
 
 
-def _tuple(walk: Walk, value: Iterable[Part]) -> None:
+def _tuple(walk: Walk, value: Iterable[Any]) -> None:
     walk.elements(value)
 
 
@@ -262,11 +262,11 @@ def _generator(walk: Walk, value: np.random.Generator) -> None:
     _bit_generator(walk, value.bit_generator)
 
 
-def _bit_generator(walk: Walk, value: Part) -> None:
+def _bit_generator(walk: Walk, value: Any) -> None:
     walk.kept.append((_put_state, value, value.state))
 
 
-def _put_state(value: Part, kept: Part) -> None:
+def _put_state(value: Any, kept: Any) -> None:
     value.state = kept
 
 
@@ -274,7 +274,7 @@ def _random_state(walk: Walk, value: np.random.RandomState) -> None:
     walk.kept.append((_put_random_state, value, value.get_state(legacy=False)))
 
 
-def _put_random_state(value: np.random.RandomState, kept: Part) -> None:
+def _put_random_state(value: np.random.RandomState, kept: Any) -> None:
     value.set_state(kept)
 
 
@@ -282,7 +282,7 @@ def _python_random(walk: Walk, value: random.Random) -> None:
     walk.kept.append((_put_python_random, value, value.getstate()))
 
 
-def _put_python_random(value: random.Random, kept: Part) -> None:
+def _put_python_random(value: random.Random, kept: Any) -> None:
     value.setstate(kept)
 
 
@@ -301,7 +301,7 @@ def _method(walk: Walk, value: types.MethodType | types.BuiltinFunctionType) -> 
     walk.visit(value.__self__)
 
 
-def _partial(walk: Walk, value: functools.partial[Part]) -> None:
+def _partial(walk: Walk, value: functools.partial[Any]) -> None:
     walk.elements((value.func, *value.args, *value.keywords.values()))
 
 
@@ -310,7 +310,7 @@ def is_mujoco_data(value: object) -> bool:
     return type(value).__name__ == "MjData" and type(value).__module__.startswith("mujoco.")
 
 
-def _mujoco(walk: Walk, value: Part) -> None:
+def _mujoco(walk: Walk, value: Any) -> None:
     import mujoco
 
     spare = walk.spare.pop(id(value), None)
@@ -321,23 +321,23 @@ def _mujoco(walk: Walk, value: Part) -> None:
     walk.kept.append((_put_mujoco, value, spare))
 
 
-def _put_mujoco(value: Part, kept: Part) -> None:
+def _put_mujoco(value: Any, kept: Any) -> None:
     import mujoco
 
     mujoco.mj_copyData(value, value.model, kept)
 
 
-def _emulator(walk: Walk, value: Part) -> None:
+def _emulator(walk: Walk, value: Any) -> None:
     if _is_sticky(value) and not walk.partial:  # the action that may be repeated is not in ALE's state
         raise NotCopied(value, "which does not save the action that it may repeat: give repeat_action_probability=0")
     walk.kept.append((_put_emulator, value, value.cloneState(include_rng=True)))
 
 
-def _is_sticky(emulator: Part) -> bool:
+def _is_sticky(emulator: Any) -> bool:
     return bool(emulator.getFloat("repeat_action_probability") > 0)
 
 
-def _put_emulator(value: Part, kept: Part) -> None:
+def _put_emulator(value: Any, kept: Any) -> None:
     value.restoreState(kept)
 
 
@@ -363,7 +363,7 @@ def _deepcopy(value: object) -> object:
         raise NotCopied(value, f"which cannot be copied ({error})") from error
 
 
-def _put_copy(place: tuple[Part, Part], kept: object) -> None:
+def _put_copy(place: tuple[Any, Any], kept: object) -> None:
     holder, key = place
     holder[key] = copy.deepcopy(kept)
 
@@ -371,7 +371,7 @@ def _put_copy(place: tuple[Part, Part], kept: object) -> None:
 HIDDEN = frozenset({_put_copy, _put_mujoco})  # put back contents that bytes do not compare
 
 
-def can_be_saved(part: Part) -> bool:
+def can_be_saved(part: Any) -> bool:
     """Whether all that an object holds can be saved."""
     try:
         return Walk().visit(part) or _deepcopy(part) is not None
@@ -379,7 +379,7 @@ def can_be_saved(part: Part) -> bool:
         return False
 
 
-def random_parts(env: Part) -> Kept:
+def random_parts(env: Any) -> SavedContents:
     """How the random states in an environment are put back: of generators, and of emulators that repeat actions.
 
     What cannot be saved is looked into as far as Python sees, and left out.
@@ -401,7 +401,7 @@ def _outside(walk: Walk, value: object) -> None:
     raise NotCopied(value, "whose state is outside Python")
 
 
-_Keep = Callable[[Walk, Part], None]
+_Keep = Callable[[Walk, Any], None]
 _KEEP: dict[type, _Keep | None] = {}  # by exact class, as it was found once
 _WAYS: list[tuple[type, _Keep]] = [
     (dict, _dictionary), (list, _list), (collections.deque, _queue), (set, _set), (tuple, _tuple),
@@ -446,6 +446,6 @@ def _keep_of(kind: type) -> _Keep | None:
     return _copied if None in slots else None  # with empty slots alone there is nothing to change
 
 
-def _with_attributes(keep: _Keep, walk: Walk, value: Part) -> None:
+def _with_attributes(keep: _Keep, walk: Walk, value: Any) -> None:
     keep(walk, value)
     _attributes(walk, value)
