@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import shlex
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 from click.testing import CliRunner
 
@@ -19,7 +21,10 @@ SETTINGS = "--transitions 400 --layers 0 --num-envs 2 --seed 3"
 WORDS = ["train-dynamics", "Hopper-v5", "--victim", "zoo:hopper-ppo", *SETTINGS.split()]
 
 
-def test_a_model_is_learned_and_the_command_that_attacks_through_it_works(tmp_path: Path) -> None:
+def test_a_model_is_learned_and_the_command_that_attacks_through_it_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(gym.registry, "Hopper-v5", dataclasses.replace(gym.spec("Hopper-v5"), max_episode_steps=5))
     done = CliRunner().invoke(main, [*WORDS, "--out", str(tmp_path / "model")])
     assert done.exit_code == 0, done.output
     model = load_dynamics(f"card:{tmp_path / 'model'}")

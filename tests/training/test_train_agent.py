@@ -425,7 +425,7 @@ class _OnActions(SARL):
         ({"env": "Nowhere-v0"}, SpaceError, "Nowhere"),
         ({"env": "FrozenLake-v1"}, SpaceError, "observations of float"),
         ({"env": "PongNoFrameskip-v4", "make": gym.make}, SpaceError, r"images of uint8 \[C, H, W\]"),
-        ({"env": "PongNoFrameskip-v4"}, BudgetError, "below one grey level"),
+        ({"env": "tests/Frames-v0"}, BudgetError, "below one grey level"),
         ({"victim": "zoo:hopper-ppo"}, VictimError, "for observation space"),
         ({"victim": "zoo:cartpole-dqn"}, VictimError, "an agent of PPO or A2C to begin from, got one of kind 'q'"),
         ({"victim": "zoo:pong-ppo"}, VictimError, "for observation space"),
