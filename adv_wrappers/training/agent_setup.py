@@ -38,7 +38,8 @@ from adv_wrappers.training.alternating import (
     hold_statistics,
 )
 from adv_wrappers.training.checkpoints import restore_model
-from adv_wrappers.training.director_networks import minibatch, policy_kwargs
+from adv_wrappers.training.default_settings import agent_settings
+from adv_wrappers.training.director_networks import policy_kwargs
 from adv_wrappers.training.dqn import LayerNormQPolicy, PrioritizedDQN
 from adv_wrappers.training.image_policy import ImageNetworks, ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.multiprocess_vector import Vector
@@ -62,7 +63,6 @@ AgentNetworks = MLPPolicy | ImageNetworks
 ROBUST_ALGORITHMS: dict[str, type[RobustPPO | RobustA2C | RobustDQN]] = {
     "ppo": RobustPPO, "a2c": RobustA2C, "dqn": RobustDQN,
 }  # fmt: skip
-_UPDATE_EVERY = 8  # steps, as in Oikarinen et al. 2020
 _ADVERSARY_SEED = 1_000_003  # between the seeds of the two sides
 
 
@@ -197,70 +197,30 @@ def _linear_schedule(rate: float, remaining: float) -> float:
 def algorithm_settings(
     algorithm: str,
     rows: int,
-    given: Mapping[str, Any] | None,
+    given: Mapping[str, Any],
     parts: AgentNetworks | None,
-    adversary: bool = False,
     images: bool = False,
 ) -> dict[str, Any]:
-    """The given settings of an algorithm, completed with the defaults of :mod:`adv_wrappers.training.train_agent`.
+    """The given settings of an agent's algorithm, completed with the defaults and the networks.
 
     Args:
         algorithm: ``"ppo"``, ``"a2c"`` or ``"dqn"``.
         rows: the number of environments.
         given: settings that take precedence.
         parts: the networks that the agent starts from; None for new ones.
-        adversary: whether the settings are those of the adversary.
         images: whether observations are images.
     """
-    given = dict(given or {})
-    if algorithm == "dqn":
-        fresh = image_policy_kwargs() if images else {"net_arch": [64, 64]}
-        own = fresh if parts is None else q_policy_kwargs_of(parts)
-        own |= {"optimizer_kwargs": {"fused": True}, **given.get("policy_kwargs", {})}
-        return {**_dqn_settings(rows, images), **given, "policy_kwargs": own}
-    out: dict[str, Any] = {"gamma": 0.99, "gae_lambda": 0.95}
-    if algorithm == "ppo":
-        steps = given.get("n_steps", 64)
-        size = minibatch(rows, steps) if adversary else math.gcd(128, rows * steps)
-        out |= {"n_steps": steps, "n_epochs": 10, "batch_size": size, "learning_rate": 3e-4}
-        if images and not adversary:  # those of Huang et al. 2022, "The 37 implementation details of PPO"
-            steps = given.get("n_steps", 128)
-            out |= {"n_steps": steps, "n_epochs": 4, "batch_size": math.gcd(256, rows * steps), "learning_rate": 2.5e-4}
-            out |= {"clip_range": 0.1, "ent_coef": 0.01}
+    kwargs: dict[str, Any]
+    if parts is not None:
+        kwargs = q_policy_kwargs_of(parts) if algorithm == "dqn" else policy_kwargs_of(parts)
+    elif images:
+        kwargs = image_policy_kwargs()
     else:
-        out |= {"n_steps": 16, "learning_rate": 7e-4}
-    kwargs: dict[str, Any] = {}
-    if not adversary:
-        if parts is not None:
-            kwargs = policy_kwargs_of(parts)
-        else:
-            kwargs = image_policy_kwargs() if images else {"net_arch": [64, 64], "activation_fn": torch.nn.Tanh}
-        if algorithm == "ppo":
-            kwargs["optimizer_kwargs"] = {"eps": 1e-5, "fused": True}
-    out |= {**given, "policy_kwargs": {**kwargs, **given.get("policy_kwargs", {})}}
-    return out
-
-
-def _dqn_settings(rows: int, images: bool) -> dict[str, object]:
-    """Settings of DQN: an update every eight steps, whatever the number of environments is."""
-    out: dict[str, object] = {
-        "gamma": 0.99,
-        "learning_rate": 2e-3,
-        "buffer_size": 100_000,
-        "learning_starts": 1000,
-        "batch_size": 128,
-        "train_freq": max(_UPDATE_EVERY // rows, 1),
-        "gradient_steps": max(rows // _UPDATE_EVERY, 1),
-        "target_update_interval": 400,
-        "exploration_fraction": 0.1,
-        "exploration_final_eps": 0.05,
-        "alpha": 0.0,
-        "param_noise": False,
-    }
-    if images:  # those of Oikarinen et al. 2020, appendix B
-        out |= {"learning_rate": 1.25e-4, "target_update_interval": 2000, "exploration_final_eps": 0.01}
-        out["buffer_size"] = 50_000  # of 200 000, which take 11 GB as stacks of four frames
-    return out
+        kwargs = {"net_arch": [64, 64], **({} if algorithm == "dqn" else {"activation_fn": torch.nn.Tanh})}
+    if algorithm != "a2c":
+        kwargs["optimizer_kwargs"] = {"fused": True, **({"eps": 1e-5} if algorithm == "ppo" else {})}
+    own = {**kwargs, **given.get("policy_kwargs", {})}
+    return {**agent_settings(algorithm, rows, images, given), "policy_kwargs": own}
 
 
 def make_agent(
@@ -348,7 +308,8 @@ def make_adversary(
     # float64: the adversary's reward is made of the victim's before that is rounded
     env = VecAdversaryEnv(Sb3Adapter(make_rows(), np.float64), agent.victim, actor, within, spec.when)
     normal = VecNormalize(env, norm_reward=True, gamma=settings["gamma"])
-    chosen = {**settings, "policy_kwargs": {**policy_kwargs(env.observation_space), **settings["policy_kwargs"]}}
+    own = {**policy_kwargs(env.observation_space), **settings.get("policy_kwargs", {})}
+    chosen = {**settings, "policy_kwargs": own}
     own_seed = later_seed(seed, _ADVERSARY_SEED)
     arguments = {"policy": "MlpPolicy", "env": normal, "seed": own_seed, "device": "cpu", "tensorboard_log": logs}
     model = made_model(PPO, arguments, chosen)

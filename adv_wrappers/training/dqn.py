@@ -34,6 +34,7 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 
 from adv_wrappers.core.types import Array, Info, Observation
+from adv_wrappers.training import default_settings
 from adv_wrappers.training.parameter_noise import ParameterNoise
 from adv_wrappers.training.prioritized_replay import PrioritizedReplayBuffer
 from adv_wrappers.utils.numbers import check_number
@@ -105,10 +106,8 @@ class PrioritizedDQN(DQN):
         env: the environment, or its id.
         alpha, beta: exponents of the priorities, and of the importance weights at the beginning.
         param_noise: whether to explore by parameter-space noise; otherwise eps-greedily.
-        learning_rate, buffer_size, learning_starts, batch_size, gamma, train_freq: as for SB3's DQN, by default those
-            of the paper, or of OpenAI Baselines where the paper has none; so are ``target_update_interval``,
-            ``exploration_fraction`` and ``exploration_final_eps``.
-        **settings: further arguments of SB3's DQN.
+        **settings: further arguments of SB3's DQN; their defaults are those of the paper, or of OpenAI Baselines where
+            the paper has none (:data:`adv_wrappers.training.default_settings.DQN`).
 
     Raises:
         ValueRangeError: for exponents out of [0, 1].
@@ -130,15 +129,6 @@ class PrioritizedDQN(DQN):
         alpha: float = 0.6,
         beta: float = 0.4,
         param_noise: bool = True,
-        learning_rate: float | Schedule = 1e-3,
-        buffer_size: int = 50_000,
-        learning_starts: int = 1000,
-        batch_size: int = 32,
-        gamma: float = 0.99,
-        train_freq: int = 1,
-        target_update_interval: int = 500,
-        exploration_fraction: float = 0.1,
-        exploration_final_eps: float = 0.02,
         **settings: Any,
     ) -> None:
         check_number("beta", beta, 0, 1)
@@ -147,18 +137,9 @@ class PrioritizedDQN(DQN):
         super().__init__(
             policy,
             env,
-            learning_rate,
-            buffer_size,
-            learning_starts,
-            batch_size,
-            gamma=gamma,
-            train_freq=train_freq,
-            target_update_interval=target_update_interval,
-            exploration_fraction=exploration_fraction,
-            exploration_final_eps=exploration_final_eps,
             replay_buffer_class=PrioritizedReplayBuffer,
             replay_buffer_kwargs={"alpha": alpha},
-            **settings,
+            **{**default_settings.DQN, **settings},
         )
 
     def _setup_model(self) -> None:

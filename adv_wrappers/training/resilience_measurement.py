@@ -36,6 +36,7 @@ from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.option_values import OBSERVE
 from adv_wrappers.timing import And, AtMost
 from adv_wrappers.training.algorithms import check_settings
+from adv_wrappers.training.default_settings import timing_settings
 from adv_wrappers.training.episode_log import EpisodeLog, TrainingEpisode
 from adv_wrappers.training.resilience_result import AttackedEpisodes, Resilience, Robustness, TransferRow
 from adv_wrappers.training.stop_rule import StopRule
@@ -55,11 +56,6 @@ from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_rewards import MOST_COST, PerturbationCost
 
 HARD = 10.0  # beyond a hard budget a perturbation costs, in training, this many budgets, or r_max by this if more
-# of the adversary's algorithm on flat observations; images keep its own, but for gamma
-SETTINGS: dict[str, dict[str, JSON]] = {
-    "ppo": {"gamma": 1.0, "learning_rate": 3e-3, "ent_coef": 0.01},
-    "a2c": {"gamma": 1.0, "ent_coef": 0.01},
-}
 _BESIDE = {"device", "tensorboard"}  # arguments of train_adversary that are accepted among the settings
 _TAKEN = {*inspect.signature(train_adversary).parameters} - _BESIDE  # those that a measurement sets itself
 MeasurementProgress = Callable[[str, int, int], None]
@@ -167,8 +163,7 @@ class Measurement:
             "num_envs": num_envs,
             "observe": observe,
         }
-        own = SETTINGS.get(algorithm, {})
-        found = {**(own if flat else {key: own[key] for key in own if key == "gamma"}), **(settings or {}), **more}
+        found = timing_settings(algorithm, flat, {**(settings or {}), **more})
         if num_envs is not None:
             check_counts(num_envs=integer("num_envs", num_envs))
         if observe not in OBSERVE:

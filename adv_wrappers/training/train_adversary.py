@@ -45,7 +45,8 @@ from adv_wrappers.training.adversary_checkpoints import (
     OnEpisode,
 )
 from adv_wrappers.training.algorithms import ALGORITHMS, check_settings, made_model
-from adv_wrappers.training.director_networks import director_of, minibatch, policy_kwargs, rollout_of
+from adv_wrappers.training.default_settings import adversary_settings
+from adv_wrappers.training.director_networks import director_of, policy_kwargs, rollout_of
 from adv_wrappers.training.dqn import PrioritizedDQN
 from adv_wrappers.training.multiprocess_vector import make_vector
 from adv_wrappers.training.pa_ad_forms import actors_by_form, check_forms_folder, strongest_form
@@ -219,7 +220,7 @@ def train_adversary(
         adapter = Sb3Adapter(vector, np.float64)
         earned = minus_reward if reward is None else reward
         game = VecAdversaryEnv(adapter, victim, actor, budget, when, reward=earned, observe=observe, quantize=quantize)
-        chosen = {**_defaults(algorithm, flat, rows, settings), **settings}
+        chosen = adversary_settings(algorithm, rows, flat, settings)
         own = policy_kwargs(game.observation_space, q=algorithm == "dqn")
         chosen["policy_kwargs"] = {**own, **settings.get("policy_kwargs", {})}
         about = {
@@ -346,28 +347,3 @@ def _check_learnable(algorithm: str, actor: Actor | Hybrid, victim: Victim) -> N
             f"{actor.name} would choose {size} numbers a step, and PPO's ratio of their probabilities overflows beyond "
             f"{MOST_NUMBERS}: pa-ad chooses as many as there are actions"
         )
-
-
-def _defaults(algorithm: str, flat: bool, rows: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The default settings of an algorithm, the same for every victim."""
-    if algorithm == "dqn":
-        return {
-            "gamma": 0.99,
-            "learning_rate": 1e-3,
-            "buffer_size": 50_000,
-            "learning_starts": 1000,
-            "target_update_interval": 500,
-            "exploration_fraction": 0.1,
-            "exploration_final_eps": 0.02,
-        }
-    common: dict[str, Any] = {"gamma": 0.99, "gae_lambda": 0.95, "ent_coef": 0.0 if flat else 0.01}
-    if algorithm == "a2c":
-        return {**common, "n_steps": 16, "learning_rate": 7e-4}
-    steps = given.get("n_steps", 64 if flat else 128)
-    return {
-        **common,
-        "n_steps": steps,
-        "batch_size": minibatch(rows, steps),
-        "n_epochs": 10 if flat else 4,
-        "learning_rate": 3e-4,
-    }

@@ -40,6 +40,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.option_values import REWARDS, Rewards
+from adv_wrappers.training import default_settings as defaults
 from adv_wrappers.training.agent_setup import (
     AdversarySpec,
     algorithm_settings,
@@ -222,8 +223,8 @@ def train_agent(
     functions = () if spec.threat is None else functions_of(spec.threat)
     warn_of_unknown(out, None, environment, *functions)
     images = check_spaces(environment, initial, algorithm)
-    agent_settings = algorithm_settings(algorithm, num_envs, settings, parts, images=images)
-    own_settings = algorithm_settings("ppo", num_envs, adversary_settings, None, adversary=True) if spec.learns else {}
+    agent_settings = algorithm_settings(algorithm, num_envs, settings or {}, parts, images)
+    own_settings = defaults.adversary_settings("ppo", num_envs, True, adversary_settings or {}) if spec.learns else {}
     about = {
         "environment": environment.described,
         "algorithm": algorithm,
